@@ -1,0 +1,202 @@
+"""The tutorial's grid on Fashion-MNIST: which batch size, how many workers, cuda or cpu?
+
+    python experiments/fashion_grid.py
+
+One epoch of 60,000 images for each of lr x batch_size x num_workers x device. Expected: an accuracy of about
+0.6 at batch size 1000 and below 0.35 at 20000, whose three steps are too few. Runs whose device is not there
+are listed as unavailable. Started again, the command executes only what is missing.
+"""
+
+import argparse
+import math
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from runmanager import (
+    GridError,
+    GridOutcome,
+    Run,
+    RunBuilder,
+    RunManager,
+    RunManagerError,
+    compare,
+    run_grid,
+)
+from runmanager.display import print_table
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from runmanager.loaders import ImageTensors
+
+GRID: OrderedDict[str, list[Any]] = OrderedDict(
+    lr=[0.01],
+    batch_size=[1000, 10000, 20000],
+    num_workers=[0, 1],
+    device=["cuda", "cpu"],
+)
+
+
+def make_network() -> "nn.Module":
+    """Build the tutorial's network, 32,998 parameters: images (N, 1, 28, 28) in, scores (N, 10) out."""
+    from torch import nn
+
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(1, 6, 5), relu1=nn.ReLU(), pool1=nn.MaxPool2d(2),  # (N, 6, 12, 12)
+            conv2=nn.Conv2d(6, 12, 5), relu2=nn.ReLU(), pool2=nn.MaxPool2d(2),  # (N, 12, 4, 4)
+            flatten=nn.Flatten(),
+            fc1=nn.Linear(192, 120), relu3=nn.ReLU(),
+            fc2=nn.Linear(120, 60), relu4=nn.ReLU(),
+            out=nn.Linear(60, 10),
+        )
+    )  # fmt: skip
+
+
+@cache
+def load_images(data_dir: str, size: int) -> "ImageTensors":
+    """Load the first images of the training set, once per process."""
+    from runmanager.datasets import fashion_mnist
+
+    return fashion_mnist(data_dir, size=size)
+
+
+def train(run: Run, manager: RunManager, data_dir: str = "data") -> None:
+    """Train one run of the grid: plain PyTorch between the manager's hooks."""
+    import torch
+    from torch.nn import functional as F
+
+    from runmanager.loaders import TensorLoader
+
+    seed = getattr(run, "seed", 0)
+    torch.manual_seed(seed)  # the same first weights and order in every run, so that runs can be compared
+    network = make_network()
+    train_set = load_images(data_dir, getattr(run, "train_size", 60_000))
+    loader = TensorLoader(train_set, run.batch_size, device=run.device, seed=seed, num_workers=run.num_workers)
+    optimizer = torch.optim.Adam(network.parameters(), lr=run.lr, fused=True)
+    with manager.run(run, network, loader):
+        for _ in manager.epochs(getattr(run, "num_epochs", 1)):
+            for images, labels in manager.batches():
+                preds = network(images)
+                loss = F.cross_entropy(preds, labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, images)
+                manager.track_num_correct(preds, labels)
+
+
+def main() -> int:
+    """Execute the grid and show what came of it; return the exit code."""
+    parser, arguments = parse()
+    try:
+        grid = grid_of(arguments)
+        RunBuilder.get_runs(grid)  # refused before the data are looked at
+        for size in grid.get("train_size", [60_000]):
+            load_images(arguments.data_dir, size)
+        outcome = run_grid(
+            grid,
+            partial(train, data_dir=arguments.data_dir),
+            experiment=arguments.experiment,
+            root=arguments.root,
+        )
+    except RunManagerError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    show(outcome, arguments.root)
+    return outcome.exit_code
+
+
+def show(outcome: GridOutcome, root: str) -> None:
+    """Print the table, the comparison of devices, and where to look further."""
+    if len(outcome.results):
+        print_table(outcome.results, title="Results, one row per epoch")
+    if outcome.runs["device"].nunique() > 1:
+        pairs = compare(outcome.runs, "device", "epoch duration")
+        if len(pairs):
+            print_table(pairs, title="Epoch duration (s) by device")
+    without = outcome.runs[outcome.runs["status"] != "completed"]
+    if len(without):
+        print_table(without[["run", "status", *GRID, "error"]], title="Runs without a result")
+    print(f"table        {outcome.folder / 'results.csv'}, results.json")
+    print(f"in Python    from runmanager import load_results; load_results({root!r})")
+    print(f"TensorBoard  tensorboard --logdir {root}")
+
+
+def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """Read the command line; the axes stay text until `grid_of` checks them, all at once."""
+    parser = argparse.ArgumentParser(
+        description="Train the tutorial's grid on Fashion-MNIST; log it to TensorBoard and one table.",
+        epilog="An axis takes several values: --lr 0.01 0.001. Started again, it does what is missing.",
+    )
+    axes = parser.add_argument_group("axes of the grid")
+    further = parser.add_argument_group("further axes, columns of the table once they are given")
+    for name, (flag, _, default, text) in AXES.items():
+        shown = " ".join(map(str, GRID.get(name, [default])))
+        group = axes if name in GRID else further
+        group.add_argument(flag, dest=name, nargs="+", metavar="X", help=f"{text} (default: {shown})")
+    where = parser.add_argument_group("where")
+    where.add_argument("--experiment", default="fashion_grid", help="name (default: %(default)s)")
+    where.add_argument("--root", default="runs", help="of all experiments (default: %(default)s)")
+    where.add_argument("--data-dir", default="data", help="holds FashionMNIST/raw (default: %(default)s)")
+    return parser, parser.parse_args()
+
+
+def grid_of(arguments: argparse.Namespace) -> OrderedDict[str, list[Any]]:
+    """Put the axes of the command line in the place of the grid's own; raise all problems at once."""
+    grid, problems = GRID.copy(), list[str]()
+    for name, (flag, read, _, _) in AXES.items():
+        given = getattr(arguments, name)
+        if given is None:
+            continue
+        grid[name] = []
+        for text in given:
+            try:
+                grid[name].append(read(text))
+            except ValueError as error:
+                problems.append(f"{flag} {error}, got {text!r}")
+    if problems:
+        raise GridError(problems)
+    return grid
+
+
+def whole(least: int, most: float = math.inf) -> Callable[[str], int]:
+    """Make a reader of whole numbers in a range."""
+
+    def read(text: str) -> int:
+        value = int(text) if text.lstrip("-").isdecimal() else least - 1
+        if not least <= value <= most:
+            bound = f"{least} or more" if most == math.inf else f"{least} to {most}"
+            raise ValueError(f"takes whole numbers, {bound}")
+        return value
+
+    return read
+
+
+def positive(text: str) -> float:
+    """Read a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ValueError("takes numbers above 0")
+    return value
+
+
+AXES: dict[str, tuple[str, Callable[[str], Any], Any, str]] = {
+    "lr": ("--lr", positive, None, "learning rates of Adam"),
+    "batch_size": ("--batch-size", whole(1), None, "images in a step"),
+    "num_workers": ("--num-workers", whole(0), None, "processes that fetch the images"),
+    "device": ("--device", str, None, "where a run is executed: cpu, cuda, cuda:1, mps"),
+    "num_epochs": ("--epochs", whole(1), 1, "passes over the images"),
+    "train_size": ("--train-size", whole(1, 60_000), 60_000, "train on the first so many images"),
+    "seed": ("--seed", whole(0, 2**63 - 1), 0, "what first weights and the order follow from"),
+}
+"""Hyperparameter -> flag, reader, default if it is not in GRID, help."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Run grids of PyTorch experiments, each run on its device, with TensorBoard and one results table.
+
+The public names are loaded on first use: ``import runmanager`` loads neither torch nor tensorboard nor pandas.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from runmanager.devices import available_devices as available_devices
+    from runmanager.devices import num_gpus as num_gpus
+    from runmanager.devices import try_all_gpus as try_all_gpus
+    from runmanager.devices import try_gpu as try_gpu
+    from runmanager.errors import DataError as DataError
+    from runmanager.errors import DeviceError as DeviceError
+    from runmanager.errors import GridError as GridError
+    from runmanager.errors import HyperparameterError as HyperparameterError
+    from runmanager.errors import LifecycleError as LifecycleError
+    from runmanager.errors import MetricError as MetricError
+    from runmanager.errors import RunManagerError as RunManagerError
+    from runmanager.errors import RunsWarning as RunsWarning
+    from runmanager.errors import StorageError as StorageError
+    from runmanager.experiment import GridOutcome as GridOutcome
+    from runmanager.experiment import run_grid as run_grid
+    from runmanager.grid import Run as Run
+    from runmanager.grid import RunBuilder as RunBuilder
+    from runmanager.manager import RunManager as RunManager
+    from runmanager.report import compare as compare
+    from runmanager.storage.results import load_results as load_results
+    from runmanager.storage.results import load_runs as load_runs
+
+_HOMES = {
+    "devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
+    "errors": (
+        "DataError", "DeviceError", "GridError", "HyperparameterError", "LifecycleError",
+        "MetricError", "RunManagerError", "RunsWarning", "StorageError",
+    ),
+    "experiment": ("GridOutcome", "run_grid"),
+    "grid": ("Run", "RunBuilder"),
+    "manager": ("RunManager",),
+    "report": ("compare",),
+    "storage.results": ("load_results", "load_runs"),
+}  # fmt: skip
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - a list of names, as it should be
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'runmanager' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"runmanager.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

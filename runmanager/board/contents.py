@@ -1,0 +1,269 @@
+"""Which tags, layout, hparams, text, images and graph a run gets."""
+
+import functools
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, ParamSpec
+
+import torch
+from tensorboard.compat.proto.event_pb2 import Event
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+from torch.utils.tensorboard import SummaryWriter
+
+from runmanager.board import events, histograms, pictures
+from runmanager.devices import undisturbed_random
+from runmanager.errors import RunsWarning
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.journal import EpochRecord, Outcome, Status
+from runmanager.values import text
+
+CHARTS = {
+    "loss": ["^loss/"],
+    "accuracy": ["^accuracy/"],
+    "epoch duration (s)": ["^time/epoch_s$"],
+    "parts of an epoch (s)": ["^time/phase_"],
+}
+"""The custom-scalars page: chart title -> tags, so that train and test share a chart."""
+
+_TAGS = {
+    "loss": "loss/train",
+    "accuracy": "accuracy/train",
+    "epoch duration": "time/epoch_s",
+    "run duration": "time/run_s",
+}
+
+
+def tag(column: str) -> str:
+    """Return the tag under which TensorBoard shows a column of the results.
+
+    >>> tag("loss"), tag("test_accuracy"), tag("f1")
+    ('loss/train', 'accuracy/test', 'train/f1')
+    """
+    name, _, kind = column.rpartition("_")
+    if name and kind in ("loss", "accuracy"):
+        return f"{kind}/{name}"
+    return _TAGS.get(column, f"train/{column}")
+
+
+P = ParamSpec("P")
+Method = Callable[Concatenate["Board", P], None]
+
+
+def _guarded(method: Method[P]) -> Method[P]:
+    """Turn whatever goes wrong in a logging call into one warning per run."""
+
+    @functools.wraps(method)
+    def guarded(board: "Board", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(board, *args, **kwargs)
+        except OSError as error:
+            board.give_up(error)
+        except Exception as error:  # noqa: BLE001 - no logging call may end a run
+            board.warn(f"{method.__name__}: {type(error).__name__}: {error}")
+
+    return guarded
+
+
+class Board:
+    """The event file of one attempt, from begin to end. No method raises.
+
+    Args:
+        experiment: Its name.
+        folder: The run.
+        attempt: Which attempt at it this is.
+        details: What the configuration shows beside the hyperparameters.
+        histogram_every: Epochs from one set of histograms to the next, 0 for none.
+    """
+
+    def __init__(
+        self,
+        experiment: str,
+        folder: RunFolder,
+        attempt: int,
+        details: Mapping[str, Any],
+        histogram_every: int = 1,
+    ) -> None:
+        self._name = f"{experiment}/{folder.path.name}"
+        self._group = f"{experiment}/{folder.path.name.partition('_')[0]}"
+        self._folder = folder
+        self._every = histogram_every
+        self._best: dict[str, float] = {}
+        self._first_input = _FirstInput()
+        self._described = False
+        self._file: events.EventFile | None = None
+        self._warned = False
+        self._writer: SummaryWriter | None = None
+        self._open(attempt, details)
+
+    @_guarded
+    def _open(self, attempt: int, details: Mapping[str, Any]) -> None:
+        self._file = events.EventFile(self._folder.path, attempt)
+        values = [
+            events.session_start(hparams(self._folder.params), self._group),
+            events.layout(CHARTS, "overview"),
+            events.text("run/config", _markdown(self._folder.params, details)),
+        ]
+        self._write(*(events.event(0, [value]) for value in values))
+
+    @property
+    def writer(self) -> SummaryWriter:
+        """A SummaryWriter into this file, made when it is first asked for."""
+        if self._writer is None:
+            from runmanager.board.writer import RunWriter
+
+            self._writer = RunWriter(self._folder.path, self._add)
+        return self._writer
+
+    @_guarded
+    def watch(self, network: nn.Module) -> None:
+        """Remember the first input that the network gets, to show it after the first epoch."""
+        self._first_input.watch(network)
+
+    @_guarded
+    def evaluation(self, metrics: Mapping[str, float]) -> None:
+        """Write metrics from before the first epoch, as step 0."""
+        self._write(events.event(0, [events.scalar(tag(name), v) for name, v in metrics.items()]))
+
+    @_guarded
+    def epoch(self, record: EpochRecord, network: nn.Module | None) -> None:
+        """Write what is known at an epoch's end; the first time, the samples and the graph too."""
+        self._write(events.event(record.epoch, self._scalars(record, network)))
+        if network is not None and not self._described:
+            self._described = True
+            self._first_input.forget()
+            self._samples()
+            self._graph(network)
+        if network is not None and self._every and (record.epoch - 1) % self._every == 0:
+            self._histograms(record.epoch, network)
+
+    @_guarded
+    def end(self, outcome: Outcome) -> None:
+        """Write how the run ended, and close the file."""
+        self._first_input.forget()
+        if outcome.error:
+            self._write(events.event(outcome.epochs, [events.text("run/error", f"    {outcome.error}")]))
+        if outcome.status is not Status.INTERRUPTED:  # TensorBoard shows it as unknown, and a retry can end it
+            success = outcome.status is Status.COMPLETED
+            self._write(events.event(outcome.epochs, [events.session_end(success=success)]))
+        if self._file:
+            self._file.close()
+        self._file = None
+
+    def warn(self, problem: str) -> None:
+        """Say once per run that something could not be shown."""
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self._name}: TensorBoard does not show everything ({problem}); training goes on",
+                RunsWarning,
+                stacklevel=4,
+            )
+
+    def give_up(self, error: OSError) -> None:
+        """Stop writing this event file, whose folder does not take more."""
+        self._file = None
+        self.warn(f"logging stopped: {error.strerror or error}")
+
+    @_guarded
+    def _samples(self) -> None:
+        images = self._first_input.images
+        if images is not None:
+            value = events.image("visuals/samples", *pictures.sheet(images))
+            self._write(events.event(0, [value]))
+
+    @_guarded
+    def _graph(self, network: nn.Module) -> None:
+        from runmanager.board.graph import graph
+
+        with undisturbed_random(torch.device("cpu")), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                content = graph(network, self._first_input.shape, self._first_input.dtype)
+            except Exception:  # noqa: BLE001 - fx cannot trace every network: then there is no graph
+                return
+        self._write(Event(wall_time=time.time(), graph_def=content))
+
+    @_guarded
+    def _histograms(self, epoch: int, network: nn.Module) -> None:
+        stats = histograms.statistics(histograms.tensors(network))
+        values = [events.histogram(name, numbers) for name, numbers in stats.items()]
+        if values:
+            self._write(events.event(epoch, values))
+
+    def _scalars(self, record: EpochRecord, network: nn.Module | None) -> list[Any]:
+        named = {tag(name): value for name, value in record.metrics.items()}
+        named |= {f"time/{name}": value for name, value in record.times.items()}
+        for name, value in record.metrics.items():
+            if name.endswith("accuracy"):
+                best = max(self._best.get(name, value), value)
+                self._best[name] = best
+                named[f"tuning/best_{tag(name).replace('/', '_')}"] = best
+        norm = histograms.gradient_norm(network) if network is not None else None
+        if norm is not None:
+            named["train/grad_norm"] = norm.item()
+        return [events.scalar(name, value) for name, value in named.items()]
+
+    @_guarded
+    def _add(self, event: Event) -> None:
+        if self._file is None:
+            self.warn("its run has ended")
+        self._write(event)
+
+    def _write(self, *written: Event) -> None:
+        if self._file:
+            self._file.write(*written)
+
+
+class _FirstInput:
+    """The first input of a network, seen by a hook that removes itself: no extra pass, no random numbers."""
+
+    def __init__(self) -> None:
+        self.images: torch.Tensor | None = None
+        self.shape: torch.Size | None = None
+        self.dtype: torch.dtype | None = None
+        self._handle: RemovableHandle | None = None
+
+    def watch(self, network: nn.Module) -> None:
+        if not isinstance(network, torch.jit.ScriptModule):
+            self._handle = network.register_forward_pre_hook(self._see)
+
+    def forget(self) -> None:
+        if self._handle:
+            self._handle.remove()
+            self._handle = None
+
+    def _see(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self.forget()
+        if inputs and isinstance(inputs[0], torch.Tensor):
+            self.shape, self.dtype = inputs[0].shape, inputs[0].dtype
+            if pictures.is_images(inputs[0]):
+                shown = inputs[0].detach()[: pictures.num_shown(inputs[0])]
+                self.images = shown.clone()  # a view would keep the whole batch
+
+
+def hparams(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return hyperparameters as HParams shows them: bool, number, or short text (``none`` for None)."""
+    return {
+        name: value if isinstance(value, (bool, int, float)) else "none" if value is None else text(value)
+        for name, value in params.items()
+    }
+
+
+def _markdown(params: Mapping[str, Any], details: Mapping[str, Any]) -> str:
+    rows = [*hparams(params).items(), *_flat(details)]
+    lines = [f"| {_cell(name)} | {_cell(value)} |" for name, value in rows]
+    return "\n".join(["| setting | value |", "|---|---|", *lines])
+
+
+def _flat(details: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
+    for name, value in details.items():
+        flat += _flat(value) if isinstance(value, Mapping) else [(name, value)]
+    return flat
+
+
+def _cell(value: Any) -> str:
+    shown = text(value).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(shown.split())

@@ -1,0 +1,252 @@
+"""Records and protos: what is appended to a run's one event file.
+
+The format is TFRecord: length (uint64), its masked CRC-32C, the bytes of an Event proto, their masked CRC-32C
+(https://www.tensorflow.org/tutorials/load_data/tfrecord). Classic forms are used throughout (simple_value,
+Summary.image, HistogramProto), which every reader understands.
+"""
+
+import re
+import socket
+import struct
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from os import getpid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, SummaryMetadata
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.types_pb2 import DT_STRING
+from tensorboard.plugins.hparams import metadata as hparams_metadata
+from tensorboard.plugins.hparams.api_pb2 import Status
+from tensorboard.plugins.hparams.plugin_data_pb2 import (
+    HParamsPluginData,
+    SessionEndInfo,
+    SessionStartInfo,
+)
+
+Checksums = np.ndarray[Any, np.dtype[np.uint32]]
+
+_NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
+_SHORT = 800  # bytes up to which a loop beats NumPy
+_POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli), reflected
+_MASK = 0xA282EAD8
+
+
+class EventFile:
+    """One event file, open for appending; whatever is written is with the system when `write` returns.
+
+    Args:
+        folder: The run's folder.
+        attempt: Stands in the file's name.
+        first_step: The step after the last that earlier files of this run keep.
+    """
+
+    def __init__(self, folder: Path, attempt: int = 1, first_step: int = 0) -> None:
+        host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())
+        self.path = folder / f"events.out.tfevents.{_timestamp(folder)}.{host}.{getpid()}.{attempt}"
+        self._file = self.path.open("xb", buffering=0)
+        version = Event(wall_time=time.time(), file_version="brain.Event:2")
+        start = Event(
+            wall_time=time.time(),
+            step=first_step,
+            # TensorBoard's Python loader purges later steps only in runs whose first file has a START too
+            session_log=SessionLog(status=SessionLog.START),
+        )
+        self.write(version, start)
+
+    def write(self, *events: Event) -> None:
+        """Append events with one system call."""
+        self._file.write(b"".join(record(event.SerializeToString()) for event in events))
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        self._file.close()
+
+
+def record(content: bytes) -> bytes:
+    """Frame the bytes of an Event as a TFRecord."""
+    length = struct.pack("<Q", len(content))
+    return b"".join((length, struct.pack("<I", _masked(length)), content, struct.pack("<I", _masked(content))))
+
+
+def event(step: int, values: Iterable[Summary.Value], wall_time: float | None = None) -> Event:
+    """Make one Event of several values."""
+    when = time.time() if wall_time is None else wall_time
+    return Event(step=step, wall_time=when, summary=Summary(value=values))
+
+
+def scalar(tag: str, value: float) -> Summary.Value:
+    """Make a scalar; an infinity becomes NaN, which does not break TensorBoard's axes."""
+    return Summary.Value(tag=tag, simple_value=value if np.isfinite(value) else float("nan"))
+
+
+def image(tag: str, png: bytes, width: int, height: int, channels: int) -> Summary.Value:
+    """Make an image of PNG bytes."""
+    content = Summary.Image(encoded_image_string=png, width=width, height=height, colorspace=channels)
+    return Summary.Value(tag=tag, image=content)
+
+
+def text(tag: str, markdown: str) -> Summary.Value:
+    """Make a text, shown as Markdown."""
+    # TextPluginData(version=0) is the empty message
+    return _string_tensor(f"{tag}/text_summary", "text", markdown.encode(), shape=(1,))
+
+
+def layout(charts: Mapping[str, Sequence[str]], title: str) -> Summary.Value:
+    """Make a custom-scalars layout of one category.
+
+    Args:
+        charts: Chart title -> regular expressions of the tags in it.
+        title: The category.
+    """
+    from tensorboard.plugins.custom_scalar import layout_pb2
+
+    content = layout_pb2.Layout(
+        category=[
+            layout_pb2.Category(
+                title=title,
+                chart=[
+                    layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=tags))
+                    for name, tags in charts.items()
+                ],
+            )
+        ]
+    )
+    return _string_tensor("custom_scalars__config__", "custom_scalars", content.SerializeToString(), shape=())
+
+
+def session_start(hparams: Mapping[str, Any], group: str) -> Summary.Value:
+    """Make the HParams session of a run; None and all that is no number, bool or text become text.
+
+    Args:
+        hparams: Name -> value.
+        group: The "Trial ID" that TensorBoard shows.
+    """
+    info = SessionStartInfo(group_name=group, start_time_secs=time.time())
+    for name, value in hparams.items():
+        if isinstance(value, bool):
+            info.hparams[name].bool_value = value
+        elif isinstance(value, (int, float)) and np.isfinite(value):
+            info.hparams[name].number_value = value
+        else:
+            info.hparams[name].string_value = str(value)
+    return _hparams(hparams_metadata.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=info))
+
+
+def session_end(*, success: bool) -> Summary.Value:
+    """Make the end of a run's HParams session. TensorBoard keeps the first one it meets."""
+    status = Status.STATUS_SUCCESS if success else Status.STATUS_FAILURE
+    info = SessionEndInfo(status=status, end_time_secs=time.time())
+    return _hparams(hparams_metadata.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=info))
+
+
+def histogram(tag: str, stats: Sequence[float]) -> Summary.Value:
+    """Make a histogram.
+
+    Args:
+        tag: Its name.
+        stats: min, max, sum, sum of squares, then the counts of equally wide buckets from min to max.
+    """
+    low, high, total, squares, *counts = stats
+    if low == high:
+        limits = [low - 0.5, low + 0.5]
+        counts = [0.0, sum(counts)]
+    else:
+        edges = np.linspace(low, high, len(counts) + 1)
+        limits = edges.tolist()
+        counts = [0.0, *counts]  # the first bucket ends where the values begin
+    content = HistogramProto(
+        min=low, max=high, num=sum(counts), sum=total, sum_squares=squares,
+        bucket_limit=limits, bucket=counts,
+    )  # fmt: skip
+    return Summary.Value(tag=tag, histo=content)
+
+
+def _hparams(tag: str, content: HParamsPluginData) -> Summary.Value:
+    return Summary.Value(
+        tag=tag,
+        metadata=hparams_metadata.create_summary_metadata(content),
+        tensor=hparams_metadata.NULL_TENSOR,
+    )
+
+
+def _string_tensor(tag: str, plugin: str, content: bytes, shape: tuple[int, ...]) -> Summary.Value:
+    dims = [TensorShapeProto.Dim(size=size) for size in shape]
+    return Summary.Value(
+        tag=tag,
+        metadata=SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=plugin)),
+        tensor=TensorProto(dtype=DT_STRING, string_val=[content], tensor_shape=TensorShapeProto(dim=dims)),
+    )
+
+
+def _timestamp(folder: Path) -> int:
+    # files are read in the order of their names: a clock set back must not put this one first
+    earlier = (match for path in folder.iterdir() if (match := _NAME.match(path.name)))
+    return max(int(time.time()), *(int(match[1]) + 1 for match in earlier), 0)
+
+
+def _masked(content: bytes) -> int:
+    crc = crc32c(content)
+    return (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF
+
+
+def crc32c(content: bytes) -> int:
+    """Compute the CRC-32C of bytes, with NumPy instead of a Python loop per byte.
+
+    The checksum is linear: that of ``a + b`` is that of ``a``, moved on by ``len(b)`` zero bytes, xor that of
+    ``b``. So neighbours are joined pairwise, all pairs of a level at once.
+
+    >>> hex(crc32c(b"123456789"))
+    '0xe3069283'
+    """
+    if len(content) <= _SHORT:
+        table = _byte_list()
+        crc = 0xFFFFFFFF
+        for byte in content:
+            crc = (crc >> 8) ^ table[(crc ^ byte) & 0xFF]
+        return crc ^ 0xFFFFFFFF
+    levels = (len(content) - 1).bit_length()
+    padded = np.zeros(1 << levels, dtype=np.uint8)  # zeros in front leave a zero register zero
+    first = len(padded) - len(content)
+    padded[first:] = np.frombuffer(content, dtype=np.uint8)
+    padded[first : first + 4] ^= 0xFF  # the register starts as all ones
+    crcs = _byte_table()[padded]
+    for level in range(levels):
+        crcs = _moved(crcs[0::2], level) ^ crcs[1::2]
+    return int(crcs[0]) ^ 0xFFFFFFFF
+
+
+def _moved(crcs: Checksums, level: int) -> Checksums:
+    """Move checksums on by 2**level zero bytes."""
+    low, second, third, high = _move_tables(level)
+    moved: Checksums = low[crcs & 0xFF] ^ second[(crcs >> 8) & 0xFF]
+    moved ^= third[(crcs >> 16) & 0xFF] ^ high[crcs >> 24]
+    return moved
+
+
+@cache
+def _move_tables(level: int) -> Checksums:
+    """Return what each of the four bytes of a checksum becomes after 2**level zero bytes: (4, 256)."""
+    crcs = np.arange(256, dtype=np.uint32) << np.array([[0], [8], [16], [24]], dtype=np.uint32)
+    if level == 0:
+        tables: Checksums = (crcs >> 8) ^ _byte_table()[crcs & 0xFF]
+        return tables
+    return _moved(_moved(crcs, level - 1), level - 1)
+
+
+@cache
+def _byte_table() -> Checksums:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ _POLYNOMIAL, table >> 1).astype(np.uint32)
+    return table
+
+
+@cache
+def _byte_list() -> list[int]:
+    return [int(entry) for entry in _byte_table()]

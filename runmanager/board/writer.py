@@ -1,0 +1,66 @@
+"""A real SummaryWriter whose records go into the run's one event file."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tensorboard.compat.proto.event_pb2 import Event
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.writer import FileWriter
+
+Write = Callable[[Event], None]
+
+
+class RunWriter(SummaryWriter):
+    """torch's SummaryWriter, writing through `write` instead of into a file of its own.
+
+    Args:
+        folder: Where `add_embedding` puts its files.
+        write: Takes each event; called in the thread that adds it.
+    """
+
+    def __init__(self, folder: Path, write: Write) -> None:
+        self._sink = _Sink(folder, write)
+        super().__init__(log_dir=str(folder))
+
+    def _get_file_writer(self) -> FileWriter:
+        writer: Any = FileWriter.__new__(FileWriter)
+        writer.event_writer = self._sink
+        return writer  # type: ignore[no-any-return]  # torch annotates neither
+
+    def add_hparams(
+        self,
+        hparam_dict: Any,
+        metric_dict: Any,
+        hparam_domain_discrete: Any = None,
+        run_name: Any = None,
+        global_step: Any = None,
+    ) -> None:
+        """Add the metrics as scalars: the run's HParams are in its event file already.
+
+        torch's own opens a second writer in a sub-folder, which TensorBoard shows as another run
+        (pytorch#32651).
+        """
+        del hparam_dict, hparam_domain_discrete, run_name
+        for tag, value in metric_dict.items():
+            self.add_scalar(tag, value, global_step)
+
+
+class _Sink:
+    """What torch's FileWriter expects of an EventFileWriter."""
+
+    def __init__(self, folder: Path, write: Write) -> None:
+        self._folder = folder
+        self.add_event = write
+
+    def get_logdir(self) -> str:
+        return str(self._folder)
+
+    def flush(self) -> None:
+        """Nothing waits: `write` has written."""
+
+    def close(self) -> None:
+        """The run's file is closed by `end_run`."""
+
+    def reopen(self) -> None:
+        """It never closed."""

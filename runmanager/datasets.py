@@ -1,0 +1,155 @@
+"""Fashion-MNIST as tensors, from torchvision's own folder, verified.
+
+Source: Xiao, Rasul and Vollgraf (2017), https://github.com/zalandoresearch/fashion-mnist, MIT licence.
+"""
+
+import gzip
+import hashlib
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from runmanager.errors import DataError
+from runmanager.loaders import ImageTensors
+
+CLASSES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+    "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _File:
+    """One of the four original files.
+
+    Attributes:
+        name: Without ``.gz``.
+        packed: Bytes of the ``.gz``.
+        sha256: Of the ``.gz``.
+        shape: Of the array in it.
+    """
+
+    name: str
+    packed: int
+    sha256: str
+    shape: tuple[int, ...]
+
+    @property
+    def header(self) -> bytes:
+        """The IDX header: two zeros, 8 for unsigned bytes, the number of dimensions, each as uint32."""
+        return struct.pack(f">4B{len(self.shape)}I", 0, 0, 8, len(self.shape), *self.shape)
+
+
+_TRAIN = (
+    _File("train-images-idx3-ubyte", 26_421_880,
+          "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", (60_000, 28, 28)),
+    _File("train-labels-idx1-ubyte", 29_515,
+          "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", (60_000,)),
+)  # fmt: skip
+_TEST = (
+    _File("t10k-images-idx3-ubyte", 4_422_102,
+          "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073", (10_000, 28, 28)),
+    _File("t10k-labels-idx1-ubyte", 5_148,
+          "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5", (10_000,)),
+)  # fmt: skip
+
+
+def fashion_mnist(
+    root: str | PathLike[str] = "data", *, train: bool = True, size: int | None = None
+) -> ImageTensors:
+    """Load Fashion-MNIST: images ``(60000, 1, 28, 28)`` uint8 and labels ``(60000,)`` int64; 10,000 for test.
+
+    The files are those of ``torchvision.datasets.FashionMNIST(root)``. Each is verified; the unpacked ones are
+    made anew from the ``.gz`` where needed, and missing or damaged ``.gz`` are downloaded by torchvision.
+
+    Args:
+        root: The folder that holds ``FashionMNIST/raw``.
+        train: The training set, else the test set.
+        size: The first so many images; None for all.
+
+    Raises:
+        DataError: A file is missing or damaged and could not be downloaded, or `size` is out of range.
+    """
+    images_file, labels_file = files = _TRAIN if train else _TEST
+    most = labels_file.shape[0]
+    if size is not None and not 1 <= size <= most:
+        raise DataError(f"the {'training' if train else 'test'} set has 1 to {most} images, got {size}")
+    raw = Path(root) / "FashionMNIST" / "raw"
+    problems = [problem for file in files if (problem := _packed_problem(raw, file))]
+    if problems:
+        _download(Path(root), raw, files, problems)
+    images, labels = (torch.from_numpy(_unpacked(raw, file)) for file in files)
+    images = images.reshape(images_file.shape).unsqueeze(1)  # (N, 1, 28, 28)
+    return ImageTensors(images, labels.long(), CLASSES).first(size or most)
+
+
+def _packed_problem(raw: Path, file: _File) -> str | None:
+    path = raw / f"{file.name}.gz"
+    try:
+        found = path.stat().st_size
+        if found != file.packed:
+            return f"{path} is damaged ({file.packed:,} bytes expected, {found:,} found)"
+        with path.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+    except FileNotFoundError:
+        return f"{path} is missing"
+    except OSError as error:
+        return f"{path} cannot be read ({error.strerror})"
+    return None if digest == file.sha256 else f"{path} is damaged (its SHA-256 is {digest[:12]}...)"
+
+
+def _download(root: Path, raw: Path, files: tuple[_File, ...], problems: list[str]) -> None:
+    try:
+        from torchvision.datasets import FashionMNIST
+
+        for file in files:
+            if _packed_problem(raw, file):
+                # torchvision takes an unpacked file for a sign that nothing is to be done
+                (raw / file.name).unlink(missing_ok=True)
+        FashionMNIST(str(root), download=True)
+        left = [problem for file in files if (problem := _packed_problem(raw, file))]
+    except Exception as error:
+        raise DataError(_advice(raw, problems, f"it could not be downloaded ({error})")) from error
+    if left:
+        raise DataError(_advice(raw, left, "it was downloaded and is still wrong"))
+
+
+def _advice(raw: Path, problems: list[str], then: str) -> str:
+    sums = [f"  {file.name}.gz  SHA-256 {file.sha256}" for file in (*_TRAIN, *_TEST)]
+    return "\n".join([*problems, f"{then}; put the four original files into {raw}:", *sums])
+
+
+def _unpacked(raw: Path, file: _File) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+    """Read the bytes of a file's array; the ``.gz`` beside it has been verified."""
+    path = raw / file.name
+    packed = path.with_name(f"{file.name}.gz")
+    # a gzip file ends with the CRC-32 and the length of what is in it (RFC 1952)
+    checksum, length = struct.unpack("<2I", packed.read_bytes()[-8:])
+    content = _read(path)
+    if content is None or len(content) != length or zlib.crc32(content.data) != checksum:
+        content = np.frombuffer(bytearray(gzip.decompress(packed.read_bytes())), dtype=np.uint8)
+        _keep(path, content)
+    assert content[: len(file.header)].tobytes() == file.header
+    return content[len(file.header) :]
+
+
+def _read(path: Path) -> "np.ndarray[tuple[int], np.dtype[np.uint8]] | None":
+    try:
+        return np.fromfile(path, dtype=np.uint8)
+    except OSError:
+        return None
+
+
+def _keep(path: Path, content: "np.ndarray[tuple[int], np.dtype[np.uint8]]") -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        content.tofile(temporary)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # a folder that cannot be written: unpacked again next time

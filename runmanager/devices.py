@@ -1,0 +1,134 @@
+"""The few places where a device needs care: exists, send, wait, warm, random state."""
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from runmanager.errors import DeviceError
+
+
+def available_devices() -> list[str]:
+    """List the devices of this machine, as in ``['cpu', 'cuda:0', 'cuda:1']``."""
+    accelerator = _accelerator()
+    if accelerator is None:
+        return ["cpu"]
+    if accelerator == "mps":
+        return ["cpu", "mps"]
+    return ["cpu", *(f"{accelerator}:{i}" for i in range(torch.accelerator.device_count()))]
+
+
+def num_gpus() -> int:
+    """Count the CUDA devices of this machine."""
+    return torch.cuda.device_count()
+
+
+def try_gpu(i: int = 0) -> torch.device:
+    """Return CUDA device `i` if it is there, else the cpu."""
+    return torch.device(f"cuda:{i}") if 0 <= i < num_gpus() else torch.device("cpu")
+
+
+def try_all_gpus() -> list[torch.device]:
+    """Return all CUDA devices, or the cpu alone where there is none."""
+    return [torch.device(f"cuda:{i}") for i in range(num_gpus())] or [torch.device("cpu")]
+
+
+def is_available(device: str | torch.device) -> bool:
+    """Whether a device can compute here; ``cuda`` is any CUDA device, ``meta`` is always there."""
+    wanted = torch.device(device)
+    if wanted.type in ("cpu", "meta"):
+        return True
+    if wanted.type != _accelerator():
+        return False
+    return (wanted.index or 0) < torch.accelerator.device_count()
+
+
+def require(device: str | torch.device) -> torch.device:
+    """Return a device that is there.
+
+    Raises:
+        DeviceError: It is not; the message names those that are.
+    """
+    if not is_available(device):
+        raise DeviceError(missing(device))
+    return torch.device(device)
+
+
+def missing(device: str | torch.device) -> str:
+    """Say that a device is not there and which ones are."""
+    there = ", ".join(available_devices())
+    return f"device {str(device)!r} is not there; this machine has: {there}"
+
+
+def device_name(device: torch.device) -> str:
+    """Name the hardware behind a device, as far as torch knows it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else device.type
+
+
+def wait_for(device: torch.device) -> None:
+    """Return when the device has done all that was asked of it, so that a clock may be read."""
+    if device.type not in ("cpu", "meta"):
+        torch.accelerator.synchronize(device)
+
+
+def warm(device: torch.device) -> None:
+    """Pay the first-use costs of a device: its context, libraries and thread pool.
+
+    Uses constants and leaves random states alone; about a millisecond once the device is warm.
+    """
+    if device.type == "meta":
+        return
+    with torch.enable_grad():
+        images = torch.ones(2, 1, 8, 8, device=device, requires_grad=True)
+        weights = torch.ones(2, 1, 3, 3, device=device, requires_grad=True)
+        features = torch.nn.functional.conv2d(images, weights).flatten(1)  # (2, 72)
+        loss = (features @ features.t()).sum()
+        torch.autograd.grad(loss, (images, weights))
+    wait_for(device)
+
+
+def send(batch: Any, device: torch.device) -> Any:
+    """Move every tensor in a batch to a device: tensors, and tuples, lists and mappings of them."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {name: send(item, device) for name, item in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(send(item, device) for item in batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(send(item, device) for item in batch)
+    if hasattr(batch, "to") and callable(batch.to):
+        return batch.to(device)
+    return batch
+
+
+def places(network: nn.Module) -> set[torch.device]:
+    """Return the devices on which the parameters and buffers of a network are."""
+    return {tensor.device for tensor in (*network.parameters(), *network.buffers())}
+
+
+@contextmanager
+def undisturbed_random(device: torch.device) -> Iterator[None]:
+    """Give Python's, NumPy's, torch's and the device's random state back as it was."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the users' state
+    forked = [device] if device.type not in ("cpu", "meta", "mps") else []
+    kind = forked[0].type if forked else "cuda"
+    with torch.random.fork_rng(devices=forked, device_type=kind):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002 - the users' state
+
+
+def _accelerator() -> str | None:
+    if not torch.accelerator.is_available():
+        return None
+    accelerator = torch.accelerator.current_accelerator()
+    return accelerator.type if accelerator else None

@@ -1,0 +1,118 @@
+"""Show a table where the user looks: at the end of each run in a terminal, updated in place in a notebook."""
+
+import math
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from runmanager.values import text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST = 40  # rows shown in a terminal
+
+
+class TerminalDisplay:
+    """Print the table at the end of each run."""
+
+    wants_epochs = False
+
+    def epoch_ended(self, table: "pd.DataFrame") -> None:
+        """Wait for the end of the run."""
+
+    def run_ended(self, table: "pd.DataFrame") -> None:
+        """Print it."""
+        print_table(table)
+
+
+class NotebookDisplay:
+    """Keep one table up to date below the cell."""
+
+    wants_epochs = True
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def epoch_ended(self, table: "pd.DataFrame") -> None:
+        """Put the table in the place of the last one."""
+        from IPython.display import display
+
+        if self._handle is None:
+            self._handle = display(table, display_id=True)
+        else:
+            self._handle.update(table)
+
+    def run_ended(self, table: "pd.DataFrame") -> None:
+        """Leave the table as the last epoch left it."""
+
+
+def choose_display(wanted: bool | None) -> TerminalDisplay | NotebookDisplay | None:
+    """Return what shows a table here: None if it is not wanted."""
+    if wanted is False:
+        return None
+    return NotebookDisplay() if in_notebook() else TerminalDisplay()
+
+
+def in_notebook() -> bool:
+    """Whether this process is a notebook's kernel; never imports IPython."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython and hasattr(ipython, "get_ipython") else None
+    return shell is not None and "IPKernelApp" in shell.config
+
+
+def print_table(table: "pd.DataFrame", title: str | None = None, console: Console | None = None) -> None:
+    """Print a table, its last rows if it is long; numbers are aligned and cut to what matters."""
+    console = console or wide_console()
+    shown = table.tail(_MOST)
+    drawn = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for name in shown:
+        values = [cell(value) for value in shown[name]]
+        is_text = any(isinstance(value, str) for value in shown[name])
+        width = max(map(len, [*str(name).split(), *values]))
+        drawn.add_column(str(name), justify="left" if is_text else "right", min_width=width)
+    for row in shown.itertuples(index=False, name=None):
+        drawn.add_row(*(cell(value) for value in row))
+    if len(table) > _MOST:
+        console.print(f"({len(table) - _MOST} earlier rows are in the table, not shown here)")
+    console.print(drawn)
+
+
+def wide_console() -> Console:
+    """Return a console on standard output; without a terminal, lines are as long as they need to be."""
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=200)
+
+
+def cell(value: Any) -> str:
+    """Write a value as a table shows it: four digits, nothing for what is missing.
+
+    >>> cell(0.598666), cell(7.504), cell(12345.6), cell(1000), cell(float("nan")), cell("cpu")
+    ('0.5987', '7.504', '12346', '1000', '', 'cpu')
+    """
+    if isinstance(value, bool) or not isinstance(value, float):
+        return "" if _is_missing(value) else printable(text(value))
+    if math.isnan(value):
+        return ""
+    return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"  # noqa: PLR2004 - four digits
+
+
+def printable(shown: str) -> str:
+    r"""Escape what would steer a terminal.
+
+    >>> printable("a\x1b[31m")
+    'a\\x1b[31m'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+
+
+def join(parts: Iterable[str]) -> str:
+    """Join the parts that are not empty with a middle dot."""
+    return " · ".join(part for part in parts if part)
+
+
+def _is_missing(value: Any) -> bool:
+    return type(value).__name__ == "NAType"

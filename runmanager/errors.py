@@ -1,0 +1,66 @@
+"""Every error that runmanager raises on purpose.
+
+RunManagerError
+|-- GridError (ValueError)                  a grid that cannot be run: all its problems at once
+|-- HyperparameterError (AttributeError)    a run has no hyperparameter of that name
+|-- DeviceError (RuntimeError)              a device that is not there
+|-- LifecycleError (RuntimeError)           a hook in the wrong place
+|-- MetricError (ValueError)                a value that cannot be averaged or counted
+|-- DataError (RuntimeError)                a data set whose files are missing or damaged
+`-- StorageError (OSError)                  what has to last could not be written
+"""
+
+from collections.abc import Sequence
+
+
+class RunManagerError(Exception):
+    """The base of all errors below."""
+
+
+class GridError(RunManagerError, ValueError):
+    """A grid that cannot be run.
+
+    Attributes:
+        problems: One sentence per problem, each with what to write instead.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        lines = self.problems if len(self.problems) == 1 else _numbered(self.problems)
+        super().__init__("\n".join(lines))
+
+    def __reduce__(self) -> tuple[type["GridError"], tuple[list[str]]]:
+        return GridError, (self.problems,)
+
+
+class HyperparameterError(RunManagerError, AttributeError):
+    """A run has no hyperparameter of that name."""
+
+
+class DeviceError(RunManagerError, RuntimeError):
+    """A device that this machine does not have."""
+
+
+class LifecycleError(RunManagerError, RuntimeError):
+    """A hook of RunManager that was called in the wrong place."""
+
+
+class MetricError(RunManagerError, ValueError):
+    """A value that cannot be averaged or counted."""
+
+
+class DataError(RunManagerError, RuntimeError):
+    """A data set whose files are missing or damaged."""
+
+
+class StorageError(RunManagerError, OSError):
+    """What has to last could not be written; what was committed before is kept."""
+
+
+class RunsWarning(UserWarning):
+    """Something under runs/ could not be read or shown; everything else was."""
+
+
+def _numbered(problems: list[str]) -> list[str]:
+    heading = f"{len(problems)} problems, nothing was started:"
+    return [heading, *(f"  {number}. {problem}" for number, problem in enumerate(problems, 1))]

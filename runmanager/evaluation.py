@@ -1,0 +1,55 @@
+"""Loss and accuracy of a network, without a trace in its training."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from runmanager import loaders
+from runmanager.devices import undisturbed_random
+from runmanager.metrics import EpochSums
+
+Loss = Callable[[Any, Any], torch.Tensor]
+
+
+class Evaluation(NamedTuple):
+    """The means over the samples of a loader; accuracy is NaN where labels are no classes."""
+
+    loss: float
+    accuracy: float
+
+
+def evaluate(network: nn.Module, loader: Iterable[Any], device: torch.device, loss: Loss) -> Evaluation:
+    """Compute the mean loss and accuracy in eval mode without gradients; waits for the device.
+
+    Modes and random states are given back as they were.
+
+    Args:
+        network: On `device`.
+        loader: Yields (inputs, labels).
+        device: Where the batches are sent.
+        loss: The mean over a batch, of the network's output and the labels.
+    """
+    sums = EpochSums()
+    with undisturbed_random(device), _eval_mode(network), torch.no_grad():
+        for inputs, labels in loaders.batches(loader, device):
+            preds = network(inputs)
+            sums.add_loss(loss(preds, labels), len(labels))
+            if preds.ndim > 1 and not labels.is_floating_point():
+                sums.add_correct(preds, labels)
+    means = sums.means()
+    return Evaluation(means.get("loss", torch.nan), means.get("accuracy", torch.nan))
+
+
+@contextmanager
+def _eval_mode(network: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        yield
+    finally:
+        # one by one: a part may have been in eval mode while the rest was training
+        for module, training in modes:
+            module.training = training

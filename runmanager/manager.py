@@ -1,0 +1,523 @@
+"""RunManager: the bracket round a training loop."""
+
+import json
+import math
+import traceback
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from runmanager import devices, loaders, metrics
+from runmanager.display import choose_display
+from runmanager.errors import GridError, LifecycleError, MetricError, RunsWarning
+from runmanager.evaluation import Evaluation, Loss, evaluate
+from runmanager.grid import RESERVED, check_device, check_names
+from runmanager.open_run import OpenRun, open_run
+from runmanager.storage import durable, paths
+from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.journal import EpochRecord, Outcome, Status
+from runmanager.storage.results import LEADING, export, load_results, read_run, to_rows
+from runmanager.values import identity
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch.utils.tensorboard import SummaryWriter
+
+
+class RunManager:
+    """Log runs: hooks round a training loop, one row per epoch, one event file per run.
+
+    Everything written is under ``root/experiment``. Training gives the same numbers with and without it.
+
+    Args:
+        experiment: The folder of these runs under `root`; None names it by date and time. An experiment that
+            exists is added to.
+        root: The folder that TensorBoard is started on.
+        tensorboard: Whether event files are written.
+        histogram_every: Epochs from one set of histograms to the next, 0 for none.
+        display: Whether the table is shown: at the end of each run in a terminal, in place in a notebook.
+            None decides by where it runs.
+        on_epoch: Called with the record of each epoch that was committed.
+        tables: Whether results.csv and results.json are written after each run; where several processes write
+            runs of one experiment, only their parent may.
+
+    Attributes:
+        run_params: The current run.
+        run_count: How many runs this manager has begun.
+        run_data: One row per finished epoch of this manager's runs.
+        network: That of the current run.
+        loader: That of the current run.
+        epoch_count: The number of the current epoch, 0 between runs.
+        outcome: How the last run ended, None before and while one is open.
+
+    Raises:
+        GridError: `experiment` cannot be a folder's name.
+    """
+
+    def __init__(
+        self,
+        experiment: str | None = None,
+        root: str | PathLike[str] = "runs",
+        *,
+        tensorboard: bool = True,
+        histogram_every: int = 1,
+        display: bool | None = None,
+        on_epoch: Callable[[EpochRecord], None] | None = None,
+        tables: bool = True,
+    ) -> None:
+        self.run_params: Any = None
+        self.run_count = 0
+        self.run_data: list[OrderedDict[str, Any]] = []
+        self.network: nn.Module | None = None
+        self.loader: Any = None
+        self.epoch_count = 0
+        self.outcome: Outcome | None = None
+        self._root = Path(root)
+        self._name = None if experiment is None else paths.check_experiment(experiment)
+        self._experiment: Experiment | None = None
+        self._histogram_every = histogram_every if tensorboard else None
+        self._display = choose_display(display)
+        self._on_epoch = on_epoch
+        self._tables = tables
+        self._current: OpenRun | None = None  # stays after end_run(), for the attributes below
+        self._begun: dict[str, int] = {}
+        self._trained: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        self._writer: SummaryWriter | None = None
+
+    def begin_run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> None:
+        """Begin a run: send the network to the run's device, warm the device, open the files, start the clock.
+
+        Args:
+            run: A namedtuple or mapping of hyperparameters; `device` among them, or the cpu is meant.
+            network: Moved to the device, unless its parameters are on several.
+            loader: What `batches` yields from.
+
+        Raises:
+            LifecycleError: Another run is open.
+            DeviceError: The run's device is not there.
+            GridError: A hyperparameter has the name of a column.
+            StorageError: The run's folder could not be written.
+        """
+        if self.is_open:
+            number = self._open("begin_run()").folder.number
+            raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
+        params = _params(run)
+        device = devices.require(params.get("device", "cpu"))
+        if network is not None:
+            self._warn_if_trained(network)
+            if len(devices.places(network)) <= 1:
+                network.to(device)
+        devices.warm(device)
+        opened = self._start(params, device, network)
+        self.run_count += 1
+        self.run_params, self.network, self.loader = run, network, loader
+        if network is not None:
+            self._trained[network] = opened.folder.number
+        opened.start_clock()
+
+    def end_run(self) -> None:
+        """End the run: commit how it ended, close its files, write the tables, show the results.
+
+        Raises:
+            LifecycleError: No run is open, or an epoch is; then the run is ended as interrupted, without it.
+        """
+        opened = self._open("end_run()")
+        if opened.epoch_start is not None:
+            if opened.left_at is None:
+                number = self.epoch_count
+                self._close(Status.INTERRUPTED, "ended inside an epoch")
+                raise LifecycleError(
+                    f"end_run() inside epoch {number}: call end_epoch() first; run "
+                    f"{opened.folder.number} is recorded as interrupted, without that epoch"
+                )
+            self._commit(opened)
+        self._close(opened.verdict, opened.cause)
+
+    def begin_epoch(self) -> None:
+        """Begin an epoch: zero the sums, start the clock.
+
+        Raises:
+            LifecycleError: No run is open, or the last epoch has not ended.
+        """
+        opened = self._open("begin_epoch()")
+        if opened.epoch_start is not None:
+            raise LifecycleError(f"begin_epoch() inside epoch {self.epoch_count}: call end_epoch() first")
+        self.epoch_count += 1
+        opened.begin_epoch()
+
+    def end_epoch(self) -> None:
+        """End the epoch: stop the clock, read the sums, commit the row, log it.
+
+        Raises:
+            LifecycleError: No epoch is open.
+            MetricError: Losses were tracked without their batches, and the loader does not tell their sizes.
+            StorageError: The row could not be committed.
+        """
+        self._commit(self._open_epoch("end_epoch()"))
+
+    def track_loss(self, loss: torch.Tensor | float, batch: Any = None) -> None:
+        """Add a batch's loss to the epoch's mean. Does not wait for the device.
+
+        Args:
+            loss: The mean loss over the batch.
+            batch: The batch, or its number of samples. Without it, the number comes from
+                `track_num_correct` or from the loader.
+
+        Raises:
+            LifecycleError: No epoch is open.
+            MetricError: The loss is not a single value, or the batch has no tensor to count.
+        """
+        self._open_epoch("track_loss()").sums.add_loss(loss, batch)
+
+    def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
+        """Count where the largest score is the label's. Does not wait for the device.
+
+        Args:
+            preds: Scores ``(N, C)`` or ``(N, C, ...)``.
+            labels: Class numbers ``(N,)`` or ``(N, ...)``.
+
+        Raises:
+            LifecycleError: No epoch is open.
+            MetricError: The shapes do not fit.
+        """
+        self._open_epoch("track_num_correct()").sums.add_correct(preds, labels)
+
+    def track(self, **values: torch.Tensor | float) -> None:
+        """Add means over the current batch to further columns. Does not wait for the device.
+
+        The current batch is the last one from `batches`, `track_loss(loss, batch)` or `track_num_correct`;
+        without one, all calls weigh the same.
+
+        Args:
+            **values: Column -> the mean over the batch.
+
+        Raises:
+            LifecycleError: No epoch is open.
+            MetricError: A value is not a single number, or the name is taken.
+        """
+        opened = self._open_epoch("track()")
+        for name, value in values.items():
+            self._check_column(name, opened)
+            opened.sums.add_mean(name, value, opened.sums.last_size or 1)
+
+    def get_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> int:
+        """Return in how many samples the largest score is the label's; waits for the device."""
+        return int(metrics.num_correct(preds, labels).item())
+
+    _get_num_correct = get_num_correct
+
+    def save(self, fileName: str | PathLike[str]) -> None:  # noqa: N803 - the tutorial's name
+        """Write the rows of this manager's runs to ``fileName.csv`` and ``fileName.json``.
+
+        As the tutorial does: the CSV has the index as its first, unnamed column; the JSON is a list of objects.
+
+        Raises:
+            StorageError: A file could not be written; the one before is still there.
+        """
+        path = Path(fileName)
+        table = self._own_table()
+        rows = json.dumps(to_rows(table), ensure_ascii=False, indent=4, allow_nan=False)
+        durable.make_folder(path.absolute().parent)
+        durable.write_file(path.with_name(f"{path.name}.csv"), table.to_csv().encode())
+        durable.write_file(path.with_name(f"{path.name}.json"), rows.encode())
+
+    @contextmanager
+    def run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> Iterator["RunManager"]:
+        """Bracket a run: `begin_run`, and its end however the block ends.
+
+        The run is recorded as completed, diverged (a loss was NaN or infinite), failed (an exception, which
+        goes on; its traceback is in error.log) or interrupted (Ctrl-C).
+
+        Raises:
+            Exception: As `begin_run`.
+        """
+        self.begin_run(run, network, loader)
+        try:
+            yield self
+        except Exception as error:
+            self._explain_devices(error)
+            self.end_failed(error, run)
+            raise
+        except BaseException:
+            self.end_interrupted()
+            raise
+        if self.is_open:
+            self.end_run()
+
+    def epochs(self, n: int) -> Iterator[int]:
+        """Yield the numbers of `n` epochs, beginning and ending each.
+
+        Stops early when the loss is no longer finite. An epoch that the loop leaves with ``break`` counts.
+
+        Raises:
+            LifecycleError: No run is open.
+        """
+        opened = self._open("epochs()")
+        while self.epoch_count < n and opened.verdict is Status.COMPLETED:
+            self.begin_epoch()
+            try:
+                yield self.epoch_count
+            except GeneratorExit:
+                opened.leave_epoch()  # by break or by an exception: how the run ends will tell
+                raise
+            self.end_epoch()
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the loader's batches on the run's device.
+
+        Raises:
+            LifecycleError: No epoch is open, or the run has no loader.
+        """
+        opened = self._open_epoch("batches()")
+        if self.loader is None:
+            raise LifecycleError("batches() without a loader: pass it to begin_run(run, network, loader)")
+        iterator = loaders.batches(self.loader, opened.device)
+        waited = 0.0
+        while True:
+            before = perf_counter()
+            batch = next(iterator, opened)
+            waited += perf_counter() - before
+            if batch is opened:
+                break
+            opened.sums.last_size = metrics.batch_size(batch)
+            yield batch
+        opened.times["phase_data_s"] = opened.times.get("phase_data_s", 0.0) + waited
+
+    def evaluate(
+        self,
+        loader: Iterable[Any],
+        name: str = "test",
+        *,
+        loss: Loss = functional.cross_entropy,
+    ) -> Evaluation:
+        """Compute loss and accuracy in eval mode without gradients: the columns `test_loss`, `test_accuracy`.
+
+        Outside of the epoch's duration, and without a trace in training: modes and random states are given
+        back. Before the first epoch, the values are shown in TensorBoard as step 0 and are no row.
+
+        Args:
+            loader: Yields (inputs, labels).
+            name: What the columns begin with.
+            loss: The mean over a batch, of the network's output and the labels.
+
+        Raises:
+            LifecycleError: No run is open, it has no network, or the epoch has ended already.
+            MetricError: A column's name is taken.
+        """
+        opened = self._open("evaluate()")
+        if self.network is None:
+            raise LifecycleError("evaluate() without a network: pass it to begin_run(run, network, loader)")
+        if self.epoch_count and opened.epoch_start is None:
+            raise LifecycleError(
+                f"evaluate() after epoch {self.epoch_count} has ended: call it before end_epoch()"
+            )
+        for column in (f"{name}_loss", f"{name}_accuracy"):
+            self._check_column(column, opened)
+        devices.wait_for(opened.device)
+        before = perf_counter()
+        result = evaluate(self.network, loader, opened.device, loss)
+        seconds = perf_counter() - before
+        values = {
+            f"{name}_{kind}": v for kind, v in result._asdict().items() if not math.isnan(v) or kind == "loss"
+        }
+        if opened.epoch_start is not None:
+            opened.evaluated.update(values)
+            opened.times["phase_eval_s"] = opened.times.get("phase_eval_s", 0.0) + seconds
+        elif opened.board:
+            opened.board.evaluation(values)
+        return result
+
+    def remaining(self, runs: Iterable[Any]) -> Iterator[Any]:
+        """Yield those of the runs that this experiment has not completed yet.
+
+        Raises:
+            LifecycleError: The experiment has no name, so nothing of it can have been done before.
+        """
+        if self._name is None:
+            raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
+        for run in runs:
+            known = self._folder.runs.get(identity(_params(run)))
+            if known is None or read_run(known, []).status is not Status.COMPLETED:
+                yield run
+
+    def end_failed(self, error: BaseException, run: Any) -> Outcome:
+        """End the open run as failed, its traceback in error.log; opens `run` for that if none is open.
+
+        Raises:
+            StorageError: It could not be recorded.
+        """
+        if not self.is_open:
+            after = self.outcome.epochs if self.outcome else 0
+            self._start(_params(run), torch.device("cpu"), None, after=after, board=False)
+        log = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
+        durable.write_file(self._open("end_failed()").folder.path / paths.ERROR_LOG, log)
+        return self._close(Status.FAILED, f"{type(error).__name__}: {error}".partition("\n")[0])
+
+    def end_interrupted(self) -> Outcome | None:
+        """End the open run, if there is one, as interrupted; what was committed is kept."""
+        return self._close(Status.INTERRUPTED, "interrupted") if self.is_open else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a run is open."""
+        return self._current is not None and self.outcome is None
+
+    @property
+    def results(self) -> "pd.DataFrame":
+        """One row per finished epoch of this experiment so far, as `load_results` gives it."""
+        return self._own_table() if self._experiment is None else load_results(self._folder.path)
+
+    @property
+    def tb(self) -> "SummaryWriter | None":
+        """A SummaryWriter into the run's event file; None before the first run."""
+        if self._writer is None and self._current:
+            self._writer = self._current.writer()
+        return self._writer
+
+    @property
+    def epoch_loss(self) -> float:
+        """The sum of the losses of the epoch's samples so far; waits for the device."""
+        return self._current.sums.total("loss") if self._current else 0
+
+    @property
+    def epoch_num_correct(self) -> int:
+        """The number of correct predictions in the epoch so far; waits for the device."""
+        return int(self._current.sums.total("accuracy")) if self._current else 0
+
+    @property
+    def epoch_start_time(self) -> float | None:
+        """When the epoch's clock was started (perf_counter, s), None between epochs."""
+        return self._current.epoch_start if self._current else None
+
+    @property
+    def run_start_time(self) -> float | None:
+        """When the run's clock was started (perf_counter, s), None before the first."""
+        return self._current.start if self._current else None
+
+    @property
+    def _folder(self) -> Experiment:
+        if self._experiment is None:
+            self._experiment = Experiment(self._root / (self._name or _dated_name(self._root)))
+        return self._experiment
+
+    def _open(self, call: str) -> OpenRun:
+        if self._current is None or not self.is_open:
+            raise LifecycleError(f"{call} outside a run: call begin_run(run, network, loader) first")
+        return self._current
+
+    def _open_epoch(self, call: str) -> OpenRun:
+        opened = self._open(call)
+        if opened.epoch_start is None:
+            raise LifecycleError(f"{call} outside an epoch: call begin_epoch() first")
+        return opened
+
+    def _start(
+        self,
+        params: Mapping[str, Any],
+        device: torch.device,
+        network: nn.Module | None,
+        *,
+        after: int = 0,
+        board: bool = True,
+    ) -> OpenRun:
+        id_ = identity(params)
+        repeat = self._begun.get(id_, 0) + (after == 0)
+        folder = self._folder.open(params, repeat)
+        every = self._histogram_every if board else None
+        self._current = open_run(
+            self._folder.path.name, folder, device, network, after=after, histogram_every=every
+        )
+        self._begun[id_] = repeat
+        self._writer = None
+        self.outcome = None
+        self.epoch_count = 0
+        return self._current
+
+    def _commit(self, opened: OpenRun) -> None:
+        record = opened.commit_epoch(self.epoch_count, self.loader, self.network)
+        self.run_data.append(_row(opened.folder, record))
+        if self._on_epoch:
+            self._on_epoch(record)
+        if self._display and self._display.wants_epochs:
+            self._display.epoch_ended(self._own_table())
+
+    def _close(self, status: Status, cause: str) -> Outcome:
+        opened = self._open("end_run()")
+        self.epoch_count = 0
+        opened.epoch_start = None
+        self.outcome = Outcome(status, cause, opened.journal.epochs)
+        opened.end(self.outcome)
+        if self._tables:
+            export(self.results, self._folder.path)
+        if self._display:
+            self._display.run_ended(self._own_table())
+        return self.outcome
+
+    def _own_table(self) -> "pd.DataFrame":
+        import pandas as pd
+
+        if not self.run_data:
+            return pd.DataFrame(columns=["run", "epoch", *LEADING])
+        return pd.DataFrame(self.run_data)
+
+    def _check_column(self, name: str, opened: OpenRun) -> None:
+        if name in RESERVED or name in opened.folder.params or not name.isidentifier():
+            raise MetricError(f"{name!r} cannot be a column of its own: choose another name")
+
+    def _warn_if_trained(self, network: nn.Module) -> None:
+        earlier = self._trained.get(network)
+        if earlier is not None:
+            warnings.warn(
+                f"the network of run {self.run_count + 1} was trained by run {earlier} already and begins "
+                "with its weights: make a new network for every run",
+                RunsWarning,
+                stacklevel=3,
+            )
+
+    def _explain_devices(self, error: Exception) -> None:
+        if self._current is None or self.network is None or not isinstance(error, RuntimeError):
+            return
+        if "device" in str(error):
+            where = ", ".join(sorted(map(str, devices.places(self.network))))
+            device = str(self._current.device)
+            error.add_note(
+                f"the run's device is {device}, its network is on {where}: take the batches from "
+                f"manager.batches(), or send them with .to({device!r})"
+            )
+
+
+def _params(run: Any) -> dict[str, Any]:
+    params = run._asdict() if hasattr(run, "_asdict") else run
+    if not isinstance(params, Mapping):
+        raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])
+    problems = check_names(params)
+    if "device" in params and (problem := check_device(params["device"])):
+        problems.append(problem)
+    if problems:
+        raise GridError(problems)
+    return dict(params)
+
+
+def _row(folder: RunFolder, record: EpochRecord) -> OrderedDict[str, Any]:
+    row: OrderedDict[str, Any] = OrderedDict(run=folder.number, epoch=record.epoch)
+    row.update({name: record.metrics.get(name, math.nan) for name in LEADING})
+    row.update(folder.params)
+    row.update({name: value for name, value in record.metrics.items() if name not in LEADING})
+    return row
+
+
+def _dated_name(root: Path) -> str:
+    name = datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
+    taken = [name, *(f"{name}_{number}" for number in range(2, 1000))]
+    return next(candidate for candidate in taken if not (root / candidate).exists())

@@ -1,0 +1,172 @@
+"""A run while it is open: its files, its sums and its clocks."""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from runmanager import devices, loaders
+from runmanager.metrics import EpochSums
+from runmanager.storage import paths, provenance
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.journal import EpochRecord, Journal, Outcome, Status
+from runmanager.storage.results import LEADING
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+    from runmanager.board.contents import Board
+
+
+@dataclass
+class OpenRun:
+    """What is open between `begin_run` and `end_run`.
+
+    Attributes:
+        folder: Where the run lives.
+        device: Where it is executed.
+        journal: Its record.
+        board: Its event file, None if TensorBoard is off.
+        verdict: How it will end: completed, unless a loss was not finite.
+        cause: Why it will not be completed.
+        start: When its clock was started (perf_counter, s).
+        sums: Those of the current epoch.
+        evaluated: What was evaluated in the current epoch.
+        times: Parts of the current epoch (s).
+        epoch_start: When the current epoch's clock was started, None between epochs.
+        left_at: When a loop over `epochs` left the current epoch by break, None if it did not.
+    """
+
+    folder: RunFolder
+    device: torch.device
+    journal: Journal
+    board: "Board | None"
+    verdict: Status = Status.COMPLETED
+    cause: str = ""
+    start: float = 0.0
+    sums: EpochSums = field(default_factory=EpochSums)
+    evaluated: dict[str, float] = field(default_factory=dict)
+    times: dict[str, float] = field(default_factory=dict)
+    epoch_start: float | None = None
+    left_at: float | None = None
+
+    def start_clock(self) -> None:
+        """Start the run's clock, after everything that was asked of the device so far."""
+        devices.wait_for(self.device)
+        self.start = time.perf_counter()
+
+    def begin_epoch(self) -> None:
+        """Zero the sums and start the epoch's clock."""
+        self.sums, self.evaluated, self.times = EpochSums(), {}, {}
+        self.left_at = None
+        devices.wait_for(self.device)
+        self.epoch_start = time.perf_counter()
+
+    def leave_epoch(self) -> None:
+        """Stop the epoch's clock without committing the epoch."""
+        devices.wait_for(self.device)
+        self.left_at = time.perf_counter()
+
+    def commit_epoch(self, number: int, loader: Any, network: nn.Module | None) -> EpochRecord:
+        """Stop the clock, read the sums, commit the epoch, show it.
+
+        Raises:
+            MetricError: The losses cannot be weighed.
+            StorageError: The epoch could not be committed.
+        """
+        if self.left_at is None:
+            self.leave_epoch()
+        self.sums.settle(lambda batch: loaders.size_of_batch(loader, batch))
+        record = self._record(number)
+        self.epoch_start = None
+        self.journal.epoch(record)
+        loss = record.metrics.get("loss", 0.0)
+        if not math.isfinite(loss) and self.verdict is Status.COMPLETED:
+            self.verdict, self.cause = Status.DIVERGED, f"loss became {loss} in epoch {number}"
+        if self.board:
+            self.board.epoch(record, network)
+        return record
+
+    def end(self, outcome: Outcome) -> None:
+        """Commit how the run ended and close its files.
+
+        Raises:
+            StorageError: It could not be committed; the files are closed.
+        """
+        try:
+            self.journal.end(outcome)
+        finally:
+            self.journal.close()
+            if self.board:
+                self.board.end(outcome)
+
+    def writer(self) -> "SummaryWriter":
+        """Return a SummaryWriter into the event file, or into nothing if TensorBoard is off."""
+        if self.board:
+            return self.board.writer
+        from runmanager.board.writer import RunWriter
+
+        return RunWriter(self.folder.path, lambda _: None)
+
+    def _record(self, number: int) -> EpochRecord:
+        assert self.epoch_start is not None
+        assert self.left_at is not None
+        means = self.sums.means()
+        duration = self.left_at - self.epoch_start - self.times.get("phase_eval_s", 0.0)
+        if "phase_data_s" in self.times:
+            self.times["phase_train_s"] = duration - self.times["phase_data_s"]
+        metrics: dict[str, float] = {}
+        metrics |= {name: means.pop(name) for name in LEADING if name in means}
+        metrics |= {"epoch duration": duration, "run duration": self.left_at - self.start}
+        return EpochRecord(number, {**metrics, **self.evaluated, **means}, self.times)
+
+
+def open_run(
+    experiment: str,
+    folder: RunFolder,
+    device: torch.device,
+    network: nn.Module | None,
+    *,
+    after: int,
+    histogram_every: int | None,
+) -> OpenRun:
+    """Open the next attempt at a run.
+
+    Args:
+        experiment: Its name.
+        folder: Where the run lives.
+        device: Where it is executed.
+        network: What is trained.
+        after: The epoch after which this attempt goes on; 0 from the beginning.
+        histogram_every: Epochs from one set of histograms to the next; None for no event file at all.
+
+    Raises:
+        StorageError: The journal could not be begun.
+    """
+    attempt = max(paths.attempts(folder.path), default=0) + 1
+    details: Mapping[str, Any] = {
+        "device": str(device),
+        "device_name": devices.device_name(device),
+        "parameters": _num_parameters(network),
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
+        "command": provenance.command(),
+    }
+    journal = Journal(folder.path, attempt, {"after": after, **details})
+    board = None
+    if histogram_every is not None:
+        from runmanager.board.contents import Board
+
+        board = Board(experiment, folder, attempt, details, histogram_every)
+        if network is not None:
+            board.watch(network)
+    return OpenRun(folder, device, journal, board)
+
+
+def _num_parameters(network: nn.Module | None) -> int:
+    parameters = () if network is None else network.parameters()
+    return sum(p.numel() for p in parameters if not isinstance(p, nn.UninitializedParameter))

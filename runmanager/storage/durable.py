@@ -1,0 +1,137 @@
+"""The only code that writes what has to last: whole files by rename, journals by synced appends."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from runmanager.errors import StorageError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file so that readers, and a crash at any moment, find the old content or the new one.
+
+    Raises:
+        StorageError: It could not be written; the old content is still there.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with _explained(path):
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            try:
+                _write_all(descriptor, content)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, path)  # noqa: PTH105 - beside os.open, os.write and os.fsync
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents, so that they survive a power failure.
+
+    Raises:
+        StorageError: It could not be created.
+    """
+    with _explained(path):
+        missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for folder in reversed(missing):
+            sync_folder(folder.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder survive a power failure, where the system can."""
+    if os.name == "nt":  # pragma: no cover - folders cannot be opened there
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class AppendFile:
+    """A file to which whole records are appended, each on disk when `append` returns.
+
+    One writer only. After an error the file holds whole records again.
+
+    Raises:
+        StorageError: The file exists already or cannot be created.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _explained(path):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            self._descriptor = os.open(path, flags, 0o666)
+            self._length = 0
+            sync_folder(path.parent)
+
+    def append(self, record: bytes) -> None:
+        """Append one record.
+
+        Raises:
+            StorageError: It is not on disk; the records before it are.
+        """
+        with _explained(self.path):
+            try:
+                _write_all(self._descriptor, record)
+                os.fsync(self._descriptor)
+            except BaseException:
+                os.ftruncate(self._descriptor, self._length)
+                raise
+        self._length += len(record)
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        # a nearly full disk writes a part and fails only at the next call
+        rest = rest[os.write(descriptor, rest) :]
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(error.errno, _reason(path, error), str(path)) from error
+
+
+def _reason(path: Path, error: OSError) -> str:
+    advice = "what was committed before is kept: mend this, then start the same command again"
+    cause = error.strerror or str(error)
+    if error.errno in _FULL:
+        existing = next(folder for folder in path.absolute().parents if folder.exists())
+        usage = shutil.disk_usage(existing)
+        cause = f"{cause}: {usage.free / 1e9:.1f} of {usage.total / 1e9:.1f} GB free"
+    return f"cannot write ({cause}); {advice}"

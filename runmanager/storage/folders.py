@@ -1,0 +1,182 @@
+"""Which run lives in which folder of an experiment: grid.json and every run.json.
+
+A run is found by the identity of its parameters, never by its number: a grid that has grown keeps the numbers
+and folders of the runs it had, and its new runs get the next free numbers.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runmanager.storage import durable, paths
+from runmanager.storage.journal import strict_json
+from runmanager.values import canonical, decode, encode, identity
+
+VERSION = 1
+_LARGEST = 64 * 2**20  # bytes of a grid.json or run.json that are read
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run lives.
+
+    Attributes:
+        path: Its folder, which exists once the run has begun.
+        number: Its number in the experiment, from 1; the column `run`.
+        id: The identity of its parameters.
+        params: Its hyperparameters, with their types.
+        unavailable: Why it cannot be executed on this machine, empty if it can.
+    """
+
+    path: Path
+    number: int
+    id: str
+    params: Mapping[str, Any]
+    unavailable: str = ""
+
+
+class Experiment:
+    """The folder of an experiment and the runs in it, as known to its one writer."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._runs: dict[str, RunFolder] | None = None
+
+    @property
+    def runs(self) -> dict[str, RunFolder]:
+        """The runs of the experiment by identity, read once."""
+        if self._runs is None:
+            self._runs = {run.id: run for run in read_runs(self.path, [])}
+        return self._runs
+
+    def plan(self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str]) -> list[RunFolder]:
+        """Give every run of a grid its number and folder, and write them to grid.json.
+
+        Args:
+            grid: The parameters of each run.
+            unavailable: Identity -> why that run cannot be executed here.
+
+        Raises:
+            StorageError: grid.json could not be written.
+        """
+        durable.make_folder(self.path)
+        kept = {run.id: run for run in self.runs.values() if run.path.is_dir()}
+        first = max((run.number for run in kept.values()), default=0) + 1
+        digits = max(3, len(str(first + len(grid))))
+        names = varying(grid)
+        planned: list[RunFolder] = []
+        for params in grid:
+            id_ = identity(params)
+            known = kept.get(id_)
+            number = known.number if known else first
+            first += known is None
+            shown = {name: params[name] for name in names if name in params}
+            path = known.path if known else self.path / paths.run_folder(number, shown, digits)
+            planned.append(RunFolder(path, number, id_, dict(params), unavailable.get(id_, "")))
+        self._runs = kept | {run.id: run for run in planned}
+        document = {"v": VERSION, "runs": [_to_json(run) for run in planned]}
+        durable.write_file(self.path / paths.GRID, strict_json(document))
+        return planned
+
+    def open(self, params: Mapping[str, Any], repeat: int = 1) -> RunFolder:
+        """Find the folder of a run, or make one.
+
+        Args:
+            params: Its hyperparameters.
+            repeat: 2 for the second run with the same parameters that is wanted beside the first.
+
+        Raises:
+            StorageError: The folder could not be made.
+        """
+        id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
+        run = self.runs.get(id_)
+        if run is None:
+            number = max((known.number for known in self.runs.values()), default=0) + 1
+            path = self.path / paths.run_folder(number, params)
+            run = RunFolder(path, number, id_, dict(params))
+        if not (run.path / paths.RUN).exists():
+            durable.make_folder(run.path)
+            durable.write_file(run.path / paths.RUN, strict_json({"v": VERSION, **_to_json(run)}))
+        self.runs[id_] = run
+        return run
+
+
+def varying(grid: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the hyperparameters that differ between runs, in their order."""
+    values: dict[str, set[str]] = {}
+    for params in grid:
+        for name, value in params.items():
+            values.setdefault(name, set()).add(json.dumps(canonical(value)))
+    return [name for name, found in values.items() if len(found) > 1]
+
+
+def read_runs(experiment: Path, damaged: list[str]) -> list[RunFolder]:
+    """Read which runs an experiment has, by number; whatever cannot be read goes to `damaged`."""
+    found: dict[str, RunFolder] = {}
+    document = _read_json(experiment / paths.GRID, damaged)
+    entries = document.get("runs", []) if document else []
+    for entry in entries if isinstance(entries, list) else []:
+        run = _from_json(experiment, entry, damaged)
+        if run:
+            found[run.path.name] = run
+    for folder in _run_folders(experiment):
+        if folder.name not in found:
+            entry = _read_json(folder / paths.RUN, damaged)
+            run = _from_json(experiment, {**entry, "folder": folder.name}, damaged) if entry else None
+            if run:
+                found[folder.name] = run
+    return sorted(found.values(), key=lambda run: run.number)
+
+
+def is_experiment(path: Path) -> bool:
+    """Whether a folder holds the runs of a grid."""
+    return (path / paths.GRID).is_file() or any(True for _ in _run_folders(path))
+
+
+def _run_folders(experiment: Path) -> Iterable[Path]:
+    try:
+        names = sorted(path.name for path in experiment.iterdir())
+    except OSError:
+        return
+    for name in names:
+        path = experiment / name
+        # a link may lead anywhere: it is no run of ours
+        if paths.run_number(name) is not None and path.is_dir() and not path.is_symlink():
+            yield path
+
+
+def _to_json(run: RunFolder) -> dict[str, Any]:
+    content: dict[str, Any] = {"number": run.number, "id": run.id, "folder": run.path.name}
+    content["params"] = {name: encode(value) for name, value in run.params.items()}
+    return content | ({"unavailable": run.unavailable} if run.unavailable else {})
+
+
+def _from_json(experiment: Path, entry: Any, damaged: list[str]) -> RunFolder | None:
+    try:
+        name = entry["folder"]
+        number = paths.run_number(name)
+        if number is None or Path(name).name != name:
+            raise ValueError(f"not a run's folder: {name!r}")  # noqa: TRY301 - damaged, as below
+        params = {str(key): decode(value) for key, value in entry["params"].items()}
+        reason = str(entry.get("unavailable", ""))
+        return RunFolder(experiment / name, number, str(entry["id"]), params, reason)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        damaged.append(f"{experiment}: a run that cannot be read ({error})")
+        return None
+
+
+def _read_json(path: Path, damaged: list[str]) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(_LARGEST))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        damaged.append(f"{path} ({error})")
+        return None
+    if not isinstance(content, dict):
+        damaged.append(f"{path} (not an object)")
+        return None
+    return content

@@ -1,0 +1,187 @@
+"""One JSON line per epoch: what an attempt appends, and how it is read back.
+
+A line is a strict JSON object that ends with ``"crc"``, the CRC-32 of the line without it. The first line of
+a journal has the type ``start``, then one ``epoch`` each, then ``end``; a killed attempt has no ``end``.
+"""
+
+import json
+import math
+import socket
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from os import getpid
+from pathlib import Path
+from typing import Any
+
+from runmanager.storage import paths
+from runmanager.storage.durable import AppendFile
+
+VERSION = 1
+_CRC = ',"crc":"'
+_CRC_LENGTH = len(_CRC) + 8 + len('"}')
+_LARGEST = 256 * 2**20  # bytes of a journal that are read
+
+
+class Status(StrEnum):
+    """How a run stands: ended in one of the first four ways, or not."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DIVERGED = "diverged"
+    INTERRUPTED = "interrupted"
+    UNAVAILABLE = "unavailable"
+    PENDING = "pending"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One finished epoch of a run.
+
+    Attributes:
+        epoch: Its number, from 1.
+        metrics: Columns of the table -> values; durations in seconds.
+        times: What is outside of the epoch's duration, and its parts, in seconds.
+    """
+
+    epoch: int
+    metrics: Mapping[str, float]
+    times: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended.
+
+    Attributes:
+        status: Completed, failed, diverged, interrupted or unavailable.
+        error: The cause in one line, empty if completed.
+        epochs: How many epochs are committed.
+    """
+
+    status: Status
+    error: str = ""
+    epochs: int = 0
+
+
+@dataclass
+class Attempt:
+    """What a journal holds: as much of it as is whole.
+
+    Attributes:
+        start: The start line, empty if it is damaged.
+        epochs: Epoch number -> record.
+        outcome: How it ended, None if it did not say.
+        damaged: Numbers of the lines, from 1, that could not be read.
+    """
+
+    start: Mapping[str, Any] = field(default_factory=dict)
+    epochs: dict[int, EpochRecord] = field(default_factory=dict)
+    outcome: Outcome | None = None
+    damaged: list[int] = field(default_factory=list)
+
+
+class Journal:
+    """The journal of one attempt, open for appending; each method returns when its line is on disk.
+
+    Raises:
+        StorageError: A line could not be written; those before it are whole.
+    """
+
+    def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
+        self.attempt = attempt
+        self.epochs = 0
+        self._file = AppendFile(folder / paths.journal(attempt))
+        self._append("start", {"host": socket.gethostname(), "pid": getpid(), **details})
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Commit a finished epoch."""
+        metrics = {name: _finite(value) for name, value in record.metrics.items()}
+        nonfinite = {name: str(v) for name, v in record.metrics.items() if not math.isfinite(v)}
+        extra = {"nonfinite": nonfinite} if nonfinite else {}
+        times = {name: round(value, 6) for name, value in record.times.items()}
+        self._append("epoch", {"epoch": record.epoch, "metrics": metrics, **extra, "times": times})
+        self.epochs += 1
+
+    def end(self, outcome: Outcome) -> None:
+        """Commit how the attempt ended, and close the file."""
+        content = {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
+        self._append("end", content)
+        self.close()
+
+    def close(self) -> None:
+        """Close the file without saying how the attempt ended."""
+        self._file.close()
+
+    def _append(self, kind: str, content: Mapping[str, Any]) -> None:
+        clocks = {"t_wall": round(time.time(), 3), "t_mono": round(time.monotonic(), 3)}
+        line = {"v": VERSION, "type": kind, "attempt": self.attempt, **content, **clocks}
+        self._file.append(to_line(line))
+
+
+def to_line(content: Mapping[str, Any]) -> bytes:
+    """Write a JSON object as a line with its checksum."""
+    body = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return f'{body[:-1]}{_CRC}{zlib.crc32(body.encode()):08x}"}}\n'.encode()
+
+
+def read_attempt(path: Path) -> Attempt:
+    """Read a journal, complete or still growing; never raises for what it holds.
+
+    A last line without its end is being written, or was when its writer died: it is left out silently.
+
+    Raises:
+        OSError: The file cannot be read at all.
+    """
+    with path.open("rb") as file:
+        content = file.read(_LARGEST)
+    attempt = Attempt()
+    whole = content[: content.rfind(b"\n") + 1]
+    for number, line in enumerate(whole.split(b"\n")[:-1], 1):
+        try:
+            _take(attempt, _from_line(line))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            attempt.damaged.append(number)
+    return attempt
+
+
+def _from_line(line: bytes) -> dict[str, Any]:
+    body = line[:-_CRC_LENGTH] + b"}"
+    if line[-_CRC_LENGTH:] != f'{_CRC}{zlib.crc32(body):08x}"}}'.encode():
+        raise ValueError("checksum differs")
+    content = json.loads(body)
+    if not isinstance(content, dict):
+        raise TypeError("not an object")
+    return content
+
+
+def _take(attempt: Attempt, line: Mapping[str, Any]) -> None:
+    match line["type"]:
+        case "start":
+            attempt.start = line
+        case "epoch":
+            record = _record(line)
+            attempt.epochs[record.epoch] = record
+        case "end":
+            attempt.outcome = Outcome(Status(line["status"]), str(line["error"]), int(line["epochs"]))
+
+
+def _record(line: Mapping[str, Any]) -> EpochRecord:
+    nonfinite = line.get("nonfinite", {})
+    metrics = {
+        name: float(nonfinite[name]) if value is None else float(value)
+        for name, value in line["metrics"].items()
+    }
+    return EpochRecord(int(line["epoch"]), metrics, line["times"])
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def strict_json(content: Any) -> bytes:
+    """Write a whole JSON document for people and tools alike: indented, UTF-8, no NaN."""
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()

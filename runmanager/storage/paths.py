@@ -1,0 +1,71 @@
+"""Every file name under runs/, in one place."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runmanager.errors import GridError
+from runmanager.values import text
+
+GRID = "grid.json"
+RUN = "run.json"
+RESULTS_CSV = "results.csv"
+RESULTS_JSON = "results.json"
+ERROR_LOG = "error.log"
+
+_EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FOLDER = re.compile(r"(?P<number>\d{3,})(?:[_~].*)?")
+_ATTEMPT = re.compile(r"attempt-(?P<number>[1-9]\d*)\.jsonl")
+_LONGEST = 64  # characters of a run folder: TensorBoard clips longer names
+
+
+def check_experiment(name: str) -> str:
+    """Return the name of an experiment if it can be a folder under the root.
+
+    Raises:
+        GridError: It cannot; the message has one that can.
+    """
+    if _EXPERIMENT.fullmatch(str(name)):
+        return name
+    better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:64] or "experiment"
+    rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-'"
+    raise GridError([f"{rule}, got {name!r}: write {better!r}"])
+
+
+def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
+    """Name the folder of a run: its number first, then the parameters given, in 64 characters.
+
+    Only letters, digits and ``. _ = , -`` occur, so that the name filters well and exists on every system.
+
+    >>> run_folder(7, {"lr": 0.010, "device": "cuda:0"})
+    '007_lr=0.01,device=cuda0'
+    """
+    slug = ",".join(f"{_slug(name)}={_slug(text(value))}" for name, value in params.items())
+    name = f"{number:0{digits}d}_{slug}" if slug else f"{number:0{digits}d}"
+    if len(name) <= _LONGEST:
+        return name
+    digest = hashlib.sha256(repr(list(params.items())).encode("utf-8", "replace")).hexdigest()[:6]
+    return f"{name[: _LONGEST - 7].rstrip('._,=-')}~{digest}"
+
+
+def run_number(folder: str) -> int | None:
+    """Read the number back from a run's folder name, None if it is no such name."""
+    match = _FOLDER.fullmatch(folder)
+    return int(match["number"]) if match else None
+
+
+def journal(number: int) -> str:
+    """Name the journal of an attempt, which counts from 1."""
+    return f"attempt-{number}.jsonl"
+
+
+def attempts(folder: Path) -> dict[int, Path]:
+    """Find the journals in a run's folder by attempt, the first first."""
+    found = {int(m["number"]): path for path in folder.iterdir() if (m := _ATTEMPT.fullmatch(path.name))}
+    return dict(sorted(found.items()))
+
+
+def _slug(value: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", value.replace(":", "")).strip("_")

@@ -1,0 +1,170 @@
+"""Hyperparameter values: as plain Python, as text, as JSON that gives the types back."""
+
+import enum
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_SAFE_INTEGER = 2**53  # every float below holds its integer exactly
+
+
+def plain(value: Any) -> Any:
+    """Turn a NumPy scalar into the Python number it holds; leave everything else alone."""
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and not hasattr(value, "__len__"):
+        return value.item()
+    return value
+
+
+def text(value: Any) -> str:
+    """Write a value the short way people read it.
+
+    >>> text(0.010), text(("a", 1)), text(None), text(float)
+    ('0.01', '(a, 1)', 'None', 'float')
+    """
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, (list, tuple)):
+        return "(" + ", ".join(text(item) for item in value) + ")"
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
+        return str(value.__qualname__)
+    if isinstance(value, enum.Enum):
+        return value.name
+    return str(value)
+
+
+def is_nameable(value: Any) -> bool:
+    """Whether a value means the same in the next process, so that a run can be found again."""
+    if isinstance(value, (list, tuple)):
+        return all(is_nameable(item) for item in value)
+    if isinstance(value, Mapping):
+        return all(is_nameable(item) for pair in value.items() for item in pair)
+    return not _ADDRESS.search(str(canonical(value)))
+
+
+def canonical(value: Any) -> Any:
+    """Reduce a value to what identifies it, as strict JSON: equal values give equal results.
+
+    A number is identified by its value (``1`` and ``1.0`` are the same hyperparameter, ``True`` is not),
+    a list like the tuple of its items, a class or function by its full name, a torch device by its text.
+
+    >>> canonical((1.0, "a", None)), canonical(float("nan"))
+    ([1, 'a', None], {'number': 'nan'})
+    """
+    value = plain(value)
+    if value is None or (isinstance(value, (bool, str)) and not isinstance(value, enum.Enum)):
+        return value
+    if isinstance(value, enum.Enum):
+        return {"enum": f"{_full_name(type(value))}.{value.name}"}
+    if isinstance(value, (int, float)):
+        return _canonical_number(value)
+    if isinstance(value, (list, tuple)):
+        return [canonical(item) for item in value]
+    if isinstance(value, Mapping):
+        pairs = [[canonical(key), canonical(item)] for key, item in value.items()]
+        return {"mapping": sorted(pairs, key=json.dumps)}
+    return _canonical_name(value)
+
+
+def _canonical_number(value: float) -> Any:
+    if isinstance(value, int):
+        return int(value)
+    if not math.isfinite(value):
+        return {"number": str(value)}
+    return int(value) if value.is_integer() and abs(value) < _SAFE_INTEGER else float(value)
+
+
+def _canonical_name(value: Any) -> Any:
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
+        return {"name": _full_name(value)}
+    if isinstance(value, PurePath) or _is_torch(value, "device", "dtype"):
+        return str(value)
+    return {"repr": repr(value)}
+
+
+def identity(params: Mapping[str, Any]) -> str:
+    """Hash the canonical form of a run's parameters, whatever their order, to 16 hex digits.
+
+    >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
+    True
+    """
+    content = {name: canonical(value) for name, value in params.items()}
+    document = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(document.encode()).hexdigest()[:16]
+
+
+def encode(value: Any) -> Any:
+    """Write a value as strict JSON from which `decode` restores it with its type.
+
+    None, bool, int, float (NaN and infinities too), str, tuple, list, dict, torch.device and torch.dtype
+    come back as they were; anything else comes back as its text.
+
+    >>> decode(encode(((3, 3), float("inf")))), decode(encode(int))
+    (((3, 3), inf), 'int')
+    """
+    value = plain(value)
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$float": str(float(value))}
+    if isinstance(value, (list, tuple)):
+        items = [encode(item) for item in value]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if isinstance(value, Mapping):
+        return {"$dict": [[encode(key), encode(item)] for key, item in value.items()]}
+    for kind in ("device", "dtype"):
+        if _is_torch(value, kind):
+            return {f"${kind}": str(value)}
+    return _ADDRESS.sub("", text(value))
+
+
+def decode(value: Any) -> Any:
+    """Restore what `encode` wrote.
+
+    Raises:
+        ValueError: The JSON is not of `encode`'s making.
+    """
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) != 1:
+        raise ValueError(f"not an encoded value: {value!r}")
+    (tag, content), *_ = value.items()
+    match tag:
+        case "$float" if content in ("nan", "inf", "-inf"):
+            return float(content)
+        case "$tuple" if isinstance(content, list):
+            return tuple(decode(item) for item in content)
+        case "$dict" if isinstance(content, list):
+            return {decode(key): decode(item) for key, item in content}
+        case "$device" | "$dtype" if isinstance(content, str):
+            return _torch_value(tag[1:], content)
+    raise ValueError(f"not an encoded value: {value!r}")
+
+
+def _torch_value(kind: str, content: str) -> Any:
+    import torch
+
+    try:
+        if kind == "device":
+            return torch.device(content)
+        found = getattr(torch, content.removeprefix("torch."), None)
+    except RuntimeError as error:
+        raise ValueError(f"not a torch {kind}: {content!r}") from error
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"not a torch {kind}: {content!r}")  # noqa: TRY004 - damaged content
+    return found
+
+
+def _is_torch(value: Any, *kinds: str) -> bool:
+    # by name, so that grids of plain numbers never import torch
+    return type(value).__module__ == "torch" and type(value).__name__ in kinds
+
+
+def _full_name(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}"
