@@ -26,6 +26,7 @@ from runmanager import (
     run_grid,
 )
 from runmanager.display import print_table
+from runmanager.grid import check_device
 
 if TYPE_CHECKING:
     from torch import nn
@@ -157,6 +158,7 @@ def grid_of(arguments: argparse.Namespace) -> OrderedDict[str, list[Any]]:
                 grid[name].append(read(text))
             except ValueError as error:
                 problems.append(f"{flag} {error}, got {text!r}")
+    problems += [problem for device in grid["device"] if (problem := check_device(device))]
     if problems:
         raise GridError(problems)
     return grid

@@ -8,6 +8,7 @@ import hashlib
 import os
 import struct
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -151,5 +152,6 @@ def _keep(path: Path, content: "np.ndarray[tuple[int], np.dtype[np.uint8]]") -> 
     try:
         content.tofile(temporary)
         temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # a folder that cannot be written: unpacked again next time
+    except OSError:  # a folder that cannot be written: unpacked again next time
+        with suppress(OSError):  # a read-only file system refuses to remove even what is not there
+            temporary.unlink(missing_ok=True)

@@ -84,7 +84,7 @@ def warm(device: torch.device) -> None:
     """
     if device.type == "meta":
         return
-    with torch.enable_grad():
+    with torch.inference_mode(mode=False), torch.enable_grad():
         images = torch.ones(2, 1, 8, 8, device=device, requires_grad=True)
         weights = torch.ones(2, 1, 3, 3, device=device, requires_grad=True)
         features = torch.nn.functional.conv2d(images, weights).flatten(1)  # (2, 72)
@@ -96,15 +96,16 @@ def warm(device: torch.device) -> None:
 def send(batch: Any, device: torch.device) -> Any:
     """Move every tensor in a batch to a device: tensors, and tuples, lists and mappings of them."""
     if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=True)
+        # what is copied to the cpu is read at once, without waiting
+        return batch.to(device, non_blocking=device.type != "cpu")
+    if hasattr(batch, "to") and callable(batch.to):
+        return batch.to(device)
     if isinstance(batch, Mapping):
         return {name: send(item, device) for name, item in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(send(item, device) for item in batch))
     if isinstance(batch, (tuple, list)):
         return type(batch)(send(item, device) for item in batch)
-    if hasattr(batch, "to") and callable(batch.to):
-        return batch.to(device)
     return batch
 
 

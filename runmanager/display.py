@@ -78,13 +78,13 @@ def print_table(table: "pd.DataFrame", title: str | None = None, console: Consol
         drawn.add_row(*(cell(value) for value in row))
     if len(table) > _MOST:
         console.print(f"({len(table) - _MOST} earlier rows are in the table, not shown here)")
-    console.print(drawn)
+    console.print(drawn, soft_wrap=True)  # a narrow terminal folds the lines, it loses no column
 
 
 def wide_console() -> Console:
     """Return a console on standard output; without a terminal, lines are as long as they need to be."""
-    console = Console(highlight=False, markup=False)
-    return console if console.is_terminal else Console(highlight=False, markup=False, width=200)
+    console = Console(highlight=False, markup=False, emoji=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=200)
 
 
 def cell(value: Any) -> str:
@@ -97,7 +97,7 @@ def cell(value: Any) -> str:
         return "" if _is_missing(value) else printable(text(value))
     if math.isnan(value):
         return ""
-    return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"  # noqa: PLR2004 - four digits
+    return f"{value:.0f}" if abs(value) >= 9999.5 else f"{value:.4g}"  # noqa: PLR2004 - four digits
 
 
 def printable(shown: str) -> str:

@@ -7,6 +7,8 @@ RunManagerError
 |-- LifecycleError (RuntimeError)           a hook in the wrong place
 |-- MetricError (ValueError)                a value that cannot be averaged or counted
 |-- DataError (RuntimeError)                a data set whose files are missing or damaged
+|-- CheckpointError (ValueError)            a state that cannot be saved, or does not fit
+|-- HeldError (RuntimeError)                an experiment that another process is running
 `-- StorageError (OSError)                  what has to last could not be written
 """
 
@@ -51,6 +53,14 @@ class MetricError(RunManagerError, ValueError):
 
 class DataError(RunManagerError, RuntimeError):
     """A data set whose files are missing or damaged."""
+
+
+class CheckpointError(RunManagerError, ValueError):
+    """A state that cannot be saved safely, or that does not fit what it is restored to."""
+
+
+class HeldError(RunManagerError, RuntimeError):
+    """An experiment that another process is running."""
 
 
 class StorageError(RunManagerError, OSError):

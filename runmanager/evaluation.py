@@ -37,7 +37,7 @@ def evaluate(network: nn.Module, loader: Iterable[Any], device: torch.device, lo
         for inputs, labels in loaders.batches(loader, device):
             preds = network(inputs)
             sums.add_loss(loss(preds, labels), len(labels))
-            if preds.ndim > 1 and not labels.is_floating_point():
+            if isinstance(preds, torch.Tensor) and preds.ndim > 1 and not labels.is_floating_point():
                 sums.add_correct(preds, labels)
     means = sums.means()
     return Evaluation(means.get("loss", torch.nan), means.get("accuracy", torch.nan))

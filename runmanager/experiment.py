@@ -53,7 +53,7 @@ class GridOutcome:
 
 
 def run_grid(
-    params: Mapping[Any, Iterable[Any]] | Sequence[Run],
+    params: Mapping[Any, Any] | Sequence[Run],
     train: Train,
     *,
     experiment: str,
@@ -154,8 +154,8 @@ class _Terminated(KeyboardInterrupt):
 
 
 def _checked(
-    params: Mapping[Any, Iterable[Any]] | Sequence[Run],
-    train: Train,
+    params: Mapping[Any, Any] | Sequence[Run],
+    train: Any,
     experiment: str,
     executor: str,
     on_error: str,
@@ -187,7 +187,7 @@ def _checked(
     return runs
 
 
-def _runs(params: Mapping[Any, Iterable[Any]] | Sequence[Run], max_runs: int) -> list[Run]:
+def _runs(params: Mapping[Any, Any] | Sequence[Any], max_runs: int) -> list[Run]:
     if isinstance(params, Mapping):
         return RunBuilder.get_runs(params, max_runs=max_runs)
     runs = list(params)

@@ -15,12 +15,12 @@ from runmanager.errors import GridError, HyperparameterError
 from runmanager.values import canonical, is_nameable, plain
 
 RESERVED = frozenset(
-    ("experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "attempts", "error")
+    ("experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "parameters", "attempts", "error")
 )
 """Names that columns of the results already have."""
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
-_DEVICE = re.compile(r"(?P<type>[a-z]+)(:(?P<index>0|[1-9]\d*))?")
+_DEVICE = re.compile(r"(?P<type>[a-z]+)(:(?P<index>0|[1-9][0-9]?))?")  # torch reads cuda:256 as cuda:0
 _MOST_VALUES = 1_000_000  # of one axis, and combinations walked for where=
 _SHOWN = 60  # characters of a value in a message
 
@@ -56,7 +56,7 @@ class RunBuilder:
 
     @staticmethod
     def get_runs(
-        params: Mapping[Any, Iterable[Any]],
+        params: Mapping[Any, Any],
         *,
         where: Callable[[Run], bool] | None = None,
         max_runs: int = 1000,
@@ -80,9 +80,9 @@ class RunBuilder:
         """
         axes = _checked_axes(params)
         size = math.prod(len(values) for values in axes.values())
-        most = max_runs if where is None else _MOST_VALUES
+        most = max_runs if where is None else max(max_runs, _MOST_VALUES)
         if size > most:
-            raise GridError([_too_many(axes, size, max_runs)])
+            raise GridError([_too_many(axes, size, most)])
         names = tuple(itertools.chain.from_iterable(axes))
         combinations = itertools.product(*axes.values())
         runs = (_make_run(names, itertools.chain.from_iterable(c)) for c in combinations)
@@ -94,7 +94,7 @@ class RunBuilder:
         return kept
 
     @staticmethod
-    def num_runs(params: Mapping[Any, Iterable[Any]]) -> int:
+    def num_runs(params: Mapping[Any, Any]) -> int:
         """Count the runs of a grid without expanding it.
 
         Raises:
@@ -134,11 +134,12 @@ def _device_hint(text: str) -> str:
     close = difflib.get_close_matches(kind, DEVICE_TYPES, n=1)
     if not close:
         return "write one of: " + ", ".join(DEVICE_TYPES[:4])
-    name = f"{close[0]}:{number}" if number.isdigit() and close[0] != "cpu" else close[0]
+    numbered = f"{close[0]}:{number.lstrip('0') or number[:1]}"
+    name = numbered if _DEVICE.fullmatch(numbered) and close[0] != "cpu" else close[0]
     return f"did you mean {name!r}?"
 
 
-def _checked_axes(params: Mapping[Any, Iterable[Any]]) -> Axes:
+def _checked_axes(params: Mapping[Any, Any]) -> Axes:
     if not isinstance(params, Mapping):
         raise GridError(
             [f"a grid is a mapping of name -> list of values, got {_short(params)}: write {{'lr': [...]}}"]
@@ -149,7 +150,8 @@ def _checked_axes(params: Mapping[Any, Iterable[Any]]) -> Axes:
     for key, values in params.items():
         names = key if isinstance(key, tuple) else (key,)
         problems += check_names(names)
-        problems += [f"{name!r} stands in two axes: keep one" for name in names if name in seen]
+        problems += [f"{name!r} stands in two axes: keep one" for name in dict.fromkeys(names) if name in seen]
+        problems += [f"{key!r} has a name twice: keep one"] if len(set(names)) < len(names) else []
         seen.update(name for name in names if isinstance(name, str))
         rows = _rows(key, values, problems)
         _check_values(names, rows, problems)
@@ -174,7 +176,7 @@ def _name_problem(name: Any) -> str | None:
 
 def _rows(key: Any, values: Any, problems: list[str]) -> list[tuple[Any, ...]]:
     name = ", ".join(key) if isinstance(key, tuple) and all(map(_is_text, key)) else key
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+    if isinstance(values, (str, bytes)) or not _is_iterable(values):
         single = f"{name}=[{_short(values)}]" if not isinstance(key, tuple) else f"{key!r}: [(...)]"
         problems.append(
             f"values of {name!r} must be a list or tuple, got {_short(values)}; "
@@ -234,6 +236,14 @@ def _too_many(axes: Axes, size: int, max_runs: int) -> str:
 def _short(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
+
+
+def _is_iterable(value: Any) -> bool:
+    try:
+        iter(value)  # arrays without dimensions are Iterable and raise here
+    except TypeError:
+        return False
+    return True
 
 
 def _is_text(value: Any) -> bool:

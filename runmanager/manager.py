@@ -114,15 +114,14 @@ class RunManager:
             raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
         params = _params(run)
         device = devices.require(params.get("device", "cpu"))
-        if network is not None:
-            self._warn_if_trained(network)
-            if len(devices.places(network)) <= 1:
-                network.to(device)
+        if network is not None and len(devices.places(network)) <= 1:
+            network.to(device)
         devices.warm(device)
         opened = self._start(params, device, network)
         self.run_count += 1
         self.run_params, self.network, self.loader = run, network, loader
         if network is not None:
+            self._warn_if_trained(network, opened.folder.number)
             self._trained[network] = opened.folder.number
         opened.start_clock()
 
@@ -229,8 +228,9 @@ class RunManager:
         table = self._own_table()
         rows = json.dumps(to_rows(table), ensure_ascii=False, indent=4, allow_nan=False)
         durable.make_folder(path.absolute().parent)
-        durable.write_file(path.with_name(f"{path.name}.csv"), table.to_csv().encode())
-        durable.write_file(path.with_name(f"{path.name}.json"), rows.encode())
+        for suffix, content in (("csv", table.to_csv()), ("json", rows)):
+            encoded = content.encode("utf-8", "backslashreplace")  # as strict_json does
+            durable.write_file(path.with_name(f"{path.name}.{suffix}"), encoded)
 
     @contextmanager
     def run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> Iterator["RunManager"]:
@@ -282,17 +282,15 @@ class RunManager:
         opened = self._open_epoch("batches()")
         if self.loader is None:
             raise LifecycleError("batches() without a loader: pass it to begin_run(run, network, loader)")
-        iterator = loaders.batches(self.loader, opened.device)
-        waited = 0.0
+        iterator, times = loaders.batches(self.loader, opened.device), opened.times
         while True:
             before = perf_counter()
             batch = next(iterator, opened)
-            waited += perf_counter() - before
+            times["phase_data_s"] = times.get("phase_data_s", 0.0) + perf_counter() - before
             if batch is opened:
-                break
+                return
             opened.sums.last_size = metrics.batch_size(batch)
             yield batch
-        opened.times["phase_data_s"] = opened.times.get("phase_data_s", 0.0) + waited
 
     def evaluate(
         self,
@@ -358,7 +356,7 @@ class RunManager:
             StorageError: It could not be recorded.
         """
         if not self.is_open:
-            after = self.outcome.epochs if self.outcome else 0
+            after = self.outcome.epochs if self.outcome else None
             self._start(_params(run), torch.device("cpu"), None, after=after, board=False)
         log = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
         durable.write_file(self._open("end_failed()").folder.path / paths.ERROR_LOG, log)
@@ -428,15 +426,15 @@ class RunManager:
         device: torch.device,
         network: nn.Module | None,
         *,
-        after: int = 0,
+        after: int | None = None,
         board: bool = True,
     ) -> OpenRun:
         id_ = identity(params)
-        repeat = self._begun.get(id_, 0) + (after == 0)
+        repeat = self._begun.get(id_, 0) + (after is None)  # else the same run goes on
         folder = self._folder.open(params, repeat)
         every = self._histogram_every if board else None
         self._current = open_run(
-            self._folder.path.name, folder, device, network, after=after, histogram_every=every
+            self._folder.path.name, folder, device, network, after=after or 0, histogram_every=every
         )
         self._begun[id_] = repeat
         self._writer = None
@@ -475,11 +473,11 @@ class RunManager:
         if name in RESERVED or name in opened.folder.params or not name.isidentifier():
             raise MetricError(f"{name!r} cannot be a column of its own: choose another name")
 
-    def _warn_if_trained(self, network: nn.Module) -> None:
+    def _warn_if_trained(self, network: nn.Module, number: int) -> None:
         earlier = self._trained.get(network)
         if earlier is not None:
             warnings.warn(
-                f"the network of run {self.run_count + 1} was trained by run {earlier} already and begins "
+                f"the network of run {number} was trained by run {earlier} already and begins "
                 "with its weights: make a new network for every run",
                 RunsWarning,
                 stacklevel=3,

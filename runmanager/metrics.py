@@ -24,7 +24,7 @@ class EpochSums:
         self._weights: dict[str, int] = {}
         self._num_losses = 0
         self._unsized: deque[tuple[int, torch.Tensor | float]] = deque()
-        self._sizes: deque[int] = deque()
+        self._sizes: list[int] = []
 
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch.
@@ -102,9 +102,10 @@ class EpochSums:
         return {name: totals[name] / weight for name, weight in self._weights.items() if weight}
 
     def _match(self) -> None:
-        # the tutorial's older form, track_loss(loss), is followed by track_num_correct of the same batch
-        while self._unsized and self._sizes:
-            self.add_mean("loss", self._unsized.popleft()[1], self._sizes.popleft())
+        # the tutorial's older form is track_loss(loss): its n-th call and track_num_correct's are of one batch
+        while self._unsized and self._unsized[0][0] <= len(self._sizes):
+            number, loss = self._unsized.popleft()
+            self.add_mean("loss", loss, self._sizes[number - 1])
 
     def _add(self, name: str, total: torch.Tensor | float, weight: int) -> None:
         # hooks are called inside and outside of no_grad and inference_mode alike
@@ -129,7 +130,7 @@ def single(name: str, value: Any) -> torch.Tensor | float:
                 f"{name} must be a single value, the mean over the batch, got a tensor of shape "
                 f"{tuple(value.shape)}: call .mean() on it"
             )
-        return value.detach().reshape(()).to(_exact(value.device))
+        return value.detach().reshape(()).to(_exact(value.device), copy=True)  # the loop may change its own
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -39,6 +39,7 @@ class OpenRun:
         times: Parts of the current epoch (s).
         epoch_start: When the current epoch's clock was started, None between epochs.
         left_at: When a loop over `epochs` left the current epoch by break, None if it did not.
+        epoch_seconds: How long the current epoch took until it was left, without evaluations.
     """
 
     folder: RunFolder
@@ -53,6 +54,7 @@ class OpenRun:
     times: dict[str, float] = field(default_factory=dict)
     epoch_start: float | None = None
     left_at: float | None = None
+    epoch_seconds: float = 0.0
 
     def start_clock(self) -> None:
         """Start the run's clock, after everything that was asked of the device so far."""
@@ -68,8 +70,11 @@ class OpenRun:
 
     def leave_epoch(self) -> None:
         """Stop the epoch's clock without committing the epoch."""
+        assert self.epoch_start is not None
         devices.wait_for(self.device)
         self.left_at = time.perf_counter()
+        # an evaluation after a break is outside anyway
+        self.epoch_seconds = self.left_at - self.epoch_start - self.times.get("phase_eval_s", 0.0)
 
     def commit_epoch(self, number: int, loader: Any, network: nn.Module | None) -> EpochRecord:
         """Stop the clock, read the sums, commit the epoch, show it.
@@ -113,15 +118,13 @@ class OpenRun:
         return RunWriter(self.folder.path, lambda _: None)
 
     def _record(self, number: int) -> EpochRecord:
-        assert self.epoch_start is not None
         assert self.left_at is not None
         means = self.sums.means()
-        duration = self.left_at - self.epoch_start - self.times.get("phase_eval_s", 0.0)
         if "phase_data_s" in self.times:
-            self.times["phase_train_s"] = duration - self.times["phase_data_s"]
+            self.times["phase_train_s"] = self.epoch_seconds - self.times["phase_data_s"]
         metrics: dict[str, float] = {}
         metrics |= {name: means.pop(name) for name in LEADING if name in means}
-        metrics |= {"epoch duration": duration, "run duration": self.left_at - self.start}
+        metrics |= {"epoch duration": self.epoch_seconds, "run duration": self.left_at - self.start}
         return EpochRecord(number, {**metrics, **self.evaluated, **means}, self.times)
 
 

@@ -39,11 +39,14 @@ def compare(runs: "pd.DataFrame", axis: str = "device", value: str = "epoch dura
         raise GridError(problems)
     others = [name for name in ("experiment", *names) if name in runs and name != axis]
     shown = [name for name in others if len(set(runs[name].map(_key))) > 1]
-    columns = list(dict.fromkeys(map(text, runs[axis])))
+    labels = {_key(value): text(value) for value in runs[axis]}
+    if len({*labels.values(), *shown}) < len(labels) + len(shown):  # text() shortens
+        labels = {_key(value): repr(value) for value in runs[axis]}
+    columns = list(labels.values())
     groups: dict[str, dict[str, Any]] = {}
     for row in runs.to_dict(orient="records"):
         group = groups.setdefault(_key([row[name] for name in others]), {name: row[name] for name in shown})
-        group[text(row[axis])] = row[value]
+        group[labels[_key(row[axis])]] = row[value]
     pairs = pd.DataFrame(list(groups.values()), columns=[*shown, *columns])
     pairs = pairs.dropna(subset=columns).reset_index(drop=True)
     for column in columns[1:]:

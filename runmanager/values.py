@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_SAFE_INTEGER = 2**53  # every float below holds its integer exactly
+_NAMELESS = re.compile(rf"{_ADDRESS.pattern}|<lambda>")  # all lambdas of a function share their name
 
 
 def plain(value: Any) -> Any:
@@ -43,7 +43,9 @@ def is_nameable(value: Any) -> bool:
         return all(is_nameable(item) for item in value)
     if isinstance(value, Mapping):
         return all(is_nameable(item) for pair in value.items() for item in pair)
-    return not _ADDRESS.search(str(canonical(value)))
+    if isinstance(value, str):
+        return True
+    return not _NAMELESS.search(str(canonical(value)))
 
 
 def canonical(value: Any) -> Any:
@@ -75,7 +77,7 @@ def _canonical_number(value: float) -> Any:
         return int(value)
     if not math.isfinite(value):
         return {"number": str(value)}
-    return int(value) if value.is_integer() and abs(value) < _SAFE_INTEGER else float(value)
+    return int(value) if value.is_integer() else float(value)
 
 
 def _canonical_name(value: Any) -> Any:
@@ -141,10 +143,17 @@ def decode(value: Any) -> Any:
         case "$tuple" if isinstance(content, list):
             return tuple(decode(item) for item in content)
         case "$dict" if isinstance(content, list):
-            return {decode(key): decode(item) for key, item in content}
+            return _decoded_dict(content)
         case "$device" | "$dtype" if isinstance(content, str):
             return _torch_value(tag[1:], content)
     raise ValueError(f"not an encoded value: {value!r}")
+
+
+def _decoded_dict(pairs: list[Any]) -> dict[Any, Any]:
+    try:
+        return {decode(key): decode(item) for key, item in pairs}
+    except TypeError as error:
+        raise ValueError(f"not the items of a dict: {pairs!r}") from error
 
 
 def _torch_value(kind: str, content: str) -> Any:

@@ -1,6 +1,8 @@
 """Which tags, layout, hparams, text, images and graph a run gets."""
 
+import contextlib
 import functools
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -12,12 +14,12 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager.board import events, histograms, pictures
+from runmanager.board import archive, events, histograms, pictures
 from runmanager.devices import undisturbed_random
 from runmanager.errors import RunsWarning
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import EpochRecord, Outcome, Status
-from runmanager.values import text
+from runmanager.values import plain, text
 
 CHARTS = {
     "loss": ["^loss/"],
@@ -32,6 +34,8 @@ _TAGS = {
     "accuracy": "accuracy/train",
     "epoch duration": "time/epoch_s",
     "run duration": "time/run_s",
+    "train_loss": "loss/train_eval",  # of evaluate(loader, "train"), beside that of the training itself
+    "train_accuracy": "accuracy/train_eval",
 }
 
 
@@ -41,10 +45,10 @@ def tag(column: str) -> str:
     >>> tag("loss"), tag("test_accuracy"), tag("f1")
     ('loss/train', 'accuracy/test', 'train/f1')
     """
+    if column in _TAGS:
+        return _TAGS[column]
     name, _, kind = column.rpartition("_")
-    if name and kind in ("loss", "accuracy"):
-        return f"{kind}/{name}"
-    return _TAGS.get(column, f"train/{column}")
+    return f"{kind}/{name}" if name and kind in ("loss", "accuracy") else f"train/{column}"
 
 
 P = ParamSpec("P")
@@ -99,6 +103,8 @@ class Board:
 
     @_guarded
     def _open(self, attempt: int, details: Mapping[str, Any]) -> None:
+        if archive.has_ended(self._folder.path):  # of several ends, TensorBoard believes the first
+            archive.retire(self._folder.path)
         self._file = events.EventFile(self._folder.path, attempt)
         values = [
             events.session_start(hparams(self._folder.params), self._group),
@@ -119,7 +125,7 @@ class Board:
     @_guarded
     def watch(self, network: nn.Module) -> None:
         """Remember the first input that the network gets, to show it after the first epoch."""
-        self._first_input.watch(network)
+        self._first_input.watch(network, self._see)
 
     @_guarded
     def evaluation(self, metrics: Mapping[str, float]) -> None:
@@ -142,14 +148,14 @@ class Board:
     def end(self, outcome: Outcome) -> None:
         """Write how the run ended, and close the file."""
         self._first_input.forget()
-        if outcome.error:
-            self._write(events.event(outcome.epochs, [events.text("run/error", f"    {outcome.error}")]))
-        if outcome.status is not Status.INTERRUPTED:  # TensorBoard shows it as unknown, and a retry can end it
-            success = outcome.status is Status.COMPLETED
-            self._write(events.event(outcome.epochs, [events.session_end(success=success)]))
-        if self._file:
-            self._file.close()
-        self._file = None
+        try:
+            if outcome.error:
+                self._write(events.event(outcome.epochs, [events.text("run/error", f"    {outcome.error}")]))
+            if outcome.status is not Status.INTERRUPTED:  # TensorBoard shows it as unknown
+                success = outcome.status is Status.COMPLETED
+                self._write(events.event(outcome.epochs, [events.session_end(success=success)]))
+        finally:
+            self._close()
 
     def warn(self, problem: str) -> None:
         """Say once per run that something could not be shown."""
@@ -163,8 +169,13 @@ class Board:
 
     def give_up(self, error: OSError) -> None:
         """Stop writing this event file, whose folder does not take more."""
-        self._file = None
+        with contextlib.suppress(OSError):
+            self._close()
         self.warn(f"logging stopped: {error.strerror or error}")
+
+    @_guarded
+    def _see(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self._first_input.take(inputs)
 
     @_guarded
     def _samples(self) -> None:
@@ -197,12 +208,12 @@ class Board:
         named |= {f"time/{name}": value for name, value in record.times.items()}
         for name, value in record.metrics.items():
             if name.endswith("accuracy"):
-                best = max(self._best.get(name, value), value)
+                best = max(self._best.get(name, -math.inf), -math.inf if math.isnan(value) else value)
                 self._best[name] = best
                 named[f"tuning/best_{tag(name).replace('/', '_')}"] = best
         norm = histograms.gradient_norm(network) if network is not None else None
         if norm is not None:
-            named["train/grad_norm"] = norm.item()
+            named.setdefault("train/grad_norm", norm.item())  # a column of that name is the user's own
         return [events.scalar(name, value) for name, value in named.items()]
 
     @_guarded
@@ -215,6 +226,11 @@ class Board:
         if self._file:
             self._file.write(*written)
 
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file:
+            file.close()
+
 
 class _FirstInput:
     """The first input of a network, seen by a hook that removes itself: no extra pass, no random numbers."""
@@ -225,16 +241,16 @@ class _FirstInput:
         self.dtype: torch.dtype | None = None
         self._handle: RemovableHandle | None = None
 
-    def watch(self, network: nn.Module) -> None:
+    def watch(self, network: nn.Module, see: Callable[[nn.Module, tuple[Any, ...]], None]) -> None:
         if not isinstance(network, torch.jit.ScriptModule):
-            self._handle = network.register_forward_pre_hook(self._see)
+            self._handle = network.register_forward_pre_hook(see)
 
     def forget(self) -> None:
         if self._handle:
             self._handle.remove()
             self._handle = None
 
-    def _see(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def take(self, inputs: tuple[Any, ...]) -> None:
         self.forget()
         if inputs and isinstance(inputs[0], torch.Tensor):
             self.shape, self.dtype = inputs[0].shape, inputs[0].dtype
@@ -247,12 +263,13 @@ def hparams(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return hyperparameters as HParams shows them: bool, number, or short text (``none`` for None)."""
     return {
         name: value if isinstance(value, (bool, int, float)) else "none" if value is None else text(value)
-        for name, value in params.items()
+        for name, value in ((name, plain(value)) for name, value in params.items())
     }
 
 
 def _markdown(params: Mapping[str, Any], details: Mapping[str, Any]) -> str:
-    rows = [*hparams(params).items(), *_flat(details)]
+    shown = hparams(params)
+    rows = [*shown.items(), *(row for row in _flat(details) if row not in shown.items())]
     lines = [f"| {_cell(name)} | {_cell(value)} |" for name, value in rows]
     return "\n".join(["| setting | value |", "|---|---|", *lines])
 

@@ -8,6 +8,7 @@ Summary.image, HistogramProto), which every reader understands.
 import re
 import socket
 import struct
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -32,6 +33,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import (
 Checksums = np.ndarray[Any, np.dtype[np.uint32]]
 
 _NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
+_LARGEST = float(np.finfo(np.float32).max)  # that a scalar can hold
 _SHORT = 800  # bytes up to which a loop beats NumPy
 _POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli), reflected
 _MASK = 0xA282EAD8
@@ -57,18 +59,25 @@ class EventFile:
             # TensorBoard's Python loader purges later steps only in runs whose first file has a START too
             session_log=SessionLog(status=SessionLog.START),
         )
-        self.write(version, start)
+        try:
+            self.write(version, start)
+        except BaseException:
+            self.close()
+            raise
 
     def write(self, *events: Event) -> None:
-        """Append events with one system call."""
-        self._file.write(b"".join(record(event.SerializeToString()) for event in events))
+        """Append events, as a rule with one system call."""
+        rest = memoryview(b"".join(framed(event.SerializeToString()) for event in events))
+        while rest:
+            # a nearly full disk writes a part and fails only at the next call
+            rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
         self._file.close()
 
 
-def record(content: bytes) -> bytes:
+def framed(content: bytes) -> bytes:
     """Frame the bytes of an Event as a TFRecord."""
     length = struct.pack("<Q", len(content))
     return b"".join((length, struct.pack("<I", _masked(length)), content, struct.pack("<I", _masked(content))))
@@ -81,8 +90,8 @@ def event(step: int, values: Iterable[Summary.Value], wall_time: float | None = 
 
 
 def scalar(tag: str, value: float) -> Summary.Value:
-    """Make a scalar; an infinity becomes NaN, which does not break TensorBoard's axes."""
-    return Summary.Value(tag=tag, simple_value=value if np.isfinite(value) else float("nan"))
+    """Make a scalar; what is infinite in float32 becomes NaN, which does not break TensorBoard's axes."""
+    return Summary.Value(tag=tag, simple_value=value if abs(value) <= _LARGEST else float("nan"))
 
 
 def image(tag: str, png: bytes, width: int, height: int, channels: int) -> Summary.Value:
@@ -94,7 +103,7 @@ def image(tag: str, png: bytes, width: int, height: int, channels: int) -> Summa
 def text(tag: str, markdown: str) -> Summary.Value:
     """Make a text, shown as Markdown."""
     # TextPluginData(version=0) is the empty message
-    return _string_tensor(f"{tag}/text_summary", "text", markdown.encode(), shape=(1,))
+    return _string_tensor(tag, "text", markdown.encode("utf-8", "replace"))
 
 
 def layout(charts: Mapping[str, Sequence[str]], title: str) -> Summary.Value:
@@ -117,7 +126,7 @@ def layout(charts: Mapping[str, Sequence[str]], title: str) -> Summary.Value:
             )
         ]
     )
-    return _string_tensor("custom_scalars__config__", "custom_scalars", content.SerializeToString(), shape=())
+    return _string_tensor("custom_scalars__config__", "custom_scalars", content.SerializeToString())
 
 
 def session_start(hparams: Mapping[str, Any], group: str) -> Summary.Value:
@@ -131,7 +140,7 @@ def session_start(hparams: Mapping[str, Any], group: str) -> Summary.Value:
     for name, value in hparams.items():
         if isinstance(value, bool):
             info.hparams[name].bool_value = value
-        elif isinstance(value, (int, float)) and np.isfinite(value):
+        elif isinstance(value, (int, float)) and abs(value) <= sys.float_info.max:
             info.hparams[name].number_value = value
         else:
             info.hparams[name].string_value = str(value)
@@ -154,15 +163,11 @@ def histogram(tag: str, stats: Sequence[float]) -> Summary.Value:
     """
     low, high, total, squares, *counts = stats
     if low == high:
-        limits = [low - 0.5, low + 0.5]
-        counts = [0.0, sum(counts)]
-    else:
-        edges = np.linspace(low, high, len(counts) + 1)
-        limits = edges.tolist()
-        counts = [0.0, *counts]  # the first bucket ends where the values begin
+        low, high, counts = low - 0.5, high + 0.5, [sum(counts)]
+    limits = np.linspace(low, high, len(counts) + 1)[1:]  # the first bucket begins at the minimum
     content = HistogramProto(
         min=low, max=high, num=sum(counts), sum=total, sum_squares=squares,
-        bucket_limit=limits, bucket=counts,
+        bucket_limit=limits.tolist(), bucket=counts,
     )  # fmt: skip
     return Summary.Value(tag=tag, histo=content)
 
@@ -175,12 +180,11 @@ def _hparams(tag: str, content: HParamsPluginData) -> Summary.Value:
     )
 
 
-def _string_tensor(tag: str, plugin: str, content: bytes, shape: tuple[int, ...]) -> Summary.Value:
-    dims = [TensorShapeProto.Dim(size=size) for size in shape]
+def _string_tensor(tag: str, plugin: str, content: bytes) -> Summary.Value:
     return Summary.Value(
         tag=tag,
         metadata=SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=plugin)),
-        tensor=TensorProto(dtype=DT_STRING, string_val=[content], tensor_shape=TensorShapeProto(dim=dims)),
+        tensor=TensorProto(dtype=DT_STRING, string_val=[content], tensor_shape=TensorShapeProto()),
     )
 
 

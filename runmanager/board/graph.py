@@ -1,5 +1,6 @@
 """A network's graph for TensorBoard, traced without computing anything."""
 
+import contextlib
 import copy
 import operator
 from collections.abc import Sequence
@@ -12,14 +13,13 @@ from tensorboard.compat.proto.node_def_pb2 import NodeDef
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.versions_pb2 import VersionDef
 from torch import fx, nn
-from torch.fx.passes.shape_prop import ShapeProp
 
 
 def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | None) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
 
     The trace runs on a copy whose parameters have shapes but no values, so the network, its buffers and its
-    device are left alone.
+    device are left alone, and its hooks are not called.
 
     Args:
         network: The network, compiled or not.
@@ -33,7 +33,8 @@ def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | 
     hollow = _without_values(original)
     traced = fx.symbolic_trace(hollow)
     if shape is not None:
-        ShapeProp(traced).propagate(torch.empty(tuple(shape), dtype=dtype, device="meta"))
+        with contextlib.suppress(Exception):  # the other inputs' shapes are not known
+            _Shapes(traced).run(torch.empty(tuple(shape), dtype=dtype, device="meta"))
     names = _names(traced)
     modules = dict(traced.named_modules())
     nodes = [_node(node, names, modules) for node in traced.graph.nodes]
@@ -48,26 +49,43 @@ def _without_values(network: nn.Module) -> nn.Module:
         for parameter in network.parameters()
     }
     known |= {id(buffer): torch.empty_like(buffer, device="meta") for buffer in network.buffers()}
-    return copy.deepcopy(network, known)
+    hollow = copy.deepcopy(network, known)
+    for module in hollow.modules():
+        module._forward_pre_hooks.clear()  # noqa: SLF001 - no other way
+        module._forward_hooks.clear()  # noqa: SLF001
+    return hollow
+
+
+class _Shapes(fx.Interpreter):
+    """Notes the shape of every node; torch's own ShapeProp prints what it cannot do."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        n.meta["shape"] = getattr(result, "shape", None)
+        return result
 
 
 def _names(traced: fx.GraphModule) -> dict[fx.Node, str]:
-    names: dict[fx.Node, str] = {}
+    names: dict[str, fx.Node] = {}
     for node in traced.graph.nodes:
-        if node.op in ("call_module", "get_attr"):
-            name = str(node.target).replace(".", "/")
-        else:
-            stack = node.meta.get("nn_module_stack") or {}
-            scope = next(reversed(stack), "").replace(".", "/")
-            name = f"{scope}/{node.name}" if scope else node.name
-        taken = sum(other == name or other.startswith(f"{name}_call") for other in names.values())
-        names[node] = f"{name}_call{taken + 1}" if taken else name
-    return names
+        first = name = _name(node)
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{first}_call{number}"
+        names[name] = node
+    return {node: name for name, node in names.items()}
+
+
+def _name(node: fx.Node) -> str:
+    if node.op in ("call_module", "get_attr"):
+        return str(node.target).replace(".", "/")
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return f"{stack[-1][0].replace('.', '/')}/{node.name}" if stack else node.name
 
 
 def _node(node: fx.Node, names: dict[fx.Node, str], modules: dict[str, nn.Module]) -> NodeDef:
-    meta = node.meta.get("tensor_meta")
-    shape = getattr(meta, "shape", None)
+    shape = node.meta.get("shape")
     attributes = {}
     if shape is not None:
         dims = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in shape])

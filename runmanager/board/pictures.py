@@ -21,6 +21,7 @@ def is_images(batch: object) -> bool:
         and 0 < batch.shape[2] <= _WIDEST
         and len(batch) > 0
         and not batch.is_complex()
+        and batch.device.type != "meta"
     )
 
 

@@ -28,6 +28,17 @@ class RunWriter(SummaryWriter):
         writer.event_writer = self._sink
         return writer  # type: ignore[no-any-return]  # torch annotates neither
 
+    def add_scalars(
+        self,
+        main_tag: str,
+        tag_scalar_dict: Any,
+        global_step: Any = None,
+        walltime: Any = None,
+    ) -> None:
+        """Add scalars as ``main_tag/name``: torch's own shows each name as another run."""
+        for name, value in tag_scalar_dict.items():
+            self.add_scalar(f"{main_tag}/{name}", value, global_step, walltime)
+
     def add_hparams(
         self,
         hparam_dict: Any,

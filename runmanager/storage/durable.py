@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,20 +21,39 @@ def write_file(path: Path, content: bytes) -> None:
     Raises:
         StorageError: It could not be written; the old content is still there.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with _explained(path):
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-            try:
-                _write_all(descriptor, content)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            os.replace(temporary, path)  # noqa: PTH105 - beside os.open, os.write and os.fsync
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+    with _explained(path), _temporary(path, content) as temporary:
+        os.replace(temporary, path)  # noqa: PTH105 - beside os.open, os.write and os.fsync
         sync_folder(path.parent)
+
+
+def write_generation(path: Path, previous: Path, content: bytes) -> None:
+    """Write a file as `write_file`, and keep the content before as `previous`.
+
+    Raises:
+        StorageError: It could not be written; the content before is in one of the two files.
+    """
+    with _explained(path), _temporary(path, content) as temporary:
+        if path.exists():
+            os.replace(path, previous)  # noqa: PTH105
+        os.replace(temporary, path)  # noqa: PTH105
+        sync_folder(path.parent)
+
+
+def create_file(path: Path, content: bytes) -> bool:
+    """Create a file with its whole content at once; return whether it did not exist before.
+
+    Of several processes that try, one succeeds, on network file systems too.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    with _explained(path), _temporary(path, content) as temporary:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        sync_folder(path.parent)
+        return True
 
 
 def make_folder(path: Path) -> None:
@@ -108,6 +128,23 @@ class AppendFile:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@contextmanager
+def _temporary(path: Path, content: bytes) -> Iterator[Path]:
+    """Write content to a file beside `path`, on disk and complete, that is gone afterwards."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o666)
+        try:
+            _write_all(descriptor, content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

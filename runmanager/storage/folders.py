@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.storage import durable, paths
-from runmanager.storage.journal import strict_json
+from runmanager.storage.journal import read_file, strict_json
 from runmanager.values import canonical, decode, encode, identity
 
 VERSION = 1
@@ -63,7 +63,7 @@ class Experiment:
         """
         durable.make_folder(self.path)
         kept = {run.id: run for run in self.runs.values() if run.path.is_dir()}
-        first = max((run.number for run in kept.values()), default=0) + 1
+        first = _free_number(self.path, kept.values())
         digits = max(3, len(str(first + len(grid))))
         names = varying(grid)
         planned: list[RunFolder] = []
@@ -93,7 +93,7 @@ class Experiment:
         id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
         run = self.runs.get(id_)
         if run is None:
-            number = max((known.number for known in self.runs.values()), default=0) + 1
+            number = _free_number(self.path, self.runs.values())
             path = self.path / paths.run_folder(number, params)
             run = RunFolder(path, number, id_, dict(params))
         if not (run.path / paths.RUN).exists():
@@ -130,6 +130,13 @@ def read_runs(experiment: Path, damaged: list[str]) -> list[RunFolder]:
     return sorted(found.values(), key=lambda run: run.number)
 
 
+def _free_number(experiment: Path, runs: Iterable[RunFolder]) -> int:
+    # folders that cannot be read keep their numbers too
+    names = [path.name for path in experiment.iterdir()] if experiment.is_dir() else []
+    on_disk = [paths.run_number(name) or 0 for name in names]
+    return max([*on_disk, *(run.number for run in runs)], default=0) + 1
+
+
 def is_experiment(path: Path) -> bool:
     """Whether a folder holds the runs of a grid."""
     return (path / paths.GRID).is_file() or any(True for _ in _run_folders(path))
@@ -157,7 +164,7 @@ def _from_json(experiment: Path, entry: Any, damaged: list[str]) -> RunFolder | 
     try:
         name = entry["folder"]
         number = paths.run_number(name)
-        if number is None or Path(name).name != name:
+        if number is None or (experiment / name).is_symlink():
             raise ValueError(f"not a run's folder: {name!r}")  # noqa: TRY301 - damaged, as below
         params = {str(key): decode(value) for key, value in entry["params"].items()}
         reason = str(entry.get("unavailable", ""))
@@ -169,8 +176,7 @@ def _from_json(experiment: Path, entry: Any, damaged: list[str]) -> RunFolder | 
 
 def _read_json(path: Path, damaged: list[str]) -> dict[str, Any] | None:
     try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(_LARGEST))
+        content = json.loads(read_file(path, _LARGEST))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

@@ -4,6 +4,7 @@ A line is a strict JSON object that ends with ``"crc"``, the CRC-32 of the line 
 a journal has the type ``start``, then one ``epoch`` each, then ``end``; a killed attempt has no ``end``.
 """
 
+import errno
 import json
 import math
 import socket
@@ -136,14 +137,13 @@ def read_attempt(path: Path) -> Attempt:
     Raises:
         OSError: The file cannot be read at all.
     """
-    with path.open("rb") as file:
-        content = file.read(_LARGEST)
+    content = read_file(path, _LARGEST)
     attempt = Attempt()
     whole = content[: content.rfind(b"\n") + 1]
     for number, line in enumerate(whole.split(b"\n")[:-1], 1):
         try:
             _take(attempt, _from_line(line))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             attempt.damaged.append(number)
     return attempt
 
@@ -152,9 +152,7 @@ def _from_line(line: bytes) -> dict[str, Any]:
     body = line[:-_CRC_LENGTH] + b"}"
     if line[-_CRC_LENGTH:] != f'{_CRC}{zlib.crc32(body):08x}"}}'.encode():
         raise ValueError("checksum differs")
-    content = json.loads(body)
-    if not isinstance(content, dict):
-        raise TypeError("not an object")
+    content: dict[str, Any] = json.loads(body)  # ends with }, so it is an object
     return content
 
 
@@ -182,6 +180,20 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def read_file(path: Path, most: int) -> bytes:
+    """Read up to `most` bytes of a file.
+
+    Raises:
+        OSError: It cannot be read, or is no file.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a file", str(path))  # opening a pipe would wait for its writer
+    with path.open("rb") as file:
+        return file.read(most)
+
+
 def strict_json(content: Any) -> bytes:
     """Write a whole JSON document for people and tools alike: indented, UTF-8, no NaN."""
-    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    document = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    # half a surrogate pair, as in a file name that is no UTF-8, becomes its JSON escape
+    return f"{document}\n".encode("utf-8", "backslashreplace")

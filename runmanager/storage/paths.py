@@ -14,9 +14,14 @@ RUN = "run.json"
 RESULTS_CSV = "results.csv"
 RESULTS_JSON = "results.json"
 ERROR_LOG = "error.log"
+CHECKPOINT = "checkpoint.pt"
+PREVIOUS_CHECKPOINT = "checkpoint.prev.pt"
+WEIGHTS = "weights.pt"
+HOLDER = "holder.json"
+CACHE = ".cache"
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_FOLDER = re.compile(r"(?P<number>\d{3,})(?:[_~].*)?")
+_FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:[_~][A-Za-z0-9._=,~-]*)?")
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9]\d*)\.jsonl")
 _LONGEST = 64  # characters of a run folder: TensorBoard clips longer names
 

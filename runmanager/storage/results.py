@@ -170,7 +170,7 @@ def export(table: "pd.DataFrame", folder: Path) -> None:
     Raises:
         StorageError: One could not be written; its old content is still there.
     """
-    write_file(folder / paths.RESULTS_CSV, to_csv(table).encode())
+    write_file(folder / paths.RESULTS_CSV, to_csv(table).encode("utf-8", "backslashreplace"))
     write_file(folder / paths.RESULTS_JSON, strict_json(to_rows(table)))
 
 
@@ -206,6 +206,7 @@ def _load(path: Path) -> Iterator[tuple[str, list[RunResult]]]:
         raise FileNotFoundError(
             f"no results at {str(path)!r}: give the folder that RunManager or run_grid wrote, as 'runs'"
         )
+    path = path.resolve()  # the experiment of the run folder '.' is not '.'
     damaged: list[str] = []
     for experiment in _experiments(path):
         runs = read_experiment(experiment, damaged)
@@ -254,7 +255,8 @@ def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:
     merged: dict[int, EpochRecord] = {}
     for attempt in attempts:
         # an attempt goes on after the epoch it names and supersedes what came later
-        after = attempt.start.get("after", math.inf)
+        after = attempt.start.get("after")
+        after = after if isinstance(after, int) else math.inf
         merged = {epoch: record for epoch, record in merged.items() if epoch <= after}
         merged |= attempt.epochs
     return [record for _, record in sorted(merged.items())]
@@ -312,7 +314,8 @@ def _cell(value: Any) -> Any:
     if value is None or value is pd.NA or isinstance(value, (bool, int, float)):
         return value
     shown = text(value)
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+    safe = f"'{shown}" if shown.startswith(_FORMULA) else shown
+    return safe.replace("\r\n", "\n").replace("\r", "\n")  # csv quotes \n; \r only since Python 3.13
 
 
 def _json_value(value: Any) -> Any:

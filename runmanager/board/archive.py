@@ -1,0 +1,82 @@
+"""Event files that a run has already: read them, retire them, keep of them what a new one needs."""
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams import metadata as hparams_metadata
+
+from runmanager.board.events import framed
+
+_HEADER = 12  # bytes: length and its checksum
+_SESSION = (hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata.SESSION_END_INFO_TAG)
+
+
+def event_files(folder: Path) -> list[Path]:
+    """Find the event files of a run in the order in which TensorBoard reads them."""
+    return sorted(folder.glob("events.out.tfevents.*"))
+
+
+def read(path: Path) -> Iterator[Event]:
+    """Read the events of a file up to its end or the first damaged record."""
+    content = path.read_bytes()
+    place = 0
+    while place + _HEADER <= len(content):
+        (length,) = struct.unpack_from("<Q", content, place)
+        end = place + _HEADER + length + 4
+        record = content[place:end]
+        body = record[_HEADER:-4]
+        if end > len(content) or framed(body) != record:
+            return
+        yield Event.FromString(body)
+        place = end
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether one of a run's files says how it ended: TensorBoard would believe that for ever."""
+    tag = hparams_metadata.SESSION_END_INFO_TAG
+    return any(
+        value.tag == tag for path in event_files(folder) for e in read(path) for value in e.summary.value
+    )
+
+
+def kept(
+    folder: Path, last_step: int, is_wanted: Callable[[Summary.Value], bool] = lambda _: True
+) -> list[Event]:
+    """Return the events up to a step that a new file of this run should begin with.
+
+    What opened the old files and how their sessions began and ended is left out, and so is what a later
+    attempt superseded.
+
+    Args:
+        folder: The run's.
+        last_step: The last step that is kept.
+        is_wanted: Whether a value is kept.
+    """
+    events: list[Event] = []
+    for path in event_files(folder):
+        for event in read(path):
+            if event.HasField("session_log") and event.session_log.status == SessionLog.START:
+                events = [earlier for earlier in events if earlier.step < max(event.step, 1)]
+            elif event.HasField("summary") and event.step <= last_step:
+                values = [v for v in event.summary.value if v.tag not in _SESSION and is_wanted(v)]
+                if values:
+                    summary = Summary(value=values)
+                    events.append(Event(step=event.step, wall_time=event.wall_time, summary=summary))
+            elif event.HasField("graph_def"):
+                events.append(event)
+    return events
+
+
+def retire(folder: Path) -> None:
+    """Rename a run's event files, so that TensorBoard no longer takes them for any."""
+    for path in event_files(folder):
+        attempt = path.name.rpartition(".")[2]
+        target = folder / f"attempt-{attempt}.evts"
+        number = 1
+        while target.exists():
+            number += 1
+            target = folder / f"attempt-{attempt}-{number}.evts"
+        path.rename(target)

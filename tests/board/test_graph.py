@@ -1,0 +1,231 @@
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.compat.proto.node_def_pb2 import NodeDef
+from torch import nn
+from torch.nn import functional
+
+from experiments.fashion_grid import make_network
+from runmanager import RunManager
+from runmanager.board.graph import graph
+from tests.board.reading import events_in, train
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+        self.norm = nn.BatchNorm1d(3)
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return functional.relu(self.norm(self.fc(x))) * self.scale + x
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(16, 3)
+
+    def forward(self, x):
+        scores = self.fc(x.flatten(1))
+        return scores if scores.sum() > 0 else -scores
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+
+    def forward(self, x, y):
+        return self.fc(x) + y
+
+
+class DictOutput(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+        self.dropout = nn.Dropout()
+
+    def forward(self, x):
+        scores = self.fc(x)
+        return {"scores": self.dropout(scores), "best": torch.max(scores, 1)[1]}
+
+
+def nodes_of(network: nn.Module, *shape: int) -> list[NodeDef]:
+    content = graph(network, shape or None, torch.float32 if shape else None)
+    return list(GraphDef.FromString(content).node)
+
+
+def shape_of(node: NodeDef) -> tuple[int, ...]:
+    return tuple(dim.size for shape in node.attr["_output_shapes"].list.shape for dim in shape.dim)
+
+
+def test_the_tutorials_network_is_drawn_layer_by_layer():
+    nodes = nodes_of(make_network(), 5, 1, 28, 28)
+
+    assert [(node.name, node.op, shape_of(node)) for node in nodes[1:]] == [
+        ("conv1", "Conv2d", (5, 6, 24, 24)),
+        ("relu1", "ReLU", (5, 6, 24, 24)),
+        ("pool1", "MaxPool2d", (5, 6, 12, 12)),
+        ("conv2", "Conv2d", (5, 12, 8, 8)),
+        ("relu2", "ReLU", (5, 12, 8, 8)),
+        ("pool2", "MaxPool2d", (5, 12, 4, 4)),
+        ("flatten", "Flatten", (5, 192)),
+        ("fc1", "Linear", (5, 120)),
+        ("relu3", "ReLU", (5, 120)),
+        ("fc2", "Linear", (5, 60)),
+        ("relu4", "ReLU", (5, 60)),
+        ("out", "Linear", (5, 10)),
+        ("output", "output", (5, 10)),
+    ]
+    assert (nodes[0].op, shape_of(nodes[0])) == ("placeholder", (5, 1, 28, 28))
+    assert [list(node.input) for node in nodes] == [[], *([node.name] for node in nodes[:-1])]
+    assert nodes[1].attr["settings"].s == b"1, 6, kernel_size=(5, 5), stride=(1, 1)"
+
+
+def test_a_graph_without_a_known_input_has_no_shapes():
+    nodes = nodes_of(make_network())
+
+    assert [node.name for node in nodes][1:3] == ["conv1", "relu1"]
+    assert [shape_of(node) for node in nodes] == [()] * 14
+
+
+def test_nested_modules_are_scopes():
+    nodes = nodes_of(nn.Sequential(Block(), nn.Sequential(Block())), 4, 3)
+
+    scopes = {node.name.rpartition("/")[0] for node in nodes if node.op not in ("placeholder", "output")}
+    assert scopes == {"0", "1/0"}
+    ops = [node.op for node in nodes if node.name.startswith("1/0/")]
+    assert ops == ["Linear", "BatchNorm1d", "relu", "get_attr", "mul", "add"]
+    assert {shape_of(node) for node in nodes} == {(4, 3), (3,)}
+
+
+@pytest.mark.parametrize("times", [2, 3, 12])
+def test_a_module_called_again_has_another_name_in_the_same_scope(times):
+    nodes = nodes_of(nn.Sequential(*[Block()] * times), 4, 3)
+
+    names = [node.name for node in nodes]
+    assert len(set(names)) == len(names) == 5 * times + 3
+    linear = [node.name for node in nodes if node.op == "Linear"]
+    assert linear == ["0/fc", *(f"0/fc_call{number}" for number in range(2, times + 1))]
+    assert {name.partition("/")[0] for name in names[1:-1]} == {"0"}
+
+
+def test_names_that_look_like_a_second_call_stay_unique():
+    network = nn.Sequential()
+    shared = nn.ReLU()
+    for name, module in {"a_call2": nn.Sigmoid(), "a": shared, "b": nn.Tanh(), "c": shared}.items():
+        network.add_module(name, module)
+
+    nodes = nodes_of(network, 4, 3)
+
+    assert [node.name for node in nodes[1:-1]] == ["a_call2", "a", "b", "a_call3"]
+
+
+def test_every_input_of_a_node_is_a_node():
+    nodes = nodes_of(nn.Sequential(Block(), DictOutput()), 4, 3)
+
+    names = {node.name for node in nodes}
+    assert {source for node in nodes for source in node.input} < names
+
+
+def test_a_dict_of_outputs_is_drawn():
+    nodes = nodes_of(DictOutput(), 4, 3)
+
+    assert [(node.op, shape_of(node)) for node in nodes] == [
+        ("placeholder", (4, 3)),
+        ("Linear", (4, 3)),
+        ("Dropout", (4, 3)),
+        ("max", ()),
+        ("getitem", (4,)),
+        ("output", ()),
+    ]
+    assert list(nodes[-1].input) == ["dropout", "getitem"]
+
+
+def test_a_network_of_two_inputs_is_drawn_in_silence(capfd):
+    nodes = nodes_of(TwoInputs(), 4, 3)
+
+    assert [node.op for node in nodes] == ["placeholder", "placeholder", "Linear", "add", "output"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_compiled_network_is_drawn_as_what_was_compiled():
+    network = make_network()
+    compiled: Any = torch.compile(network)
+
+    assert nodes_of(compiled, 5, 1, 28, 28) == nodes_of(network, 5, 1, 28, 28)
+
+
+def test_tracing_leaves_the_network_as_it_was():
+    network = nn.Sequential(Block(), DictOutput())
+    calls: list[torch.Tensor] = []
+    network[0].fc.register_forward_hook(lambda _, __, output: calls.append(output))  # type: ignore[union-attr]
+    network[1].register_forward_pre_hook(lambda _, inputs: calls.append(inputs))
+    network[1].eval()
+    before = copy.deepcopy(network.state_dict())
+    tensors = [*network.parameters(), *network.buffers()]
+    modes = [module.training for module in network.modules()]
+
+    nodes_of(network, 4, 3)
+
+    assert calls == []
+    assert modes == [module.training for module in network.modules()]
+    assert [id(tensor) for tensor in (*network.parameters(), *network.buffers())] == [*map(id, tensors)]
+    assert {tensor.device.type for tensor in tensors} == {"cpu"}
+    for name, values in network.state_dict().items():
+        assert torch.equal(values, before[name])
+    network(torch.ones(4, 3))
+    assert len(calls) == 2  # the hooks are still there
+
+
+def test_tracing_draws_no_random_numbers(tmp_path):
+    class Noisy(nn.Sequential):
+        def forward(self, x):
+            noise = functional.dropout(x, training=True) + torch.rand(1).item()
+            return super().forward(noise.flatten(1))
+
+    states = []
+    for tensorboard in (True, False):
+        manager = RunManager("e", tmp_path / str(tensorboard), tensorboard=tensorboard, display=False)
+        network = Noisy(nn.Linear(16, 3))
+        torch.manual_seed(0)
+        train(manager, {"lr": 0.1}, network=network)
+        states.append(torch.get_rng_state())
+
+    assert torch.equal(*states)
+    assert graphs_in(tmp_path / "True")
+
+
+def test_control_flow_that_depends_on_data_gives_no_graph_and_no_warning(tmp_path, capfd):
+    manager = RunManager("e", tmp_path, display=False)
+
+    train(manager, {"lr": 0.1}, network=Branching())
+
+    assert graphs_in(tmp_path) == []
+    assert len(events_in(tmp_path)) > 5
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_graph_is_written_once_for_a_run(tmp_path):
+    manager = RunManager("e", tmp_path, display=False)
+
+    train(manager, {"lr": 0.1}, num_epochs=3)
+
+    (content,) = graphs_in(tmp_path)
+    drawn = [(node.op, shape_of(node)) for node in GraphDef.FromString(content).node]
+    assert drawn == [
+        ("placeholder", (5, 1, 4, 4)),
+        ("Flatten", (5, 16)),
+        ("Linear", (5, 3)),
+        ("output", (5, 3)),
+    ]
+
+
+def graphs_in(folder: Path) -> list[bytes]:
+    return [event.graph_def for event in events_in(folder) if event.HasField("graph_def")]

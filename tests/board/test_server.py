@@ -1,0 +1,301 @@
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import numpy as np
+import pytest
+
+from runmanager import RunManager, load_results, run_grid
+from runmanager.board import pictures
+from runmanager.board.contents import tag
+from tests.board.reading import LOADER, make_network, train
+
+GRID: dict[str, list[Any]] = {
+    "lr": [0.1, 0.01],
+    "amp": [True, False],
+    "schedule": [None],
+    "layers": [(3, 4)],
+    "device": ["cpu"],
+}
+TRAINED = [f"grid/{n:03}_lr={lr},amp={amp}" for n, (lr, amp) in enumerate(
+    [(0.1, True), (0.1, False), (0.01, True), (0.01, False)], 1
+)]  # fmt: skip
+FAILED = "broken/001"
+STATUSES = ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"]
+START_S, LOAD_S = 30, 30
+
+
+class Server:
+    """A running TensorBoard."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def get(self, path: str, **query: str) -> bytes:
+        return self._request("GET", f"/data/{path}?{urlencode(query)}")
+
+    def json(self, path: str, **query: str) -> Any:
+        return json.loads(self.get(path, **query))
+
+    def hparams(self, path: str, **body: Any) -> Any:
+        content = json.dumps({"experimentName": "", **body})
+        return json.loads(
+            self._request("POST", f"/data/plugin/hparams/{path}", content), parse_constant=pytest.fail
+        )
+
+    def sessions(self) -> dict[str, Any]:
+        """Return the session of each Trial ID."""
+        answer = self.hparams(
+            "session_groups", allowedStatuses=STATUSES, colParams=[], startIndex=0, sliceSize=1000
+        )
+        return {group["name"]: group for group in answer.get("sessionGroups", [])}
+
+    def _request(self, method: str, path: str, content: str | None = None) -> bytes:
+        connection = http.client.HTTPConnection(self._address, timeout=30)
+        try:
+            connection.request(method, path, content, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            body = answer.read()
+        finally:
+            connection.close()
+        assert answer.status == http.HTTPStatus.OK, body
+        return body
+
+
+def train_two_epochs(run: Any, manager: RunManager) -> None:
+    train(manager, run, num_epochs=2)
+
+
+def fail_in_the_second_epoch(run: Any, manager: RunManager) -> None:
+    def fail(epoch: int) -> None:
+        if epoch == 2:
+            raise ValueError("out of <memory>")
+
+    train(manager, run, num_epochs=2, at_end=fail)
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory):
+    """Make four completed runs, one that failed and one that could not be executed here."""
+    root = tmp_path_factory.mktemp("runs")
+    run_grid(GRID, train_two_epochs, experiment="grid", root=root, display=False)
+    one = {name: values[:1] for name, values in GRID.items()}
+    run_grid(one, fail_in_the_second_epoch, experiment="broken", root=root, display=False)
+    elsewhere: dict[str, list[Any]] = {"lr": [1], "device": ["cuda:99"]}
+    run_grid(elsewhere, train_two_epochs, experiment="elsewhere", root=root, display=False)
+    return root
+
+
+@pytest.fixture(scope="module", params=["true", "false"], ids=["fast", "python"])
+def server(request, logdir, tmp_path_factory):
+    """Start TensorBoard with one of its two loaders, and wait until it has read all runs."""
+    if request.param == "true":
+        pytest.importorskip("tensorboard_data_server")
+    yield from serve(logdir, request.param, tmp_path_factory.mktemp("tensorboard"))
+
+
+def serve(logdir: Path, load_fast: str, own: Path) -> Iterator[Server]:
+    options = ["--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0", "--load_fast", load_fast]
+    with (own / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tensorboard.main", *options],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "TMPDIR": str(own)},  # where it leaves a note of itself
+            start_new_session=True,
+        )
+    try:
+        server = Server(address_in(own / "log", process))
+        deadline = time.monotonic() + LOAD_S
+        while not is_loaded(server):
+            assert time.monotonic() < deadline, server.get("runs")
+            time.sleep(0.1)
+        yield server
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # with the data server, its child
+        process.wait()
+
+
+def address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
+    deadline = time.monotonic() + START_S
+    while True:
+        match = re.search(r"at (http://\S+)", log.read_text())
+        if match:
+            return urlsplit(match[1]).netloc
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+
+
+def is_loaded(server: Server) -> bool:
+    sessions = server.sessions().values()
+    return len(sessions) == 5 and all(s["sessions"][0]["status"] != "STATUS_UNKNOWN" for s in sessions)
+
+
+def test_the_runs_are_those_that_were_trained(server):
+    assert sorted(server.json("runs")) == [FAILED, *TRAINED]
+
+
+def test_every_page_that_is_written_for_has_data(server):
+    listing = server.json("plugins_listing")
+
+    written = {"scalars", "hparams", "images", "histograms", "text", "custom_scalars", "graphs", "timeseries"}
+    assert {name for name in written if not listing[name]["enabled"]} == set()
+
+
+def test_every_run_has_the_specified_scalars(server):
+    names = {run: sorted(tags) for run, tags in server.json("plugin/scalars/tags").items()}
+
+    expected = [
+        "accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s",
+        "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/run_s",
+        "train/grad_norm", "tuning/best_accuracy_test", "tuning/best_accuracy_train",
+    ]  # fmt: skip
+    assert names == dict.fromkeys([FAILED, *TRAINED], expected)
+
+
+@pytest.mark.parametrize("column", ["loss", "accuracy", "test_loss", "epoch duration", "run duration"])
+def test_scalars_equal_the_table(server, logdir, column):
+    table = load_results(logdir / "grid")
+
+    shown = [server.json("plugin/scalars/scalars", run=run, tag=tag(column)) for run in TRAINED]
+
+    assert [[step for _, step, _ in series] for series in shown] == [[1, 2]] * 4
+    values = [value for series in shown for _, _, value in series]
+    assert values == table[column].astype("float32").astype("float64").tolist()
+
+
+def test_a_failed_run_keeps_the_epochs_it_completed(server, logdir):
+    (row,) = load_results(logdir / "broken").to_dict("records")
+
+    series = server.json("plugin/scalars/scalars", run=FAILED, tag="loss/train")
+
+    assert [(step, value) for _, step, value in series] == [(1, float(np.float32(row["loss"])))]
+
+
+def test_every_run_is_a_session_with_typed_hyperparameters(server):
+    sessions = server.sessions()
+
+    fixed = {"schedule": "none", "layers": "(3, 4)", "device": "cpu"}
+    expected = {
+        f"grid/{number:03}": {"lr": lr, "amp": amp, **fixed}
+        for number, (lr, amp) in enumerate([(0.1, True), (0.1, False), (0.01, True), (0.01, False)], 1)
+    }
+    shown = {name: session["hparams"] for name, session in sessions.items()}
+    assert shown == {**expected, "broken/001": {"lr": 0.1, "amp": True, **fixed}}
+    assert {type(hparams["amp"]) for hparams in shown.values()} == {bool}
+
+
+def test_a_session_tells_how_its_run_ended(server):
+    statuses = {name: group["sessions"][0]["status"] for name, group in server.sessions().items()}
+
+    assert statuses == {
+        **{f"grid/{number:03}": "STATUS_SUCCESS" for number in range(1, 5)},
+        "broken/001": "STATUS_FAILURE",
+    }
+
+
+def test_the_metrics_of_a_session_are_those_of_the_last_epoch(server, logdir):
+    last = load_results(logdir / "grid").query("epoch == 2")
+
+    sessions = server.sessions()
+
+    for run, loss in zip(last["run"], last["test_loss"], strict=True):
+        metrics = {m["name"]["tag"]: m for m in sessions[f"grid/{run:03}"]["metricValues"]}
+        shown = metrics["loss/test"]
+        assert (shown["trainingStep"], shown["value"]) == (2, float(np.float32(loss)))
+
+
+def test_the_hyperparameters_have_types_and_tell_which_vary(server):
+    infos = {info["name"]: info for info in server.hparams("experiment")["hparamInfos"]}
+
+    assert {name: info["type"] for name, info in infos.items()} == {
+        "lr": "DATA_TYPE_FLOAT64",
+        "amp": "DATA_TYPE_BOOL",
+        "schedule": "DATA_TYPE_STRING",
+        "layers": "DATA_TYPE_STRING",
+        "device": "DATA_TYPE_STRING",
+    }
+    assert {name for name, info in infos.items() if info["differs"]} == {"lr", "amp"}
+
+
+def test_the_five_metrics_that_are_shown_are_the_ones_to_decide_by(server):
+    names = [info["name"]["tag"] for info in server.hparams("experiment")["metricInfos"]]
+
+    assert names[:5] == ["accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s"]
+
+
+def test_histograms_have_every_step_and_count_every_value(server):
+    numels = {name: p.numel() for name, p in make_network().named_parameters()}
+    tags = {f"{kind}/{name}": n for name, n in numels.items() for kind in ("weights", "weights_grad")}
+
+    assert set(server.json("plugin/histograms/tags")[TRAINED[0]]) == set(tags)
+    for name, numel in tags.items():
+        shown = server.json("plugin/histograms/histograms", run=TRAINED[0], tag=name)
+        assert [step for _, step, _ in shown] == [1, 2]
+        assert [len(buckets) for *_, buckets in shown] == [30, 30]
+        assert [sum(count for *_, count in buckets) for *_, buckets in shown] == pytest.approx([numel] * 2)
+
+
+def test_the_samples_are_a_png(server):
+    (image,) = server.json("plugin/images/images", run=TRAINED[0], tag="visuals/samples", sample="0")
+
+    png = server.get("plugin/images/individualImage", **dict(parse_qsl(image["query"])))
+
+    assert png == pictures.sheet(LOADER[0][0])[0]
+    assert image["step"] == 0
+
+
+def test_the_configuration_is_shown_as_a_table(server):
+    (shown,) = server.json("plugin/text/text", run=TRAINED[3], tag="run/config")
+
+    assert shown["text"].count("<table>") == 1
+    rows = dict(re.findall(r"<td>(.*?)</td>\s*<td>(.*?)</td>", shown["text"]))
+    expected = {"lr": "0.01", "amp": "False", "schedule": "none", "layers": "(3, 4)", "parameters": "51"}
+    assert {name: rows[name] for name in expected} == expected
+
+
+def test_the_error_of_a_failed_run_is_shown_as_it_is(server):
+    tags = server.json("plugin/text/tags")
+    (shown,) = server.json("plugin/text/text", run=FAILED, tag="run/error")
+
+    assert {run for run, names in tags.items() if "run/error" in names} == {FAILED}
+    assert "<pre><code>ValueError: out of &lt;memory&gt;" in shown["text"]
+
+
+def test_train_and_test_share_a_chart(server):
+    layout = server.json("plugin/custom_scalars/layout")
+
+    (category,) = layout["category"]
+    charts = {chart["title"]: chart["multiline"]["tag"] for chart in category["chart"]}
+    drawn = {
+        title: sorted(
+            server.json("plugin/custom_scalars/scalars", run=TRAINED[0], tag=pattern)["tag_to_events"]
+        )
+        for title, (pattern,) in charts.items()
+    }
+    assert drawn == {
+        "loss": ["loss/test", "loss/train"],
+        "accuracy": ["accuracy/test", "accuracy/train"],
+        "epoch duration (s)": ["time/epoch_s"],
+        "parts of an epoch (s)": ["time/phase_data_s", "time/phase_eval_s", "time/phase_train_s"],
+    }
+
+
+def test_the_graph_has_the_layers(server):
+    info = server.json("plugin/graphs/info")
+    graph = server.get("plugin/graphs/graph", run=TRAINED[0], conceptual="false").decode()
+
+    assert {run: shown["run_graph"] for run, shown in info.items()} == dict.fromkeys([FAILED, *TRAINED], True)
+    nodes = re.findall(r'^ *name: "(.*?)"\n *op: "(.*?)"', graph, re.MULTILINE)
+    assert [op for _, op in nodes] == ["placeholder", "Flatten", "Linear", "output"]
+    assert [name for name, _ in nodes][1:] == ["0", "1", "output"]

@@ -1,0 +1,58 @@
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runmanager import load_results, load_runs
+
+HOME = Path(__file__).parents[2]
+SMALL = "--train-size 500 --batch-size 250 --num-workers 0 --device cpu"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start the script as a person does; it writes under tmp_path."""
+
+    def run(arguments):
+        command = [sys.executable, "experiments/fashion_grid.py", "--root", str(tmp_path), *arguments.split()]
+        return subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False, timeout=60)
+
+    return run
+
+
+def test_the_grid_is_trained_once(start, tmp_path):
+    first = start(SMALL)
+    (journal,) = tmp_path.rglob("*.jsonl")
+    written = journal.read_bytes()
+    second = start(SMALL)
+
+    assert [(done.returncode, done.stderr) for done in (first, second)] == [(0, "")] * 2
+    assert f"{tmp_path}/fashion_grid: 1 runs, 1 to execute\n" in first.stdout
+    assert f"{tmp_path}/fashion_grid: 1 runs, 0 to execute, 1 done before\n" in second.stdout
+    assert [path.read_bytes() for path in tmp_path.rglob("*.jsonl")] == [written]
+    (row,) = load_results(tmp_path).to_dict(orient="records")
+    assert list(row)[6:] == ["lr", "batch_size", "num_workers", "device", "train_size"]
+    assert 0 < row["accuracy"] < 0.5
+    assert abs(row["loss"] - math.log(10)) < 0.1
+    assert load_runs(tmp_path)["parameters"].tolist() == [32_998]
+    assert len(list(tmp_path.rglob("events.*"))) == 1
+
+
+def test_bad_values_are_named_all_at_once_and_nothing_is_written(start, tmp_path):
+    done = start("--lr 0 0.1 nan --batch-size 0 --num-workers -1 --device gpu --train-size 60001 --seed x")
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "fashion_grid.py: 7 problems, nothing was started:",
+        "  1. --lr takes numbers above 0, got '0'",
+        "  2. --lr takes numbers above 0, got 'nan'",
+        "  3. --batch-size takes whole numbers, 1 or more, got '0'",
+        "  4. --num-workers takes whole numbers, 0 or more, got '-1'",
+        "  5. --train-size takes whole numbers, 1 to 60000, got '60001'",
+        "  6. --seed takes whole numbers, 0 to 9223372036854775807, got 'x'",
+        "  7. unknown device 'gpu': did you mean 'cuda'?",
+    ]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,203 @@
+import json
+import os
+import shutil
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from runmanager.storage.folders import Experiment, is_experiment, read_runs, varying
+from runmanager.storage.journal import to_line
+from runmanager.values import identity
+
+GRID = [{"lr": 0.1, "device": "cpu"}, {"lr": 0.01, "device": "cpu"}]
+
+
+def started(path, grid):
+    """Plan a grid and begin each of its runs."""
+    experiment = Experiment(path)
+    experiment.plan(grid, {})
+    return [experiment.open(params) for params in grid]
+
+
+def found(path):
+    """Read the runs of an experiment in which nothing is damaged: number, folder, parameters."""
+    damaged: list[str] = []
+    runs = [(run.number, run.path.name, run.params) for run in read_runs(path, damaged)]
+    assert damaged == []
+    return runs
+
+
+def test_a_planned_grid_is_read_back_before_any_run_has_begun(tmp_path):
+    planned = Experiment(tmp_path / "exp").plan(GRID, {identity(GRID[1]): "no such device"})
+
+    assert read_runs(tmp_path / "exp", []) == planned
+    assert [run.path.name for run in planned] == ["001_lr=0.1", "002_lr=0.01"]
+    assert [run.unavailable for run in planned] == ["", "no such device"]
+    assert [path.name for path in (tmp_path / "exp").iterdir()] == ["grid.json"]
+
+
+def test_a_grid_that_has_grown_keeps_numbers_and_folders(tmp_path):
+    before = started(tmp_path, GRID)
+    grown = [{"lr": lr, "device": "cpu", "seed": seed} for lr in (1, 0.1) for seed in (0, 1)]
+
+    planned = Experiment(tmp_path).plan([grown[0], *GRID, *grown[1:]], {})
+
+    assert planned[1:3] == before
+    assert [run.number for run in planned] == [3, 1, 2, 4, 5, 6]
+    assert len({run.path for run in planned}) == 6
+
+
+def test_a_run_is_found_however_its_parameters_are_written(tmp_path):
+    (first, _) = started(tmp_path, GRID)
+
+    again = Experiment(tmp_path).open({"device": torch.device("cpu"), "lr": 0.10})
+
+    assert again == first
+
+
+def test_a_second_run_with_the_same_parameters_gets_a_folder_of_its_own(tmp_path):
+    experiment = Experiment(tmp_path)
+
+    first, second = experiment.open(GRID[0]), experiment.open(GRID[0], repeat=2)
+
+    assert (first.number, second.number) == (1, 2)
+    assert Experiment(tmp_path).open(GRID[0], repeat=2) == second
+
+
+@pytest.mark.parametrize("lost", ["grid.json", "001_lr=0.1/run.json"])
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\xff\x00", b"[" * 100_000], ids=repr)
+def test_either_record_of_a_run_is_enough(tmp_path, lost, content):
+    started(tmp_path, GRID)
+    if content is None:
+        (tmp_path / lost).unlink()
+    else:
+        (tmp_path / lost).write_bytes(content)
+
+    runs = [(run.number, run.params) for run in read_runs(tmp_path, [])]
+
+    assert runs == [(1, GRID[0]), (2, GRID[1])]
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    started(tmp_path, GRID)
+    (tmp_path / "grid.json").write_bytes(b"{")
+    (tmp_path / "002_lr=0.01" / "run.json").write_bytes(b"{")
+    damaged: list[str] = []
+
+    runs = read_runs(tmp_path, damaged)
+
+    assert [run.number for run in runs] == [1]
+    assert [line.partition(" ")[0] for line in damaged] == [
+        str(tmp_path / "grid.json"),
+        str(tmp_path / "002_lr=0.01" / "run.json"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None,
+        {},
+        {"folder": "001_x", "id": "x", "params": []},
+        {"folder": "../001_x", "id": "x", "params": {}},
+        {"folder": "001_x/../../etc", "id": "x", "params": {}},
+        {"folder": "001_\0", "id": "x", "params": {}},
+        {"folder": "9" * 5000, "id": "x", "params": {}},
+        {"folder": "001_x", "id": "x", "params": {"lr": {"$float": "1"}}},
+        {"folder": "link", "id": "x", "params": {}},
+        {"folder": "007_link", "id": "x", "params": {}},
+    ],
+)
+def test_a_foreign_entry_of_a_grid_is_named_and_is_no_run(tmp_path, entry):
+    started(tmp_path, GRID)
+    (tmp_path / "007_link").symlink_to(tmp_path / "001_lr=0.1")
+    grid = json.loads((tmp_path / "grid.json").read_bytes())
+    grid["runs"].append(entry)
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    damaged: list[str] = []
+
+    runs = read_runs(tmp_path, damaged)
+
+    assert [run.number for run in runs] == [1, 2]
+    assert len(damaged) == 1
+
+
+def test_a_folder_that_cannot_be_read_keeps_its_number(tmp_path):
+    first = Experiment(tmp_path).open(GRID[0])
+    (first.path / "run.json").write_bytes(b"{")
+
+    again = Experiment(tmp_path).open(GRID[0])
+
+    assert again.number == 2
+    assert [run.number for run in read_runs(tmp_path, [])] == [2]
+
+
+def test_links_and_foreign_folders_are_no_runs(tmp_path):
+    started(tmp_path / "exp", GRID)
+    (tmp_path / "exp" / "003_link").symlink_to(tmp_path / "exp" / "001_lr=0.1")
+    (tmp_path / "exp" / "notes").mkdir()
+    (tmp_path / "exp" / "004_file").touch()
+    os.mkfifo(tmp_path / "exp" / "005_pipe")
+
+    runs = found(tmp_path / "exp")
+
+    assert [number for number, _, _ in runs] == [1, 2]
+
+
+def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(tmp_path):
+    (run, _) = started(tmp_path, GRID)
+    (tmp_path / "grid.json").unlink()
+    (run.path / "run.json").unlink()
+    os.mkfifo(run.path / "run.json")
+    damaged: list[str] = []
+
+    runs = read_runs(tmp_path, damaged)
+
+    assert [run.number for run in runs] == [2]
+    assert damaged == [f"{run.path / 'run.json'} ([Errno 22] not a file: '{run.path / 'run.json'}')"]
+
+
+def test_half_of_an_experiment_copied_elsewhere_is_an_experiment(tmp_path):
+    (_, second) = started(tmp_path / "exp", GRID)
+    (second.path / "attempt-1.jsonl").write_bytes(to_line({"type": "start"}))
+
+    shutil.copytree(second.path, tmp_path / "copy" / second.path.name)
+
+    assert is_experiment(tmp_path / "copy")
+    assert found(tmp_path / "copy") == [(2, "002_lr=0.01", GRID[1])]
+
+
+def test_a_folder_without_runs_is_no_experiment(tmp_path):
+    (tmp_path / "notes").mkdir()
+
+    assert [is_experiment(tmp_path), is_experiment(tmp_path / "missing")] == [False, False]
+
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False),
+    st.text(st.characters(exclude_categories=())), st.sampled_from([torch.float16, torch.device("cuda:1")]),
+)  # fmt: skip
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=2) | st.tuples(inner, inner), max_leaves=4
+)
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z]{1,9}", fullmatch=True), VALUES, max_size=4))
+@example({"text": "\udc80"})
+def test_parameters_come_back_with_their_types(tmp_path_factory, params):
+    path = tmp_path_factory.mktemp("exp")
+    run = Experiment(path).open(params)
+
+    (again,) = read_runs(path, [])
+
+    assert again == run
+    assert repr(again.params) == repr(params)
+    json.loads((run.path / "run.json").read_text(encoding="utf-8"))  # any tool can read it
+
+
+def test_only_what_differs_between_runs_varies():
+    grid = [{"lr": 0.1, "seed": 0, "shuffle": True}, {"lr": 0.1, "seed": 1, "shuffle": 1}, {"lr": 0.10}]
+
+    assert varying(grid) == ["seed", "shuffle"]

@@ -1,0 +1,202 @@
+import json
+import math
+import os
+import zlib
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from runmanager.errors import StorageError
+from runmanager.storage.journal import EpochRecord, Journal, Outcome, Status, read_attempt, to_line
+
+RECORDS = [
+    EpochRecord(epoch, {"loss": 1.5 / epoch, "accuracy": epoch / 7}, {"phase_eval_s": 0.25})
+    for epoch in range(1, 7)
+]
+OUTCOME = Outcome(Status.FAILED, 'ValueError: "ö"', 6)
+
+
+def write_journal(folder, records=(), outcome=None, attempt=1, **details):
+    journal = Journal(folder, attempt, details)
+    for record in records:
+        journal.epoch(record)
+    if outcome:
+        journal.end(outcome)
+    journal.close()
+    return folder / f"attempt-{attempt}.jsonl"
+
+
+def line_of(body):
+    """Give any JSON object the right checksum."""
+    return f'{body[:-1]},"crc":"{zlib.crc32(body.encode()):08x}"}}\n'.encode()
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory):
+    return write_journal(tmp_path_factory.mktemp("journal"), RECORDS, OUTCOME)
+
+
+def test_a_journal_is_read_back_as_it_was_written(tmp_path):
+    path = write_journal(tmp_path, RECORDS, OUTCOME, attempt=3, after=2, device="cpu")
+
+    attempt = read_attempt(path)
+
+    assert list(attempt.epochs.values()) == RECORDS
+    assert attempt.outcome == OUTCOME
+    assert attempt.damaged == []
+    expected = {"v": 1, "type": "start", "attempt": 3, "pid": os.getpid(), "after": 2, "device": "cpu"}
+    assert expected.items() <= attempt.start.items()
+
+
+def test_nan_and_infinities_are_strict_json_and_come_back(tmp_path):
+    metrics = {"loss": math.nan, "accuracy": math.inf, "f1": -math.inf, "mae": 1.0}
+    path = write_journal(tmp_path, [EpochRecord(1, metrics)])
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    for line in path.read_bytes().splitlines():
+        json.loads(line, parse_constant=refuse)
+    found = read_attempt(path).epochs[1].metrics
+    assert math.isnan(found["loss"])
+    assert {name: value for name, value in found.items() if name != "loss"} == {
+        "accuracy": math.inf, "f1": -math.inf, "mae": 1.0,
+    }  # fmt: skip
+
+
+@given(st.floats())
+@example(5e-324)
+def test_every_float_survives_a_line(value):
+    line = to_line({"value": str(value), "number": value if math.isfinite(value) else None})
+
+    content = json.loads(line)
+
+    assert line.endswith(b'"}\n')
+    assert str(content["number"] if math.isfinite(value) else float(content["value"])) == str(value)
+
+
+def test_each_epoch_is_in_the_file_when_its_commit_returns(tmp_path):
+    journal = Journal(tmp_path, 1, {})
+
+    counts = []
+    for record in RECORDS:
+        journal.epoch(record)
+        counts.append(len(read_attempt(tmp_path / "attempt-1.jsonl").epochs))
+    journal.close()
+
+    assert counts == [1, 2, 3, 4, 5, 6]
+    assert journal.epochs == 6
+
+
+def test_an_attempt_that_exists_is_not_written_over(tmp_path):
+    write_journal(tmp_path, RECORDS)
+
+    with pytest.raises(StorageError):
+        Journal(tmp_path, 1, {})
+
+    assert len(read_attempt(tmp_path / "attempt-1.jsonl").epochs) == 6
+
+
+def test_a_torn_last_line_is_left_out_silently(journal, tmp_path):
+    content = journal.read_bytes()
+    start_of_last = content.rindex(b"\n", 0, -1) + 1
+    path = tmp_path / "attempt-1.jsonl"
+
+    for length in range(start_of_last, len(content)):
+        path.write_bytes(content[:length])
+        attempt = read_attempt(path)
+
+        assert (list(attempt.epochs.values()), attempt.outcome, attempt.damaged) == (RECORDS, None, [])
+
+
+def test_one_damaged_line_costs_one_epoch_and_is_named(journal, tmp_path):
+    lines = journal.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b'"epoch":2', b'"epoch":8')
+    path = tmp_path / "attempt-1.jsonl"
+    path.write_bytes(b"".join(lines))
+
+    attempt = read_attempt(path)
+
+    assert list(attempt.epochs) == [1, 3, 4, 5, 6]
+    assert attempt.damaged == [3]
+
+
+POSITIONS = st.floats(0, 1, exclude_max=True)
+DAMAGES = st.one_of(
+    st.tuples(st.just("flip"), POSITIONS, st.integers(1, 255)),
+    st.tuples(st.just("cut"), POSITIONS, POSITIONS),
+    st.tuples(st.just("insert"), POSITIONS, st.binary(min_size=1, max_size=40)),
+    st.tuples(st.just("repeat"), POSITIONS, POSITIONS),
+    st.tuples(st.just("zero"), POSITIONS, POSITIONS),
+)
+
+
+def damaged(content, kind, place, detail):
+    at = int(place * len(content))
+    if kind == "flip":
+        return content[:at] + bytes([content[at] ^ detail]) + content[at + 1 :] if content else content
+    if kind == "insert":
+        return content[:at] + detail + content[at:]
+    end = at + int(detail * (len(content) - at))
+    middle = {"cut": b"", "repeat": content[at:end] * 2, "zero": bytes(end - at)}[kind]
+    return content[:at] + middle + content[end:]
+
+
+@given(st.lists(DAMAGES, min_size=1, max_size=4))
+def test_damage_never_raises_and_never_invents_an_epoch(journal, tmp_path_factory, damages):
+    content = journal.read_bytes()
+    for kind, place, detail in damages:
+        content = damaged(content, kind, place, detail)
+    path = tmp_path_factory.getbasetemp() / "damaged.jsonl"
+    path.write_bytes(content)
+
+    attempt = read_attempt(path)
+
+    assert all(record == RECORDS[number - 1] for number, record in attempt.epochs.items())
+    assert attempt.outcome in (None, OUTCOME)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\n",
+        b"\x00\xff\xfe\n",
+        b'{"type":"epoch","epoch":1,"metrics":{},"times":{}}\n',
+        b"[]\n",
+        line_of('{"type":' + "[" * 100_000 + "]" * 100_000 + "}"),
+        line_of('{"type":"epoch"}'),
+        line_of('{"type":"epoch","epoch":"one","metrics":{},"times":{}}'),
+        line_of('{"type":"epoch","epoch":1,"metrics":{"loss":null},"times":{}}'),
+        line_of('{"type":"epoch","epoch":1e999,"metrics":{},"times":{}}'),
+        line_of('{"type":"epoch","epoch":1,"metrics":{"loss":1' + "0" * 400 + '},"times":{}}'),
+        line_of('{"type":"end","status":"well","error":"","epochs":1}'),
+        line_of('{"type":["epoch"]}'),
+    ],
+    ids=lambda line: line[:30].decode(errors="replace").strip() or "empty",
+)
+def test_foreign_lines_are_named_and_yield_nothing(tmp_path, line):
+    path = tmp_path / "attempt-1.jsonl"
+    path.write_bytes(line)
+
+    attempt = read_attempt(path)
+
+    assert (attempt.epochs, attempt.outcome) == ({}, None)
+    assert attempt.damaged == ([] if b'["epoch"]' in line else [1])
+
+
+def test_lines_of_a_later_version_are_passed_over(tmp_path):
+    path = tmp_path / "attempt-1.jsonl"
+    path.write_bytes(to_line({"v": 2, "type": "note", "text": "hello"}))
+
+    attempt = read_attempt(path)
+
+    assert (attempt.epochs, attempt.damaged) == ({}, [])
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["folder", "pipe"])
+def test_what_is_no_file_cannot_be_read(tmp_path, make):
+    make(tmp_path / "attempt-1.jsonl")
+
+    with pytest.raises(OSError, match="not a file"):
+        read_attempt(tmp_path / "attempt-1.jsonl")

@@ -1,0 +1,96 @@
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runmanager.errors import GridError
+from runmanager.storage import paths
+
+NAMES = st.from_regex(r"[a-z][a-z_0-9]{0,20}", fullmatch=True)
+TEXTS = st.text(st.characters(exclude_categories=()))  # lone surrogates too
+VALUES = st.one_of(TEXTS, st.floats(), st.integers(), st.booleans(), st.none(), st.lists(TEXTS, max_size=3))
+PARAMS = st.dictionaries(NAMES, VALUES, max_size=12)
+
+
+@given(PARAMS, st.integers(1, 10**6))
+def test_a_run_folder_has_64_harmless_characters_at_most_its_number_first(params, number):
+    folder = paths.run_folder(number, params)
+
+    assert re.fullmatch(r"\d{3,}(_[A-Za-z0-9._=,~-]*|~[0-9a-f]{6})?", folder)
+    assert len(folder) <= 64
+    assert paths.run_number(folder) == number
+
+
+@given(PARAMS)
+def test_a_run_folder_stays_inside_the_experiment(params):
+    experiment = Path("/runs/exp")
+
+    folder = (experiment / paths.run_folder(1, params)).resolve()
+
+    assert folder.parent == experiment
+
+
+@pytest.mark.parametrize(
+    ("params", "folder"),
+    [
+        ({}, "007"),
+        ({"lr": 0.010, "device": "cuda:0"}, "007_lr=0.01,device=cuda0"),
+        ({"path": "../../etc/passwd"}, "007_path=.._.._etc_passwd"),
+        ({"net": "a\x00b\nc"}, "007_net=a_b_c"),
+        ({"net": "größe"}, "007_net=gr_e"),
+    ],
+)
+def test_a_run_folder_reads_like_its_parameters(params, folder):
+    assert paths.run_folder(7, params) == folder
+
+
+def test_long_parameters_that_differ_at_their_end_get_different_folders():
+    names = {paths.run_folder(1, {"network": "a" * 200 + end}) for end in ("x", "y")}
+
+    assert len(names) == 2
+    assert all(re.fullmatch(r"001_network=a+~[0-9a-f]{6}", name) for name in names)
+
+
+def test_numbers_get_as_many_digits_as_the_grid_needs():
+    assert paths.run_folder(7, {}, digits=4) == "0007"
+
+
+@pytest.mark.parametrize("folder", ["", "07", "7_lr=1", "abc", "001lr", "001_a/b", "001_a\x00", ".001"])
+def test_other_folders_are_no_runs(folder):
+    assert paths.run_number(folder) is None
+
+
+@pytest.mark.parametrize("name", ["a", "7", "fashion_grid", "v1.2-x", "a" * 64])
+def test_the_name_of_an_experiment_is_a_folder(name):
+    assert paths.check_experiment(name) == name
+
+
+@given(st.text())
+def test_a_refused_name_of_an_experiment_comes_with_one_that_is_accepted(name):
+    try:
+        paths.check_experiment(name)
+    except GridError as error:
+        better = ast.literal_eval(error.problems[0].rpartition(": write ")[2])
+
+        assert paths.check_experiment(better) == better
+
+
+@pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "a b", ".hidden", "a\n", "a" * 65, "ä"])
+def test_a_name_that_is_no_folder_is_refused(name):
+    with pytest.raises(GridError) as caught:
+        paths.check_experiment(name)
+
+    assert f"got {name!r}: write " in str(caught.value)
+
+
+def test_attempts_are_found_in_the_order_of_their_numbers(tmp_path):
+    for name in ("attempt-10.jsonl", "attempt-2.jsonl", "attempt-0.jsonl", "attempt-x.jsonl", "run.json"):
+        (tmp_path / name).touch()
+
+    found = paths.attempts(tmp_path)
+
+    assert found == {2: tmp_path / "attempt-2.jsonl", 10: tmp_path / "attempt-10.jsonl"}
+    assert list(found) == [2, 10]

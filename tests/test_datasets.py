@@ -1,0 +1,215 @@
+import gzip
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from torchvision.datasets import FashionMNIST
+
+from runmanager.datasets import _TEST, _TRAIN, CLASSES, fashion_mnist
+from runmanager.errors import DataError
+
+ORIGINALS = Path(__file__).parents[1] / "data" / "FashionMNIST" / "raw"
+IMAGES, LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
+
+
+@pytest.fixture(autouse=True)
+def downloads(monkeypatch):
+    """The roots that torchvision was asked to download to; every download fails."""
+    roots: list[str] = []
+
+    def refuse(root, *, download):
+        assert download
+        roots.append(root)
+        raise OSError("no network")
+
+    monkeypatch.setattr(torchvision.datasets, "FashionMNIST", refuse)
+    return roots
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A folder with the four original files: those of the test set are copies, to be damaged."""
+    raw = tmp_path / "FashionMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for file in _TRAIN:
+        (raw / f"{file.name}.gz").symlink_to(ORIGINALS / f"{file.name}.gz")
+    for file in _TEST:
+        shutil.copy(ORIGINALS / f"{file.name}.gz", raw)
+    return tmp_path
+
+
+@pytest.fixture
+def raw(root):
+    return root / "FashionMNIST" / "raw"
+
+
+def unpacked(name):
+    return gzip.decompress((ORIGINALS / f"{name}.gz").read_bytes())
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_the_test_set_is_ten_thousand_images_of_ten_classes(root, raw, downloads):
+    dataset = fashion_mnist(root, train=False)
+
+    assert (dataset.images.shape, dataset.images.dtype) == ((10_000, 1, 28, 28), torch.uint8)
+    assert (dataset.labels.shape, dataset.labels.dtype) == ((10_000,), torch.int64)
+    assert dataset.images.numpy().tobytes() == unpacked(IMAGES)[16:]
+    assert torch.bincount(dataset.labels).tolist() == [1000] * 10
+    assert (len(CLASSES), dataset.classes) == (10, CLASSES)
+    assert (raw / IMAGES).read_bytes() == unpacked(IMAGES)  # kept for the next time
+    assert sorted(path.name for path in raw.iterdir() if path.suffix != ".gz") == [IMAGES, LABELS]
+    assert downloads == []
+
+
+def test_torchvision_reads_the_same_images_from_the_same_folder(root):
+    for train in (True, False):
+        fashion_mnist(root, train=train)
+
+    for train in (True, False):
+        dataset, reference = fashion_mnist(root, train=train), FashionMNIST(str(root), train=train)
+
+        assert torch.equal(dataset.images.squeeze(1), reference.data)
+        assert torch.equal(dataset.labels, reference.targets)
+        assert list(dataset.classes) == reference.classes
+
+
+def test_the_first_images_can_be_asked_for(root):
+    whole = fashion_mnist(root, train=False)
+
+    part = fashion_mnist(root, train=False, size=3)
+
+    assert (len(part), len(fashion_mnist(root, train=False, size=10_000))) == (3, 10_000)
+    assert torch.equal(part.images, whole.images[:3])
+    assert torch.equal(part.labels, whole.labels[:3])
+
+
+@pytest.mark.parametrize(
+    ("train", "size", "message"),
+    [
+        (True, 0, "the training set has 1 to 60000 images, got 0"),
+        (True, 60_001, "the training set has 1 to 60000 images, got 60001"),
+        (False, -1, "the test set has 1 to 10000 images, got -1"),
+        (False, 60_000, "the test set has 1 to 10000 images, got 60000"),
+    ],
+)
+def test_a_size_out_of_range_is_refused(tmp_path, train, size, message):
+    with pytest.raises(DataError) as caught:
+        fashion_mnist(tmp_path, train=train, size=size)
+
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_byte, Path.unlink, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("name", [IMAGES, LABELS])
+def test_an_unpacked_file_that_is_damaged_is_made_anew(root, raw, downloads, damage, name):
+    fashion_mnist(root, train=False)
+    damage(raw / name)
+
+    dataset = fashion_mnist(root, train=False)
+
+    assert dataset.images.numpy().tobytes() == unpacked(IMAGES)[16:]
+    assert dataset.labels.to(torch.uint8).numpy().tobytes() == unpacked(LABELS)[8:]
+    assert (raw / name).read_bytes() == unpacked(name)
+    assert downloads == []
+
+
+def test_a_truncated_gz_that_cannot_be_downloaded_is_named(root, raw, downloads):
+    truncate(raw / f"{LABELS}.gz")
+
+    with pytest.raises(DataError) as caught:
+        fashion_mnist(root, train=False)
+
+    first, then, *sums = str(caught.value).splitlines()
+    assert first == f"{raw / LABELS}.gz is damaged (5,148 bytes expected, 5,048 found)"
+    assert then == f"it could not be downloaded (no network); put the four original files into {raw}:"
+    assert sums == [f"  {file.name}.gz  SHA-256 {file.sha256}" for file in (*_TRAIN, *_TEST)]
+    assert downloads == [str(root)]
+
+
+def test_a_flipped_byte_in_a_gz_is_found(root, raw):
+    flip_a_byte(raw / f"{IMAGES}.gz")
+
+    with pytest.raises(DataError) as caught:
+        fashion_mnist(root, train=False)
+
+    assert str(caught.value).startswith(f"{raw / IMAGES}.gz is damaged (its SHA-256 is ")
+
+
+def test_damaged_training_files_do_not_matter_to_the_test_set(root, raw):
+    for file in _TRAIN:
+        (raw / f"{file.name}.gz").unlink()
+
+    assert len(fashion_mnist(root, train=False)) == 10_000
+
+
+def test_missing_files_are_all_named(tmp_path):
+    raw = tmp_path / "FashionMNIST" / "raw"
+
+    with pytest.raises(DataError) as caught:
+        fashion_mnist(tmp_path)
+
+    assert str(caught.value).splitlines()[:2] == [f"{raw / file.name}.gz is missing" for file in _TRAIN]
+    assert not raw.exists()
+
+
+def test_a_damaged_gz_is_downloaded_anew(root, raw, monkeypatch):
+    def download(root, *, download):
+        assert not (raw / LABELS).exists()  # or torchvision would see nothing to do
+        shutil.copy(ORIGINALS / f"{LABELS}.gz", raw)
+
+    fashion_mnist(root, train=False)
+    flip_a_byte(raw / f"{LABELS}.gz")
+    monkeypatch.setattr(torchvision.datasets, "FashionMNIST", download)
+
+    dataset = fashion_mnist(root, train=False)
+
+    assert dataset.labels.to(torch.uint8).numpy().tobytes() == unpacked(LABELS)[8:]
+
+
+def test_a_download_that_changes_nothing_is_told(root, raw, monkeypatch):
+    def pretend(root, *, download):
+        pass
+
+    truncate(raw / f"{LABELS}.gz")
+    monkeypatch.setattr(torchvision.datasets, "FashionMNIST", pretend)
+
+    with pytest.raises(DataError) as caught:
+        fashion_mnist(root, train=False)
+
+    assert str(caught.value).splitlines()[:2] == [
+        f"{raw / LABELS}.gz is damaged (5,148 bytes expected, 5,048 found)",
+        f"it was downloaded and is still wrong; put the four original files into {raw}:",
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write into any folder")
+def test_a_folder_without_write_permission_can_be_read(root, raw):
+    raw.chmod(0o555)
+
+    dataset = fashion_mnist(root, train=False)
+
+    raw.chmod(0o755)
+    assert dataset.images.numpy().tobytes() == unpacked(IMAGES)[16:]
+
+
+def test_a_folder_that_refuses_to_write_and_to_remove_can_be_read(root, raw):
+    # as a read-only file system does: folders stand where the files are to be
+    for name in (IMAGES, LABELS):
+        (raw / f".{name}.{os.getpid()}.tmp").mkdir()
+
+    dataset = fashion_mnist(root, train=False)
+
+    assert dataset.images.numpy().tobytes() == unpacked(IMAGES)[16:]
+    assert not (raw / IMAGES).exists()

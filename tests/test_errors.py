@@ -1,0 +1,46 @@
+import builtins
+import pickle
+import re
+
+import pytest
+
+from runmanager import errors
+from runmanager.errors import GridError, RunManagerError
+
+TREE = dict(re.findall(r"-- (\w+) \((\w+)\)", str(errors.__doc__)))
+
+
+@pytest.mark.parametrize(("name", "builtin"), TREE.items())
+def test_every_error_is_a_run_manager_error_and_the_builtin_one_expects(name, builtin):
+    error = getattr(errors, name)
+
+    assert issubclass(error, RunManagerError)
+    assert issubclass(error, getattr(builtins, builtin))
+
+
+def test_the_tree_in_the_docstring_is_complete():
+    found = [name for name, value in vars(errors).items() if RunManagerError in getattr(value, "__bases__", ())]
+
+    assert found == list(TREE)
+
+
+def test_one_problem_of_a_grid_is_the_message():
+    error = GridError(["axis 'lr' has no values"])
+
+    assert str(error) == "axis 'lr' has no values"
+
+
+def test_several_problems_of_a_grid_are_numbered():
+    error = GridError(["axis 'lr' has no values", "'run' is a column"])
+
+    assert str(error) == (
+        "2 problems, nothing was started:\n  1. axis 'lr' has no values\n  2. 'run' is a column"
+    )
+
+
+def test_a_grid_error_crosses_a_process_border_with_its_problems():
+    error = GridError(["one", "two"])
+
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert (type(copy), copy.problems, str(copy)) == (GridError, ["one", "two"], str(error))

@@ -1,0 +1,359 @@
+import csv
+import math
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from runmanager import DeviceError, GridError, RunBuilder, StorageError, load_results, load_runs, run_grid
+from runmanager.storage.journal import Journal
+
+LRS = {"lr": [0.1, 0.2, 0.3]}
+NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a grid in an experiment under tmp_path."""
+
+    def run(params, train, **options):
+        quiet = {"tensorboard": False, "display": False} | options
+        return run_grid(params, train, experiment="exp", root=tmp_path, **quiet)
+
+    return run
+
+
+class Train:
+    """Train two epochs; meet each run of `faults` with its fault in the second."""
+
+    def __init__(self, faults=None):
+        self.executed = []
+        self.faults = faults or {}
+
+    def __call__(self, run, manager):
+        self.executed.append(run.lr)
+        with manager.run(run):
+            for epoch in manager.epochs(2):
+                manager.track_loss(run.lr, 1)
+                if epoch == 2 and run.lr in self.faults:
+                    raise self.faults[run.lr]
+
+
+def kept(outcome):
+    return list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True))
+
+
+def csv_rows(tmp_path):
+    with (tmp_path / "exp" / "results.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_run_is_executed_in_order(start, tmp_path):
+    train = Train()
+
+    outcome = start(LRS, train)
+
+    assert train.executed == [0.1, 0.2, 0.3]
+    assert outcome.exit_code == 0
+    assert outcome.folder == tmp_path / "exp"
+    assert [(run.lr, str(o.status), o.error, o.epochs) for run, o in outcome.outcomes] == [
+        (lr, "completed", "", 2) for lr in LRS["lr"]
+    ]
+    assert outcome.results["loss"].tolist() == [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]
+    assert outcome.runs["run"].tolist() == [1, 2, 3]
+    assert outcome.results.equals(load_results(tmp_path / "exp"))
+    assert outcome.runs.equals(load_runs(tmp_path / "exp"))
+
+
+def test_a_second_start_executes_only_what_is_missing(start):
+    train, again = Train({0.2: ValueError("no")}), Train()
+
+    codes = [start(LRS, train).exit_code, start(LRS, again).exit_code, start(LRS, again).exit_code]
+
+    assert (train.executed, again.executed) == ([0.1, 0.2, 0.3], [0.2])
+    assert codes == [1, 0, 0]
+
+
+def test_a_value_added_to_an_axis_executes_only_the_new_cells(start, tmp_path):
+    train = Train()
+    start(LRS, train)
+
+    outcome = start({"lr": [0.05, *LRS["lr"]]}, train)
+    narrow = start({"lr": [0.3]}, train)
+
+    assert train.executed == [0.1, 0.2, 0.3, 0.05]
+    assert outcome.runs["run"].tolist() == [4, 1, 2, 3]
+    assert narrow.runs["run"].tolist() == [3]
+    assert len(csv_rows(tmp_path)) == 8
+
+
+def test_a_failing_run_does_not_stop_the_others(start, tmp_path):
+    outcome = start(LRS, Train({0.1: ValueError("no\nmore"), 0.2: ZeroDivisionError()}))
+
+    assert kept(outcome) == [("failed", 1), ("failed", 1), ("completed", 2)]
+    assert outcome.exit_code == 1
+    assert [str(o.status) for _, o in outcome.outcomes] == ["failed", "failed", "completed"]
+    assert outcome.runs["error"].tolist() == ["ValueError: no", "ZeroDivisionError: ", ""]
+    assert "ValueError: no\nmore" in (tmp_path / "exp" / "001_lr=0.1" / "error.log").read_text()
+
+
+def test_a_diverged_run_does_not_stop_the_others(start):
+    outcome = start({"lr": [math.nan, 0.1]}, Train())
+
+    assert kept(outcome) == [("diverged", 1), ("completed", 2)]
+    assert outcome.exit_code == 1
+
+
+def test_the_first_failure_stops_a_grid_where_that_is_wanted(start):
+    outcome = start(LRS, Train({0.2: ValueError("no")}), on_error="stop")
+
+    assert kept(outcome) == [("completed", 2), ("failed", 1), ("pending", 0)]
+    assert outcome.exit_code == 1
+
+
+@NO_CUDA
+def test_runs_whose_device_is_not_there_are_skipped(start):
+    train = Train()
+
+    outcome = start({"lr": [0.1], "device": ["cuda", "cpu", "cuda:1"]}, train)
+
+    assert kept(outcome) == [("unavailable", 0), ("completed", 2), ("unavailable", 0)]
+    assert outcome.runs["error"].str.startswith("device 'cuda:1' is not there; this machine has: ").sum() == 1
+    assert train.executed == [0.1]
+    assert outcome.exit_code == 0
+
+
+@NO_CUDA
+def test_a_device_that_is_not_there_refuses_the_grid_where_that_is_wanted(start, tmp_path):
+    with pytest.raises(
+        DeviceError, match=r"^device 'cuda' is not there; .*: 2 runs ask for it; nothing was st"
+    ):
+        start({"lr": [0.1, 0.2], "device": ["cuda", "cpu"]}, Train(), missing_device="error")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_keeps_what_is_committed_and_the_next_start_goes_on(start, capsys):
+    again = Train()
+
+    outcome = start(LRS, Train({0.2: KeyboardInterrupt()}), display=True)
+    shown = capsys.readouterr().out
+    finished = start(LRS, again)
+
+    assert outcome.exit_code == 130
+    assert kept(outcome) == [("completed", 2), ("interrupted", 1), ("pending", 0)]
+    assert [str(o.status) for _, o in outcome.outcomes] == ["completed", "interrupted", "pending"]
+    assert "Stopped: the epoch in progress is dropped, everything committed is kept." in shown
+    assert (again.executed, finished.exit_code) == ([0.2, 0.3], 0)
+
+
+PROGRAM = """
+import sys, time
+from runmanager import run_grid
+
+def train(run, manager):
+    with manager.run(run):
+        for epoch in manager.epochs(2):
+            manager.track_loss(run.lr, 1)
+            if epoch == 2:
+                print("waiting", flush=True)
+                time.sleep(60)
+
+outcome = run_grid({"lr": [0.1, 0.2]}, train, experiment="exp", root=sys.argv[1], display=False)
+sys.exit(outcome.exit_code)
+"""
+
+
+def test_sigterm_keeps_what_is_committed(tmp_path):
+    arguments = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+
+    assert (process.returncode, errors) == (143, "")
+    assert load_runs(tmp_path)["status"].tolist() == ["interrupted", "pending"]
+    assert load_results(tmp_path)["epoch"].tolist() == [1]
+
+
+def test_sigterm_means_what_it_meant_before(start):
+    before = signal.getsignal(signal.SIGTERM)
+
+    start(LRS, Train())
+
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_grid_can_be_executed_in_a_thread(start):
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(start(LRS, Train()).exit_code))
+    thread.start()
+    thread.join()
+
+    assert codes == [0]
+
+
+def test_storage_that_fails_ends_the_grid(start, monkeypatch, capsys):
+    commit = Journal.epoch
+
+    def commit_or_fail(journal, record):
+        if record.metrics["loss"] == 0.2:
+            raise StorageError(28, "cannot write (No space left on device)", "attempt-1.jsonl")
+        commit(journal, record)
+
+    monkeypatch.setattr(Journal, "epoch", commit_or_fail)
+
+    outcome = start(LRS, Train(), display=True)
+
+    assert outcome.exit_code == 74
+    assert [status for status, _ in kept(outcome)] == ["completed", "failed", "pending"]
+    assert "✗ [Errno 28] cannot write (No space left on device): 'attempt-1.jsonl'" in capsys.readouterr().out
+
+
+def test_a_program_that_ends_itself_is_not_held_back(start, tmp_path):
+    with pytest.raises(SystemExit):
+        start(LRS, Train({0.2: SystemExit(3)}))
+
+    assert load_runs(tmp_path)["status"].tolist() == ["completed", "interrupted", "pending"]
+
+
+def test_train_that_begins_no_run_is_told_to(start, tmp_path):
+    outcome = start(LRS, lambda run, manager: None)  # noqa: ARG005 - what train is called with
+
+    message = "LifecycleError: train() began no run: write `with manager.run(run, network, loader):` in it"
+    assert outcome.runs["error"].tolist() == [message] * 3
+    assert [str(o.status) for _, o in outcome.outcomes] == ["failed"] * 3
+    assert outcome.exit_code == 1
+    assert message in (tmp_path / "exp" / "003_lr=0.3" / "error.log").read_text()
+
+
+def test_train_that_fails_before_its_run_is_recorded(start):
+    def train(run, manager):
+        raise ValueError(run.lr)
+
+    outcome = start(LRS, train)
+
+    assert outcome.runs["error"].tolist() == ["ValueError: 0.1", "ValueError: 0.2", "ValueError: 0.3"]
+
+
+@pytest.mark.parametrize("num_epochs", [0, 2])
+def test_train_that_fails_after_its_run_keeps_the_epochs(start, num_epochs):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(num_epochs):
+                manager.track_loss(run.lr, 1)
+        raise ValueError("late")
+
+    outcome = start(LRS, train)
+
+    assert kept(outcome) == [("failed", num_epochs)] * 3
+    assert outcome.runs["error"].tolist() == ["ValueError: late"] * 3
+    assert len(list(outcome.folder.glob("00*"))) == 3
+    assert outcome.exit_code == 1
+
+
+def test_train_that_leaves_its_run_open_has_completed_it(start):
+    def train(run, manager):
+        manager.begin_run(run)
+        manager.begin_epoch()
+        manager.end_epoch()
+
+    outcome = start(LRS, train)
+
+    assert kept(outcome) == [("completed", 1)] * 3
+
+
+def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(tmp_path):
+    with pytest.raises(GridError) as caught:
+        run_grid(
+            {"lr": 0.1, "device": ["gpu"]},
+            "train",  # type: ignore[arg-type]
+            experiment="../exp",
+            root=tmp_path,
+            executor="cloud",
+            on_error="ignore",
+            missing_device="wait",
+        )
+
+    assert [problem.partition(", got ")[0] for problem in caught.value.problems] == [
+        "executor must be one of 'inline'",
+        "on_error must be one of 'continue', 'stop'",
+        "missing_device must be one of 'skip', 'error'",
+        "train must be a function of (run, manager)",
+        "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-'",
+        "values of 'lr' must be a list or tuple",
+        "unknown device 'gpu': did you mean 'cuda'?",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("params", "problem"),
+    [
+        ([], "a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got []"),
+        ([{"lr": 1}], "a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got [{'lr': 1}]"),
+        (RunBuilder.get_runs(LRS) * 2, "Run(lr=0.1) stands in this grid twice: give every run once"),
+        (
+            RunBuilder.get_runs({"lr": list(range(1, 12))}),
+            "these are 11 runs, the limit is 10: allow it with max_runs=",
+        ),
+        (
+            {"lr": list(range(11))},
+            "this grid has 11 runs (11), the limit is 10: shorten an axis, or allow it with max_runs=11",
+        ),
+    ],
+    ids=["none", "no runs", "twice", "many", "large"],
+)
+def test_a_grid_that_cannot_be_run_is_refused(start, tmp_path, params, problem):
+    with pytest.raises(GridError) as caught:
+        start(params, Train(), max_runs=10)
+
+    assert str(caught.value) == problem
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_chosen_runs_are_a_grid_too(start):
+    train = Train()
+
+    outcome = start(RunBuilder.get_runs(LRS, where=lambda run: run.lr > 0.1), train)
+
+    assert train.executed == [0.2, 0.3]
+    assert outcome.runs["run"].tolist() == [1, 2]
+
+
+def test_the_tables_are_written_after_every_run(start, tmp_path):
+    rows: list[int] = []
+
+    def train(run, manager):
+        rows.append(len(csv_rows(tmp_path)) if rows else 0)
+        Train()(run, manager)
+
+    start(LRS, train)
+
+    assert rows == [0, 2, 4]
+    assert [row["lr"] for row in csv_rows(tmp_path)] == ["0.1", "0.1", "0.2", "0.2", "0.3", "0.3"]
+
+
+def test_a_grid_says_what_it_does(start, capsys, tmp_path):
+    for _ in range(2):
+        start(LRS, Train({0.2: ValueError("no")}), display=None)
+
+    lines = [line.rpartition(" · ")[0] or line for line in capsys.readouterr().out.splitlines()]
+    folder = tmp_path / "exp"
+    failed = f"    the traceback is in {folder}/002_lr=0.2/error.log; the other runs go on"
+    assert lines == [
+        f"{folder}: 3 runs, 3 to execute",
+        "✓ 1/3 run 1 lr=0.1 · loss 0.1",
+        "✗ 2/3 run 2 lr=0.2 · failed · loss 0.2 · ValueError: no",
+        failed,
+        "✓ 3/3 run 3 lr=0.3 · loss 0.3",
+        "completed 2",
+        f"{folder}: 3 runs, 1 to execute, 2 done before",
+        "✗ 1/1 run 2 lr=0.2 · failed · loss 0.2 · ValueError: no",
+        failed,
+        "completed 2",
+    ]

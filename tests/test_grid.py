@@ -1,0 +1,349 @@
+import copy
+import keyword
+import math
+import pickle
+import re
+import subprocess
+import sys
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from runmanager.errors import GridError, HyperparameterError
+from runmanager.grid import DEVICE_TYPES, RESERVED, Run, RunBuilder, check_device, check_names
+
+TUTORIAL: OrderedDict[str, list[Any]] = OrderedDict(
+    lr=[0.01, 0.001], batch_size=[1000, 10000], device=["cuda", "cpu"]
+)
+HUGE = {f"p{number}": range(10) for number in range(12)}
+
+NAMES = st.text("abcxyz_", min_size=1, max_size=6).filter(
+    lambda name: not name.startswith("_") and not keyword.iskeyword(name) and name not in RESERVED
+)
+AXES = st.lists(st.integers() | st.text(), min_size=1, max_size=4, unique_by=repr)
+GRIDS = st.dictionaries(NAMES, AXES, max_size=4)
+
+
+def problems_of(params, **options):
+    with pytest.raises(GridError) as caught:
+        RunBuilder.get_runs(params, **options)
+    return caught.value.problems
+
+
+@given(GRIDS)
+def test_a_grid_has_as_many_runs_as_the_product_of_its_axes(params):
+    runs = RunBuilder.get_runs(params)
+
+    assert len(runs) == len(set(runs)) == math.prod(map(len, params.values()))
+    assert RunBuilder.num_runs(params) == len(runs)
+
+
+@given(GRIDS)
+def test_the_last_axis_is_the_fastest(params):
+    runs = RunBuilder.get_runs(params)
+
+    stride = len(runs)
+    for name, values in params.items():
+        stride //= len(values)
+        assert [getattr(run, name) for run in runs] == [
+            values[number // stride % len(values)] for number in range(len(runs))
+        ]
+
+
+def test_the_tutorials_grid_is_expanded_as_in_the_tutorial():
+    runs = RunBuilder.get_runs(TUTORIAL)
+
+    assert [tuple(run) for run in runs] == [
+        (0.01, 1000, "cuda"), (0.01, 1000, "cpu"), (0.01, 10000, "cuda"), (0.01, 10000, "cpu"),
+        (0.001, 1000, "cuda"), (0.001, 1000, "cpu"), (0.001, 10000, "cuda"), (0.001, 10000, "cpu"),
+    ]  # fmt: skip
+
+
+@given(GRIDS, st.integers(0, pickle.HIGHEST_PROTOCOL))
+def test_a_run_comes_back_from_a_pickle_as_it_was(params, protocol):
+    run = RunBuilder.get_runs(params)[-1]
+
+    restored = pickle.loads(pickle.dumps(run, protocol))
+
+    assert type(restored) is type(run)
+    assert restored._asdict() == run._asdict()
+
+
+def test_a_run_is_unpickled_by_a_process_that_never_saw_its_grid():
+    content = pickle.dumps(RunBuilder.get_runs(TUTORIAL)[0])
+    program = "import pickle, sys; print(pickle.load(sys.stdin.buffer), 'torch' in sys.modules)"
+
+    shown = subprocess.run([sys.executable, "-c", program], input=content, capture_output=True, check=True)
+
+    assert shown.stdout == b"Run(lr=0.01, batch_size=1000, device='cuda') False\n"
+
+
+def test_a_run_is_a_namedtuple():
+    run = RunBuilder.get_runs(TUTORIAL)[1]
+
+    lr, batch_size, device = run
+
+    assert (lr, batch_size, device) == (run.lr, run.batch_size, run.device) == (0.01, 1000, "cpu")
+    assert isinstance(run, Run)
+    assert isinstance(run, tuple)
+    assert repr(run) == "Run(lr=0.01, batch_size=1000, device='cpu')"
+    assert run._fields == ("lr", "batch_size", "device")
+    assert run._asdict() == {"lr": 0.01, "batch_size": 1000, "device": "cpu"}
+    assert run == RunBuilder.get_runs(TUTORIAL)[1]
+    assert hash(run) == hash((0.01, 1000, "cpu"))
+    assert copy.deepcopy(run) == copy.copy(run) == run
+
+
+def test_a_run_can_be_replaced_in_part_and_matched():
+    run = RunBuilder.get_runs(TUTORIAL)[0]
+
+    changed = run._replace(lr=1.0)
+
+    assert repr(changed) == "Run(lr=1.0, batch_size=1000, device='cuda')"
+    match changed:
+        case Run(device=device):
+            assert device == "cuda"
+
+
+def test_a_missing_hyperparameter_is_named_beside_those_that_are_there():
+    run = RunBuilder.get_runs(TUTORIAL)[0]
+
+    with pytest.raises(HyperparameterError) as caught:
+        run.momentum  # noqa: B018
+
+    assert str(caught.value) == "run has no hyperparameter 'momentum'; it has: lr, batch_size, device"
+    assert getattr(run, "momentum", 0.9) == 0.9
+    assert not hasattr(run, "momentum")
+
+
+def test_names_of_tuples_own_methods_can_be_hyperparameters():
+    (run,) = RunBuilder.get_runs({"count": [3], "index": [4]})
+
+    assert (run.count, run.index) == (3, 4)  # type: ignore[comparison-overlap]
+
+
+def test_a_grid_without_axes_is_one_run_without_hyperparameters():
+    assert [repr(run) for run in RunBuilder.get_runs({})] == ["Run()"]
+
+
+def test_any_iterable_with_an_order_is_an_axis():
+    params: dict[str, Any] = {
+        "a": range(2),
+        "b": (value for value in "xy"),
+        "c": np.array([0.5]),
+        "d": {"key": "ignored"},
+    }
+
+    runs = RunBuilder.get_runs(params)
+
+    assert [tuple(run) for run in runs] == [
+        (0, "x", 0.5, "key"), (0, "y", 0.5, "key"), (1, "x", 0.5, "key"), (1, "y", 0.5, "key")
+    ]  # fmt: skip
+
+
+def test_numpy_scalars_become_plain_python():
+    params: dict[Any, Any] = {"lr": np.logspace(-2, -1, 2), ("a", "b"): [(np.int64(1), np.bool_(True))]}
+
+    run = RunBuilder.get_runs(params)[0]
+
+    assert [type(value) for value in run] == [float, int, bool]
+    assert repr(run) == "Run(lr=0.01, a=1, b=True)"
+
+
+def test_a_paired_axis_varies_its_names_together():
+    params: dict[Any, list[Any]] = {("lr", "momentum"): [(0.1, 0.9), [0.01, 0.99]], "seed": [0, 1]}
+
+    runs = RunBuilder.get_runs(params)
+
+    assert list(map(repr, runs)) == [
+        "Run(lr=0.1, momentum=0.9, seed=0)",
+        "Run(lr=0.1, momentum=0.9, seed=1)",
+        "Run(lr=0.01, momentum=0.99, seed=0)",
+        "Run(lr=0.01, momentum=0.99, seed=1)",
+    ]
+
+
+def test_where_keeps_the_runs_for_which_it_is_true():
+    runs = RunBuilder.get_runs(TUTORIAL, where=lambda run: run.device == "cpu" or run.lr < 0.01, max_runs=6)
+
+    assert len(runs) == 6
+    assert ("cuda", 0.01) not in {(run.device, run.lr) for run in runs}
+
+
+def test_values_that_python_takes_for_equal_are_different_runs_if_they_mean_something_else():
+    assert len(RunBuilder.get_runs({"n": [1, True, "1", None]})) == 4
+
+
+def test_the_size_of_a_huge_grid_is_known_at_once():
+    assert RunBuilder.num_runs(HUGE) == 10**12
+
+
+@pytest.mark.parametrize(
+    ("params", "options", "runs", "limit"),
+    [
+        (HUGE, {}, f"1,000,000,000,000 runs ({' x '.join(['10'] * 12)})", "1,000"),
+        (HUGE, {"where": bool}, f"1,000,000,000,000 runs ({' x '.join(['10'] * 12)})", "1,000,000"),
+        (TUTORIAL, {"max_runs": 7}, "8 runs (2 x 2 x 2)", "7"),
+        (TUTORIAL, {"max_runs": 7, "where": bool}, "8 runs (2 x 2 x 2)", "7"),
+    ],
+)
+def test_a_grid_that_is_too_large_is_refused_at_once(params, options, runs, limit):
+    size = RunBuilder.num_runs(params)
+
+    problems = problems_of(params, **options)
+
+    assert problems == [
+        f"this grid has {runs}, the limit is {limit}: shorten an axis, or allow it with max_runs={size}"
+    ]
+
+
+def test_a_grid_of_which_where_keeps_nothing_is_refused():
+    problems = problems_of(TUTORIAL, where=lambda run: run.lr > 1)
+
+    assert problems == ["where= drops all 8 runs of this grid: keep at least one"]
+
+
+def test_as_many_runs_as_are_allowed_are_expanded():
+    params = {"a": range(1001), "b": range(1000)}
+
+    runs = RunBuilder.get_runs(params, where=lambda run: run.a == run.b, max_runs=1001 * 1000)
+
+    assert len(runs) == 1000
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ([0.1], "a grid is a mapping of name -> list of values, got [0.1]: write {'lr': [...]}"),
+        (
+            {"device": "cpu"},
+            "values of 'device' must be a list or tuple, got 'cpu'; write device=['cpu'] for a single value",
+        ),
+        (
+            {"lr": 0.1},
+            "values of 'lr' must be a list or tuple, got 0.1; write lr=[0.1] for a single value",
+        ),
+        (
+            {"lr": np.array(0.1)},
+            "values of 'lr' must be a list or tuple, got array(0.1); write lr=[array(0.1)] for a single value",
+        ),
+        (
+            {("a", "b"): 3},
+            "values of 'a, b' must be a list or tuple, got 3; write ('a', 'b'): [(...)] for a single value",
+        ),
+        ({"lr": {0.1, 0.2}}, "values of 'lr' are a set, which has no order: write a list"),
+        ({"lr": []}, "axis 'lr' has no values: give it at least one, or leave it out"),
+        ({"n": range(10**12)}, "axis 'n' has more than 1,000,000 values: write a shorter list"),
+        ({"lr": [0.1, 0.2, 0.1]}, "'lr' has the value 0.1 twice: write it once"),
+        ({"n": [1, 1.0]}, "'n' has the value 1.0 twice: write it once"),
+        ({"n": [math.nan, float("nan")]}, "'n' has the value nan twice: write it once"),
+        ({"at": ["cpu", torch.device("cpu")]}, "'at' has the value device(type='cpu') twice: write it once"),
+        ({("a", "b"): [(1, 2), [1, 2]]}, "'a, b' has the value (1, 2) twice: write it once"),
+        ({3: [1]}, "a hyperparameter name must be text, got 3"),
+        ({"learning rate": [1]}, "'learning rate' cannot be read as run.learning rate: write 'learning_rate'"),
+        ({"lambda": [1]}, "'lambda' cannot be read as run.lambda: write 'lambda_'"),
+        ({"2nd": [1]}, "'2nd' cannot be read as run.2nd: write 'p2nd'"),
+        ({"_lr": [1]}, "'_lr' cannot be read as run._lr: write 'lr'"),
+        ({"": [1]}, "'' cannot be read as run.: write 'name'"),
+        ({"epoch": [1]}, "'epoch' is a column of the results: write 'num_epoch' or another name"),
+        ({"lr": [1], ("lr", "n"): [(2, 3)]}, "'lr' stands in two axes: keep one"),
+        ({("lr", "lr"): [(1, 2)]}, "('lr', 'lr') has a name twice: keep one"),
+        ({("a", "b"): [(1, 2), 3]}, "each value of the paired axis ('a', 'b') must be a tuple of 2, got 3"),
+        ({"n": ["x" * 99, "x" * 99]}, f"'n' has the value '{'x' * 56}... twice: write it once"),
+    ],
+)  # fmt: skip
+def test_a_grid_that_cannot_be_run_is_refused(params, message):
+    problems = problems_of(params)
+
+    assert problems == [message]
+    with pytest.raises(GridError):
+        RunBuilder.num_runs(params)
+
+
+def test_a_value_without_a_lasting_name_is_refused():
+    problems = problems_of({"network": [lambda: 1]})
+
+    assert len(problems) == 1
+    assert re.fullmatch(
+        r"a value of 'network' has no lasting name, got <function .*: "
+        r"write its name and look it up, as in networks\[run\.network\]",
+        problems[0],
+    )
+
+
+def test_all_problems_of_a_grid_are_told_at_once():
+    params = {"lr": 0.1, "device": ["gpu", "cpu:3"], "run": [], "n": [1, 1]}
+
+    problems = problems_of(params)
+
+    assert problems == [
+        "values of 'lr' must be a list or tuple, got 0.1; write lr=[0.1] for a single value",
+        "unknown device 'gpu': did you mean 'cuda'?",
+        "the cpu has no numbers, got 'cpu:3': write 'cpu'",
+        "'run' is a column of the results: write 'num_run' or another name",
+        "axis 'run' has no values: give it at least one, or leave it out",
+        "'n' has the value 1 twice: write it once",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_names_of_results_columns_are_refused(name):
+    assert check_names(["lr", name]) == [
+        f"{name!r} is a column of the results: write 'num_{name}' or another name"
+    ]
+
+
+@pytest.mark.parametrize("device", [*DEVICE_TYPES, "cuda:0", "cuda:10", torch.device("cuda", 1)])
+def test_a_device_that_torch_knows_is_accepted_whether_it_is_there_or_not(device):
+    assert check_device(device) is None
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("cpu:3", "the cpu has no numbers, got 'cpu:3': write 'cpu'"),
+        (torch.device("cpu", 3), "the cpu has no numbers, got 'cpu:3': write 'cpu'"),
+        ("CUDA:0", "unknown device 'CUDA:0': did you mean 'cuda:0'?"),
+        ("gpu", "unknown device 'gpu': did you mean 'cuda'?"),
+        ("GPU:1", "unknown device 'GPU:1': did you mean 'cuda:1'?"),
+        ("Cpu", "unknown device 'Cpu': did you mean 'cpu'?"),
+        ("cpu:x", "unknown device 'cpu:x': did you mean 'cpu'?"),
+        ("cuda:01", "unknown device 'cuda:01': did you mean 'cuda:1'?"),
+        ("cuda:00", "unknown device 'cuda:00': did you mean 'cuda:0'?"),
+        ("cuda:-1", "unknown device 'cuda:-1': did you mean 'cuda'?"),
+        ("cuda:256", "unknown device 'cuda:256': did you mean 'cuda'?"),
+        ("cuda:", "unknown device 'cuda:': did you mean 'cuda'?"),
+        ("cuda:0\n", "unknown device 'cuda:0\\n': did you mean 'cuda'?"),
+        ("abacus", "unknown device 'abacus': write one of: cpu, cuda, mps, xpu"),
+        ("", "unknown device '': write one of: cpu, cuda, mps, xpu"),
+        (0, "a device is named by text, got 0: write 'cpu' or 'cuda:0'"),
+        (True, "a device is named by text, got True: write 'cpu' or 'cuda:0'"),
+        (None, "a device is named by text, got None: write 'cpu' or 'cuda:0'"),
+    ],
+)
+def test_a_device_that_torch_does_not_know_or_misreads_is_refused(device, message):
+    assert check_device(device) == message
+
+
+@given(
+    st.sampled_from([*DEVICE_TYPES, "gpu", "CUDA"]), st.just("") | st.text() | st.integers().map(":{}".format)
+)
+@example("cuda", ":256")  # torch reads cuda:0
+@example("cuda", ":1\N{ARABIC-INDIC DIGIT THREE}")
+@example("cuda", ":²")
+@example("cuda", ":" + 5000 * "1")
+def test_a_device_that_is_accepted_means_the_same_to_torch(kind, number):
+    device = kind + number
+
+    problem = check_device(device)
+
+    if problem is None:
+        assert str(torch.device(device)) == device
+    else:
+        hint = re.search(r"(did you mean|: write) '(.*)'", problem)
+        assert hint is None or check_device(hint[2]) is None

@@ -1,0 +1,90 @@
+"""Training gives the same numbers, bit for bit, whoever looks on."""
+
+import random
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from runmanager import RunManager
+
+DATA = TensorDataset(torch.randn(24, 1, 4, 4, generator=torch.Generator().manual_seed(7)), torch.arange(24) % 3)
+
+
+class Nobody:
+    """Look away: what is left is the plain loop."""
+
+    def run(self, *arguments):
+        self.loader = arguments[-1]
+        return nullcontext()
+
+    def epochs(self, n):
+        return range(1, n + 1)
+
+    def batches(self):
+        return iter(self.loader)
+
+    def track_loss(self, loss, batch):
+        pass
+
+    def track_num_correct(self, preds, labels):
+        pass
+
+    def track(self, **values):
+        pass
+
+    def evaluate(self, loader):
+        pass
+
+
+def trained(manager, seed, num_workers):
+    """Train with every source of random numbers; return the losses, the weights and the random states."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - the global state is the one that could be disturbed
+    torch.manual_seed(seed)
+    network = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3), nn.Linear(16, 3)
+    )
+    loader = DataLoader(DATA, batch_size=10, shuffle=True, num_workers=num_workers)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
+    losses = []
+    with manager.run({"seed": seed, "num_workers": num_workers}, network, loader):
+        for _ in manager.epochs(2):
+            for images, labels in manager.batches():
+                noise = random.random() + np.random.rand()  # noqa: NPY002, S311
+                preds = network(images + noise * torch.rand_like(images))
+                loss = functional.cross_entropy(preds, labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, images)
+                manager.track_num_correct(preds, labels)
+                manager.track(noise=noise)
+                losses.append(loss.item())
+            manager.evaluate(DataLoader(DATA, batch_size=8, shuffle=True))
+    weights = {name: value.numpy().tobytes() for name, value in network.state_dict().items()}
+    numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
+    states = (random.getstate(), repr(numpy_state), torch.get_rng_state().numpy().tobytes())
+    return losses, weights, states
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_logging_leaves_losses_weights_and_random_states_alone(tmp_path, seed, num_workers):
+    plain = trained(Nobody(), seed, num_workers)
+
+    off = trained(RunManager("off", tmp_path, tensorboard=False, display=False), seed, num_workers)
+    on = trained(RunManager("on", tmp_path, display=False), seed, num_workers)
+
+    assert off == plain
+    assert on == plain
+
+
+def test_another_seed_gives_other_numbers():
+    first, second = trained(Nobody(), 0, 0), trained(Nobody(), 1, 0)
+
+    assert all(one != other for one, other in zip(first, second, strict=True))

@@ -1,0 +1,298 @@
+"""The tutorial's loop, in the forms in which people have copied it, unmodified."""
+
+import json
+import math
+from collections import OrderedDict
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn, optim
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from runmanager import RunBuilder, RunManager
+
+TRAIN_SET = TensorDataset(
+    torch.randn(50, 1, 6, 6, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 10
+)
+PARAMS: OrderedDict[str, list[Any]] = OrderedDict(
+    lr=[0.01, 0.001], batch_size=[20], shuffle=[True, False], num_epochs=[2], device=["cpu"], num_workers=[0]
+)
+COLUMNS = ["run", "epoch", "loss", "accuracy", "epoch duration", "run duration", *PARAMS]
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_channels=1, out_channels=2, kernel_size=3)
+        self.out = nn.Linear(in_features=8, out_features=10)
+
+    def forward(self, t):
+        t = functional.max_pool2d(functional.relu(self.conv1(t)), kernel_size=2, stride=2)
+        return self.out(t.reshape(-1, 8))
+
+
+def begin(run, train_set=TRAIN_SET):
+    torch.manual_seed(1)
+    network = Network().to(torch.device(run.device))
+    loader = DataLoader(train_set, batch_size=run.batch_size, num_workers=run.num_workers, shuffle=run.shuffle)
+    return network, loader, optim.Adam(network.parameters(), lr=run.lr)
+
+
+def step(network, optimizer, images, labels):
+    preds = network(images)
+    loss = functional.cross_entropy(preds, labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return preds, loss
+
+
+def latest_form(m, run):
+    device = torch.device(run.device)
+    network, loader, optimizer = begin(run)
+    m.begin_run(run, network, loader)
+    for _epoch in range(run.num_epochs):
+        m.begin_epoch()
+        for batch in loader:
+            images = batch[0].to(device)
+            labels = batch[1].to(device)
+            preds, loss = step(network, optimizer, images, labels)
+            m.track_loss(loss, batch)
+            m.track_num_correct(preds, labels)
+        m.end_epoch()
+    m.end_run()
+
+
+def first_form(m, run):
+    network, loader, optimizer = begin(run)
+    m.begin_run(run, network, loader)
+    for _epoch in range(2):
+        m.begin_epoch()
+        for images, labels in loader:
+            preds, loss = step(network, optimizer, images, labels)
+            m.track_loss(loss)
+            m.track_num_correct(preds, labels)
+        m.end_epoch()
+    m.end_run()
+
+
+def form_with_the_managers_own(m, run):
+    network, loader, optimizer = begin(run)
+    m.begin_run(run, network, loader)
+    for _epoch in range(2):
+        m.begin_epoch()
+        for images, labels in m.loader:
+            preds, loss = step(m.network, optimizer, images, labels)
+            m.track_num_correct(preds, labels)
+            m.track_loss(loss)
+        m.end_epoch()
+    m.end_run()
+
+
+def form_of_this_package(m, run):
+    network, loader, optimizer = begin(run)
+    with m.run(run, network, loader):
+        for _epoch in m.epochs(run.num_epochs):
+            for images, labels in m.batches():
+                preds, loss = step(network, optimizer, images, labels)
+                m.track_loss(loss, images)
+                m.track_num_correct(preds, labels)
+
+
+def plain_torch(run):
+    """Train without a manager; return the loss and accuracy of each epoch."""
+    network, loader, optimizer = begin(run)
+    rows = []
+    for _epoch in range(run.num_epochs):
+        total_loss, total_correct = 0.0, 0
+        for images, labels in loader:
+            preds, loss = step(network, optimizer, images, labels)
+            total_loss += loss.item() * len(images)
+            total_correct += preds.argmax(dim=1).eq(labels).sum().item()
+        rows.append((total_loss / 50, total_correct / 50))
+    return rows
+
+
+@pytest.mark.parametrize("form", [latest_form, first_form, form_with_the_managers_own, form_of_this_package])
+def test_every_form_of_the_loop_gives_the_numbers_of_plain_torch(form):
+    m = RunManager()
+    for run in RunBuilder.get_runs(PARAMS):
+        form(m, run)
+
+    expected = [values for run in RunBuilder.get_runs(PARAMS) for values in plain_torch(run)]
+    assert [(row["loss"], row["accuracy"]) for row in m.run_data] == expected
+    assert [(row["run"], row["epoch"]) for row in m.run_data] == [(r, e) for r in (1, 2, 3, 4) for e in (1, 2)]
+    assert [list(row) for row in m.run_data] == [COLUMNS] * 8
+    assert [row["lr"] for row in m.run_data] == [0.01] * 4 + [0.001] * 4
+    assert all(0 < row["epoch duration"] <= row["run duration"] for row in m.run_data)
+
+
+def test_attributes_begin_as_in_the_tutorial():
+    m = RunManager()
+
+    assert (m.epoch_count, m.epoch_loss, m.epoch_num_correct, m.run_count) == (0, 0, 0, 0)
+    assert (m.epoch_start_time, m.run_start_time, m.run_params) == (None, None, None)
+    assert (m.network, m.loader, m.tb, m.run_data) == (None, None, None, [])
+
+
+def test_attributes_follow_the_loop():
+    (run,) = RunBuilder.get_runs({"lr": [0.1]})
+    network, loader = nn.Linear(3, 2), [torch.ones(4, 3)]
+    preds, labels = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]), torch.tensor([1, 0, 1])
+    m = RunManager()
+
+    m.begin_run(run, network, loader)
+    begun = (m.run_count, m.epoch_count, m.run_params, m.network, m.loader)
+    inside = []
+    for _ in range(2):
+        m.begin_epoch()
+        m.track_loss(torch.tensor(0.5), labels)
+        m.track_num_correct(preds, labels)
+        m.track_loss(torch.tensor(0.25), loader)
+        inside.append((m.run_count, m.epoch_count, m.epoch_loss, m.epoch_num_correct))
+        started = m.epoch_start_time
+        m.end_epoch()
+    m.end_run()
+
+    assert begun == (1, 0, run, network, loader)
+    assert inside == [(1, epoch, 0.5 * 3 + 0.25 * 4, 2) for epoch in (1, 2)]
+    assert started is not None
+    assert m.run_start_time is not None
+    assert m.run_start_time <= started
+    assert (m.run_count, m.epoch_count, m.epoch_start_time) == (1, 0, None)
+
+
+@pytest.mark.parametrize("name", ["get_num_correct", "_get_num_correct"])
+def test_correct_predictions_are_counted_as_a_number(name):
+    preds = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], requires_grad=True)
+
+    count = getattr(RunManager(), name)(preds, torch.tensor([1, 0, 1]))
+
+    assert (count, type(count)) == (2, int)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("batched", [False, True], ids=["track_loss(loss)", "track_loss(loss, batch)"])
+def test_a_regression_needs_no_number_of_correct_predictions(drop_last, batched):
+    (run,) = RunBuilder.get_runs(OrderedDict(lr=[0.1], batch_size=[20]))
+    data = TensorDataset(torch.arange(50.0), torch.zeros(50))
+    loader = DataLoader(data, batch_size=run.batch_size, drop_last=drop_last)
+    m = RunManager()
+
+    m.begin_run(run, nn.Linear(1, 1), loader)
+    m.begin_epoch()
+    for batch in loader:
+        loss = functional.mse_loss(*batch)
+        m.track_loss(loss, batch) if batched else m.track_loss(loss)
+    m.end_epoch()
+    m.end_run()
+    m.save("results")
+
+    seen = torch.arange(40.0 if drop_last else 50.0, dtype=torch.float64)
+    assert m.run_data[0]["loss"] == pytest.approx(seen.square().mean().item())
+    assert math.isnan(m.run_data[0]["accuracy"])
+    with open("results.json", encoding="utf-8") as file:  # noqa: PTH123 - as the tutorial
+        assert json.load(file)[0]["accuracy"] is None
+
+
+def test_a_scheduler_steps_after_the_epoch():
+    def train(m):
+        torch.manual_seed(1)
+        (run,) = RunBuilder.get_runs({"lr": [0.5]})
+        network, loader = Network(), DataLoader(TRAIN_SET, batch_size=20)
+        optimizer = optim.SGD(network.parameters(), lr=run.lr)
+        scheduler = optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+        rates = []
+        if m:
+            m.begin_run(run, network, loader)
+        for _ in range(3):
+            if m:
+                m.begin_epoch()
+            for images, labels in loader:
+                preds, loss = step(network, optimizer, images, labels)
+                if m:
+                    m.track_loss(loss, images)
+                    m.track_num_correct(preds, labels)
+            if m:
+                m.end_epoch()
+            scheduler.step()
+            rates.append(scheduler.get_last_lr()[0])
+        if m:
+            m.end_run()
+        return rates, network.out.weight
+
+    rates, weights = train(RunManager())
+
+    assert rates == [0.25, 0.125, 0.0625]
+    assert torch.equal(weights, train(None)[1])
+
+
+def test_networks_and_sets_are_chosen_by_name():
+    networks = {"no_batch_norm": Network(), "batch_norm": nn.Sequential(nn.BatchNorm2d(1), Network())}
+    trainsets = {"not_normal": TRAIN_SET, "normal": TensorDataset(*TRAIN_SET[:30])}
+    params: dict[Any, list[Any]] = {
+        ("network", "trainset"): list(zip(networks, trainsets, strict=True)),
+        "device": ["cpu"],
+    }
+    m = RunManager()
+
+    for run in RunBuilder.get_runs(params):
+        network = networks[run.network].to(run.device)
+        loader = DataLoader(trainsets[run.trainset], batch_size=20)
+        optimizer = optim.Adam(network.parameters(), lr=0.01)
+        m.begin_run(run, network, loader)
+        m.begin_epoch()
+        for images, labels in loader:
+            preds, loss = step(network, optimizer, images, labels)
+            m.track_loss(loss, images)
+            m.track_num_correct(preds, labels)
+        m.end_epoch()
+        m.end_run()
+
+    assert [(row["network"], row["trainset"]) for row in m.run_data] == [
+        ("no_batch_norm", "not_normal"),
+        ("batch_norm", "normal"),
+    ]
+
+
+@pytest.fixture
+def trained():
+    m = RunManager()
+    for run in RunBuilder.get_runs(PARAMS):
+        latest_form(m, run)
+    return m
+
+
+@pytest.mark.filterwarnings("ignore:Passing a list to DataFrame.from_dict is deprecated")
+def test_the_rows_make_a_sorted_table(trained):
+    by_accuracy = pd.DataFrame.from_dict(trained.run_data).sort_values("accuracy", ascending=False)
+    by_duration = pd.DataFrame.from_dict(trained.run_data, orient="columns").sort_values("epoch duration")
+
+    assert list(by_accuracy) == list(by_duration) == COLUMNS
+    assert by_accuracy["accuracy"].is_monotonic_decreasing
+    assert by_duration["epoch duration"].is_monotonic_increasing
+
+
+def test_saved_files_are_the_tutorials(trained, tmp_path):
+    trained.save("results")
+
+    table = pd.read_csv("results.csv", index_col=0)
+    pd.testing.assert_frame_equal(table, pd.DataFrame(trained.run_data), check_dtype=False)
+    assert (tmp_path / "results.csv").read_text().startswith(",run,epoch,loss,accuracy,epoch duration,")
+    content = (tmp_path / "results.json").read_text(encoding="utf-8")
+    assert content == json.dumps(trained.run_data, ensure_ascii=False, indent=4)
+
+
+def test_the_tables_are_shown_after_each_run(capsys, trained):
+    lines = capsys.readouterr().out.splitlines()
+
+    assert sum("accuracy" in line for line in lines) == 4
+    assert len(lines) >= 2 + 4 + 6 + 8
