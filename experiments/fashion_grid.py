@@ -22,6 +22,7 @@ from runmanager import (
     RunBuilder,
     RunManager,
     RunManagerError,
+    StorageError,
     compare,
     run_grid,
 )
@@ -78,8 +79,9 @@ def train(run: Run, manager: RunManager, data_dir: str = "data") -> None:
     train_set = load_images(data_dir, getattr(run, "train_size", 60_000))
     loader = TensorLoader(train_set, run.batch_size, device=run.device, seed=seed, num_workers=run.num_workers)
     optimizer = torch.optim.Adam(network.parameters(), lr=run.lr, fused=True)
+    checkpoint = {"network": network, "optimizer": optimizer}  # a killed run goes on where it was
     with manager.run(run, network, loader):
-        for _ in manager.epochs(getattr(run, "num_epochs", 1)):
+        for _ in manager.epochs(getattr(run, "num_epochs", 1), checkpoint=checkpoint):
             for images, labels in manager.batches():
                 preds = network(images)
                 loss = F.cross_entropy(preds, labels)
@@ -96,14 +98,17 @@ def main() -> int:
     try:
         grid = grid_of(arguments)
         RunBuilder.get_runs(grid)  # refused before the data are looked at
-        for size in grid.get("train_size", [60_000]):
-            load_images(arguments.data_dir, size)
         outcome = run_grid(
             grid,
             partial(train, data_dir=arguments.data_dir),
             experiment=arguments.experiment,
             root=arguments.root,
+            data=load_images(arguments.data_dir, 60_000),
+            retry_failed=arguments.retry_failed,
+            resume_anyway=arguments.resume_anyway,
         )
+    except StorageError as error:
+        parser.exit(74, f"{parser.prog}: {error}\n")
     except RunManagerError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     show(outcome, arguments.root)
@@ -142,6 +147,13 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     where.add_argument("--experiment", default="fashion_grid", help="name (default: %(default)s)")
     where.add_argument("--root", default="runs", help="of all experiments (default: %(default)s)")
     where.add_argument("--data-dir", default="data", help="holds FashionMNIST/raw (default: %(default)s)")
+    again = parser.add_argument_group("started again")
+    again.add_argument("--retry-failed", action="store_true", help="execute failed and diverged runs again")
+    again.add_argument(
+        "--resume-anyway",
+        action="store_true",
+        help="keep and continue runs that were begun with other code, data or versions",
+    )
     return parser, parser.parse_args()
 
 

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from runmanager.devices import num_gpus as num_gpus
     from runmanager.devices import try_all_gpus as try_all_gpus
     from runmanager.devices import try_gpu as try_gpu
+    from runmanager.errors import CheckpointError as CheckpointError
     from runmanager.errors import DataError as DataError
     from runmanager.errors import DeviceError as DeviceError
     from runmanager.errors import GridError as GridError
+    from runmanager.errors import HeldError as HeldError
     from runmanager.errors import HyperparameterError as HyperparameterError
     from runmanager.errors import LifecycleError as LifecycleError
     from runmanager.errors import MetricError as MetricError
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (
-        "DataError", "DeviceError", "GridError", "HyperparameterError", "LifecycleError",
-        "MetricError", "RunManagerError", "RunsWarning", "StorageError",
+        "CheckpointError", "DataError", "DeviceError", "GridError", "HeldError", "HyperparameterError",
+        "LifecycleError", "MetricError", "RunManagerError", "RunsWarning", "StorageError",
     ),
     "experiment": ("GridOutcome", "run_grid"),
     "grid": ("Run", "RunBuilder"),

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.display import join
 from runmanager.errors import DeviceError, GridError, LifecycleError, StorageError
-from runmanager.executors import EXECUTORS, OnEpoch
+from runmanager.executors import EXECUTORS, Executor, OnEpoch
 from runmanager.grid import Run, RunBuilder
 from runmanager.progress import GridProgress
-from runmanager.storage import paths, results
+from runmanager.storage import durable, paths, results
+from runmanager.storage.fingerprint import Fingerprint, changes, fingerprint
 from runmanager.storage.folders import Experiment, RunFolder, varying
+from runmanager.storage.holder import hold
 from runmanager.storage.journal import EpochRecord, Outcome, Status
 from runmanager.values import identity
 
@@ -28,8 +30,15 @@ if TYPE_CHECKING:
 
 Train = Callable[[Run, "RunManager"], object]
 
-COMPLETED, STORAGE_FAILED, INTERRUPTED, TERMINATED = 0, 74, 130, 143
-"""Exit codes; 1 is that some runs failed or diverged, 2 that nothing was started."""
+COMPLETED, SOME_FAILED, STORAGE_FAILED, INTERRUPTED, TERMINATED = 0, 1, 74, 130, 143
+"""Exit codes; 2 is that nothing was started."""
+
+RETRY_FAILED = "retry_failed=True (--retry-failed) executes them again"
+ANEW = (
+    "they are executed anew, their old attempts are kept; "
+    "resume_anyway=True (--resume-anyway) keeps and continues them"
+)
+KEPT = "they are kept and continued, and marked as mixed"
 
 
 @dataclass(frozen=True)
@@ -65,8 +74,15 @@ def run_grid(
     tensorboard: bool = True,
     histogram_every: int = 1,
     display: bool | None = None,
+    retry_failed: bool = False,
+    resume_anyway: bool = False,
+    data: Any = None,
 ) -> GridOutcome:
     """Execute every run of a grid that this experiment has not completed yet.
+
+    A run that was interrupted goes on after its last committed epoch if `train` uses
+    ``manager.epochs(n, checkpoint={...})``. Runs that failed or diverged stay so unless `retry_failed`.
+    Runs that were begun with other code, data or library versions are executed anew, their old attempts kept.
 
     Args:
         params: A mapping of axes as for `RunBuilder.get_runs`, or runs.
@@ -81,31 +97,90 @@ def run_grid(
         tensorboard: Whether event files are written.
         histogram_every: Epochs from one set of histograms to the next, 0 for none.
         display: False shows nothing.
+        retry_failed: Execute runs that failed or diverged again.
+        resume_anyway: Keep and continue runs that were begun with other code, data or versions.
+        data: What `train` trains on, to be told when it has changed: tensors, a dataset, or text for it.
 
     Raises:
         GridError: The grid or an argument cannot be used; every problem at once, nothing was written.
         DeviceError: A device is not there and `missing_device` is "error"; nothing was written.
+        HeldError: Another process is running this experiment.
     """
     runs = _checked(params, train, experiment, executor, on_error, missing_device, max_runs)
     missing = _missing_devices(runs, missing_device)
     folder = Experiment(Path(root) / experiment)
-    grid = [run._asdict() for run in runs]
-    planned = folder.plan(grid, missing)
-    done = {run.id: result for run in planned if (result := _completed(run))}
-    work = _Work(train, Path(root), experiment, tensorboard, histogram_every)
-    by_run = {id(run): place for run, place in zip(runs, planned, strict=True)}
-    todo = [run for run in runs if by_run[id(run)].id not in done and by_run[id(run)].id not in missing]
-    progress = GridProgress(experiment, len(todo), varying(grid), show=display is not False)
-    _announce(progress, folder.path, planned, done, missing, len(todo))
-    ended, exit_code = _execute(EXECUTORS[executor](), todo, work, progress, by_run, on_error)
-    outcomes = [(run, _outcome(by_run[id(run)], ended, done)) for run in runs]
-    damaged: list[str] = []
-    own = [(experiment, results.read_run(place, damaged)) for place in planned]
-    table = results.epochs_table(own)
-    if exit_code != STORAGE_FAILED:
-        _export(folder.path)
+    now = fingerprint(train, data)
+    work = _Work(train, Path(root), experiment, tensorboard, histogram_every, now, resume_anyway)
+    durable.make_folder(folder.path)
+    with hold(folder.path):
+        grid = [run._asdict() for run in runs]
+        places = folder.plan(grid, missing)
+        plan = _plan(runs, places, now, retry_failed=retry_failed, resume_anyway=resume_anyway)
+        progress = GridProgress(experiment, len(plan.todo), varying(grid), show=display is not False)
+        _announce(progress, folder.path, plan)
+        by_run = {id(run): place for run, place in zip(runs, places, strict=True)}
+        exit_code = _execute(EXECUTORS[executor](), plan.todo, work, progress, by_run, on_error)
+        if exit_code != STORAGE_FAILED:
+            _export(folder.path)
+    own = [(experiment, results.read_run(place, [])) for place in places]
+    outcomes = [(run, _outcome(result)) for run, (_, result) in zip(runs, own, strict=True)]
     _conclude(progress, folder.path, outcomes)
-    return GridOutcome(outcomes, table, results.runs_table(own), exit_code, folder.path)
+    if exit_code == COMPLETED and plan.failed:
+        exit_code = SOME_FAILED
+    return GridOutcome(outcomes, results.epochs_table(own), results.runs_table(own), exit_code, folder.path)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a grid does with its runs.
+
+    Attributes:
+        todo: The runs to execute.
+        places: Where each run of the grid lives.
+        done: How many are completed.
+        failed: How many failed or diverged before and stay so.
+        interrupted: How many were interrupted and go on after their last committed epoch, if they can.
+        changed: What changed since runs were begun -> how many.
+        policy: What is done about that.
+    """
+
+    todo: Sequence[Run]
+    places: Sequence[RunFolder]
+    done: int
+    failed: int
+    interrupted: int
+    changed: Mapping[str, int]
+    policy: str
+
+
+def _plan(
+    runs: Sequence[Run],
+    places: Sequence[RunFolder],
+    now: Fingerprint,
+    *,
+    retry_failed: bool,
+    resume_anyway: bool,
+) -> _Plan:
+    todo: list[Run] = []
+    interrupted = 0
+    counts: Counter[Status] = Counter()
+    changed: Counter[str] = Counter()
+    for run, place in zip(runs, places, strict=True):
+        if place.unavailable:
+            continue
+        before = results.read_run(place, [])
+        differences = changes(before.start.get("fingerprint", {}), now)
+        if differences:
+            changed[", ".join(differences)] += 1
+        is_failed = before.status in (Status.FAILED, Status.DIVERGED) and not retry_failed
+        if (differences and not resume_anyway) or not (before.status is Status.COMPLETED or is_failed):
+            todo.append(run)
+            interrupted += bool(before.epochs) and not differences
+        else:
+            counts[before.status] += 1
+    failed = counts[Status.FAILED] + counts[Status.DIVERGED]
+    policy = KEPT if resume_anyway else ANEW
+    return _Plan(todo, places, counts[Status.COMPLETED], failed, interrupted, changed, policy)
 
 
 @dataclass(frozen=True)
@@ -117,6 +192,8 @@ class _Work:
     experiment: str
     tensorboard: bool
     histogram_every: int
+    fingerprint: Fingerprint
+    resume_anyway: bool
 
     def __call__(self, run: Run, on_epoch: OnEpoch) -> Outcome:
         from runmanager.manager import RunManager
@@ -129,6 +206,8 @@ class _Work:
             display=False,
             on_epoch=lambda record: on_epoch(run, record),
             tables=False,
+            fingerprint=self.fingerprint,
+            resume_anyway=self.resume_anyway,
         )
         try:
             self.train(run, manager)
@@ -221,56 +300,45 @@ def _missing_devices(runs: Iterable[Run], missing_device: str) -> dict[str, str]
     return missing
 
 
-def _completed(folder: RunFolder) -> Outcome | None:
-    result = results.read_run(folder, [])
-    if result.status is not Status.COMPLETED:
-        return None
-    return Outcome(Status.COMPLETED, "", len(result.epochs))
-
-
 def _execute(
-    executor: Any,
+    executor: Executor,
     todo: Sequence[Run],
     work: _Work,
     progress: GridProgress,
     by_run: Mapping[int, RunFolder],
     on_error: str,
-) -> tuple[dict[str, Outcome], int]:
-    ended: dict[str, Outcome] = {}
-    last: dict[str, EpochRecord] = {}
+) -> int:
+    last: dict[int, EpochRecord] = {}
+    exit_code = COMPLETED
 
     def on_start(run: Run) -> None:
         progress.run_started(by_run[id(run)])
 
     def on_epoch(run: Run, record: EpochRecord) -> None:
-        last[by_run[id(run)].id] = record
+        last[id(run)] = record
         progress.epoch_ended(record)
 
     try:
         with progress, _sigterm_as_interrupt():
             for run, outcome in executor.execute(todo, work, on_start, on_epoch):
-                place = by_run[id(run)]
-                ended[place.id] = outcome
-                progress.run_ended(place, outcome, last.get(place.id))
-                _export(place.path.parent)
-                if on_error == "stop" and outcome.status is not Status.COMPLETED:
-                    progress.say("stopped at the first failure (on_error='stop')")
-                    break
+                progress.run_ended(by_run[id(run)], outcome, last.get(id(run)))
+                _export(by_run[id(run)].path.parent)
+                if outcome.status is not Status.COMPLETED:
+                    exit_code = SOME_FAILED
+                    if on_error == "stop":
+                        progress.say("stopped at the first failure (on_error='stop')")
+                        break
     except KeyboardInterrupt as interrupt:
         progress.say("Stopped: the epoch in progress is dropped, everything committed is kept.")
         progress.say("Start the same command again to go on.")
-        return ended, TERMINATED if isinstance(interrupt, _Terminated) else INTERRUPTED
+        return TERMINATED if isinstance(interrupt, _Terminated) else INTERRUPTED
     except StorageError as error:
         progress.say(f"✗ {error}")
-        return ended, STORAGE_FAILED
-    return ended, int(any(outcome.status is not Status.COMPLETED for outcome in ended.values()))
+        return STORAGE_FAILED
+    return exit_code
 
 
-def _outcome(folder: RunFolder, ended: Mapping[str, Outcome], done: Mapping[str, Outcome]) -> Outcome:
-    known = ended.get(folder.id) or done.get(folder.id)
-    if known:
-        return known
-    result = results.read_run(folder, [])
+def _outcome(result: results.RunResult) -> Outcome:
     return Outcome(result.status, result.error, len(result.epochs))
 
 
@@ -279,20 +347,23 @@ def _export(folder: Path) -> None:
     results.export(results.epochs_table(runs), folder)
 
 
-def _announce(
-    progress: GridProgress,
-    folder: Path,
-    planned: Sequence[RunFolder],
-    done: Mapping[str, Outcome],
-    missing: Mapping[str, str],
-    todo: int,
-) -> None:
-    counts = [f"{len(planned)} runs", f"{todo} to execute"]
-    counts += [f"{len(done)} done before"] if done else []
-    counts += [f"{len(missing)} unavailable"] if missing else []
+def _announce(progress: GridProgress, folder: Path, plan: _Plan) -> None:
+    missing = Counter(place.unavailable for place in plan.places if place.unavailable)
+    numbers = {
+        "of them begun before": plan.interrupted,
+        "done before": plan.done,
+        "failed before": plan.failed,
+        "unavailable": missing.total(),
+    }
+    counts = [f"{len(plan.places)} runs", f"{len(plan.todo)} to execute"]
+    counts += [f"{number} {what}" for what, number in numbers.items() if number]
     progress.say(f"{folder}: {', '.join(counts)}")
-    for reason, count in Counter(missing.values()).items():
+    for reason, count in missing.items():
         progress.say(f"! {reason}: {count} runs are marked unavailable; start this again where it is")
+    for what, count in plan.changed.items():
+        progress.say(f"! {what} changed since {count} runs were executed; {plan.policy}")
+    if plan.failed:
+        progress.say(f"! {plan.failed} runs failed or diverged before and stay so; {RETRY_FAILED}")
 
 
 def _conclude(progress: GridProgress, folder: Path, outcomes: Sequence[tuple[Run, Outcome]]) -> None:

@@ -19,12 +19,14 @@ from torch import nn
 from torch.nn import functional
 
 from runmanager import devices, loaders, metrics
+from runmanager.continuing import Continuation
 from runmanager.display import choose_display
 from runmanager.errors import GridError, LifecycleError, MetricError, RunsWarning
 from runmanager.evaluation import Evaluation, Loss, evaluate
 from runmanager.grid import RESERVED, check_device, check_names
 from runmanager.open_run import OpenRun, open_run
 from runmanager.storage import durable, paths
+from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.journal import EpochRecord, Outcome, Status
 from runmanager.storage.results import LEADING, export, load_results, read_run, to_rows
@@ -51,6 +53,9 @@ class RunManager:
         on_epoch: Called with the record of each epoch that was committed.
         tables: Whether results.csv and results.json are written after each run; where several processes write
             runs of one experiment, only their parent may.
+        fingerprint: The code, data and versions that results depend on; a run that was begun with others begins
+            anew.
+        resume_anyway: Continue such a run nevertheless; it is marked as mixed.
 
     Attributes:
         run_params: The current run.
@@ -75,6 +80,8 @@ class RunManager:
         display: bool | None = None,
         on_epoch: Callable[[EpochRecord], None] | None = None,
         tables: bool = True,
+        fingerprint: Fingerprint | None = None,
+        resume_anyway: bool = False,
     ) -> None:
         self.run_params: Any = None
         self.run_count = 0
@@ -90,6 +97,8 @@ class RunManager:
         self._display = choose_display(display)
         self._on_epoch = on_epoch
         self._tables = tables
+        self._fingerprint = fingerprint or {}
+        self._resume_anyway = resume_anyway
         self._current: OpenRun | None = None  # stays after end_run(), for the attributes below
         self._begun: dict[str, int] = {}
         self._trained: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
@@ -255,15 +264,29 @@ class RunManager:
         if self.is_open:
             self.end_run()
 
-    def epochs(self, n: int) -> Iterator[int]:
+    def epochs(
+        self, n: int, *, checkpoint: Mapping[str, Any] | None = None, keep: str | None = None
+    ) -> Iterator[int]:
         """Yield the numbers of `n` epochs, beginning and ending each.
 
         Stops early when the loss is no longer finite. An epoch that the loop leaves with ``break`` counts.
+        With a checkpoint, a run that was interrupted goes on after its last committed epoch exactly as if it
+        had not been: random states and the loader's generators are saved too.
+
+        Args:
+            n: The number of epochs, those of earlier attempts included.
+            checkpoint: Name -> network, optimizer, scheduler, ...: whatever has state_dict() and
+                load_state_dict(), or is a torch.Generator. None saves nothing.
+            keep: "last" or "best:<metric>" leaves those weights in the run's folder as weights.pt.
 
         Raises:
-            LifecycleError: No run is open.
+            LifecycleError: No run is open, or an epoch has begun already.
+            CheckpointError: A part has no state, or the saved one does not fit.
+            StorageError: Something could not be committed.
         """
         opened = self._open("epochs()")
+        if checkpoint is not None or keep is not None:
+            self._continue(opened, checkpoint or {}, keep)
         while self.epoch_count < n and opened.verdict is Status.COMPLETED:
             self.begin_epoch()
             try:
@@ -336,6 +359,25 @@ class RunManager:
             opened.board.evaluation(values)
         return result
 
+    def _continue(self, opened: OpenRun, parts: Mapping[str, Any], keep: str | None) -> None:
+        if opened.journal is not None:
+            raise LifecycleError(
+                "epochs(checkpoint=...) after an epoch of this run: call it once, before the first"
+            )
+        opened.continuation = Continuation(opened.folder, opened.device, parts, self.loader, keep)
+        problems: list[str] = []
+        earlier = read_run(opened.folder, problems)
+        changed = changes(earlier.start.get("fingerprint", {}), self._fingerprint)
+        if earlier.status is Status.COMPLETED or (changed and not self._resume_anyway):
+            opened.continuation.set_aside(earlier.attempts)
+        records = opened.continuation.restore(earlier.epochs, problems)
+        num_committed = min(len(records), len(earlier.epochs))
+        opened.begin_attempt(records, num_committed=num_committed, mixed=bool(changed))
+        self.epoch_count = opened.committed
+        self.run_data += [_row(opened.folder, record) for record in records]
+        if problems:
+            warnings.warn("; ".join(problems), RunsWarning, stacklevel=4)
+
     def remaining(self, runs: Iterable[Any]) -> Iterator[Any]:
         """Yield those of the runs that this experiment has not completed yet.
 
@@ -356,8 +398,9 @@ class RunManager:
             StorageError: It could not be recorded.
         """
         if not self.is_open:
-            after = self.outcome.epochs if self.outcome else None
-            self._start(_params(run), torch.device("cpu"), None, after=after, board=False)
+            again = self.outcome is not None  # the run that has just ended, not another with its parameters
+            opened = self._start(_params(run), torch.device("cpu"), None, again=again, board=False)
+            opened.begin_attempt(num_committed=len(read_run(opened.folder, []).epochs))
         log = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
         durable.write_file(self._open("end_failed()").folder.path / paths.ERROR_LOG, log)
         return self._close(Status.FAILED, f"{type(error).__name__}: {error}".partition("\n")[0])
@@ -426,16 +469,15 @@ class RunManager:
         device: torch.device,
         network: nn.Module | None,
         *,
-        after: int | None = None,
+        again: bool = False,
         board: bool = True,
     ) -> OpenRun:
         id_ = identity(params)
-        repeat = self._begun.get(id_, 0) + (after is None)  # else the same run goes on
+        repeat = self._begun.get(id_, 0) + (not again)
         folder = self._folder.open(params, repeat)
         every = self._histogram_every if board else None
-        self._current = open_run(
-            self._folder.path.name, folder, device, network, after=after or 0, histogram_every=every
-        )
+        name, print_ = self._folder.path.name, self._fingerprint
+        self._current = open_run(name, folder, device, network, histogram_every=every, fingerprint=print_)
         self._begun[id_] = repeat
         self._writer = None
         self.outcome = None
@@ -454,7 +496,7 @@ class RunManager:
         opened = self._open("end_run()")
         self.epoch_count = 0
         opened.epoch_start = None
-        self.outcome = Outcome(status, cause, opened.journal.epochs)
+        self.outcome = Outcome(status, cause, opened.committed)
         opened.end(self.outcome)
         if self._tables:
             export(self.results, self._folder.path)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from torch import nn
 
 from runmanager import devices, loaders
 from runmanager.metrics import EpochSums
-from runmanager.storage import paths, provenance
+from runmanager.storage import durable, paths, provenance
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import EpochRecord, Journal, Outcome, Status
 from runmanager.storage.results import LEADING
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
     from runmanager.board.contents import Board
+    from runmanager.continuing import Continuation
 
 
 @dataclass
@@ -29,8 +30,12 @@ class OpenRun:
     Attributes:
         folder: Where the run lives.
         device: Where it is executed.
-        journal: Its record.
+        attempt: Which attempt at it this is.
+        details: What the attempt is executed with.
         board: Its event file, None if TensorBoard is off.
+        journal: Its record, None until the attempt begins.
+        committed: The number of the last epoch that is committed.
+        continuation: What is saved with every epoch, None if nothing is.
         verdict: How it will end: completed, unless a loss was not finite.
         cause: Why it will not be completed.
         start: When its clock was started (perf_counter, s).
@@ -44,8 +49,12 @@ class OpenRun:
 
     folder: RunFolder
     device: torch.device
-    journal: Journal
+    attempt: int
+    details: Mapping[str, Any]
     board: "Board | None"
+    journal: Journal | None = None
+    committed: int = 0
+    continuation: "Continuation | None" = None
     verdict: Status = Status.COMPLETED
     cause: str = ""
     start: float = 0.0
@@ -61,8 +70,36 @@ class OpenRun:
         devices.wait_for(self.device)
         self.start = time.perf_counter()
 
+    def begin_attempt(
+        self, records: Sequence[EpochRecord] = (), *, num_committed: int = 0, mixed: bool = False
+    ) -> None:
+        """Begin the journal and the event file, once; they go on after the records given.
+
+        Args:
+            records: Those of the epochs that stand; none if the run begins anew.
+            num_committed: How many epochs earlier journals have; the rest of the records is committed here.
+            mixed: Whether the records come from other code, data or versions than what follows.
+
+        Raises:
+            StorageError: The journal could not be begun.
+        """
+        if self.journal is not None:
+            return
+        durable.remove_leftovers(self.folder.path)
+        begun = {"after": num_committed, **({"mixed": True} if mixed and records else {}), **self.details}
+        self.journal = Journal(self.folder.path, self.attempt, begun)
+        for record in records[num_committed:]:
+            self.journal.epoch(record)
+        if self.board:
+            self.board.open(records, healed=len(records) > num_committed)
+        self.committed = num_committed
+        if records:
+            self.committed = records[-1].epoch
+            self.start -= records[-1].metrics["run duration"]  # goes on where it was
+
     def begin_epoch(self) -> None:
         """Zero the sums and start the epoch's clock."""
+        self.begin_attempt()
         self.sums, self.evaluated, self.times = EpochSums(), {}, {}
         self.left_at = None
         devices.wait_for(self.device)
@@ -88,10 +125,14 @@ class OpenRun:
         self.sums.settle(lambda batch: loaders.size_of_batch(loader, batch))
         record = self._record(number)
         self.epoch_start = None
-        self.journal.epoch(record)
         loss = record.metrics.get("loss", 0.0)
         if not math.isfinite(loss) and self.verdict is Status.COMPLETED:
             self.verdict, self.cause = Status.DIVERGED, f"loss became {loss} in epoch {number}"
+        assert self.journal is not None
+        if self.continuation and self.verdict is Status.COMPLETED:
+            self.continuation.save(record, network)  # first, so that its row heals a journal that lacks it
+        self.journal.epoch(record)
+        self.committed = number
         if self.board:
             self.board.epoch(record, network)
         return record
@@ -102,8 +143,12 @@ class OpenRun:
         Raises:
             StorageError: It could not be committed; the files are closed.
         """
+        self.begin_attempt()
+        assert self.journal is not None
         try:
             self.journal.end(outcome)
+            if self.continuation and outcome.status is Status.COMPLETED:
+                self.continuation.forget()
         finally:
             self.journal.close()
             if self.board:
@@ -134,24 +179,21 @@ def open_run(
     device: torch.device,
     network: nn.Module | None,
     *,
-    after: int,
     histogram_every: int | None,
+    **details: Any,
 ) -> OpenRun:
-    """Open the next attempt at a run.
+    """Open the next attempt at a run; its files begin with its first epoch.
 
     Args:
         experiment: Its name.
         folder: Where the run lives.
         device: Where it is executed.
         network: What is trained.
-        after: The epoch after which this attempt goes on; 0 from the beginning.
         histogram_every: Epochs from one set of histograms to the next; None for no event file at all.
-
-    Raises:
-        StorageError: The journal could not be begun.
+        **details: Further facts for the first line of its journal.
     """
     attempt = max(paths.attempts(folder.path), default=0) + 1
-    details: Mapping[str, Any] = {
+    shown: Mapping[str, Any] = {
         "device": str(device),
         "device_name": devices.device_name(device),
         "parameters": _num_parameters(network),
@@ -159,15 +201,14 @@ def open_run(
         "commit": provenance.commit(),
         "command": provenance.command(),
     }
-    journal = Journal(folder.path, attempt, {"after": after, **details})
     board = None
     if histogram_every is not None:
         from runmanager.board.contents import Board
 
-        board = Board(experiment, folder, attempt, details, histogram_every)
+        board = Board(experiment, folder, attempt, shown, histogram_every)
         if network is not None:
             board.watch(network)
-    return OpenRun(folder, device, journal, board)
+    return OpenRun(folder, device, attempt, {**shown, **details}, board)
 
 
 def _num_parameters(network: nn.Module | None) -> int:

@@ -71,10 +71,12 @@ def test_every_run_is_executed_in_order(start, tmp_path):
 def test_a_second_start_executes_only_what_is_missing(start):
     train, again = Train({0.2: ValueError("no")}), Train()
 
-    codes = [start(LRS, train).exit_code, start(LRS, again).exit_code, start(LRS, again).exit_code]
+    codes = [start(LRS, train).exit_code, start(LRS, again).exit_code]
+    left_alone = again.executed.copy()
+    codes += [start(LRS, again, retry_failed=True).exit_code, start(LRS, again).exit_code]
 
-    assert (train.executed, again.executed) == ([0.1, 0.2, 0.3], [0.2])
-    assert codes == [1, 0, 0]
+    assert (train.executed, left_alone, again.executed) == ([0.1, 0.2, 0.3], [], [0.2])
+    assert codes == [1, 1, 0, 0]
 
 
 def test_a_value_added_to_an_axis_executes_only_the_new_cells(start, tmp_path):
@@ -352,8 +354,7 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
         failed,
         "✓ 3/3 run 3 lr=0.3 · loss 0.3",
         "completed 2",
-        f"{folder}: 3 runs, 1 to execute, 2 done before",
-        "✗ 1/1 run 2 lr=0.2 · failed · loss 0.2 · ValueError: no",
-        failed,
+        f"{folder}: 3 runs, 0 to execute, 2 done before, 1 failed before",
+        "! 1 runs failed or diverged before and stay so; retry_failed=True (--retry-failed) executes them again",
         "completed 2",
     ]

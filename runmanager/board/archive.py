@@ -8,7 +8,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 
-from runmanager.board.events import framed
+from runmanager.board import events
 
 _HEADER = 12  # bytes: length and its checksum
 _SESSION = (hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata.SESSION_END_INFO_TAG)
@@ -28,7 +28,7 @@ def read(path: Path) -> Iterator[Event]:
         end = place + _HEADER + length + 4
         record = content[place:end]
         body = record[_HEADER:-4]
-        if end > len(content) or framed(body) != record:
+        if end > len(content) or events.framed(body) != record:
             return
         yield Event.FromString(body)
         place = end
@@ -55,19 +55,19 @@ def kept(
         last_step: The last step that is kept.
         is_wanted: Whether a value is kept.
     """
-    events: list[Event] = []
+    found: list[Event] = []
     for path in event_files(folder):
         for event in read(path):
             if event.HasField("session_log") and event.session_log.status == SessionLog.START:
-                events = [earlier for earlier in events if earlier.step < max(event.step, 1)]
+                found = [earlier for earlier in found if earlier.step < max(event.step, 1)]
             elif event.HasField("summary") and event.step <= last_step:
                 values = [v for v in event.summary.value if v.tag not in _SESSION and is_wanted(v)]
                 if values:
                     summary = Summary(value=values)
-                    events.append(Event(step=event.step, wall_time=event.wall_time, summary=summary))
+                    found.append(Event(step=event.step, wall_time=event.wall_time, summary=summary))
             elif event.HasField("graph_def"):
-                events.append(event)
-    return events
+                found.append(event)
+    return found
 
 
 def retire(folder: Path) -> None:

@@ -5,7 +5,7 @@ import functools
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec
 
 import torch
@@ -37,6 +37,10 @@ _TAGS = {
     "train_loss": "loss/train_eval",  # of evaluate(loader, "train"), beside that of the training itself
     "train_accuracy": "accuracy/train_eval",
 }
+
+
+_OPENING = ("custom_scalars__config__", "run/config", "run/error")
+"""What every file begins with, and what an attempt that goes on disproves."""
 
 
 def tag(column: str) -> str:
@@ -99,19 +103,40 @@ class Board:
         self._file: events.EventFile | None = None
         self._warned = False
         self._writer: SummaryWriter | None = None
-        self._open(attempt, details)
+        self._attempt = attempt
+        self._details = details
+        self._waiting: list[Event] | None = []  # written before the file is open
 
     @_guarded
-    def _open(self, attempt: int, details: Mapping[str, Any]) -> None:
-        if archive.has_ended(self._folder.path):  # of several ends, TensorBoard believes the first
-            archive.retire(self._folder.path)
-        self._file = events.EventFile(self._folder.path, attempt)
-        values = [
-            events.session_start(hparams(self._folder.params), self._group),
-            events.layout(CHARTS, "overview"),
-            events.text("run/config", _markdown(self._folder.params, details)),
-        ]
-        self._write(*(events.event(0, [value]) for value in values))
+    def open(self, records: Sequence[EpochRecord] = (), *, healed: bool = False) -> None:
+        """Begin the event file.
+
+        An attempt that goes on gets a file beside the earlier ones. Where those say how the run ended, which
+        TensorBoard would believe for ever, or there are none, the new file begins with what they held; so it
+        does where the run begins anew, with nothing.
+
+        Args:
+            records: The epochs after which the attempt goes on.
+            healed: Whether the last of them was committed to no journal before, and shown nowhere.
+        """
+        folder, after = self._folder.path, len(records)
+        shown = self._shown(records)
+        carried: list[Event] = shown[-1:] if healed else []
+        first_step = after + 1
+        earlier = archive.event_files(folder)
+        if not after or not earlier or archive.has_ended(folder):
+            kept = archive.kept(folder, after, lambda value: value.tag not in _OPENING) if after else []
+            carried = [*kept, *carried] if kept else shown
+            archive.retire(folder)
+            first_step = 0
+        self._file = events.EventFile(folder, self._attempt, first_step)
+        values = [events.session_start(hparams(self._folder.params), self._group)]
+        if first_step == 0:
+            values.append(events.layout(CHARTS, "overview"))
+            values.append(events.text("run/config", _markdown(self._folder.params, self._details)))
+        waiting, self._waiting = self._waiting or [], None
+        opening = [events.event(first_step, [value]) for value in values]
+        self._write(*opening, *carried, *waiting)
 
     @property
     def writer(self) -> SummaryWriter:
@@ -203,6 +228,9 @@ class Board:
         if values:
             self._write(events.event(epoch, values))
 
+    def _shown(self, records: Sequence[EpochRecord]) -> list[Event]:
+        return [events.event(record.epoch, self._scalars(record, None)) for record in records]
+
     def _scalars(self, record: EpochRecord, network: nn.Module | None) -> list[Any]:
         named = {tag(name): value for name, value in record.metrics.items()}
         named |= {f"time/{name}": value for name, value in record.times.items()}
@@ -218,12 +246,14 @@ class Board:
 
     @_guarded
     def _add(self, event: Event) -> None:
-        if self._file is None:
+        if self._file is None and self._waiting is None:
             self.warn("its run has ended")
         self._write(event)
 
     def _write(self, *written: Event) -> None:
-        if self._file:
+        if self._waiting is not None:
+            self._waiting += written
+        elif self._file:
             self._file.write(*written)
 
     def _close(self) -> None:

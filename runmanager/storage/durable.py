@@ -80,6 +80,12 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what writers that died in the middle left in a folder that has no other writer."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
 class AppendFile:
     """A file to which whole records are appended, each on disk when `append` returns.
 
@@ -107,10 +113,10 @@ class AppendFile:
             try:
                 _write_all(self._descriptor, record)
                 os.fsync(self._descriptor)
+                self._length += len(record)
             except BaseException:
                 os.ftruncate(self._descriptor, self._length)
                 raise
-        self._length += len(record)
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""

@@ -7,17 +7,15 @@ a journal has the type ``start``, then one ``epoch`` each, then ``end``; a kille
 import errno
 import json
 import math
-import socket
 import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from os import getpid
 from pathlib import Path
 from typing import Any
 
-from runmanager.storage import paths
+from runmanager.storage import paths, processes
 from runmanager.storage.durable import AppendFile
 
 VERSION = 1
@@ -36,6 +34,7 @@ class Status(StrEnum):
     UNAVAILABLE = "unavailable"
     PENDING = "pending"
     RUNNING = "running"
+    STALE = "stale"
 
 
 @dataclass(frozen=True)
@@ -94,9 +93,8 @@ class Journal:
 
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
         self.attempt = attempt
-        self.epochs = 0
         self._file = AppendFile(folder / paths.journal(attempt))
-        self._append("start", {"host": socket.gethostname(), "pid": getpid(), **details})
+        self._append("start", {**processes.this_process(), **details})
 
     def epoch(self, record: EpochRecord) -> None:
         """Commit a finished epoch."""
@@ -104,8 +102,7 @@ class Journal:
         nonfinite = {name: str(v) for name, v in record.metrics.items() if not math.isfinite(v)}
         extra = {"nonfinite": nonfinite} if nonfinite else {}
         times = {name: round(value, 6) for name, value in record.times.items()}
-        self._append("epoch", {"epoch": record.epoch, "metrics": metrics, **extra, "times": times})
-        self.epochs += 1
+        self._append("epoch", {"epoch": record.epoch, **extra, "metrics": metrics, "times": times})
 
     def end(self, outcome: Outcome) -> None:
         """Commit how the attempt ended, and close the file."""

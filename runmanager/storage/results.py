@@ -1,9 +1,10 @@
 """Journals in, tables out: `load_results`, `load_runs`, and their CSV and JSON exports."""
 
+import contextlib
 import math
 import os
-import socket
 import statistics
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import RunsWarning
-from runmanager.storage import paths
+from runmanager.storage import holder, paths, processes
 from runmanager.storage.durable import write_file
 from runmanager.storage.folders import RunFolder, is_experiment, read_runs
 from runmanager.storage.journal import Attempt, EpochRecord, Status, read_attempt, strict_json
@@ -106,11 +107,12 @@ def read_run(folder: RunFolder, damaged: list[str]) -> RunResult:
         if attempt.damaged:
             damaged.append(f"{path} (line {', '.join(map(str, attempt.damaged))})")
         attempts.append(attempt)
-    last = attempts[-1] if attempts else Attempt()
+    standing = _standing(attempts)
+    last = standing[-1] if standing else Attempt()
     return RunResult(
         folder,
-        _status(folder, attempts),
-        _merged(attempts),
+        _status(folder, standing, journals[-1] if journals else None),
+        _merged(standing),
         len(journals),
         last.outcome.error if last.outcome else folder.unavailable,
         last.start,
@@ -229,26 +231,41 @@ def _experiments(path: Path) -> list[Path]:
     return sorted(folder for folder in path.iterdir() if folder.is_dir() and is_experiment(folder))
 
 
-def _status(folder: RunFolder, attempts: Sequence[Attempt]) -> Status:
-    if not attempts:
+def _status(folder: RunFolder, attempts: Sequence[Attempt], journal: Path | None) -> Status:
+    if not attempts or journal is None:
         return Status.UNAVAILABLE if folder.unavailable else Status.PENDING
     last = attempts[-1]
     if last.outcome:
         return last.outcome.status
-    return Status.RUNNING if _is_alive(last.start) else Status.INTERRUPTED
+    alive = processes.lives(last.start)
+    if alive is None:
+        return _status_elsewhere(last.start, folder.path.parent, journal)
+    return Status.RUNNING if alive else Status.INTERRUPTED
 
 
-def _is_alive(start: Mapping[str, Any]) -> bool:
-    pid = start.get("pid")
-    if start.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True
+def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: Path) -> Status:
+    """Judge an attempt on another machine by who holds the experiment, else by its journal's age."""
+    held = holder.holder(experiment)
+    if held and held[0].get("host") == start.get("host"):
+        return Status.RUNNING if holder.is_holding(*held) else Status.STALE
+    with contextlib.suppress(OSError):
+        if time.time() - journal.stat().st_mtime < holder.GONE_AFTER_S:
+            return Status.RUNNING
+    return Status.INTERRUPTED
+
+
+def _standing(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    """Leave out attempts that ended before their first epoch: what was there before them stands."""
+    if not attempts:
+        return attempts
+    *earlier, last = attempts
+    begun = [attempt for attempt in earlier if attempt.epochs or _has_ended(attempt)]
+    is_begun = last.epochs or _has_ended(last) or processes.lives(last.start) is not False
+    return [*begun, last] if is_begun or not begun else begun
+
+
+def _has_ended(attempt: Attempt) -> bool:
+    return attempt.outcome is not None and attempt.outcome.status is not Status.INTERRUPTED
 
 
 def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:
@@ -256,8 +273,8 @@ def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:
     for attempt in attempts:
         # an attempt goes on after the epoch it names and supersedes what came later
         after = attempt.start.get("after")
-        after = after if isinstance(after, int) else math.inf
-        merged = {epoch: record for epoch, record in merged.items() if epoch <= after}
+        if isinstance(after, int) and attempt.epochs:
+            merged = {epoch: record for epoch, record in merged.items() if epoch <= after}
         merged |= attempt.epochs
     return [record for _, record in sorted(merged.items())]
 

@@ -149,7 +149,9 @@ def test_a_path_that_is_not_there_is_named(tmp_path, load):
         ({"pid": NO_PROCESS}, None, "interrupted"),
         ({"pid": "text"}, None, "interrupted"),
         ({"pid": -1}, None, "interrupted"),
-        ({"host": "another"}, None, "interrupted"),
+        ({"boot": "another"}, None, "interrupted"),
+        ({"pid_start": "1"}, None, "interrupted"),
+        ({"host": "another"}, None, "running"),
     ],
 )
 def test_the_status_follows_from_the_journal_and_the_process(tmp_path, details, outcome, status):

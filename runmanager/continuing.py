@@ -1,0 +1,143 @@
+"""Continue a run where it was committed last."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from runmanager.errors import CheckpointError
+from runmanager.storage import checkpoints
+from runmanager.storage.checkpoints import Checkpoint
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.journal import EpochRecord
+
+
+class Continuation:
+    """What is saved of a run with every epoch, and given back when the run is continued.
+
+    Random states, and the generators of the loader, are saved beside the parts.
+
+    Args:
+        folder: The run's.
+        device: Where it is executed.
+        parts: Name -> network, optimizer, scheduler, scaler, torch.Generator: whatever has state_dict() and
+            load_state_dict().
+        loader: What the batches come from.
+        keep: "last" or "best:<metric>" keeps those weights of the network in weights.pt; None keeps none.
+
+    Raises:
+        CheckpointError: A part has no state, or `keep` is neither form.
+    """
+
+    def __init__(
+        self, folder: RunFolder, device: torch.device, parts: Mapping[str, Any], loader: Any, keep: str | None
+    ) -> None:
+        if keep is not None and keep != "last" and not keep.partition("best:")[2]:
+            raise CheckpointError(
+                f"keep must be 'last' or 'best:<metric>' as 'best:test_accuracy', got {keep!r}"
+            )
+        self._folder = folder
+        self._device = device
+        self._parts = {**dict(_generators(loader)), **parts}
+        self._metric = keep.removeprefix("best:") if keep else None
+        self._best = -math.inf
+        self._verified = False
+        for name, part in self._parts.items():
+            checkpoints.state_of(name, part)
+
+    def restore(self, committed: Sequence[EpochRecord], problems: list[str]) -> list[EpochRecord]:
+        """Give every part the state after the last epoch that can be continued.
+
+        Args:
+            committed: The epochs in the journals.
+            problems: Gets a sentence for every checkpoint that cannot be used.
+
+        Returns:
+            The records of the epochs that stand, the last one perhaps from the checkpoint alone; none if the
+            run begins anew.
+
+        Raises:
+            CheckpointError: A state does not fit its part: the code has changed.
+        """
+        saved = checkpoints.load_checkpoint(self._folder.path, self._folder.id, problems)
+        if saved is None:
+            return []
+        kept = [record for record in committed if record.epoch < saved.record.epoch]
+        if [record.epoch for record in kept] != list(range(1, saved.record.epoch)):
+            problems.append(
+                f"{self._folder.path}: epochs before the checkpoint are missing; the run begins anew"
+            )
+            return []
+        self._give_back(saved)
+        records = [*kept, saved.record]
+        for record in records:
+            self._best = max(self._best, self._score(record))
+        return records
+
+    def set_aside(self, attempts: int) -> None:
+        """Put the checkpoint of earlier attempts where it is not continued from."""
+        checkpoints.set_aside(self._folder.path, attempts)
+
+    def save(self, record: EpochRecord, network: nn.Module | None) -> None:
+        """Save the state after an epoch, its row with it, before the row is committed to the journal.
+
+        Raises:
+            CheckpointError: A state could not be loaded safely, or the metric to keep by is not there.
+            StorageError: It could not be written; the one before is whole.
+        """
+        self._keep_weights(record, network)
+        states = {name: checkpoints.state_of(name, part) for name, part in self._parts.items()}
+        random = checkpoints.random_state(self._device)
+        checkpoint = Checkpoint(self._folder.id, record, states, random)
+        checkpoints.save_checkpoint(self._folder.path, checkpoint, verify=not self._verified)
+        self._verified = True
+
+    def forget(self) -> None:
+        """Remove the checkpoints of a run that is completed."""
+        checkpoints.remove_checkpoints(self._folder.path)
+
+    def _give_back(self, saved: Checkpoint) -> None:
+        if saved.states.keys() != self._parts.keys():
+            raise CheckpointError(
+                f"the checkpoint has the states of {', '.join(saved.states)}, asked for are "
+                f"{', '.join(self._parts)}: give epochs(checkpoint=...) the same names"
+            )
+        for name, part in self._parts.items():
+            checkpoints.restore(name, part, saved.states[name])
+        checkpoints.restore_random(saved.random, self._device)
+
+    def _keep_weights(self, record: EpochRecord, network: nn.Module | None) -> None:
+        if self._metric is None or network is None:
+            return
+        score = self._score(record)
+        if self._metric == "last" or score > self._best:
+            checkpoints.save_weights(self._folder.path, network)
+        self._best = max(self._best, score)
+
+    def _score(self, record: EpochRecord) -> float:
+        """Return how good an epoch is by the metric that is kept by: larger is better."""
+        if self._metric in (None, "last"):
+            return -math.inf
+        if self._metric not in record.metrics:
+            raise CheckpointError(
+                f"keep='best:{self._metric}' but epoch {record.epoch} has no such metric; "
+                f"it has: {', '.join(record.metrics)}"
+            )
+        value = record.metrics[self._metric]
+        if math.isnan(value):
+            return -math.inf
+        return -value if self._metric.endswith("loss") else value
+
+
+def _generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
+    """Find the generators that a loader and its samplers draw from, each once."""
+    seen: list[torch.Generator] = []
+    samplers = [loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)]
+    samplers += [getattr(sampler, "sampler", None) for sampler in samplers[1:]]
+    for number, sampler in enumerate(samplers):
+        generator = getattr(sampler, "generator", None)
+        if isinstance(generator, torch.Generator) and not any(generator is known for known in seen):
+            seen.append(generator)
+            yield f"loader.{number}", generator

@@ -1,0 +1,199 @@
+"""What is needed to continue a run: states, random states, and the epoch's row, in two generations.
+
+A checkpoint is 32 bytes of SHA-256 and then what torch.save wrote, because torch.load does not notice damage.
+It is read with ``weights_only=True`` and nothing else: no code in a file under runs/ is ever executed. The hash
+tells damage, not forgery.
+"""
+
+import contextlib
+import hashlib
+import io
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from runmanager.errors import CheckpointError
+from runmanager.storage import durable, paths
+from runmanager.storage.journal import EpochRecord
+
+VERSION = 1
+_HASH = 32  # bytes of SHA-256
+_LARGEST = 1 << 36  # bytes of a checkpoint that is read
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run's state after an epoch.
+
+    Attributes:
+        id: The run.
+        record: The epoch's row: it heals a journal that ended before it.
+        states: Name -> state_dict, or a generator's state.
+        random: The random states, of which `restore_random` makes use.
+    """
+
+    id: str
+    record: EpochRecord
+    states: Mapping[str, Any]
+    random: Mapping[str, Any]
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> None:
+    """Write a checkpoint; the one before stays as the second generation.
+
+    Args:
+        folder: The run's.
+        checkpoint: What to write.
+        verify: Whether it is read back from memory first, to find out now that it could not be.
+
+    Raises:
+        CheckpointError: It holds objects that could not be loaded safely.
+        StorageError: It could not be written; the generation before is whole.
+    """
+    content = _to_bytes(checkpoint)
+    if verify:
+        try:
+            _from_bytes(content)
+        except Exception as error:
+            cause = str(error).strip().partition("\n")[0]
+            raise CheckpointError(
+                "a state holds objects that could not be loaded without executing code: keep tensors, "
+                f"numbers, text, lists and dicts in state_dict() ({cause})"
+            ) from error
+    durable.write_generation(folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT, content)
+
+
+def load_checkpoint(folder: Path, id_: str, problems: list[str]) -> Checkpoint | None:
+    """Read the newest checkpoint of a run that is whole; what is wrong with others goes to `problems`."""
+    for path in (folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT):
+        try:
+            checkpoint = _read(path)
+        except FileNotFoundError:
+            continue
+        except Exception as error:  # noqa: BLE001 - whatever a damaged or hostile file raises
+            problems.append(f"{path} is not used ({str(error).strip().partition(chr(10))[0]})")
+            continue
+        if checkpoint.id == id_:
+            return checkpoint
+        problems.append(f"{path} is not used (it is of another run)")
+    return None
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove both generations, of a run that needs them no more."""
+    for name in (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT):
+        (folder / name).unlink(missing_ok=True)
+
+
+def set_aside(folder: Path, attempt: int) -> None:
+    """Rename the checkpoint of an attempt that is not continued, and remove the generation before it."""
+    with contextlib.suppress(FileNotFoundError):
+        (folder / paths.CHECKPOINT).rename(folder / f"attempt-{attempt}.{paths.CHECKPOINT}")
+    (folder / paths.PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
+
+
+def save_weights(folder: Path, network: torch.nn.Module) -> None:
+    """Write a network's weights as a plain state_dict, for ``torch.load(path, weights_only=True)``.
+
+    Raises:
+        StorageError: They could not be written; the ones before are still there.
+    """
+    file = io.BytesIO()
+    torch.save(network.state_dict(), file)
+    durable.write_file(folder / paths.WEIGHTS, file.getvalue())
+
+
+def state_of(name: str, part: Any) -> Any:
+    """Return the state of something that is checkpointed.
+
+    Raises:
+        CheckpointError: It has none.
+    """
+    if isinstance(part, torch.Generator):
+        return part.get_state()
+    if hasattr(part, "state_dict") and hasattr(part, "load_state_dict"):
+        return part.state_dict()
+    raise CheckpointError(
+        f"checkpoint[{name!r}] must have state_dict() and load_state_dict(), or be a torch.Generator, "
+        f"got {type(part).__name__}"
+    )
+
+
+def restore(name: str, part: Any, state: Any) -> None:
+    """Give something that is checkpointed its state back.
+
+    Raises:
+        CheckpointError: The state does not fit.
+    """
+    try:
+        if isinstance(part, torch.Generator):
+            part.set_state(state)
+        else:
+            part.load_state_dict(state)
+    except Exception as error:
+        raise CheckpointError(
+            f"the checkpoint's state of {name!r} does not fit ({error}): the code has changed; "
+            "start the run afresh"
+        ) from error
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """Return the random states of Python, NumPy, torch and the device, as tensors and numbers."""
+    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - the users' state
+    state: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": (str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
+        "torch": torch.get_rng_state(),
+    }
+    if device.type not in ("cpu", "meta"):
+        state["device"] = torch.get_device_module(device).get_rng_state(device)
+    return state
+
+
+def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
+    """Set the random states; a device other than the checkpoint's keeps its own."""
+    random.setstate(state["python"])
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    if "device" in state and device.type not in ("cpu", "meta"):
+        torch.get_device_module(device).set_rng_state(state["device"], device)
+
+
+def _to_bytes(checkpoint: Checkpoint) -> bytes:
+    record = checkpoint.record
+    content = {
+        "v": VERSION,
+        "id": checkpoint.id,
+        "record": (record.epoch, dict(record.metrics), dict(record.times)),
+        "states": dict(checkpoint.states),
+        "random": dict(checkpoint.random),
+    }
+    file = io.BytesIO()
+    file.write(bytes(_HASH))
+    torch.save(content, file)
+    view = file.getbuffer()
+    view[:_HASH] = hashlib.sha256(view[_HASH:]).digest()
+    return file.getvalue()
+
+
+def _read(path: Path) -> Checkpoint:
+    with path.open("rb") as file:
+        content = file.read(_LARGEST)
+    return _from_bytes(content)
+
+
+def _from_bytes(content: bytes) -> Checkpoint:
+    body = memoryview(content)[_HASH:]
+    if hashlib.sha256(body).digest() != content[:_HASH]:
+        raise ValueError("its checksum differs: it is damaged")
+    loaded = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
+    if loaded["v"] != VERSION:
+        raise ValueError(f"it is of version {loaded['v']}, this is version {VERSION}")
+    record = EpochRecord(*loaded["record"])
+    return Checkpoint(loaded["id"], record, loaded["states"], loaded["random"])

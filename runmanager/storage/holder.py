@@ -1,0 +1,128 @@
+"""One grid per experiment at a time: who holds its folder, and for how long.
+
+No file locks, which network file systems may not have: the holder's file is created exclusively, and its
+modification time is renewed while the holder lives.
+"""
+
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from runmanager.errors import HeldError
+from runmanager.storage import durable, paths, processes
+
+RENEWED_EVERY_S = 10.0
+GONE_AFTER_S = 90.0
+
+
+@contextmanager
+def hold(experiment: Path) -> Iterator[None]:
+    """Hold an experiment while the block runs.
+
+    Raises:
+        HeldError: Another process holds it; the message says which, and when it was last active.
+        StorageError: The holder's file could not be written.
+    """
+    path = experiment / paths.HOLDER
+    nonce = uuid.uuid4().hex
+    content = {**processes.this_process(), "user": _user(), "nonce": nonce}
+    _take(path, content)
+    done = threading.Event()
+    renewer = threading.Thread(target=_renew, args=(path, nonce, done), daemon=True)
+    renewer.start()
+    try:
+        yield
+    finally:
+        done.set()
+        renewer.join()
+        if _read(path).get("nonce") == nonce:
+            path.unlink(missing_ok=True)
+
+
+def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
+    """Return who holds an experiment and how many seconds ago it was active; None if nobody does."""
+    path = experiment / paths.HOLDER
+    content = _read(path)
+    try:
+        return (content, time.time() - path.stat().st_mtime) if content else None
+    except OSError:
+        return None
+
+
+def is_holding(process: dict[str, Any], age_s: float) -> bool:
+    """Whether a holder is still there: on this machine its process is looked at, else its age."""
+    alive = processes.lives(process)
+    return age_s < GONE_AFTER_S if alive is None else alive
+
+
+def _take(path: Path, content: dict[str, Any]) -> None:
+    for _ in range(10):
+        if durable.create_file(path, json.dumps(content).encode()):
+            return
+        current = _read(path)
+        age = _age(path)
+        if current and is_holding(current, age):
+            raise HeldError(
+                f"{path.parent} is being run by {current.get('user')}@{current.get('host')} "
+                f"(process {current.get('pid')}, active {age:.0f} s ago): wait for it, end it, "
+                "or choose another experiment name"
+            )
+        _remove(path, current)
+    raise HeldError(f"{path.parent} is being taken by others at this moment: start again")
+
+
+def _remove(path: Path, gone: dict[str, Any]) -> None:
+    """Remove the file of a holder that is gone, but never one that another process has just created."""
+    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return
+    if _read(aside).get("nonce") != gone.get("nonce"):
+        with suppress(FileExistsError):
+            os.link(aside, path)
+    aside.unlink(missing_ok=True)
+
+
+def _renew(path: Path, nonce: str, done: threading.Event) -> None:
+    while not done.wait(RENEWED_EVERY_S):
+        if _read(path).get("nonce") == nonce:
+            try:
+                os.utime(path)
+            except OSError:
+                continue
+
+
+def _age(path: Path) -> float:
+    """Return how many seconds ago a file was renewed, by the clock of its file system alone."""
+    probe = path.with_name(f".probe.{uuid.uuid4().hex}")
+    try:
+        probe.touch()
+        return max(0.0, probe.stat().st_mtime - path.stat().st_mtime)
+    except OSError:
+        return 0.0
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "someone"

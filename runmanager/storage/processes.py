@@ -1,0 +1,60 @@
+"""Who is writing: the identity of a process, and whether it still lives."""
+
+import os
+import socket
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+def this_process() -> dict[str, Any]:
+    """Return what identifies this process among all processes of all machines, as JSON.
+
+    A number alone is reused; so the machine's boot and the process's start are part of it, where the system
+    tells them.
+    """
+    pid = os.getpid()
+    return {"host": _host(), "boot": _boot(), "pid": pid, "pid_start": _started(pid)}
+
+
+def lives(process: Mapping[str, Any]) -> bool | None:
+    """Whether a process once described by `this_process` still lives; None if it is on another machine."""
+    pid = process.get("pid")
+    if process.get("host") != _host():
+        return None
+    if process.get("boot", _boot()) != _boot() or not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass  # another user's
+    started = process.get("pid_start", "")
+    return not started or started == _started(pid)
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()
+
+
+@cache
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """Return when a process was started, in ticks since boot; empty where the system does not tell."""
+    try:
+        # the name in parentheses may hold anything, so count from its end (proc_pid_stat(5): field 22)
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    if fields[0] == "Z":
+        return "dead"
+    return fields[19]
