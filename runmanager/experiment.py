@@ -16,9 +16,10 @@ from runmanager.errors import DeviceError, GridError, LifecycleError, StorageErr
 from runmanager.executors import EXECUTORS, Executor, OnEpoch
 from runmanager.grid import Run, RunBuilder
 from runmanager.progress import GridProgress
-from runmanager.storage import durable, paths, results
+from runmanager.storage import durable, paths
 from runmanager.storage.fingerprint import Fingerprint, changes, fingerprint
 from runmanager.storage.folders import Experiment, RunFolder, varying
+from runmanager.storage.history import RunResult, read_experiment, read_run
 from runmanager.storage.holder import hold
 from runmanager.storage.journal import EpochRecord, Outcome, Status
 from runmanager.values import identity
@@ -106,6 +107,8 @@ def run_grid(
         DeviceError: A device is not there and `missing_device` is "error"; nothing was written.
         HeldError: Another process is running this experiment.
     """
+    from runmanager.storage import tables
+
     runs = _checked(params, train, experiment, executor, on_error, missing_device, max_runs)
     missing = _missing_devices(runs, missing_device)
     folder = Experiment(Path(root) / experiment)
@@ -122,12 +125,13 @@ def run_grid(
         exit_code = _execute(EXECUTORS[executor](), plan.todo, work, progress, by_run, on_error)
         if exit_code != STORAGE_FAILED:
             _export(folder.path)
-    own = [(experiment, results.read_run(place, [])) for place in places]
-    outcomes = [(run, _outcome(result)) for run, (_, result) in zip(runs, own, strict=True)]
+    own = [read_run(place, []) for place in places]
+    outcomes = [(run, _outcome(result)) for run, result in zip(runs, own, strict=True)]
     _conclude(progress, folder.path, outcomes)
     if exit_code == COMPLETED and plan.failed:
         exit_code = SOME_FAILED
-    return GridOutcome(outcomes, results.epochs_table(own), results.runs_table(own), exit_code, folder.path)
+    epochs = tables.epochs_table(tables.by_column(own))
+    return GridOutcome(outcomes, epochs, tables.runs_table(own), exit_code, folder.path)
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,7 @@ def _plan(
     for run, place in zip(runs, places, strict=True):
         if place.unavailable:
             continue
-        before = results.read_run(place, [])
+        before = read_run(place, [])
         differences = changes(before.start.get("fingerprint", {}), now)
         if differences:
             changed[", ".join(differences)] += 1
@@ -338,13 +342,14 @@ def _execute(
     return exit_code
 
 
-def _outcome(result: results.RunResult) -> Outcome:
+def _outcome(result: RunResult) -> Outcome:
     return Outcome(result.status, result.error, len(result.epochs))
 
 
 def _export(folder: Path) -> None:
-    runs = [(folder.name, run) for run in results.read_experiment(folder, [])]
-    results.export(results.epochs_table(runs), folder)
+    from runmanager.storage import tables
+
+    tables.export(tables.epochs_table(tables.by_column(read_experiment(folder, []))), folder)
 
 
 def _announce(progress: GridProgress, folder: Path, plan: _Plan) -> None:

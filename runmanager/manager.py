@@ -28,8 +28,9 @@ from runmanager.open_run import OpenRun, open_run
 from runmanager.storage import durable, paths
 from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.folders import Experiment, RunFolder
-from runmanager.storage.journal import EpochRecord, Outcome, Status
-from runmanager.storage.results import LEADING, export, load_results, read_run, to_rows
+from runmanager.storage.history import read_run
+from runmanager.storage.journal import LEADING, EpochRecord, Outcome, Status
+from runmanager.storage.results import load_results
 from runmanager.values import identity
 
 if TYPE_CHECKING:
@@ -233,6 +234,8 @@ class RunManager:
         Raises:
             StorageError: A file could not be written; the one before is still there.
         """
+        from runmanager.storage.tables import to_rows
+
         path = Path(fileName)
         table = self._own_table()
         rows = json.dumps(to_rows(table), ensure_ascii=False, indent=4, allow_nan=False)
@@ -499,6 +502,8 @@ class RunManager:
         self.outcome = Outcome(status, cause, opened.committed)
         opened.end(self.outcome)
         if self._tables:
+            from runmanager.storage.tables import export
+
             export(self.results, self._folder.path)
         if self._display:
             self._display.run_ended(self._own_table())

@@ -13,8 +13,7 @@ from runmanager import devices, loaders
 from runmanager.metrics import EpochSums
 from runmanager.storage import durable, paths, provenance
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.journal import EpochRecord, Journal, Outcome, Status
-from runmanager.storage.results import LEADING
+from runmanager.storage.journal import LEADING, EpochRecord, Journal, Outcome, Status
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import GridError
-from runmanager.storage.results import HYPERPARAMETERS
+from runmanager.storage.tables import HYPERPARAMETERS
 from runmanager.values import canonical, text
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runmanager import RunManager, load_runs
 from runmanager.errors import GridError
 from runmanager.report import compare
-from runmanager.storage.results import HYPERPARAMETERS
+from runmanager.storage.tables import HYPERPARAMETERS
 
 GRID = list(itertools.product([0.1, 0.01], [64, 128], ["cpu", "cuda", "cuda:1"]))
 SECONDS = st.floats(0.001, 1000) | st.just(math.nan)

@@ -39,7 +39,7 @@ _TAGS = {
 }
 
 
-_OPENING = ("custom_scalars__config__", "run/config", "run/error")
+OPENING = ("custom_scalars__config__", "run/config", "run/error")
 """What every file begins with, and what an attempt that goes on disproves."""
 
 
@@ -125,7 +125,7 @@ class Board:
         first_step = after + 1
         earlier = archive.event_files(folder)
         if not after or not earlier or archive.has_ended(folder):
-            kept = archive.kept(folder, after, lambda value: value.tag not in _OPENING) if after else []
+            kept = archive.kept(folder, after, lambda value: value.tag not in OPENING) if after else []
             carried = [*kept, *carried] if kept else shown
             archive.retire(folder)
             first_step = 0
@@ -137,6 +137,11 @@ class Board:
         waiting, self._waiting = self._waiting or [], None
         opening = [events.event(first_step, [value]) for value in values]
         self._write(*opening, *carried, *waiting)
+
+    @_guarded
+    def carry(self, kept: Sequence[Event]) -> None:
+        """Write events that earlier files of this run held."""
+        self._write(*kept)
 
     @property
     def writer(self) -> SummaryWriter:
@@ -174,11 +179,10 @@ class Board:
         """Write how the run ended, and close the file."""
         self._first_input.forget()
         try:
-            if outcome.error:
-                self._write(events.event(outcome.epochs, [events.text("run/error", f"    {outcome.error}")]))
-            if outcome.status is not Status.INTERRUPTED:  # TensorBoard shows it as unknown
-                success = outcome.status is Status.COMPLETED
-                self._write(events.event(outcome.epochs, [events.session_end(success=success)]))
+            values = [events.text("run/error", f"    {outcome.error}")] if outcome.error else []
+            values.append(events.session_end(success=outcome.status is Status.COMPLETED))
+            if outcome.status is not Status.INTERRUPTED:  # goes on later: TensorBoard shows it as unknown
+                self._write(*(events.event(outcome.epochs, [value]) for value in values))
         finally:
             self._close()
 

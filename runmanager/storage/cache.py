@@ -1,79 +1,99 @@
-"""A copy of an experiment's table that loads fast, used only while no journal has changed since it was made.
+"""A copy of an experiment's numbers that loads fast, used only while no journal has changed since it was made.
 
-Safe to delete, never trusted over the journals: its key holds what the system says of every folder and file
-that was read. NumPy arrays and JSON, no pickles.
+Safe to delete, never trusted over the journals: it holds what the system said of every folder and journal
+before they were read, and is used only if the system says the same again. NumPy arrays and JSON, no pickles.
 """
 
 import contextlib
-import hashlib
 import io
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from runmanager.errors import StorageError
 from runmanager.storage import durable, paths
-
-if TYPE_CHECKING:
-    import numpy as np
+from runmanager.storage.tables import Epochs, Numbers
+from runmanager.values import decode, encode
 
 VERSION = 1
 _WORTHWHILE = 200  # runs from which on a copy is made
 
 
-def key(experiment: Path) -> str | None:
-    """Hash what the system says of an experiment's journals; None if there are too few to be worth it.
+def snapshot(experiment: Path) -> tuple[list[str], Numbers] | None:
+    """Return the names of an experiment's grid, folders and journals, and what the system says of each.
 
-    A run's folder changes its time when a journal is begun, a journal its size when it grows.
+    A run's folder changes its time when a journal is begun, a journal its size when it grows. None if the runs
+    are too few for a copy to be worth it.
     """
-    found = [_stat(experiment / paths.GRID)]
-    names = sorted(entry.name for entry in os.scandir(experiment) if paths.run_number(entry.name) is not None)
-    if len(names) < _WORTHWHILE:
-        return None
     root = os.fspath(experiment)
-    for name in names:
-        folder = f"{root}/{name}"
-        found.append(_stat(folder))
-        number = 1
-        while (journal := _stat(f"{folder}/{paths.journal(number)}")) is not None:
-            found.append(journal)
-            number += 1
-    document = json.dumps([VERSION, names, found])
-    return hashlib.sha256(document.encode()).hexdigest()
+    entries = sorted(entry.name for entry in os.scandir(root) if paths.run_number(entry.name) is not None)
+    if len(entries) < _WORTHWHILE:
+        return None
+    names = [paths.GRID, *entries]
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            inside = os.listdir(f"{root}/{entry}")  # noqa: PTH208 - no Path each
+            names += [f"{entry}/{name}" for name in inside if name.startswith("attempt-")]
+    return names, _stats(root, names)
 
 
-def load(experiment: Path, wanted: str) -> dict[str, "np.ndarray[tuple[int], np.dtype[np.generic]]"] | None:
-    """Load the arrays that were stored under a key, None if there are none."""
-    import numpy as np
-
+def load(experiment: Path) -> Epochs | None:
+    """Load the copy if it is still true, None if not."""
     try:
-        with np.load(_path(experiment), allow_pickle=False) as stored:
-            return dict(stored) if str(stored["key"]) == wanted else None
+        with _path(experiment).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            document = json.loads(stored["document"].tobytes())
+            if document["v"] != VERSION or not _is_true(experiment, document["names"], stored["stats"]):
+                return None
+            params = {name: [decode(value) for value in values] for name, values in document["params"].items()}
+            metrics = {name: stored[f"metric {number}"] for number, name in enumerate(document["metrics"])}
+            return Epochs(document["numbers"], document["counts"], params, stored["epochs"], metrics)
     except Exception:  # noqa: BLE001 - whatever is wrong with it, the journals have it all
         return None
 
 
-def store(
-    experiment: Path, wanted: str, arrays: dict[str, "np.ndarray[tuple[int], np.dtype[np.generic]]"]
-) -> None:
-    """Store arrays under a key, if the folder can be written."""
-    import numpy as np
+def store(experiment: Path, epochs: Epochs, names: list[str], stats: Numbers) -> None:
+    """Store a copy, if the folder can be written.
 
+    Args:
+        experiment: Its folder.
+        epochs: What was read.
+        names: What `snapshot` returned before it was read.
+        stats: Likewise.
+    """
+    document = {
+        "v": VERSION,
+        "names": names,
+        "numbers": epochs.numbers,
+        "counts": epochs.counts,
+        "params": {name: [encode(value) for value in values] for name, values in epochs.params.items()},
+        "metrics": list(epochs.metrics),
+    }
+    arrays = {f"metric {number}": values for number, values in enumerate(epochs.metrics.values())}
+    content = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, key=np.array(wanted), **arrays)
+    np.savez(file, allow_pickle=False, document=content, stats=stats, epochs=epochs.epochs, **arrays)
     with contextlib.suppress(StorageError):
         durable.make_folder(_path(experiment).parent)
         durable.write_file(_path(experiment), file.getvalue())
 
 
+def _is_true(experiment: Path, names: list[str], stats: Numbers) -> bool:
+    root = os.fspath(experiment)
+    there = {entry.name for entry in os.scandir(root) if paths.run_number(entry.name) is not None}
+    folders = {name for name in names[1:] if "/" not in name}
+    return there == folders and np.array_equal(_stats(root, names), stats)
+
+
+def _stats(root: str, names: list[str]) -> Numbers:
+    found: Numbers = np.zeros((len(names), 3), dtype=np.int64)
+    for row, name in enumerate(names):
+        with contextlib.suppress(OSError):
+            stat = os.stat(f"{root}/{name}")  # noqa: PTH116 - half the time of Path.stat
+            found[row] = stat.st_ino, stat.st_size, stat.st_mtime_ns
+    return found
+
+
 def _path(experiment: Path) -> Path:
     return experiment / paths.CACHE / "results.npz"
-
-
-def _stat(path: str | Path) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116 - a third of the time of Path.stat, tens of thousands of times
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -8,7 +8,9 @@ tells damage, not forgery.
 import contextlib
 import hashlib
 import io
+import pickle
 import random
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,16 +57,15 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
         CheckpointError: It holds objects that could not be loaded safely.
         StorageError: It could not be written; the generation before is whole.
     """
-    content = _to_bytes(checkpoint)
-    if verify:
-        try:
+    try:
+        content = _to_bytes(checkpoint)
+        if verify:
             _from_bytes(content)
-        except Exception as error:
-            cause = str(error).strip().partition("\n")[0]
-            raise CheckpointError(
-                "a state holds objects that could not be loaded without executing code: keep tensors, "
-                f"numbers, text, lists and dicts in state_dict() ({cause})"
-            ) from error
+    except Exception as error:
+        raise CheckpointError(
+            "a state holds objects that could not be loaded without executing code: keep tensors, "
+            f"numbers, text, lists and dicts in state_dict() ({_cause(error)})"
+        ) from error
     durable.write_generation(folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT, content)
 
 
@@ -76,7 +77,7 @@ def load_checkpoint(folder: Path, id_: str, problems: list[str]) -> Checkpoint |
         except FileNotFoundError:
             continue
         except Exception as error:  # noqa: BLE001 - whatever a damaged or hostile file raises
-            problems.append(f"{path} is not used ({str(error).strip().partition(chr(10))[0]})")
+            problems.append(f"{path} is not used ({_cause(error)})")
             continue
         if checkpoint.id == id_:
             return checkpoint
@@ -165,6 +166,13 @@ def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
         torch.get_device_module(device).set_rng_state(state["device"], device)
 
 
+def _cause(error: Exception) -> str:
+    """Say in one printable line what was wrong, without torch's advice to load it unsafely."""
+    first = error.__context__ if isinstance(error, pickle.UnpicklingError) else error
+    line = (str(first).strip() or type(first).__name__).partition("\n")[0].partition(". Please")[0]
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
+
+
 def _to_bytes(checkpoint: Checkpoint) -> bytes:
     record = checkpoint.record
     content = {
@@ -183,17 +191,28 @@ def _to_bytes(checkpoint: Checkpoint) -> bytes:
 
 
 def _read(path: Path) -> Checkpoint:
+    size = path.stat().st_size  # a read of `_LARGEST` would ask for that much memory
+    if not path.is_file() or size > _LARGEST:
+        raise ValueError("it is no checkpoint")
     with path.open("rb") as file:
-        content = file.read(_LARGEST)
-    return _from_bytes(content)
+        return _from_bytes(file.read(size))
 
 
 def _from_bytes(content: bytes) -> Checkpoint:
     body = memoryview(content)[_HASH:]
     if hashlib.sha256(body).digest() != content[:_HASH]:
         raise ValueError("its checksum differs: it is damaged")
-    loaded = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what torch warns of, it then refuses
+        loaded = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
+    if not isinstance(loaded, dict):
+        raise TypeError("it is no checkpoint")
     if loaded["v"] != VERSION:
         raise ValueError(f"it is of version {loaded['v']}, this is version {VERSION}")
-    record = EpochRecord(*loaded["record"])
-    return Checkpoint(loaded["id"], record, loaded["states"], loaded["random"])
+    epoch, metrics, times = loaded["record"]
+    record = EpochRecord(int(epoch), _floats(metrics), _floats(times))
+    return Checkpoint(str(loaded["id"]), record, dict(loaded["states"]), dict(loaded["random"]))
+
+
+def _floats(values: Mapping[str, Any]) -> dict[str, float]:
+    return {str(name): float(value) for name, value in values.items()}

@@ -5,6 +5,7 @@ and folders of the runs it had, and its new runs get the next free numbers.
 """
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,43 +116,65 @@ def varying(grid: Iterable[Mapping[str, Any]]) -> list[str]:
 def read_runs(experiment: Path, damaged: list[str]) -> list[RunFolder]:
     """Read which runs an experiment has, by number; whatever cannot be read goes to `damaged`."""
     found: dict[str, RunFolder] = {}
+    folders, others = _run_folders(experiment)
     document = _read_json(experiment / paths.GRID, damaged)
     entries = document.get("runs", []) if document else []
     for entry in entries if isinstance(entries, list) else []:
-        run = _from_json(experiment, entry, damaged)
+        run = _from_json(experiment, entry, others, damaged)
         if run:
             found[run.path.name] = run
-    for folder in _run_folders(experiment):
-        if folder.name not in found:
-            entry = _read_json(folder / paths.RUN, damaged)
-            run = _from_json(experiment, {**entry, "folder": folder.name}, damaged) if entry else None
+    for name in folders:
+        if name not in found:
+            own = _read_json(experiment / name / paths.RUN, damaged)
+            run = _from_json(experiment, {**own, "folder": name}, others, damaged) if own else None
             if run:
-                found[folder.name] = run
+                found[name] = run
     return sorted(found.values(), key=lambda run: run.number)
 
 
 def _free_number(experiment: Path, runs: Iterable[RunFolder]) -> int:
     # folders that cannot be read keep their numbers too
-    names = [path.name for path in experiment.iterdir()] if experiment.is_dir() else []
-    on_disk = [paths.run_number(name) or 0 for name in names]
-    return max([*on_disk, *(run.number for run in runs)], default=0) + 1
+    folders, others = _run_folders(experiment)
+    names = sorted({*folders, *others}, key=lambda name: paths.run_number(name) or 0, reverse=True)
+    highest = next((paths.run_number(name) for name in names if not _is_empty(experiment / name)), None)
+    return max([highest or 0, *(run.number for run in runs)], default=0) + 1
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether a process died before the first file in a run's folder had its name."""
+    try:
+        return all(path.name.startswith(".") for path in folder.iterdir())
+    except OSError:
+        return False
 
 
 def is_experiment(path: Path) -> bool:
     """Whether a folder holds the runs of a grid."""
-    return (path / paths.GRID).is_file() or any(True for _ in _run_folders(path))
+    return (path / paths.GRID).is_file() or bool(_run_folders(path)[0])
 
 
-def _run_folders(experiment: Path) -> Iterable[Path]:
+def experiments(root: Path) -> list[Path]:
+    """Find the experiments in a folder; itself if it is one."""
+    if not root.is_dir() or is_experiment(root):
+        return [root]
+    return sorted(folder for folder in root.iterdir() if folder.is_dir() and is_experiment(folder))
+
+
+def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
+    """Return the names of the folders of runs, and the names like theirs that are links or files."""
+    folders: list[str] = []
+    others: set[str] = set()
     try:
-        names = sorted(path.name for path in experiment.iterdir())
+        entries = [entry for entry in os.scandir(experiment) if paths.run_number(entry.name) is not None]
     except OSError:
-        return
-    for name in names:
-        path = experiment / name
+        return folders, others
+    for entry in entries:
         # a link may lead anywhere: it is no run of ours
-        if paths.run_number(name) is not None and path.is_dir() and not path.is_symlink():
-            yield path
+        if entry.is_dir(follow_symlinks=False):
+            folders.append(entry.name)
+        else:
+            others.add(entry.name)
+    return sorted(folders), others
 
 
 def _to_json(run: RunFolder) -> dict[str, Any]:
@@ -160,11 +183,11 @@ def _to_json(run: RunFolder) -> dict[str, Any]:
     return content | ({"unavailable": run.unavailable} if run.unavailable else {})
 
 
-def _from_json(experiment: Path, entry: Any, damaged: list[str]) -> RunFolder | None:
+def _from_json(experiment: Path, entry: Any, others: set[str], damaged: list[str]) -> RunFolder | None:
     try:
         name = entry["folder"]
         number = paths.run_number(name)
-        if number is None or (experiment / name).is_symlink():
+        if number is None or name in others:
             raise ValueError(f"not a run's folder: {name!r}")  # noqa: TRY301 - damaged, as below
         params = {str(key): decode(value) for key, value in entry["params"].items()}
         reason = str(entry.get("unavailable", ""))

@@ -1,6 +1,7 @@
 """Every file name under runs/, in one place."""
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,7 +69,8 @@ def journal(number: int) -> str:
 
 def attempts(folder: Path) -> dict[int, Path]:
     """Find the journals in a run's folder by attempt, the first first."""
-    found = {int(m["number"]): path for path in folder.iterdir() if (m := _ATTEMPT.fullmatch(path.name))}
+    names = (name for name in os.listdir(folder) if name.startswith("attempt-"))  # noqa: PTH208 - no Path each
+    found = {int(m["number"]): folder / name for name in names if (m := _ATTEMPT.fullmatch(name))}
     return dict(sorted(found.items()))
 
 

@@ -14,6 +14,7 @@ RECORDS = [
     EpochRecord(epoch, {"loss": 1.5 / epoch, "accuracy": epoch / 7}, {"phase_eval_s": 0.25})
     for epoch in range(1, 7)
 ]
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9)
 OUTCOME = Outcome(Status.FAILED, 'ValueError: "ö"', 6)
 
 
@@ -199,3 +200,20 @@ def test_what_is_no_file_cannot_be_read(tmp_path, make):
 
     with pytest.raises(OSError, match="not a file"):
         read_attempt(tmp_path / "attempt-1.jsonl")
+
+
+@given(st.lists(st.dictionaries(NAMES, st.floats(), max_size=4), min_size=1, max_size=5))
+def test_epochs_read_without_their_times_have_the_same_metrics(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("plain")
+    journal = Journal(folder, 1, {})
+    for epoch, metrics in enumerate(rows, 1):
+        journal.epoch(EpochRecord(epoch, metrics, {"phase_eval_s": 0.5}))
+    journal.close()
+
+    plain = read_attempt(folder / "attempt-1.jsonl", times=False)
+
+    whole = read_attempt(folder / "attempt-1.jsonl")
+    assert plain.damaged == whole.damaged == []
+    assert {n: repr(sorted(r.metrics.items())) for n, r in plain.epochs.items()} == {
+        n: repr(sorted(r.metrics.items())) for n, r in whole.epochs.items()
+    }

@@ -16,7 +16,8 @@ from runmanager.grid import check_names
 from runmanager.storage import durable
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import EpochRecord, Journal, Outcome, Status
-from runmanager.storage.results import export, load_results, load_runs, to_csv, to_rows
+from runmanager.storage.results import load_results, load_runs
+from runmanager.storage.tables import export, to_csv, to_rows
 from runmanager.values import identity
 
 COLUMNS = ["run", "epoch", "loss", "accuracy", "epoch duration", "run duration"]

@@ -1,0 +1,1 @@
+"""Every speed claim of the README, runnable: ``python -m benchmarks [name ...]``."""

@@ -1,0 +1,50 @@
+"""Event files made anew from the journals, which are the record."""
+
+from pathlib import Path
+
+from tensorboard.compat.proto.summary_pb2 import Summary
+
+from runmanager.board import archive
+from runmanager.board.contents import OPENING, Board, tag
+from runmanager.storage.folders import read_runs
+from runmanager.storage.history import RunResult, read_run
+from runmanager.storage.journal import Outcome, Status
+
+
+def rebuild(experiment: Path, damaged: list[str]) -> int:
+    """Make the event files of an experiment's runs anew.
+
+    What journals do not hold (histograms, images, the graph, what was added through `tb`) is kept as far as the
+    old files can be read; these are renamed to ``attempt-N.evts``. Runs that are being executed are left alone.
+
+    Args:
+        experiment: Its folder.
+        damaged: Gets what could not be read.
+
+    Returns:
+        How many runs were rebuilt.
+    """
+    results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
+    wanted = [run for run in results if run.epochs and run.status is not Status.RUNNING]
+    for run in wanted:
+        _rebuild(experiment.name, run)
+    return len(wanted)
+
+
+def _rebuild(experiment: str, run: RunResult) -> None:
+    metrics = {tag(name) for record in run.epochs for name in record.metrics}
+    times = {f"time/{name}" for record in run.epochs for name in record.times}
+
+    def is_foreign(value: Summary.Value) -> bool:
+        return value.tag not in {*metrics, *times, *OPENING} and not value.tag.startswith("tuning/best_")
+
+    kept = archive.kept(run.folder.path, run.epochs[-1].epoch, is_foreign)
+    archive.retire(run.folder.path)
+    details = {
+        name: run.start[name] for name in ("device", "device_name", "versions", "commit") if name in run.start
+    }
+    board = Board(experiment, run.folder, run.attempts, details)
+    board.carry(kept)
+    board.open(run.epochs)
+    has_ended = run.status in (Status.COMPLETED, Status.FAILED, Status.DIVERGED)
+    board.end(Outcome(run.status if has_ended else Status.INTERRUPTED, run.error, len(run.epochs)))

@@ -1,0 +1,114 @@
+"""What the journals of a run say of it: its epochs, each once, and how it stands."""
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runmanager.storage import holder, paths, processes
+from runmanager.storage.folders import RunFolder, read_runs
+from runmanager.storage.journal import Attempt, EpochRecord, Status, read_attempt
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """All that the journals of a run say.
+
+    Attributes:
+        folder: Where it lives.
+        status: Derived from its journals and, if they have no end, its process.
+        epochs: The records of its epochs, each once, in order.
+        attempts: How often it was executed.
+        error: Why it failed, in one line.
+        start: The first line of its last attempt.
+    """
+
+    folder: RunFolder
+    status: Status
+    epochs: Sequence[EpochRecord]
+    attempts: int
+    error: str
+    start: Mapping[str, Any]
+
+
+def read_experiment(path: Path, damaged: list[str]) -> list[RunResult]:
+    """Read all runs of one experiment but for their times; whatever cannot be read goes to `damaged`."""
+    return [read_run(folder, damaged, times=False) for folder in read_runs(path, damaged)]
+
+
+def read_run(folder: RunFolder, damaged: list[str], *, times: bool = True) -> RunResult:
+    """Read what the journals of one run say; whatever cannot be read goes to `damaged`."""
+    attempts: list[Attempt] = []
+    try:
+        journals = list(paths.attempts(folder.path).values())
+    except OSError:
+        journals = []
+    for path in journals:
+        try:
+            attempt = read_attempt(path, times=times)
+        except OSError as error:
+            damaged.append(f"{path} ({error.strerror})")
+            continue
+        if attempt.damaged:
+            damaged.append(f"{path} (line {', '.join(map(str, attempt.damaged))})")
+        attempts.append(attempt)
+    standing = _standing(attempts)
+    last = standing[-1] if standing else Attempt()
+    return RunResult(
+        folder,
+        _status(folder, standing, journals[-1] if journals else None),
+        _merged(standing),
+        len(journals),
+        last.outcome.error if last.outcome else folder.unavailable,
+        last.start,
+    )
+
+
+def _status(folder: RunFolder, attempts: Sequence[Attempt], journal: Path | None) -> Status:
+    if not attempts or journal is None:
+        return Status.UNAVAILABLE if folder.unavailable else Status.PENDING
+    last = attempts[-1]
+    if last.outcome:
+        return last.outcome.status
+    alive = processes.lives(last.start)
+    if alive is None:
+        return _status_elsewhere(last.start, folder.path.parent, journal)
+    return Status.RUNNING if alive else Status.INTERRUPTED
+
+
+def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: Path) -> Status:
+    """Judge an attempt on another machine by who holds the experiment, else by its journal's age."""
+    held = holder.holder(experiment)
+    if held and held[0].get("host") == start.get("host"):
+        return Status.RUNNING if holder.is_holding(*held) else Status.STALE
+    with contextlib.suppress(OSError):
+        if time.time() - journal.stat().st_mtime < holder.GONE_AFTER_S:
+            return Status.RUNNING
+    return Status.INTERRUPTED
+
+
+def _standing(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    """Leave out attempts that ended before their first epoch: what was there before them stands."""
+    if not attempts:
+        return attempts
+    *earlier, last = attempts
+    begun = [attempt for attempt in earlier if attempt.epochs or _has_ended(attempt)]
+    is_begun = last.epochs or _has_ended(last) or processes.lives(last.start) is not False
+    return [*begun, last] if is_begun or not begun else begun
+
+
+def _has_ended(attempt: Attempt) -> bool:
+    return attempt.outcome is not None and attempt.outcome.status is not Status.INTERRUPTED
+
+
+def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:
+    merged: dict[int, EpochRecord] = {}
+    for attempt in attempts:
+        # an attempt goes on after the epoch it names and supersedes what came later
+        after = attempt.start.get("after")
+        if isinstance(after, int) and attempt.epochs:
+            merged = {epoch: record for epoch, record in merged.items() if epoch <= after}
+        merged |= attempt.epochs
+    return [record for _, record in sorted(merged.items())]
