@@ -23,7 +23,7 @@ class Continuation:
         folder: The run's.
         device: Where it is executed.
         parts: Name -> network, optimizer, scheduler, scaler, torch.Generator: whatever has state_dict() and
-            load_state_dict().
+            load_state_dict(). None saves no checkpoint.
         loader: What the batches come from.
         keep: "last" or "best:<metric>" keeps those weights of the network in weights.pt; None keeps none.
 
@@ -32,7 +32,12 @@ class Continuation:
     """
 
     def __init__(
-        self, folder: RunFolder, device: torch.device, parts: Mapping[str, Any], loader: Any, keep: str | None
+        self,
+        folder: RunFolder,
+        device: torch.device,
+        parts: Mapping[str, Any] | None,
+        loader: Any,
+        keep: str | None,
     ) -> None:
         if keep is not None and keep != "last" and not keep.partition("best:")[2]:
             raise CheckpointError(
@@ -40,7 +45,9 @@ class Continuation:
             )
         self._folder = folder
         self._device = device
-        self._parts = {**dict(_generators(loader)), **parts}
+        self._loader = loader
+        self._is_saved = parts is not None
+        self._parts = {**dict(_generators(loader)), **(parts or {})}
         self._metric = keep.removeprefix("best:") if keep else None
         self._best = -math.inf
         self._verified = False
@@ -61,8 +68,14 @@ class Continuation:
         Raises:
             CheckpointError: A state does not fit its part: the code has changed.
         """
-        saved = checkpoints.load_checkpoint(self._folder.path, self._folder.id, problems)
+        if not self._is_saved:
+            return []
+        unusable: list[str] = []
+        saved = checkpoints.load_checkpoint(self._folder.path, self._folder.id, unusable)
+        problems += unusable
         if saved is None:
+            if unusable:
+                problems.append(f"{self._folder.path}: no checkpoint is left; the run begins anew")
             return []
         kept = [record for record in committed if record.epoch < saved.record.epoch]
         if [record.epoch for record in kept] != list(range(1, saved.record.epoch)):
@@ -88,6 +101,8 @@ class Continuation:
             StorageError: It could not be written; the one before is whole.
         """
         self._keep_weights(record, network)
+        if not self._is_saved:
+            return
         states = {name: checkpoints.state_of(name, part) for name, part in self._parts.items()}
         random = checkpoints.random_state(self._device)
         checkpoint = Checkpoint(self._folder.id, record, states, random)
@@ -106,6 +121,10 @@ class Continuation:
             )
         for name, part in self._parts.items():
             checkpoints.restore(name, part, saved.states[name])
+        if getattr(self._loader, "persistent_workers", False):
+            next(
+                iter(self._loader), None
+            )  # they draw their seed once, which was before the state that is restored
         checkpoints.restore_random(saved.random, self._device)
 
     def _keep_weights(self, record: EpochRecord, network: nn.Module | None) -> None:

@@ -15,7 +15,19 @@ from runmanager.errors import GridError, HyperparameterError
 from runmanager.values import canonical, is_nameable, plain
 
 RESERVED = frozenset(
-    ("experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "parameters", "attempts", "error")
+    (
+        "experiment",
+        "run",
+        "epoch",
+        "loss",
+        "accuracy",
+        "status",
+        "epochs",
+        "parameters",
+        "attempts",
+        "mixed",
+        "error",
+    )
 )
 """Names that columns of the results already have."""
 

@@ -289,13 +289,14 @@ class RunManager:
         """
         opened = self._open("epochs()")
         if checkpoint is not None or keep is not None:
-            self._continue(opened, checkpoint or {}, keep)
+            self._continue(opened, checkpoint, keep)
         while self.epoch_count < n and opened.verdict is Status.COMPLETED:
             self.begin_epoch()
             try:
                 yield self.epoch_count
             except GeneratorExit:
-                opened.leave_epoch()  # by break or by an exception: how the run ends will tell
+                if opened.epoch_start is not None:
+                    opened.leave_epoch()  # by break or by an exception: how the run ends will tell
                 raise
             self.end_epoch()
 
@@ -362,7 +363,7 @@ class RunManager:
             opened.board.evaluation(values)
         return result
 
-    def _continue(self, opened: OpenRun, parts: Mapping[str, Any], keep: str | None) -> None:
+    def _continue(self, opened: OpenRun, parts: Mapping[str, Any] | None, keep: str | None) -> None:
         if opened.journal is not None:
             raise LifecycleError(
                 "epochs(checkpoint=...) after an epoch of this run: call it once, before the first"

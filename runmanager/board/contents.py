@@ -122,7 +122,7 @@ class Board:
         folder, after = self._folder.path, len(records)
         shown = self._shown(records)
         carried: list[Event] = shown[-1:] if healed else []
-        first_step = after + 1
+        first_step = after + 1 - len(carried)
         earlier = archive.event_files(folder)
         if not after or not earlier or archive.has_ended(folder):
             kept = archive.kept(folder, after, lambda value: value.tag not in OPENING) if after else []

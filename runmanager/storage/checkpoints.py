@@ -138,16 +138,17 @@ def restore(name: str, part: Any, state: Any) -> None:
             part.load_state_dict(state)
     except Exception as error:
         raise CheckpointError(
-            f"the checkpoint's state of {name!r} does not fit ({error}): the code has changed; "
-            "start the run afresh"
+            f"the checkpoint's state of {name!r} does not fit ({' '.join(str(error).split())}): "
+            "the code has changed; start the run afresh"
         ) from error
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
     """Return the random states of Python, NumPy, torch and the device, as tensors and numbers."""
     name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - the users' state
+    version, words, gauss = random.getstate()
     state: dict[str, Any] = {
-        "python": random.getstate(),
+        "python": (version, torch.tensor(words), gauss),  # 625 numbers one by one take a millisecond
         "numpy": (str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
         "torch": torch.get_rng_state(),
     }
@@ -158,7 +159,8 @@ def random_state(device: torch.device) -> dict[str, Any]:
 
 def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
     """Set the random states; a device other than the checkpoint's keeps its own."""
-    random.setstate(state["python"])
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words.tolist()), gauss))
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     torch.set_rng_state(state["torch"])

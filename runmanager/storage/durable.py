@@ -91,17 +91,21 @@ class AppendFile:
 
     One writer only. After an error the file holds whole records again.
 
+    Args:
+        path: The file, which has its first record from the moment on that it exists.
+        first: That record.
+
     Raises:
         StorageError: The file exists already or cannot be created.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, first: bytes = b"") -> None:
         self.path = path
         with _explained(path):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-            self._descriptor = os.open(path, flags, 0o666)
-            self._length = 0
-            sync_folder(path.parent)
+            if not create_file(path, first):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            self._length = len(first)
 
     def append(self, record: bytes) -> None:
         """Append one record.

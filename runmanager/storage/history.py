@@ -23,6 +23,7 @@ class RunResult:
         attempts: How often it was executed.
         error: Why it failed, in one line.
         start: The first line of its last attempt.
+        mixed: Whether its epochs come from different code, data or versions.
     """
 
     folder: RunFolder
@@ -31,6 +32,7 @@ class RunResult:
     attempts: int
     error: str
     start: Mapping[str, Any]
+    mixed: bool = False
 
 
 def read_experiment(path: Path, damaged: list[str]) -> list[RunResult]:
@@ -63,6 +65,7 @@ def read_run(folder: RunFolder, damaged: list[str], *, times: bool = True) -> Ru
         len(journals),
         last.outcome.error if last.outcome else folder.unavailable,
         last.start,
+        any(attempt.start.get("mixed") is True for attempt in standing),
     )
 
 

@@ -103,8 +103,8 @@ class Journal:
 
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
         self.attempt = attempt
-        self._file = AppendFile(folder / paths.journal(attempt))
-        self._append("start", {**processes.this_process(), **details})
+        start = self._line("start", {**processes.this_process(), **details})
+        self._file = AppendFile(folder / paths.journal(attempt), start)
 
     def epoch(self, record: EpochRecord) -> None:
         """Commit a finished epoch."""
@@ -125,9 +125,11 @@ class Journal:
         self._file.close()
 
     def _append(self, kind: str, content: Mapping[str, Any]) -> None:
+        self._file.append(self._line(kind, content))
+
+    def _line(self, kind: str, content: Mapping[str, Any]) -> bytes:
         clocks = {"t_wall": round(time.time(), 3), "t_mono": round(time.monotonic(), 3)}
-        line = {"v": VERSION, "type": kind, "attempt": self.attempt, **content, **clocks}
-        self._file.append(to_line(line))
+        return to_line({"v": VERSION, "type": kind, "attempt": self.attempt, **content, **clocks})
 
 
 def to_line(content: Mapping[str, Any]) -> bytes:

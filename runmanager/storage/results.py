@@ -51,7 +51,8 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
 
     Columns: `run, status, epochs`, the last value of every metric, the best ones (`best accuracy`),
     `epoch duration` (median, s), `run duration` (s), the hyperparameters, `parameters` (of the network),
-    `attempts`, `error`; `experiment` in front if there are several.
+    `attempts`, `mixed` (whether code, data or versions changed in between), `error`; `experiment` in front if
+    there are several.
 
     Args:
         path: As for `load_results`.
@@ -64,7 +65,9 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     damaged: list[str] = []
     with _without_collection():
         found = [(e.name, tables.runs_table(_runs(e, Path(path), damaged))) for e in _experiments(Path(path))]
-        table = tables.join(found or [("", tables.runs_table([]))], last=("parameters", "attempts", "error"))
+        table = tables.join(
+            found or [("", tables.runs_table([]))], last=("parameters", "attempts", "mixed", "error")
+        )
     _warn_of(damaged, path)
     return table
 

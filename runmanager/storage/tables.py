@@ -89,6 +89,7 @@ def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
         **{name: column for name, column in values.items() if name not in params},
         "parameters": _column([run.start.get("parameters", pd.NA) for run in runs]),
         "attempts": _column([run.attempts for run in runs]),
+        "mixed": _column([run.mixed for run in runs]),
         "error": _column([run.error for run in runs]),
     }
     return _table(columns, params)

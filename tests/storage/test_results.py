@@ -69,10 +69,10 @@ def test_there_is_one_row_per_run_with_last_and_best_values(tmp_path):
         {
             "run": 1, "status": "failed", "epochs": 3, "loss": 0.4, "accuracy": 0.75,
             "best accuracy": 0.75, "best loss": 0.3, "epoch duration": 4.0, "run duration": 9.0,
-            "lr": 0.1, "parameters": 12, "attempts": 1, "error": "ValueError: no",
+            "lr": 0.1, "parameters": 12, "attempts": 1, "mixed": False, "error": "ValueError: no",
         }
     ]  # fmt: skip
-    assert list(table)[-4:] == ["lr", "parameters", "attempts", "error"]
+    assert list(table)[-4:] == ["parameters", "attempts", "mixed", "error"]
 
 
 VALUES = [
@@ -132,7 +132,7 @@ def test_no_hyperparameter_can_have_the_name_of_a_column(tmp_path):
 
     columns = {*load_results(tmp_path), *load_runs(tmp_path)}
 
-    assert len(check_names(columns)) == len(columns) == 14
+    assert len(check_names(columns)) == len(columns) == 15
 
 
 @pytest.mark.parametrize("load", [load_results, load_runs])
