@@ -12,7 +12,7 @@ ALLOWED = {
     "datasets.py",  # unpacked copies, made anew from the verified files
 }
 WRITERS = {"write_text", "write_bytes", "to_json", "tofile"}
-WRITERS_TO = {"torch.save": 1, "np.savez": 0, "to_csv": 0}  # -> which argument is the file
+WRITERS_TO = {"torch.save": 1, "np.savez": 0, ".to_csv": 0}  # -> which argument is the file
 
 
 def writing_calls(source):
@@ -21,7 +21,7 @@ def writing_calls(source):
         if isinstance(node, ast.Call):
             full, arguments = ast.unparse(node.func), [ast.unparse(argument) for argument in node.args]
             name = full.rpartition(".")[2]
-            target = WRITERS_TO.get(full, WRITERS_TO.get(name) if "." in full else None)
+            target = WRITERS_TO.get(full, WRITERS_TO.get(full.removeprefix(full.rpartition(".")[0])))
             if name in WRITERS or (target is not None and arguments[target:] and arguments[target] != "file"):
                 yield full
             if name == "open" and any(set(eval_text(a)) & set("wax+") for a in arguments):
