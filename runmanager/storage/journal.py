@@ -5,6 +5,7 @@ a journal has the type ``start``, then one ``epoch`` each, then ``end``; a kille
 """
 
 import errno
+import itertools
 import json
 import math
 import os
@@ -28,8 +29,7 @@ VERSION = 1
 _CRC = ',"crc":"'
 _CRC_BYTES = _CRC.encode()
 _CRC_LENGTH = len(_CRC) + 8 + len('"}')
-_NUMBERS = rb'\{(?:"[^"\\]+":-?\d[\d.eE+-]*,?)+\}'
-_PLAIN = re.compile(rb'\{"v":1,"type":"epoch","attempt":\d+,"epoch":(\d{1,15}),"metrics":(' + _NUMBERS + rb"),")
+_PLAIN = re.compile(rb'\{"v":1,"type":"epoch","attempt":\d+,"epoch":(\d{1,15}),"metrics":(\{[^{}]*\}),')
 """An epoch's line whose metrics are all finite, as `Journal` writes it: its number and its metrics."""
 
 _LARGEST = 256 * 2**20  # bytes of a journal that are read
@@ -171,12 +171,14 @@ def read_attempt(path: Path, *, times: bool = True) -> Attempt:
 def _take_plain(attempt: Attempt, matches: Sequence["re.Match[bytes]"]) -> bool:
     """Take epochs of which only the metrics are wanted, in one call of the parser; False if they are odd."""
     try:
-        parsed = json.loads(b"[" + b",".join([match[2] for match in matches]) + b"]", parse_int=float)
+        parsed = json.loads(b"[" + b",".join([match[2] for match in matches]) + b"]")
     except (ValueError, RecursionError):
         return False
-    for match, metrics in zip(matches, parsed, strict=True):
-        epoch = int(match[1])
-        attempt.epochs[epoch] = EpochRecord(epoch, metrics)
+    kinds = set(map(type, itertools.chain.from_iterable(map(dict.values, parsed))))
+    if len(parsed) != len(matches) or not kinds <= {float}:
+        return False
+    numbers = [int(match[1]) for match in matches]
+    attempt.epochs.update(zip(numbers, map(EpochRecord, numbers, parsed), strict=True))
     return True
 
 

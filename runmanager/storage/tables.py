@@ -50,7 +50,8 @@ def by_column(runs: Sequence[RunResult]) -> Epochs:
     params = dict.fromkeys(name for run in runs for name in run.folder.params)
     records = [record for run in begun for record in run.epochs]
     metrics = [record.metrics for record in records]
-    names = dict.fromkeys((*LEADING, *itertools.chain.from_iterable(metrics)))
+    kinds = dict.fromkeys(map(tuple, metrics))  # the columns that epochs have: few kinds of many epochs
+    names = dict.fromkeys((*LEADING, *itertools.chain.from_iterable(kinds)))
     return Epochs(
         [run.folder.number for run in begun],
         [len(run.epochs) for run in begun],
