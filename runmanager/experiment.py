@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from runmanager.display import join
 from runmanager.errors import DeviceError, GridError, LifecycleError, StorageError
@@ -112,26 +112,26 @@ def run_grid(
     runs = _checked(params, train, experiment, executor, on_error, missing_device, max_runs)
     missing = _missing_devices(runs, missing_device)
     folder = Experiment(Path(root) / experiment)
-    now = fingerprint(train, data)
-    work = _Work(train, Path(root), experiment, tensorboard, histogram_every, now, resume_anyway)
     durable.make_folder(folder.path)
-    with hold(folder.path):
+    with _Stop() as stop, hold(folder.path):
+        now = fingerprint(train, data)
+        work = _Work(train, Path(root), experiment, tensorboard, histogram_every, now, resume_anyway)
         grid = [run._asdict() for run in runs]
         places = folder.plan(grid, missing)
         plan = _plan(runs, places, now, retry_failed=retry_failed, resume_anyway=resume_anyway)
         progress = GridProgress(experiment, len(plan.todo), varying(grid), show=display is not False)
         _announce(progress, folder.path, plan)
         by_run = {id(run): place for run, place in zip(runs, places, strict=True)}
-        exit_code = _execute(EXECUTORS[executor](), plan.todo, work, progress, by_run, on_error)
+        exit_code = _execute(EXECUTORS[executor](), plan.todo, work, progress, by_run, on_error, stop)
         if exit_code != STORAGE_FAILED:
             _export(folder.path)
-    own = [read_run(place, []) for place in places]
-    outcomes = [(run, _outcome(result)) for run, result in zip(runs, own, strict=True)]
-    _conclude(progress, folder.path, outcomes)
-    if exit_code == COMPLETED and plan.failed:
-        exit_code = SOME_FAILED
-    epochs = tables.epochs_table(tables.by_column(own))
-    return GridOutcome(outcomes, epochs, tables.runs_table(own), exit_code, folder.path)
+        own = [read_run(place, []) for place in places]
+        outcomes = [(run, _outcome(result)) for run, result in zip(runs, own, strict=True)]
+        _conclude(progress, folder.path, outcomes)
+        if exit_code == COMPLETED and plan.failed:
+            exit_code = SOME_FAILED
+        epochs, summary = tables.epochs_table(tables.by_column(own)), tables.runs_table(own)
+    return GridOutcome(outcomes, epochs, summary, stop.exit_code or exit_code, folder.path)
 
 
 @dataclass(frozen=True)
@@ -222,6 +222,7 @@ class _Work:
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
         except StorageError:
+            manager.end_interrupted()
             raise
         except Exception as error:  # noqa: BLE001 - here a failing run becomes an outcome
             if manager.outcome is None or manager.outcome.status is Status.COMPLETED:
@@ -232,8 +233,53 @@ class _Work:
         return manager.outcome
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a grid as Ctrl-C does."""
+class _Stop:
+    """Lets Ctrl-C and SIGTERM end a grid: at once while runs are executed, else before that or after all.
+
+    What is planned and summed up takes a moment, and is not torn. A second signal ends even that.
+
+    Attributes:
+        exit_code: That of the signal that came, 0 if none did.
+    """
+
+    def __init__(self) -> None:
+        self.exit_code = COMPLETED
+        self._is_at_once = False
+        self._before: dict[int, Any] = {}
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt in the block if a signal comes, or has come."""
+        self._is_at_once = True
+        if self.exit_code:
+            raise KeyboardInterrupt
+        try:
+            yield
+        finally:
+            self._is_at_once = False
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
+                    self._before[number] = signal.signal(number, self._asked)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _asked(self, number: int, _frame: FrameType | None) -> None:
+        is_at_once = self._is_at_once or self.exit_code != COMPLETED
+        self.exit_code = TERMINATED if number == signal.SIGTERM else INTERRUPTED
+        self._is_at_once = False
+        if is_at_once:
+            raise KeyboardInterrupt
 
 
 def _checked(
@@ -311,6 +357,7 @@ def _execute(
     progress: GridProgress,
     by_run: Mapping[int, RunFolder],
     on_error: str,
+    stop: _Stop,
 ) -> int:
     last: dict[int, EpochRecord] = {}
     exit_code = COMPLETED
@@ -323,7 +370,7 @@ def _execute(
         progress.epoch_ended(record)
 
     try:
-        with progress, _sigterm_as_interrupt():
+        with progress, stop.at_once():
             for run, outcome in executor.execute(todo, work, on_start, on_epoch):
                 progress.run_ended(by_run[id(run)], outcome, last.get(id(run)))
                 _export(by_run[id(run)].path.parent)
@@ -332,10 +379,10 @@ def _execute(
                     if on_error == "stop":
                         progress.say("stopped at the first failure (on_error='stop')")
                         break
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt:
         progress.say("Stopped: the epoch in progress is dropped, everything committed is kept.")
         progress.say("Start the same command again to go on.")
-        return TERMINATED if isinstance(interrupt, _Terminated) else INTERRUPTED
+        return stop.exit_code or INTERRUPTED
     except StorageError as error:
         progress.say(f"✗ {error}")
         return STORAGE_FAILED
@@ -375,19 +422,3 @@ def _conclude(progress: GridProgress, folder: Path, outcomes: Sequence[tuple[Run
     counts = Counter(outcome.status for _, outcome in outcomes)
     counted = join(f"{status} {counts[status]}" for status in Status if counts[status])
     progress.say(f"{counted} — {folder / paths.RESULTS_CSV}")
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

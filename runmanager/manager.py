@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,7 @@ from torch.nn import functional
 from runmanager import devices, loaders, metrics
 from runmanager.continuing import Continuation
 from runmanager.display import choose_display
-from runmanager.errors import GridError, LifecycleError, MetricError, RunsWarning
+from runmanager.errors import GridError, LifecycleError, MetricError, RunsWarning, StorageError
 from runmanager.evaluation import Evaluation, Loss, evaluate
 from runmanager.grid import RESERVED, check_device, check_names
 from runmanager.open_run import OpenRun, open_run
@@ -249,7 +249,7 @@ class RunManager:
         """Bracket a run: `begin_run`, and its end however the block ends.
 
         The run is recorded as completed, diverged (a loss was NaN or infinite), failed (an exception, which
-        goes on; its traceback is in error.log) or interrupted (Ctrl-C).
+        goes on; its traceback is in error.log) or interrupted (Ctrl-C, or a disk that failed).
 
         Raises:
             Exception: As `begin_run`.
@@ -257,6 +257,9 @@ class RunManager:
         self.begin_run(run, network, loader)
         try:
             yield self
+        except StorageError:
+            self.end_interrupted()  # the disk failed, not the run: it can be continued
+            raise
         except Exception as error:
             self._explain_devices(error)
             self.end_failed(error, run)
@@ -411,7 +414,11 @@ class RunManager:
 
     def end_interrupted(self) -> Outcome | None:
         """End the open run, if there is one, as interrupted; what was committed is kept."""
-        return self._close(Status.INTERRUPTED, "interrupted") if self.is_open else None
+        if not self.is_open:
+            return None
+        with suppress(StorageError):  # a journal without an end says the same
+            self._close(Status.INTERRUPTED, "interrupted")
+        return self.outcome
 
     @property
     def is_open(self) -> bool:

@@ -212,7 +212,7 @@ def test_storage_that_fails_ends_the_grid(start, monkeypatch, capsys):
     outcome = start(LRS, Train(), display=True)
 
     assert outcome.exit_code == 74
-    assert [status for status, _ in kept(outcome)] == ["completed", "failed", "pending"]
+    assert [status for status, _ in kept(outcome)] == ["completed", "interrupted", "pending"]
     assert "✗ [Errno 28] cannot write (No space left on device): 'attempt-1.jsonl'" in capsys.readouterr().out
 
 

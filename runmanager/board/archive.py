@@ -10,6 +10,9 @@ from tensorboard.plugins.hparams import metadata as hparams_metadata
 
 from runmanager.board import events
 
+SAMPLES = "visuals/samples"
+"""The tag of the first inputs."""
+
 _HEADER = 12  # bytes: length and its checksum
 _SESSION = (hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata.SESSION_END_INFO_TAG)
 
@@ -39,6 +42,15 @@ def has_ended(folder: Path) -> bool:
     tag = hparams_metadata.SESSION_END_INFO_TAG
     return any(
         value.tag == tag for path in event_files(folder) for e in read(path) for value in e.summary.value
+    )
+
+
+def is_described(folder: Path) -> bool:
+    """Whether one of a run's files has its samples or its graph."""
+    return any(
+        e.HasField("graph_def") or any(value.tag == SAMPLES for value in e.summary.value)
+        for path in event_files(folder)
+        for e in read(path)
     )
 
 

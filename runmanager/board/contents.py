@@ -124,6 +124,7 @@ class Board:
         carried: list[Event] = shown[-1:] if healed else []
         first_step = after + 1 - len(carried)
         earlier = archive.event_files(folder)
+        self._described = after > 0 and archive.is_described(folder)
         if not after or not earlier or archive.has_ended(folder):
             kept = archive.kept(folder, after, lambda value: value.tag not in OPENING) if after else []
             carried = [*kept, *carried] if kept else shown
@@ -210,7 +211,7 @@ class Board:
     def _samples(self) -> None:
         images = self._first_input.images
         if images is not None:
-            value = events.image("visuals/samples", *pictures.sheet(images))
+            value = events.image(archive.SAMPLES, *pictures.sheet(images))
             self._write(events.event(0, [value]))
 
     @_guarded

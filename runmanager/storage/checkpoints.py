@@ -86,16 +86,27 @@ def load_checkpoint(folder: Path, id_: str, problems: list[str]) -> Checkpoint |
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Remove both generations, of a run that needs them no more."""
-    for name in (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT):
-        (folder / name).unlink(missing_ok=True)
+    """Remove both generations, of a run that needs them no more.
+
+    Raises:
+        StorageError: One could not be removed.
+    """
+    for path in (folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT):
+        with durable.explained(path):
+            path.unlink(missing_ok=True)
 
 
 def set_aside(folder: Path, attempt: int) -> None:
-    """Rename the checkpoint of an attempt that is not continued, and remove the generation before it."""
-    with contextlib.suppress(FileNotFoundError):
-        (folder / paths.CHECKPOINT).rename(folder / f"attempt-{attempt}.{paths.CHECKPOINT}")
-    (folder / paths.PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
+    """Rename the checkpoint of an attempt that is not continued, and remove the generation before it.
+
+    Raises:
+        StorageError: One could not be renamed or removed.
+    """
+    path = folder / paths.CHECKPOINT
+    with durable.explained(path), contextlib.suppress(FileNotFoundError):
+        path.rename(folder / f"attempt-{attempt}.{paths.CHECKPOINT}")
+    with durable.explained(folder / paths.PREVIOUS_CHECKPOINT):
+        (folder / paths.PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
 
 
 def save_weights(folder: Path, network: torch.nn.Module) -> None:

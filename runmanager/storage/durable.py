@@ -5,13 +5,14 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from runmanager.errors import StorageError
 
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows would write two bytes for a line's end
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -21,7 +22,7 @@ def write_file(path: Path, content: bytes) -> None:
     Raises:
         StorageError: It could not be written; the old content is still there.
     """
-    with _explained(path), _temporary(path, content) as temporary:
+    with explained(path), _temporary(path, content) as temporary:
         os.replace(temporary, path)  # noqa: PTH105 - beside os.open, os.write and os.fsync
         sync_folder(path.parent)
 
@@ -32,7 +33,7 @@ def write_generation(path: Path, previous: Path, content: bytes) -> None:
     Raises:
         StorageError: It could not be written; the content before is in one of the two files.
     """
-    with _explained(path), _temporary(path, content) as temporary:
+    with explained(path), _temporary(path, content) as temporary:
         if path.exists():
             os.replace(path, previous)  # noqa: PTH105
         os.replace(temporary, path)  # noqa: PTH105
@@ -47,7 +48,7 @@ def create_file(path: Path, content: bytes) -> bool:
     Raises:
         StorageError: It could not be written.
     """
-    with _explained(path), _temporary(path, content) as temporary:
+    with explained(path), _temporary(path, content) as temporary:
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -62,7 +63,7 @@ def make_folder(path: Path) -> None:
     Raises:
         StorageError: It could not be created.
     """
-    with _explained(path):
+    with explained(path):
         missing = [parent for parent in (path, *path.parents) if not parent.exists()]
         path.mkdir(parents=True, exist_ok=True)
         for folder in reversed(missing):
@@ -73,7 +74,7 @@ def sync_folder(path: Path) -> None:
     """Make the names in a folder survive a power failure, where the system can."""
     if os.name == "nt":  # pragma: no cover - folders cannot be opened there
         return
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
@@ -81,9 +82,14 @@ def sync_folder(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what writers that died in the middle left in a folder that has no other writer."""
+    """Remove what writers that died in the middle left in a folder that has no other writer.
+
+    Raises:
+        StorageError: Something could not be removed.
+    """
     for path in folder.glob(".*.tmp"):
-        path.unlink(missing_ok=True)
+        with explained(path):
+            path.unlink(missing_ok=True)
 
 
 class AppendFile:
@@ -101,10 +107,10 @@ class AppendFile:
 
     def __init__(self, path: Path, first: bytes = b"") -> None:
         self.path = path
-        with _explained(path):
+        with explained(path):
             if not create_file(path, first):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | _BINARY)
             self._length = len(first)
 
     def append(self, record: bytes) -> None:
@@ -113,13 +119,15 @@ class AppendFile:
         Raises:
             StorageError: It is not on disk; the records before it are.
         """
-        with _explained(self.path):
+        with explained(self.path):
+            self._cut()  # the last time it may have failed too
             try:
                 _write_all(self._descriptor, record)
                 os.fsync(self._descriptor)
                 self._length += len(record)
             except BaseException:
-                os.ftruncate(self._descriptor, self._length)
+                with suppress(OSError):
+                    self._cut()
                 raise
 
     def close(self) -> None:
@@ -127,6 +135,9 @@ class AppendFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def _cut(self) -> None:
+        os.ftruncate(self._descriptor, self._length)
 
     def __enter__(self) -> Self:
         return self
@@ -141,11 +152,22 @@ class AppendFile:
 
 
 @contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn what the system says about a file into a StorageError, which says what to do too."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(error.errno, _reason(path, error), str(path)) from error
+
+
+@contextmanager
 def _temporary(path: Path, content: bytes) -> Iterator[Path]:
     """Write content to a file beside `path`, on disk and complete, that is gone afterwards."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
         descriptor = os.open(temporary, flags, 0o666)
         try:
             _write_all(descriptor, content)
@@ -162,16 +184,6 @@ def _write_all(descriptor: int, content: bytes) -> None:
     while rest:
         # a nearly full disk writes a part and fails only at the next call
         rest = rest[os.write(descriptor, rest) :]
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        raise StorageError(error.errno, _reason(path, error), str(path)) from error
 
 
 def _reason(path: Path, error: OSError) -> str:

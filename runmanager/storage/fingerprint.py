@@ -1,15 +1,18 @@
 """What results depend on beside the hyperparameters: code, data, library versions; and what of it changed."""
 
 import ast
+import contextlib
 import functools
 import hashlib
 import inspect
+import itertools
 import sys
 import sysconfig
 import textwrap
+import tokenize
 import types
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,9 @@ Fingerprint = Mapping[str, Mapping[str, str]]
 """Kind (code, data, versions) -> name -> hash or version."""
 
 _MOST_BYTES = 1 << 26  # of a tensor that are hashed: larger ones are sampled evenly
+_MOST_PARTS = 8  # of data that have a hash each
+_PARTS = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
+"""What a TensorDataset, an ImageTensors, a Subset and a DataLoader consist of."""
 
 
 def fingerprint(train: Callable[..., Any], data: Any = None) -> Fingerprint:
@@ -58,14 +64,21 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
 def _parts(train: Callable[..., Any]) -> dict[str, Any]:
     """Find the functions and classes that a function consists of, by name, itself first."""
     found: dict[str, Any] = {}
+    seen: set[int] = set()
     waiting: list[Any] = [_unwrapped(train)]
     while waiting:
         part = waiting.pop()
-        name = getattr(part, "__qualname__", type(part).__qualname__)
-        if name not in found and (not found or _is_users(part)):
-            found[name] = part
+        if id(part) not in seen and (not found or _is_users(part)):
+            seen.add(id(part))
+            found[_free_name(part.__qualname__, found)] = part
             waiting += _named_in(part)
     return found
+
+
+def _free_name(name: str, taken: Mapping[str, Any]) -> str:
+    """Number the names of functions that several modules have."""
+    names = (f"{name} ({number})" for number in itertools.count(2))
+    return next(free for free in (name, *itertools.islice(names, len(taken))) if free not in taken)
 
 
 def _unwrapped(function: Any) -> Any:
@@ -80,21 +93,36 @@ def _unwrapped(function: Any) -> Any:
 def _named_in(part: Any) -> Iterator[Any]:
     functions = [part] if isinstance(part, types.FunctionType) else _methods(part)
     for function in functions:
-        for name in _names(function.__code__):
-            value = function.__globals__.get(name)
-            if callable(value):
-                yield _unwrapped(value)
-        for cell in function.__closure__ or ():
-            if inspect.isfunction(cell.cell_contents) or inspect.isclass(cell.cell_contents):
-                yield cell.cell_contents
+        names = list(_names(function.__code__))
+        values = [*_looked_up(names, function.__globals__, set()), *_enclosed(function)]
+        yield from (_unwrapped(value) for value in values if callable(value))
     if inspect.isclass(part):
         yield from part.__bases__
 
 
+def _looked_up(names: Sequence[str], scope: Mapping[str, Any], seen: set[int]) -> Iterator[Any]:
+    """Find what names stand for, those in a module that is named too."""
+    for value in (scope[name] for name in names if name in scope):
+        if not isinstance(value, types.ModuleType):
+            yield value
+        elif id(value) not in seen:
+            seen.add(id(value))
+            yield from _looked_up(names, vars(value), seen)
+
+
+def _enclosed(function: types.FunctionType) -> Iterator[Any]:
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # nothing was put into it yet
+            yield cell.cell_contents
+
+
 def _methods(part: Any) -> list[types.FunctionType]:
     members = vars(part).values() if inspect.isclass(part) else ()
-    plain = (getattr(member, "__func__", member) for member in members)
-    return [member for member in plain if isinstance(member, types.FunctionType)]
+    inner = ("__func__", "fget", "func")  # of class methods, properties and cached properties
+    plain = [getattr(member, name, None) for member in members for name in inner]
+    return [member for member in (*members, *plain) if isinstance(member, types.FunctionType)]
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -124,10 +152,21 @@ def _hash_of_code(part: Any) -> str:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(part)))
         content = ast.dump(_without_docstrings(tree))
-    except (OSError, TypeError, SyntaxError):
-        code = getattr(part, "__code__", None)
-        content = repr((code.co_code, code.co_names, code.co_consts)) if code else repr(part)
-    return hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:16]
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError):
+        functions = [part] if isinstance(part, types.FunctionType) else _methods(part)
+        content = repr([part.__qualname__, *(_compiled(function.__code__) for function in functions)])
+    return _short_hash(content)
+
+
+def _compiled(code: types.CodeType) -> tuple[Any, ...]:
+    """Return what a function without a source does; the repr of its code would have addresses."""
+    constants = (
+        _compiled(constant) if isinstance(constant, types.CodeType)
+        # the order of a set differs from process to process
+        else sorted(map(repr, constant)) if isinstance(constant, frozenset) else repr(constant)
+        for constant in code.co_consts
+    )  # fmt: skip
+    return code.co_code, code.co_names, *constants
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
@@ -143,15 +182,41 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 def _hash_of_data(data: Any) -> str:
     if isinstance(data, str):
         return data
-    tensors = [data] if hasattr(data, "untyped_storage") else getattr(data, "tensors", None)
-    if tensors is None and hasattr(data, "images") and hasattr(data, "labels"):
-        tensors = [data.images, data.labels]
-    if tensors is None:
-        length = len(data) if hasattr(data, "__len__") else ""
-        # a dataset's repr names its folder and transforms
-        content = f"{type(data).__qualname__} {length} {data!r}".partition(" at 0x")[0]
-        return hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:16]
-    return "-".join(_hash_of_tensor(tensor) for tensor in tensors)
+    if hasattr(data, "untyped_storage"):
+        return _hash_of_tensor(data)
+    if _is_numbers(data):
+        import torch
+
+        return _hash_of_tensor(torch.as_tensor(data))
+    parts = _parts_of_data(data)
+    if parts is not None:
+        joined = "-".join(map(_hash_of_data, parts))
+        return joined if len(parts) <= _MOST_PARTS else _short_hash(joined)
+    length = len(data) if hasattr(data, "__len__") else ""
+    # a dataset's repr names its folder and transforms
+    return _short_hash(f"{type(data).__qualname__} {length} {data!r}".partition(" at 0x")[0])
+
+
+def _is_numbers(data: Any) -> bool:
+    if hasattr(data, "__array_interface__"):
+        return str(data.dtype.kind) in "biufc"
+    return isinstance(data, list) and bool(data) and all(isinstance(item, int) for item in data)
+
+
+def _parts_of_data(data: Any) -> Sequence[Any] | None:
+    """Return what data consists of, None if that is not known."""
+    if isinstance(data, Mapping):
+        return [part for item in data.items() for part in item]
+    if isinstance(data, (list, tuple)):
+        return data
+    for names in _PARTS:
+        if all(hasattr(data, name) for name in names):
+            return [getattr(data, name) for name in names]
+    return None
+
+
+def _short_hash(content: str) -> str:
+    return hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _hash_of_tensor(tensor: Any) -> str:

@@ -123,11 +123,14 @@ def read_runs(experiment: Path, damaged: list[str]) -> list[RunFolder]:
         run = _from_json(experiment, entry, others, damaged)
         if run:
             found[run.path.name] = run
+    there = set(folders)
+    absent = {run.id: name for name, run in found.items() if name not in there}
     for name in folders:
         if name not in found:
             own = _read_json(experiment / name / paths.RUN, damaged)
             run = _from_json(experiment, {**own, "folder": name}, others, damaged) if own else None
             if run:
+                found.pop(absent.get(run.id, ""), None)  # the grid has it under a name that is not there
                 found[name] = run
     return sorted(found.values(), key=lambda run: run.number)
 

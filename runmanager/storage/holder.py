@@ -4,6 +4,7 @@ No file locks, which network file systems may not have: the holder's file is cre
 modification time is renewed while the holder lives.
 """
 
+import hashlib
 import json
 import os
 import threading
@@ -19,6 +20,7 @@ from runmanager.storage import durable, paths, processes
 
 RENEWED_EVERY_S = 10.0
 GONE_AFTER_S = 90.0
+_TRIES = 10
 
 
 @contextmanager
@@ -32,7 +34,8 @@ def hold(experiment: Path) -> Iterator[None]:
     path = experiment / paths.HOLDER
     nonce = uuid.uuid4().hex
     content = {**processes.this_process(), "user": _user(), "nonce": nonce}
-    _take(path, content)
+    with durable.explained(path):
+        _take(path, content)
     done = threading.Event()
     renewer = threading.Thread(target=_renew, args=(path, nonce, done), daemon=True)
     renewer.start()
@@ -42,7 +45,8 @@ def hold(experiment: Path) -> Iterator[None]:
         done.set()
         renewer.join()
         if _read(path).get("nonce") == nonce:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # the file of a process that is gone holds nothing
+                path.unlink()
 
 
 def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
@@ -62,7 +66,7 @@ def is_holding(process: dict[str, Any], age_s: float) -> bool:
 
 
 def _take(path: Path, content: dict[str, Any]) -> None:
-    for _ in range(10):
+    for _ in range(_TRIES):
         if durable.create_file(path, json.dumps(content).encode()):
             return
         current = _read(path)
@@ -73,21 +77,25 @@ def _take(path: Path, content: dict[str, Any]) -> None:
                 f"(process {current.get('pid')}, active {age:.0f} s ago): wait for it, end it, "
                 "or choose another experiment name"
             )
-        _remove(path, current)
+        if path.exists() and _succeed(path, current, content):
+            return
     raise HeldError(f"{path.parent} is being taken by others at this moment: start again")
 
 
-def _remove(path: Path, gone: dict[str, Any]) -> None:
-    """Remove the file of a holder that is gone, but never one that another process has just created."""
-    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
-    try:
-        path.rename(aside)
-    except FileNotFoundError:
-        return
-    if _read(aside).get("nonce") != gone.get("nonce"):
-        with suppress(FileExistsError):
-            os.link(aside, path)
-    aside.unlink(missing_ok=True)
+def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
+    """Replace the file of a holder that is gone; False if another process was faster.
+
+    Who may replace it holds a second file, named by the one that is gone, which is taken in the same way:
+    whoever dies in between has a successor too.
+    """
+    name = hashlib.sha256(str(gone.get("nonce")).encode()).hexdigest()[:8]
+    heir = path.with_name(f"{path.name}.{name}")
+    _take(heir, content)
+    if _read(path).get("nonce") != gone.get("nonce"):
+        heir.unlink(missing_ok=True)
+        return False
+    heir.replace(path)
+    return True
 
 
 def _renew(path: Path, nonce: str, done: threading.Event) -> None:

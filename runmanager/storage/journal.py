@@ -218,7 +218,7 @@ def read_file(path: Path, most: int) -> bytes:
         OSError: It cannot be read, or is no file.
     """
     # without waiting, as opening a pipe would for its writer
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):

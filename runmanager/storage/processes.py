@@ -25,6 +25,8 @@ def lives(process: Mapping[str, Any]) -> bool | None:
         return None
     if process.get("boot", _boot()) != _boot() or not isinstance(pid, int) or pid <= 0:
         return False
+    if os.name == "nt":  # pragma: no cover - there, os.kill ends what it is asked about
+        return True if pid == os.getpid() else None
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

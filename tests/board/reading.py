@@ -30,12 +30,15 @@ def train(
     num_epochs: int = 1,
     network: nn.Module | None = None,
     at_end: Callable[[int], object] = str,
+    *,
+    checkpoint: bool = False,
 ) -> None:
     """Train a run as the README does, and call `at_end` at the end of each epoch."""
     network = network or make_network()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    parts = {"network": network, "optimizer": optimizer} if checkpoint else None
     with manager.run(run, network, LOADER):
-        for epoch in manager.epochs(num_epochs):
+        for epoch in manager.epochs(num_epochs, checkpoint=parts):
             for images, labels in manager.batches():
                 preds = network(images)
                 loss = functional.cross_entropy(preds, labels)
@@ -97,3 +100,9 @@ def sessions_in(folder: Path) -> list[Any]:
         if value.metadata.plugin_data.plugin_name == "hparams"
         for content in [value.metadata.plugin_data.content]
     ]
+
+
+def folder_scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Read the points (step, value) of each scalar in all event files of a run, as TensorBoard does."""
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+    return {tag: [(p.step, p.value) for p in events.Scalars(tag)] for tag in events.Tags()["scalars"]}

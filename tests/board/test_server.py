@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -17,7 +18,9 @@ import pytest
 from runmanager import RunManager, load_results, run_grid
 from runmanager.board import pictures
 from runmanager.board.contents import tag
-from tests.board.reading import LOADER, make_network, train
+from runmanager.errors import RunsWarning
+from tests.board.reading import LOADER, event_files, make_network, train
+from tests.damaging import as_if_killed, flip
 
 GRID: dict[str, list[Any]] = {
     "lr": [0.1, 0.01],
@@ -100,10 +103,10 @@ def server(request, logdir, tmp_path_factory):
     """Start TensorBoard with one of its two loaders, and wait until it has read all runs."""
     if request.param == "true":
         pytest.importorskip("tensorboard_data_server")
-    yield from serve(logdir, request.param, tmp_path_factory.mktemp("tensorboard"))
+    yield from serve(logdir, request.param, tmp_path_factory.mktemp("tensorboard"), num_sessions=5)
 
 
-def serve(logdir: Path, load_fast: str, own: Path) -> Iterator[Server]:
+def serve(logdir: Path, load_fast: str, own: Path, num_sessions: int) -> Iterator[Server]:
     options = ["--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0", "--load_fast", load_fast]
     with (own / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -116,7 +119,7 @@ def serve(logdir: Path, load_fast: str, own: Path) -> Iterator[Server]:
     try:
         server = Server(address_in(own / "log", process))
         deadline = time.monotonic() + LOAD_S
-        while not is_loaded(server):
+        while not is_loaded(server, num_sessions):
             assert time.monotonic() < deadline, server.get("runs")
             time.sleep(0.1)
         yield server
@@ -136,9 +139,11 @@ def address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
         time.sleep(0.05)
 
 
-def is_loaded(server: Server) -> bool:
+def is_loaded(server: Server, num_sessions: int) -> bool:
     sessions = server.sessions().values()
-    return len(sessions) == 5 and all(s["sessions"][0]["status"] != "STATUS_UNKNOWN" for s in sessions)
+    return len(sessions) == num_sessions and all(
+        s["sessions"][0]["status"] != "STATUS_UNKNOWN" for s in sessions
+    )
 
 
 def test_the_runs_are_those_that_were_trained(server):
@@ -299,3 +304,90 @@ def test_the_graph_has_the_layers(server):
     nodes = re.findall(r'^ *name: "(.*?)"\n *op: "(.*?)"', graph, re.MULTILINE)
     assert [op for _, op in nodes] == ["placeholder", "Flatten", "Linear", "output"]
     assert [name for name, _ in nodes][1:] == ["0", "1", "output"]
+
+
+CONTINUED = [f"{name}/001" for name in ("anew", "before", "failed", "healed", "killed")]
+
+
+class Ends:
+    """Ends a run in its third epoch, once."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+    def __call__(self, run: Any, manager: RunManager) -> None:
+        train(manager, run, num_epochs=4, at_end=self.end, checkpoint=True)
+
+    def end(self, epoch: int) -> None:
+        if epoch == 3 and self.error:
+            raise self.error
+
+
+def start_again(root: Path, name: str, error: BaseException, damage: Callable[[Path], None]) -> None:
+    """Execute a run that ends in its third epoch, damage its folder, and execute it again."""
+    options: dict[str, Any] = {"experiment": name, "root": root, "display": False, "retry_failed": True}
+    run_grid({"lr": [0.1]}, Ends(error), **options)
+    damage(root / name / "001")
+    with warnings.catch_warnings(action="ignore", category=RunsWarning):
+        run_grid({"lr": [0.1]}, Ends(None), **options)
+
+
+def kill(folder: Path) -> None:
+    as_if_killed(folder)
+    (path,) = event_files(folder)
+    with path.open("ab") as file:
+        file.write(b"\x40\0\0\0")  # a record that was being written
+
+
+@pytest.fixture(scope="module")
+def continued(tmp_path_factory):
+    """Make runs that were continued after all that can happen to them."""
+    root = tmp_path_factory.mktemp("continued")
+
+    def lose_all(folder: Path) -> None:
+        flip(folder / "checkpoint.pt")
+        flip(folder / "checkpoint.prev.pt")
+
+    start_again(root, "killed", KeyboardInterrupt(), kill)
+    start_again(root, "failed", ValueError("no"), lambda _: None)
+    start_again(root, "before", KeyboardInterrupt(), lambda folder: flip(folder / "checkpoint.pt"))
+    start_again(root, "healed", KeyboardInterrupt(), lambda folder: as_if_killed(folder, num_lost=1))
+    start_again(root, "anew", KeyboardInterrupt(), lose_all)
+    return root
+
+
+@pytest.fixture(scope="module", params=["true", "false"], ids=["fast", "python"])
+def continued_server(request, continued, tmp_path_factory):
+    if request.param == "true":
+        pytest.importorskip("tensorboard_data_server")
+    yield from serve(continued, request.param, tmp_path_factory.mktemp("tensorboard"), num_sessions=5)
+
+
+@pytest.mark.parametrize("run", CONTINUED)
+@pytest.mark.parametrize("column", ["loss", "test_accuracy", "run duration"])
+def test_a_continued_run_shows_every_epoch_once(continued_server, continued, run, column):
+    table = load_results(continued / run)
+
+    shown = continued_server.json("plugin/scalars/scalars", run=run, tag=tag(column))
+
+    assert [step for _, step, _ in shown] == [1, 2, 3, 4]
+    assert [value for *_, value in shown] == table[column].astype("float32").astype("float64").tolist()
+
+
+@pytest.mark.parametrize("run", CONTINUED)
+def test_a_continued_run_shows_its_pictures_once(continued_server, run):
+    histograms = continued_server.json("plugin/histograms/histograms", run=run, tag="weights/1.bias")
+    images = continued_server.json("plugin/images/images", run=run, tag="visuals/samples", sample="0")
+
+    steps = [step for _, step, _ in histograms]
+    # the Python loader drops what the killed attempt showed of the epoch that was healed
+    assert steps in ([[1, 2, 3, 4], [1, 3, 4]] if run == "healed/001" else [[1, 2, 3, 4]])
+    assert [image["step"] for image in images] == [0]
+
+
+def test_a_run_that_succeeds_when_it_is_continued_is_a_success(continued_server):
+    statuses = {name: group["sessions"][0]["status"] for name, group in continued_server.sessions().items()}
+
+    assert statuses == dict.fromkeys(CONTINUED, "STATUS_SUCCESS")
+    texts = continued_server.json("plugin/text/tags")
+    assert [run for run, tags in texts.items() if "run/error" in tags] == []

@@ -1,0 +1,231 @@
+"""Processes to kill, and a witness who remembers what they had committed."""
+
+import csv
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from runmanager import load_results, load_runs
+from runmanager.storage import checkpoints, folders, paths
+from tests.chaos.work import EXPERIMENT
+
+HOME = Path(__file__).parents[2]
+THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+def seeded(seed: int) -> random.Random:
+    """Return what draws the same numbers every time."""
+    return random.Random(seed)  # noqa: S311
+
+
+def show(*figures: object) -> None:
+    """Print what was measured, and what was wrong; pytest -s shows it."""
+    print(*figures, sep="\n")  # noqa: T201
+
+
+class Zygote:
+    """Starts processes that have torch already, by a process of its own that forks them."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.chaos.zygote"]
+        environment = {**os.environ, **THREADS}
+        self._process = subprocess.Popen(
+            command, cwd=HOME, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._read()
+
+    def start(self, root: Path, params: dict[str, list[Any]], how: str = "grid", **job: Any) -> int:
+        """Start or continue the experiment under `root` in a new process; return its number."""
+        root.mkdir(exist_ok=True)
+        output = job.pop("output", root.with_suffix(".txt"))
+        return int(
+            self._ask(job={"root": str(root), "how": how, "params": params, "output": str(output), **job})
+        )
+
+    def wait(self, pid: int, seconds: float = 60, number: int = signal.SIGKILL) -> tuple[int, bool, float]:
+        """Wait for a process, for some seconds, then send it a signal.
+
+        Returns:
+            Its exit code or -signal, whether the signal was sent, and how long it took to end after it.
+        """
+        code, is_sent, took = self._ask(pid=pid, seconds=seconds, number=number)
+        return code, is_sent, took
+
+    def run(self, root: Path, params: dict[str, list[Any]], how: str = "grid", **job: Any) -> int:
+        """Start or continue the experiment under `root`; return the exit code or -signal."""
+        return self.wait(self.start(root, params, how, **job))[0]
+
+    def _ask(self, **order: Any) -> Any:
+        assert self._process.stdin
+        self._process.stdin.write(f"{json.dumps(order)}\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> Any:
+        assert self._process.stdout
+        return json.loads(self._process.stdout.readline())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._process.communicate(timeout=90)
+
+
+@dataclass
+class Result:
+    """What a finished experiment left, without what differs between any two executions.
+
+    Attributes:
+        rows: Run, epoch and everything else but durations.
+        weights: Run -> name -> hash of what is kept of the network.
+    """
+
+    rows: list[tuple[Any, ...]]
+    weights: dict[int | None, dict[str, str]]
+
+
+def result(root: Path) -> Result:
+    """Read what a finished experiment left, bit by bit."""
+    experiment = root / EXPERIMENT
+    table = load_results(experiment)
+    rows = table.drop(columns=["epoch duration", "run duration", "wait_for"]).itertuples(index=False)
+    weights = {
+        paths.run_number(path.parent.name): {name: _hash(value) for name, value in _load(path).items()}
+        for path in sorted(experiment.glob(f"*/{paths.WEIGHTS}"))
+    }
+    return Result([tuple(row) for row in rows], weights)
+
+
+def _load(path: Path) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
+    return state
+
+
+def _hash(tensor: torch.Tensor) -> str:
+    return hashlib.sha256(tensor.numpy().tobytes()).hexdigest()
+
+
+@dataclass
+class Witness:
+    """Remembers all that was committed in an experiment, and says what is wrong with it later.
+
+    Attributes:
+        experiment: Its folder.
+        committed: (run's folder, epoch) -> metrics, of every complete line ever seen.
+        num_checkpoints: How many checkpoints were loaded.
+    """
+
+    experiment: Path
+    committed: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
+    num_checkpoints: int = 0
+    _lines: dict[Path, list[bytes]] = field(default_factory=dict)
+
+    def problems(self) -> list[str]:
+        """Look at an experiment of which no process is alive; return what must not be."""
+        if not self.experiment.exists():
+            return []
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            found = [*self._journals(), *self._tables(), *self._checkpoints(), *self._status()]
+        return [*found, *(f"warning: {warning.message}" for warning in warned)]
+
+    def _journals(self) -> list[str]:
+        found: list[str] = []
+        for path in sorted(self.experiment.glob("*/attempt-*.jsonl")):
+            *lines, _torn = path.read_bytes().split(b"\n")
+            before = self._lines.get(path, [])
+            if lines[: len(before)] != before:
+                found.append(f"{path} lost lines")
+            self._lines[path] = lines
+            for line in lines:
+                try:
+                    content = json.loads(line)
+                except ValueError:
+                    found.append(f"{path} holds {line!r:.60}")
+                    continue
+                if content["type"] == "epoch":
+                    self.committed.setdefault((path.parent.name, content["epoch"]), content["metrics"])
+        return [*found, *(f"{path} is gone" for path in self._lines if not path.exists())]
+
+    def _tables(self) -> list[str]:
+        found: list[str] = []
+        numbers = {folder: paths.run_number(folder) for folder, _ in self.committed}
+        rows = load_results(self.experiment).to_dict(orient="records") if self.committed else []
+        there = {(row["run"], row["epoch"]): row for row in rows}
+        if len(there) < len(rows):
+            found.append(f"{len(rows) - len(there)} rows twice")
+        for (folder, epoch), metrics in self.committed.items():
+            row = there.get((numbers[folder], epoch))
+            if row is None:
+                found.append(f"epoch {epoch} of {folder} is lost")
+            elif metrics != {name: row[name] for name in metrics}:
+                found.append(f"epoch {epoch} of {folder} has changed")
+        return found + self._exports()
+
+    def _exports(self) -> list[str]:
+        found: list[str] = []
+        table = self.experiment / paths.RESULTS_CSV
+        if table.exists():
+            text = table.read_text()
+            if not text.endswith("\n") or len({len(row) for row in csv.reader(text.splitlines())}) != 1:
+                found.append(f"{table} is not whole")
+        for path in (self.experiment / name for name in (paths.RESULTS_JSON, paths.GRID, paths.HOLDER)):
+            try:
+                if path.exists():
+                    json.loads(path.read_bytes())
+            except ValueError:
+                found.append(f"{path} is not whole")
+        return found
+
+    def _checkpoints(self) -> list[str]:
+        found: list[str] = []
+        status = self._statuses()
+        for run in folders.read_runs(self.experiment, found):
+            readers = {
+                paths.CHECKPOINT: checkpoints._read,
+                paths.PREVIOUS_CHECKPOINT: checkpoints._read,
+                paths.WEIGHTS: _load,
+            }
+            for path, read in ((run.path / name, read) for name, read in readers.items()):
+                try:
+                    read(path)
+                    self.num_checkpoints += read is not _load
+                except FileNotFoundError:
+                    continue
+                except Exception as error:  # noqa: BLE001 - whatever a damaged file raises
+                    found.append(f"{path} cannot be loaded ({str(error)[:60]})")
+            epochs = [epoch for folder, epoch in self.committed if folder == run.path.name]
+            if epochs and status.get(run.number) != "completed":
+                newest = checkpoints.load_checkpoint(run.path, run.id, [])
+                if newest is None:
+                    found.append(f"{run.path} has {len(epochs)} epochs and no checkpoint")
+                elif newest.record.epoch < max(epochs):
+                    found.append(f"{run.path} goes on after {newest.record.epoch}, {max(epochs)} is committed")
+        return found
+
+    def _status(self) -> list[str]:
+        known = ("pending", "interrupted", "completed")
+        return [f"run {number} is {word}" for number, word in self._statuses().items() if word not in known]
+
+    def _statuses(self) -> dict[int, str]:
+        if not folders.is_experiment(self.experiment):
+            return {}
+        table = load_runs(self.experiment)
+        return dict(zip(table["run"], table["status"], strict=True))

@@ -1,0 +1,75 @@
+"""Several processes that start the same experiment at the same moment."""
+
+import getpass
+import json
+import re
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runmanager.storage import paths
+from tests.chaos.harness import Zygote
+from tests.chaos.work import EXPERIMENT, axes
+
+NUM_PROCESSES = 8
+NUM_ROUNDS = 10
+
+
+def outputs_of_losers(zygote: Zygote, pids: dict[int, Path]) -> dict[int, str]:
+    """Wait until all processes but one have ended; return what they said."""
+    ended: dict[int, str] = {}
+    deadline = time.monotonic() + 30
+    while len(ended) < len(pids) - 1 and time.monotonic() < deadline:
+        for pid, output in pids.items():
+            text = output.read_text() if output.exists() else ""
+            if pid not in ended and "HeldError" in text:
+                ended[pid] = text
+                assert zygote.wait(pid)[0] == 2
+        time.sleep(0.005)
+    return ended
+
+
+def race(zygote: Zygote, root: Path, params: dict[str, list[Any]], name: str) -> tuple[int, dict[int, str]]:
+    """Let processes start at once; return the one that runs, and what each other said."""
+    gate = root.with_name(f"{name}.gate")
+    pids: dict[int, Path] = {}
+    for number in range(NUM_PROCESSES):
+        output = root.with_name(f"{name}.{number}.txt")
+        pids[zygote.start(root, params, start=str(gate), output=str(output))] = output
+    time.sleep(0.1)
+    gate.touch()
+    losers = outputs_of_losers(zygote, pids)
+    assert len(losers) == NUM_PROCESSES - 1, [path.read_text() for path in pids.values()]
+    (winner,) = pids.keys() - losers.keys()
+    return winner, losers
+
+
+@pytest.mark.slow
+def test_one_of_eight_processes_runs_an_experiment_and_a_dead_one_is_succeeded(zygote, tmp_path):
+    user, host = re.escape(getpass.getuser()), re.escape(socket.gethostname())
+    told = re.compile(rf"HeldError: .* by {user}@{host} \(process (?P<pid>\d+), active ")
+
+    for number in range(NUM_ROUNDS):
+        root = tmp_path / f"{number}"
+        root.mkdir()
+        release = root / "release"
+        params = axes(lrs=[0.01], num_epochs=1, padding=4, wait_for=str(release))
+        killed, first = race(zygote, root, params, f"{number}.first")
+        code, is_killed, _ = zygote.wait(killed, 0)
+        winner, second = race(zygote, root, params, f"{number}.second")
+        holder = json.loads((root / EXPERIMENT / paths.HOLDER).read_text())
+        release.touch()
+
+        assert (code, is_killed) == (-9, True)
+        assert holder["pid"] == winner
+        assert zygote.wait(winner)[0] == 0
+        for pid, losers in ((killed, first), (winner, second)):
+            for text in losers.values():
+                named = told.match(text)
+                assert named, text
+                assert int(named["pid"]) in {pid, *losers}  # one that was faster, if not the fastest
+        left = {path.name for path in (root / EXPERIMENT).iterdir() if not path.is_dir()}
+        assert left == {paths.GRID, paths.RESULTS_CSV, paths.RESULTS_JSON}

@@ -1,0 +1,76 @@
+"""What the processes of the chaos tests train: small, and random in every way that a run can be."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from runmanager import RunBuilder, RunManager, run_grid
+
+EXPERIMENT = "grid"
+SAMPLES = torch.linspace(-1, 1, 64 * 8).reshape(64, 8).sin()
+LABELS = (SAMPLES.sum(dim=1) > 0).long()
+
+
+class Network(nn.Module):
+    """Two layers with dropout, and as many further parameters as a checkpoint is to be large."""
+
+    def __init__(self, padding: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 2))
+        self.padding = nn.Parameter(torch.linspace(-1, 1, padding))
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        """Score samples (N, 8) by class (N, 2)."""
+        scores: torch.Tensor = self.layers(samples)
+        return scores + self.padding.square().mean()
+
+
+def train(run: Any, manager: RunManager) -> None:
+    """Train a run of `grid`; dropout draws from the global random state, the loader from its own."""
+    torch.manual_seed(1)
+    network = Network(run.padding)
+    generator = torch.Generator().manual_seed(2)
+    loader = DataLoader(TensorDataset(SAMPLES, LABELS), batch_size=16, shuffle=True, generator=generator)
+    optimizer = torch.optim.Adam(network.parameters(), lr=run.lr)
+    state = {"network": network, "optimizer": optimizer}
+    with manager.run(run, network, loader):
+        for _ in manager.epochs(run.num_epochs, checkpoint=state, keep="last"):
+            for samples, labels in manager.batches():
+                preds = network(samples)
+                loss = functional.cross_entropy(preds, labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, samples)
+                manager.track_num_correct(preds, labels)
+            wait_for(run.wait_for)
+
+
+def wait_for(path: str) -> None:
+    """Wait until a file is there, for a minute at most; no name, no waiting."""
+    for _ in range(60_000):
+        if not path or Path(path).exists():
+            return
+        time.sleep(0.001)
+
+
+def axes(lrs: list[float], num_epochs: int, padding: int, wait_for: str = "") -> dict[str, list[Any]]:
+    """Write down the grid of `train`."""
+    return {"lr": lrs, "num_epochs": [num_epochs], "padding": [padding], "wait_for": [wait_for]}
+
+
+def execute(root: str, how: str, params: Mapping[str, list[Any]], *, tensorboard: bool) -> int:
+    """Start or continue the experiment, as a grid or as a loop over a bare manager; return the exit code."""
+    if how == "grid":
+        options = {"tensorboard": tensorboard, "histogram_every": 0}
+        return run_grid(params, train, experiment=EXPERIMENT, root=root, **options).exit_code  # type: ignore[arg-type]
+    manager = RunManager(EXPERIMENT, root, tensorboard=tensorboard, histogram_every=0, display=False)
+    for run in manager.remaining(RunBuilder.get_runs(params)):
+        train(run, manager)
+    return 0

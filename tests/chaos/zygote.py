@@ -1,0 +1,110 @@
+"""A program that imports everything once and then forks a process per job; harness.py talks to it.
+
+Orders come as lines of JSON, answers go back so; the processes report through the file system alone.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo  # so that no process has to: optimizers do
+import torch.utils.tensorboard
+
+from runmanager import StorageError
+from runmanager.board import contents  # noqa: F401
+from runmanager.errors import HeldError
+from runmanager.storage import provenance, tables  # noqa: F401
+from tests.chaos import faults, work
+
+PATIENCE_S = 60.0
+
+
+def main() -> None:
+    """Carry out orders until there are no more, then end what is left."""
+    torch.set_num_threads(1)
+    provenance.versions()
+    provenance.commit()
+    alive: dict[int, int] = {}
+    _answer("ready")
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "job" in order:
+            pid = os.fork() or _child(order["job"])
+            alive[pid] = os.pidfd_open(pid)
+            _answer(pid)
+        else:
+            _answer(_wait(alive.pop(order["pid"]), **order))
+    for pid, descriptor in alive.items():
+        _wait(descriptor, pid, 0, signal.SIGKILL)
+
+
+def _answer(content: Any) -> None:
+    sys.stdout.write(f"{json.dumps(content)}\n")
+    sys.stdout.flush()
+
+
+def _wait(descriptor: int, pid: int, seconds: float, number: int) -> tuple[int, bool, float]:
+    """Send a signal after some seconds; return exit code or -signal, whether it was sent, and how long on."""
+    is_late = not select.select([descriptor], [], [], seconds)[0]
+    before = time.monotonic()
+    if is_late:
+        signal.pidfd_send_signal(descriptor, number)
+        if not select.select([descriptor], [], [], PATIENCE_S)[0]:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.close(descriptor)
+    return code, is_late, time.monotonic() - before
+
+
+def _child(job: dict[str, Any]) -> int:
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
+        output = os.open(job.pop("output"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for descriptor, number in ((nothing, 0), (output, 1), (output, 2)):
+            os.dup2(descriptor, number)
+        code = _execute(**job)
+    except (StorageError, HeldError) as error:
+        sys.stdout.write(f"{type(error).__name__}: {error}\n")
+        code = 74 if isinstance(error, StorageError) else 2
+    except BaseException:  # noqa: BLE001 - as the interpreter would
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def _execute(
+    *,
+    root: str,
+    how: str,
+    params: dict[str, list[Any]],
+    fault: dict[str, Any] | None = None,
+    mutant: str = "",
+    ready: str = "",
+    start: str = "",
+    tensorboard: bool = False,
+) -> int:
+    warnings.simplefilter("error")
+    if mutant:
+        faults.MUTANTS[mutant]()
+    if fault:
+        faults.Fault(**fault).install(root)
+    if ready:
+        Path(ready).touch()
+    work.wait_for(start)
+    return work.execute(root, how, params, tensorboard=tensorboard)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,479 @@
+import functools
+import importlib.util
+import os
+import subprocess
+import sys
+import textwrap
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+from runmanager.loaders import ImageTensors
+from runmanager.storage import fingerprint as module
+from runmanager.storage import provenance
+from runmanager.storage.fingerprint import changes, fingerprint
+
+CODE = '''
+import functools
+from functools import cache, partial
+
+import torch
+from torch.nn import functional
+
+def scale(value):
+    return 2 * value
+
+def loss_of(value):
+    return scale(value)
+
+@cache
+def cached(value):
+    return value - 1
+
+def decorator(function):
+    @functools.wraps(function)
+    def wrapper(*arguments):
+        return function(*arguments)
+    return wrapper
+
+@decorator
+def decorated(value):
+    return value - 2
+
+bound = partial(loss_of, 3)
+
+class Base:
+    def base(self):
+        return 0
+
+class Net(Base):
+    """A network."""
+
+    factor = 3
+
+    def forward(self, value):
+        return helper(value) * self.factor
+
+    @property
+    def depth(self):
+        return deep(4)
+
+    @classmethod
+    def make(cls):
+        return made(cls)
+
+def helper(value):
+    return value
+
+def deep(value):
+    return value
+
+def made(kind):
+    return kind
+
+def default(value):
+    return value
+
+def never(value):
+    return value
+
+def train(run, manager, chosen=default):
+    """Train."""
+    # a comment
+    loss = loss_of(run.lr) + cached(1) + decorated(2) + bound()
+    network = Net()
+    step = lambda value: functional.relu(torch.tensor(value))
+    return [network.forward(step(item)) for item in range(3)]
+'''
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """Import a text as a module of the user's, and return it."""
+    number = 0
+
+    def import_(code, name="experiment"):
+        nonlocal number
+        number += 1
+        path = tmp_path / str(number) / f"{name}.py"
+        path.parent.mkdir()
+        path.write_text(code)
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        loaded = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, loaded)
+        spec.loader.exec_module(loaded)
+        return loaded
+
+    return import_
+
+
+def code_of(train):
+    return fingerprint(train)["code"]
+
+
+def changed(load, *replacements, code=CODE):
+    """Take the fingerprint before and after a change of the text, and say what differs."""
+    before = fingerprint(load(code).train)
+    for old, new in replacements:
+        assert old in code
+        code = code.replace(old, new)
+    return changes(before, fingerprint(load(code).train))
+
+
+def test_a_function_consists_of_all_of_the_users_that_it_names(load):
+    names = set(code_of(load(CODE).train))
+
+    assert names == {
+        "train", "loss_of", "scale", "cached", "decorated", "Net", "Base", "helper", "deep", "made", "default",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    # a comment\n", ""),
+        ('"""Train."""', '"""Train a network\n    very well."""'),
+        ('    """A network."""\n', ""),
+        ("2 * value", "(2\n            *value)  # twice"),
+        ("run, manager, chosen", "run,manager,\n    chosen"),
+        ("def scale", "\n\n\nEPOCHS = 3\n\n\ndef scale"),
+        ("def never(value):\n    return value", "def never(value):\n    return 1"),
+        ("'", '"'),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_comments_docstrings_layout_and_what_is_not_named_do_not_count(load, old, new):
+    code = CODE.replace("'", '"') if old == "'" else CODE
+
+    assert changed(load, (old, new), code=f"{code}\nname = 'it'\n") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("range(3)", "range(4)", "train"),
+        ("2 * value", "3 * value", "scale"),
+        ("return scale(value)", "return scale(value + 1)", "loss_of"),
+        ("value - 1", "value - 3", "cached"),
+        ("value - 2", "value - 3", "decorated"),
+        ("factor = 3", "factor = 4", "Net"),
+        ("return 0", "return 1", "Base"),
+        ("def helper(value):\n    return", "def helper(value):\n    return -", "helper"),
+        ("def deep(value):\n    return", "def deep(value):\n    return -", "deep"),
+        ("def made(kind):\n    return", "def made(kind):\n    return not", "made"),
+        ("def default(value):\n    return", "def default(value):\n    return -", "default"),
+        ("functional.relu(", "functional.gelu(", "train"),
+    ],
+)
+def test_a_changed_line_is_a_change_of_the_function_it_is_in(load, old, new, name):
+    assert changed(load, (old, new)) == [f"code of {name}"]
+
+
+def test_several_changes_are_said_in_order(load):
+    found = changed(load, ("2 * value", "3 * value"), ("range(3)", "range(4)"), ("cached", "cached_now"))
+
+    assert found == ["code of cached", "code of cached_now", "code of scale", "code of train"]
+
+
+TWO_MODULES = {
+    "import helpers\n\ndef train(run, manager):\n    return helpers.step(run)\n": ["code of step"],
+    "from helpers import step as go\n\ndef train(run, manager):\n    return go(run)\n": ["code of step"],
+    "import helpers\n\ndef step(x):\n    return x\n\ndef train(r, m):\n    return helpers.step(step(r))\n": [
+        "code of step"
+    ],
+}
+
+
+@pytest.mark.parametrize("code", TWO_MODULES, ids=["module", "name", "same name"])
+def test_functions_of_other_modules_of_the_users_count(load, code):
+    load("def step(x):\n    return x + 1\n", "helpers")
+    before = fingerprint(load(code).train)
+    load("def step(x):\n    return x + 2\n", "helpers")
+    after = fingerprint(load(code).train)
+
+    (said,) = changes(before, after)
+    assert said.startswith("code of step")
+
+
+def test_two_functions_of_one_name_both_count(load):
+    load("def step(x):\n    return 1\n", "first")
+    load("def step(x):\n    return 2\n", "second")
+    train = load("import first, second\n\ndef train(r, m):\n    return first.step(r), second.step(r)\n").train
+
+    assert set(code_of(train)) == {"train", "step", "step (2)"}
+
+
+def test_code_of_libraries_does_not_count():
+    names = code_of(train_with_libraries)
+
+    assert set(names) == {"train_with_libraries"}
+
+
+def train_with_libraries(run, manager):
+    network = torch.nn.Linear(2, 2)
+    loader = DataLoader(TensorDataset(torch.ones(2)))
+    return network, loader, np.ones(3), Path(), ImageTensors, textwrap.dedent("")
+
+
+def factor_one(value):
+    return value
+
+
+def factor_two(value):
+    return 2 * value
+
+
+def closed_over(inner):
+    def train(run, manager):
+        return inner(run)
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("wrap", "name"),
+    [
+        (lambda function: function, "factor_one"),
+        (lambda function: functools.partial(function, 3), "factor_one"),
+        (lambda function: functools.partial(functools.partial(function), 3), "factor_one"),
+        (functools.cache, "factor_one"),
+        (lambda function: types.MethodType(function, 3), "factor_one"),
+        (closed_over, "closed_over.<locals>.train"),
+        (lambda function: closed_over(functools.partial(function, 1)), "closed_over.<locals>.train"),
+    ],
+    ids=["plain", "partial", "partial of partial", "cache", "method", "closure", "closure of partial"],
+)
+def test_what_is_wrapped_is_found(wrap, name):
+    first, second = (code_of(wrap(function)) for function in (factor_one, factor_two))
+
+    assert name in first
+    assert first != second
+    assert first == code_of(wrap(factor_one))
+
+
+class Trainer:
+    def __call__(self, run, manager):
+        return factor_one(run), manager
+
+    def train(self, run, manager):
+        return factor_two(run), manager
+
+
+def test_objects_and_methods_can_train():
+    assert set(code_of(Trainer())) == {"Trainer", "factor_one", "factor_two"}
+    assert set(code_of(Trainer().train)) == {"Trainer.train", "factor_two"}
+
+
+def test_lambdas_can_train():
+    one = code_of(lambda run, manager: factor_one((run, manager)))
+    two = code_of(lambda run, manager: factor_two((run, manager)))
+
+    assert [min(names) for names in (one, two)] == ["factor_one", "factor_two"]
+    assert one != two
+
+
+def test_a_name_that_a_closure_has_not_bound_yet_is_passed_over():
+    def train(run, manager):
+        return later(run)
+
+    before = set(code_of(train))
+    later = factor_one
+
+    assert before == set(code_of(train)) - {later.__name__}
+    assert len(before) == 1
+
+
+def test_functions_that_call_each_other_are_found_once(load):
+    code = "def even(n):\n    return odd(n)\n\ndef odd(n):\n    return even(n)\n\n"
+    code += "def train(r, m):\n    return even(r)\n"
+
+    assert set(code_of(load(code).train)) == {"train", "even", "odd"}
+
+
+CELL = """
+def inner(value):
+    return [item for item in value if item in {"a", "b", "c", "d"}]
+
+class Net:
+    def forward(self, value):
+        return (lambda x: x + 1)(value)
+
+def train(run, manager):
+    return inner(run), Net().forward(2)
+"""
+
+
+@pytest.fixture
+def in_a_notebook(monkeypatch):
+    """Execute a text as a notebook does that keeps no source, and return its function."""
+
+    def execute(code):
+        main = types.ModuleType("__main__")
+        monkeypatch.setitem(sys.modules, "__main__", main)
+        exec(code, vars(main))  # noqa: S102
+        return fingerprint(main.train)
+
+    return execute
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [('"d"}', '"e"}', "inner"), ("x + 1", "x + 2", "Net"), ("forward(2)", "forward(3)", "train")],
+)
+def test_functions_without_a_source_are_compared_by_what_they_do(in_a_notebook, old, new, name):
+    before = in_a_notebook(CELL)
+
+    assert set(before["code"]) == {"train", "inner", "Net"}
+    assert changes(before, in_a_notebook(f"# a comment\n\n{CELL}")) == []
+    assert changes(before, in_a_notebook(CELL.replace(old, new))) == [f"code of {name}"]
+
+
+PROGRAM = f"""
+import json
+from runmanager.storage.fingerprint import fingerprint
+{CELL}
+print(json.dumps(fingerprint(train)["code"]))
+"""
+
+
+def test_the_fingerprint_of_a_function_without_a_source_is_the_same_in_every_process():
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+
+    assert found[0] == found[1]
+    assert '"inner"' in found[0]
+
+
+def numbers(*shape):
+    return torch.arange(float(np.prod(shape))).reshape(shape)
+
+
+class Folder:
+    """What torchvision's data sets look like."""
+
+    def __init__(self, root, length=3):
+        self.root, self.length = root, length
+
+    def __len__(self):
+        return self.length
+
+    def __repr__(self):
+        return f"Folder\n    root: {self.root}"
+
+
+class Silent:
+    """What has no repr of its own."""
+
+    def __len__(self):
+        return 2
+
+
+def one_of(tensor):
+    """Make everything that can hold a tensor."""
+    labels = torch.zeros(len(tensor))
+    return {
+        "tensor": tensor,
+        "half": tensor.half(),
+        "bool": tensor > 2,
+        "transposed": tensor.t(),
+        "array": tensor.numpy(),
+        "TensorDataset": TensorDataset(tensor, labels),
+        "ImageTensors": ImageTensors(tensor, labels),
+        "Subset": Subset(TensorDataset(tensor), range(3)),
+        "DataLoader": DataLoader(TensorDataset(tensor)),
+        "tuple": (tensor, labels),
+        "many": [tensor] * 20,
+        "mapping": {"train": TensorDataset(tensor), "test": labels},
+    }
+
+
+HOLDERS = list(one_of(numbers(5, 3)))
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_data_is_compared_by_its_content(holder):
+    other = numbers(5, 3)
+    other[2, 1] = -1.0
+
+    hashes = [fingerprint(factor_one, one_of(data)[holder]) for data in (numbers(5, 3), numbers(5, 3), other)]
+
+    assert changes(hashes[0], hashes[1]) == []
+    assert changes(hashes[0], hashes[2]) == ["the data"]
+    assert len(hashes[0]["data"]["data"]) < 200
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (numbers(2, 3), numbers(3, 2)),
+        (numbers(2), numbers(2).int()),
+        (torch.tensor([]), torch.zeros(1)),
+        (TensorDataset(numbers(3)), TensorDataset(numbers(3), numbers(3))),
+        (Subset(TensorDataset(numbers(9)), [1, 2, 3]), Subset(TensorDataset(numbers(9)), [1, 2, 4])),
+        (Folder("data"), Folder("other")),
+        (Folder("data"), Folder("data", 4)),
+        ("fashion-mnist 1.0", "fashion-mnist 1.1"),
+    ],
+    ids=["shape", "kind", "empty", "more", "chosen", "folder", "length", "text"],
+)
+def test_other_data_is_told_apart(one, other):
+    found = [fingerprint(factor_one, data) for data in (one, one, other)]
+
+    assert changes(found[0], found[1]) == []
+    assert changes(found[0], found[2]) == ["the data"]
+
+
+def test_an_address_in_a_repr_does_not_count():
+    assert changes(fingerprint(factor_one, Silent()), fingerprint(factor_one, Silent())) == []
+
+
+def test_a_large_tensor_is_sampled_evenly(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_BYTES", 400)
+    other = numbers(1000)
+    other[990:] = -1
+
+    assert module._hash_of_tensor(numbers(1000)) != module._hash_of_tensor(other)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({}, {"code": {"train": "1"}}, []),
+        ({"code": {"train": "1"}}, {}, []),
+        ({"code": {"train": "1"}}, {"code": {"train": "1"}, "data": {"data": "1"}}, []),
+        (
+            {"code": {"a": "1", "b": "1"}},
+            {"code": {"a": "2", "c": "1"}},
+            ["code of a", "code of b", "code of c"],
+        ),
+        ({"data": {"data": "1"}}, {"data": {"data": "2"}}, ["the data"]),
+        ({"versions": {"torch": "1"}}, {"versions": {"numpy": "2"}}, ["numpy none -> 2", "torch 1 -> none"]),
+        (
+            {"versions": {"torch": "1"}, "data": {"data": "1"}, "code": {"train": "1"}},
+            {"versions": {"torch": "2"}, "data": {"data": "2"}, "code": {"train": "2"}},
+            ["code of train", "the data", "torch 1 -> 2"],
+        ),
+    ],
+    ids=["new", "gone", "more", "code", "data", "versions", "all"],
+)
+def test_changes_are_said_in_words(before, now, said):
+    assert changes(before, now) == said
+
+
+def test_versions_are_part_of_it():
+    assert fingerprint(factor_one)["versions"] == provenance.versions()
+    assert set(fingerprint(factor_one)) == {"code", "versions"}

@@ -1,0 +1,62 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from runmanager.storage import processes
+from tests.damaging import NO_PROCESS
+
+
+def test_this_process_lives():
+    process = processes.this_process()
+
+    assert process["pid"] == os.getpid()
+    assert processes.lives(process) is True
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pid": NO_PROCESS}, {"pid": 2**80}, {"pid": 0}, {"pid": -1}, {"pid": "1"}, {"pid": None},
+        {"boot": "another"}, {"pid_start": "1"}, {"pid_start": "dead"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_process_that_is_not_there_is_dead(change):
+    assert processes.lives(processes.this_process() | change) is False
+
+
+@pytest.mark.parametrize("process", [{}, {"host": "another"}, {"host": None, "pid": 1}], ids=str)
+def test_of_a_process_elsewhere_nothing_is_known(process):
+    assert processes.lives(process) is None
+
+
+@pytest.mark.parametrize("missing", ["boot", "pid_start"])
+def test_what_a_system_does_not_tell_is_not_compared(missing):
+    process = processes.this_process()
+
+    del process[missing]
+
+    assert processes.lives(process) is True
+
+
+def test_a_process_of_another_user_lives(monkeypatch):
+    def refuse(_pid, _signal):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+
+    assert processes.lives(processes.this_process()) is True
+
+
+def test_a_process_is_dead_when_it_has_ended_and_before_its_parent_asks():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        process = {**processes.this_process(), "pid": child.pid, "pid_start": processes._started(child.pid)}
+        before = processes.lives(process)
+        assert child.stdin is not None
+        child.stdin.close()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays as a zombie
+        zombie = processes.lives(process)
+
+    assert (before, zombie, processes.lives(process)) == (True, False, False)
