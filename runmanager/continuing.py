@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from runmanager.errors import CheckpointError
-from runmanager.storage import checkpoints
+from runmanager.storage import checkpoints, paths
 from runmanager.storage.checkpoints import Checkpoint
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import EpochRecord
@@ -82,6 +82,7 @@ class Continuation:
             problems.append(
                 f"{self._folder.path}: epochs before the checkpoint are missing; the run begins anew"
             )
+            self.set_aside(max(paths.attempts(self._folder.path), default=0))
             return []
         self._give_back(saved)
         records = [*kept, saved.record]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from runmanager import DeviceError, GridError, RunBuilder, StorageError, load_results, load_runs, run_grid
+from runmanager.experiment import RETRY_FAILED
 from runmanager.storage.journal import Journal
 
 LRS = {"lr": [0.1, 0.2, 0.3]}
@@ -355,6 +356,6 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
         "✓ 3/3 run 3 lr=0.3 · loss 0.3",
         "completed 2",
         f"{folder}: 3 runs, 0 to execute, 2 done before, 1 failed before",
-        "! 1 runs failed or diverged before and stay so; retry_failed=True (--retry-failed) executes them again",
+        f"! 1 runs failed or diverged before and stay so; {RETRY_FAILED}",
         "completed 2",
     ]

@@ -77,11 +77,14 @@ def load_checkpoint(folder: Path, id_: str, problems: list[str]) -> Checkpoint |
         except FileNotFoundError:
             continue
         except Exception as error:  # noqa: BLE001 - whatever a damaged or hostile file raises
-            problems.append(f"{path} is not used ({_cause(error)})")
-            continue
-        if checkpoint.id == id_:
-            return checkpoint
-        problems.append(f"{path} is not used (it is of another run)")
+            cause = _cause(error)
+        else:
+            if checkpoint.id == id_:
+                return checkpoint
+            cause = "it is of another run"
+        problems.append(f"{path} is not used ({cause})")
+        with contextlib.suppress(OSError):
+            path.rename(path.with_suffix(".damaged"))  # or it would become the second generation
     return None
 
 

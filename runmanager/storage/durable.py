@@ -81,15 +81,20 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what writers that died in the middle left in a folder that has no other writer.
+def remove_leftovers(folder: Path, *names: str) -> None:
+    """Remove what writers that died in the middle left in a folder.
+
+    Args:
+        folder: Where to look.
+        *names: The files that only this process writes; none if that is so for all of the folder.
 
     Raises:
         StorageError: Something could not be removed.
     """
-    for path in folder.glob(".*.tmp"):
-        with explained(path):
-            path.unlink(missing_ok=True)
+    for name in names or ("*",):
+        for path in folder.glob(f".{name}.*.tmp"):
+            with explained(path):
+                path.unlink(missing_ok=True)
 
 
 class AppendFile:

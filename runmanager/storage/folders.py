@@ -6,6 +6,7 @@ and folders of the runs it had, and its new runs get the next free numbers.
 
 import json
 import os
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,7 @@ class Experiment:
             StorageError: grid.json could not be written.
         """
         durable.make_folder(self.path)
+        durable.remove_leftovers(self.path, paths.GRID, paths.RESULTS_CSV, paths.RESULTS_JSON)
         kept = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         first = _free_number(self.path, kept.values())
         digits = max(3, len(str(first + len(grid))))
@@ -183,6 +185,7 @@ def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
 def _to_json(run: RunFolder) -> dict[str, Any]:
     content: dict[str, Any] = {"number": run.number, "id": run.id, "folder": run.path.name}
     content["params"] = {name: encode(value) for name, value in run.params.items()}
+    content["crc"] = _checksum(content)
     return content | ({"unavailable": run.unavailable} if run.unavailable else {})
 
 
@@ -192,12 +195,19 @@ def _from_json(experiment: Path, entry: Any, others: set[str], damaged: list[str
         number = paths.run_number(name)
         if number is None or name in others:
             raise ValueError(f"not a run's folder: {name!r}")  # noqa: TRY301 - damaged, as below
+        if entry.get("crc", _checksum(entry)) != _checksum(entry):
+            raise ValueError("its checksum differs")  # noqa: TRY301
         params = {str(key): decode(value) for key, value in entry["params"].items()}
         reason = str(entry.get("unavailable", ""))
         return RunFolder(experiment / name, number, str(entry["id"]), params, reason)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         damaged.append(f"{experiment}: a run that cannot be read ({error})")
         return None
+
+
+def _checksum(entry: Mapping[str, Any]) -> str:
+    document = json.dumps([entry["id"], entry["params"]], sort_keys=True)
+    return f"{zlib.crc32(document.encode()):08x}"
 
 
 def _read_json(path: Path, damaged: list[str]) -> dict[str, Any] | None:

@@ -111,7 +111,8 @@ def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:
     for attempt in attempts:
         # an attempt goes on after the epoch it names and supersedes what came later
         after = attempt.start.get("after")
-        if isinstance(after, int) and attempt.epochs:
+        if attempt.epochs:
+            after = after if isinstance(after, int) else min(attempt.epochs) - 1  # its first line is damaged
             merged = {epoch: record for epoch, record in merged.items() if epoch <= after}
         merged |= attempt.epochs
     return [record for _, record in sorted(merged.items())]

@@ -1,5 +1,6 @@
 """SIGKILL at 200 random moments: nothing that was committed is lost, and the results are the same."""
 
+import math
 import shutil
 import time
 from pathlib import Path
@@ -22,13 +23,13 @@ class Killer:
         self._draw = seeded(seed)
         self._mutant = mutant
         self.kills = self.experiments = self.epochs = self.checkpoints = 0
-        self._seconds = 0.0
-        self.references = {how: self._reference(how) for how in ("grid", "bare")}
+        self._seconds = math.inf
+        self.references = {how: self._reference(how) for how in ("bare", "grid")}
 
     def _reference(self, how: str) -> Result:
         before = time.monotonic()
         assert self._zygote.run(self._folder / how, PARAMS, how, tensorboard=True) == 0
-        self._seconds = max(self._seconds, time.monotonic() - before)
+        self._seconds = min(self._seconds, time.monotonic() - before)
         return result(self._folder / how)
 
     def experiment(self) -> list[str]:

@@ -201,3 +201,17 @@ def test_only_what_differs_between_runs_varies():
     grid = [{"lr": 0.1, "seed": 0, "shuffle": True}, {"lr": 0.1, "seed": 1, "shuffle": 1}, {"lr": 0.10}]
 
     assert varying(grid) == ["seed", "shuffle"]
+
+
+@pytest.mark.parametrize("name", ["grid.json", "run.json"])
+def test_a_hyperparameter_that_was_damaged_is_not_believed(tmp_path, name):
+    started(tmp_path, GRID)
+    paths_ = [tmp_path / "grid.json"] if name == "grid.json" else list(tmp_path.glob("001*/run.json"))
+    for path in [*paths_, tmp_path / "grid.json"]:
+        path.write_text(path.read_text().replace('"lr": 0.1', '"lr": 0.5', 1))
+    damaged: list[str] = []
+
+    runs = read_runs(tmp_path, damaged)
+
+    assert 0.5 not in [run.params["lr"] for run in runs]
+    assert any("its checksum differs" in problem for problem in damaged)

@@ -305,3 +305,15 @@ def test_values_become_strict_json(value, shown):
     table = pd.DataFrame({"value": pd.Series([value], dtype="object")})
 
     assert to_rows(table) == [{"value": shown}]
+
+
+def test_an_attempt_whose_first_line_is_damaged_still_supersedes(tmp_path):
+    write_run(tmp_path, {"lr": 0.1}, [record(1), record(2), record(3)], attempt=1)
+    folder = write_run(tmp_path, {"lr": 0.1}, [record(2, loss=0.25)], None, attempt=2, after=1)
+    journal = folder / "attempt-2.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(b'"start"', b'"sta-t"', 1))
+
+    with pytest.warns(RunsWarning, match="line 1"):
+        table = load_results(tmp_path)
+
+    assert table["loss"].tolist() == [0.5, 0.25]

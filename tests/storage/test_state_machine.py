@@ -322,4 +322,4 @@ class LongLife(Life):
 
 
 TestLongLife = pytest.mark.slow(LongLife.TestCase)
-TestLongLife.settings = settings(max_examples=300, stateful_step_count=60)
+TestLongLife.settings = settings(max_examples=200, stateful_step_count=60)
