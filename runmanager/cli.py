@@ -27,7 +27,12 @@ def rebuild_tensorboard(root: Root = Path("runs")) -> None:
     from runmanager.storage.folders import experiments
 
     damaged: list[str] = []
-    for experiment in experiments(root):
-        typer.echo(f"{experiment}: {rebuild(experiment, damaged)} runs rebuilt")
+    try:
+        for experiment in experiments(root):
+            typer.echo(f"{experiment}: {rebuild(experiment, damaged)} runs rebuilt")
+    except OSError as error:
+        typer.echo(f"cannot write {error.filename} ({error.strerror}): the journals are as they were", err=True)
+        raise typer.Exit(74) from error
     for problem in damaged:
         typer.echo(f"! {problem}", err=True)
+    raise typer.Exit(1 if damaged else 0)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from runmanager import loaders
 from runmanager.errors import CheckpointError
 from runmanager.storage import checkpoints, paths
 from runmanager.storage.checkpoints import Checkpoint
@@ -25,7 +26,8 @@ class Continuation:
         parts: Name -> network, optimizer, scheduler, scaler, torch.Generator: whatever has state_dict() and
             load_state_dict(). None saves no checkpoint.
         loader: What the batches come from.
-        keep: "last" or "best:<metric>" keeps those weights of the network in weights.pt; None keeps none.
+        keep: "last", "best:<metric>", "min:<metric>" or "max:<metric>" keeps those weights of the network in
+            weights.pt; None keeps none.
 
     Raises:
         CheckpointError: A part has no state, or `keep` is neither form.
@@ -39,18 +41,22 @@ class Continuation:
         loader: Any,
         keep: str | None,
     ) -> None:
-        if keep is not None and keep != "last" and not keep.partition("best:")[2]:
+        which, _, metric = (keep or "last").partition(":")
+        if keep != "last" and keep is not None and not _is_choice(which, metric):
             raise CheckpointError(
-                f"keep must be 'last' or 'best:<metric>' as 'best:test_accuracy', got {keep!r}"
+                "keep must be 'last', 'best:<metric>' of a loss or an accuracy as 'best:test_accuracy', or "
+                f"'min:<metric>' or 'max:<metric>' of any other, got {keep!r}"
             )
         self._folder = folder
         self._device = device
         self._loader = loader
         self._is_saved = parts is not None
-        self._parts = {**dict(_generators(loader)), **(parts or {})}
-        self._metric = keep.removeprefix("best:") if keep else None
+        self._parts = {**dict(loaders.generators(loader)), **(parts or {})}
+        self._keep = keep
+        self._metric = metric
+        self._sign = -1 if which == "min" or (which == "best" and metric.endswith("loss")) else 1
         self._best = -math.inf
-        self._verified = False
+        self._verified: frozenset[type] = frozenset()
         for name, part in self._parts.items():
             checkpoints.state_of(name, part)
 
@@ -107,8 +113,9 @@ class Continuation:
         states = {name: checkpoints.state_of(name, part) for name, part in self._parts.items()}
         random = checkpoints.random_state(self._device)
         checkpoint = Checkpoint(self._folder.id, record, states, random)
-        checkpoints.save_checkpoint(self._folder.path, checkpoint, verify=not self._verified)
-        self._verified = True
+        kinds = frozenset(_kinds([states, random]))
+        checkpoints.save_checkpoint(self._folder.path, checkpoint, verify=not kinds <= self._verified)
+        self._verified |= kinds
 
     def forget(self) -> None:
         """Remove the checkpoints of a run that is completed."""
@@ -129,35 +136,37 @@ class Continuation:
         checkpoints.restore_random(saved.random, self._device)
 
     def _keep_weights(self, record: EpochRecord, network: nn.Module | None) -> None:
-        if self._metric is None or network is None:
+        if self._keep is None:
             return
+        if network is None:
+            raise CheckpointError("keep= without a network: pass it to begin_run(run, network, loader)")
         score = self._score(record)
-        if self._metric == "last" or score > self._best:
+        if self._keep == "last" or score > self._best:
             checkpoints.save_weights(self._folder.path, network)
         self._best = max(self._best, score)
 
     def _score(self, record: EpochRecord) -> float:
         """Return how good an epoch is by the metric that is kept by: larger is better."""
-        if self._metric in (None, "last"):
+        if not self._metric:
             return -math.inf
         if self._metric not in record.metrics:
             raise CheckpointError(
-                f"keep='best:{self._metric}' but epoch {record.epoch} has no such metric; "
+                f"keep={self._keep!r} but epoch {record.epoch} has no such metric; "
                 f"it has: {', '.join(record.metrics)}"
             )
         value = record.metrics[self._metric]
-        if math.isnan(value):
-            return -math.inf
-        return -value if self._metric.endswith("loss") else value
+        return -math.inf if math.isnan(value) else self._sign * value
 
 
-def _generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
-    """Find the generators that a loader and its samplers draw from, each once."""
-    seen: list[torch.Generator] = []
-    samplers = [loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)]
-    samplers += [getattr(sampler, "sampler", None) for sampler in samplers[1:]]
-    for number, sampler in enumerate(samplers):
-        generator = getattr(sampler, "generator", None)
-        if isinstance(generator, torch.Generator) and not any(generator is known for known in seen):
-            seen.append(generator)
-            yield f"loader.{number}", generator
+def _is_choice(which: str, metric: str) -> bool:
+    """Whether it is known which value of a metric is the best."""
+    known = which in ("min", "max") or (which == "best" and metric.endswith(("loss", "accuracy")))
+    return known and bool(metric)
+
+
+def _kinds(state: Any) -> Iterator[type]:
+    """Find the types in a state: which of them can be loaded safely is verified once for each."""
+    yield type(state)
+    if isinstance(state, (list, tuple, Mapping)):
+        for item in [*state.keys(), *state.values()] if isinstance(state, Mapping) else state:
+            yield from _kinds(item)

@@ -24,7 +24,7 @@ class Evaluation(NamedTuple):
 def evaluate(network: nn.Module, loader: Iterable[Any], device: torch.device, loss: Loss) -> Evaluation:
     """Compute the mean loss and accuracy in eval mode without gradients; waits for the device.
 
-    Modes and random states are given back as they were.
+    Modes and random states, those of the loader's generators too, are given back as they were.
 
     Args:
         network: On `device`.
@@ -33,7 +33,7 @@ def evaluate(network: nn.Module, loader: Iterable[Any], device: torch.device, lo
         loss: The mean over a batch, of the network's output and the labels.
     """
     sums = EpochSums()
-    with undisturbed_random(device), _eval_mode(network), torch.no_grad():
+    with undisturbed_random(device), _undisturbed(loader), _eval_mode(network), torch.no_grad():
         for inputs, labels in loaders.batches(loader, device):
             preds = network(inputs)
             sums.add_loss(loss(preds, labels), len(labels))
@@ -41,6 +41,16 @@ def evaluate(network: nn.Module, loader: Iterable[Any], device: torch.device, lo
                 sums.add_correct(preds, labels)
     means = sums.means()
     return Evaluation(means.get("loss", torch.nan), means.get("accuracy", torch.nan))
+
+
+@contextmanager
+def _undisturbed(loader: Iterable[Any]) -> Iterator[None]:
+    states = [(generator, generator.get_state()) for _, generator in loaders.generators(loader)]
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -106,6 +107,7 @@ def run_grid(
         GridError: The grid or an argument cannot be used; every problem at once, nothing was written.
         DeviceError: A device is not there and `missing_device` is "error"; nothing was written.
         HeldError: Another process is running this experiment.
+        StorageError: The experiment's folder could not be written before the first run.
     """
     from runmanager.storage import tables
 
@@ -128,7 +130,8 @@ def run_grid(
         own = [read_run(place, []) for place in places]
         outcomes = [(run, _outcome(result)) for run, result in zip(runs, own, strict=True)]
         _conclude(progress, folder.path, outcomes)
-        if exit_code == COMPLETED and plan.failed:
+        fine = (Status.COMPLETED, Status.UNAVAILABLE)
+        if exit_code == COMPLETED and any(outcome.status not in fine for _, outcome in outcomes):
             exit_code = SOME_FAILED
         epochs, summary = tables.epochs_table(tables.by_column(own)), tables.runs_table(own)
     return GridOutcome(outcomes, epochs, summary, stop.exit_code or exit_code, folder.path)
@@ -217,6 +220,10 @@ class _Work:
             self.train(run, manager)
             if manager.is_open:
                 manager.end_run()
+            if manager.outcome and identity(_params(manager.run_params)) != identity(_params(run)):
+                raise LifecycleError(  # noqa: TRY301
+                    f"train() was given {run!r} and ran {manager.run_params!r}: give manager.run() the run"
+                )
             if manager.outcome is None:
                 raise LifecycleError(  # noqa: TRY301 - a failure like those of train()
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
@@ -225,12 +232,17 @@ class _Work:
             manager.end_interrupted()
             raise
         except Exception as error:  # noqa: BLE001 - here a failing run becomes an outcome
-            if manager.outcome is None or manager.outcome.status is Status.COMPLETED:
+            if manager.outcome is None or manager.outcome.status is not Status.FAILED:
                 return manager.end_failed(error, run)
         except BaseException:
             manager.end_interrupted()
             raise
         return manager.outcome
+
+
+def _params(run: Any) -> Mapping[str, Any]:
+    params: Mapping[str, Any] = run._asdict() if hasattr(run, "_asdict") else run
+    return params
 
 
 class _Stop:
@@ -360,6 +372,7 @@ def _execute(
     stop: _Stop,
 ) -> int:
     last: dict[int, EpochRecord] = {}
+    exports = _Exports(work.root / work.experiment)
     exit_code = COMPLETED
 
     def on_start(run: Run) -> None:
@@ -373,7 +386,7 @@ def _execute(
         with progress, stop.at_once():
             for run, outcome in executor.execute(todo, work, on_start, on_epoch):
                 progress.run_ended(by_run[id(run)], outcome, last.get(id(run)))
-                _export(by_run[id(run)].path.parent)
+                exports.after_run()
                 if outcome.status is not Status.COMPLETED:
                     exit_code = SOME_FAILED
                     if on_error == "stop":
@@ -391,6 +404,22 @@ def _execute(
 
 def _outcome(result: RunResult) -> Outcome:
     return Outcome(result.status, result.error, len(result.epochs))
+
+
+class _Exports:
+    """Writes the tables of an experiment, in at most a twentieth of the time that passes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._next = 0.0
+
+    def after_run(self) -> None:
+        """Write them, unless that takes long and was just done; the end of the grid writes them anyway."""
+        before = time.monotonic()
+        if before >= self._next:
+            _export(self._folder)
+            now = time.monotonic()
+            self._next = now + 20 * (now - before)
 
 
 def _export(folder: Path) -> None:

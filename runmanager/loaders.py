@@ -127,3 +127,15 @@ def size_of_batch(loader: Any, number: int) -> int | None:
         return None
     left = total - (number - 1) * size
     return min(size, left) if left > 0 else None
+
+
+def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
+    """Find the generators that a loader and its samplers draw from, each once."""
+    seen: list[torch.Generator] = []
+    samplers = [loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)]
+    samplers += [getattr(sampler, "sampler", None) for sampler in samplers[1:]]
+    for number, sampler in enumerate(samplers):
+        generator = getattr(sampler, "generator", None)
+        if isinstance(generator, torch.Generator) and not any(generator is known for known in seen):
+            seen.append(generator)
+            yield f"loader.{number}", generator

@@ -6,7 +6,7 @@ import traceback
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from os import PathLike
@@ -29,6 +29,7 @@ from runmanager.storage import durable, paths
 from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.history import read_run
+from runmanager.storage.holder import check_free
 from runmanager.storage.journal import LEADING, EpochRecord, Outcome, Status
 from runmanager.storage.results import load_results
 from runmanager.values import identity
@@ -36,6 +37,10 @@ from runmanager.values import identity
 if TYPE_CHECKING:
     import pandas as pd
     from torch.utils.tensorboard import SummaryWriter
+
+
+_TRAINED: "weakref.WeakKeyDictionary[nn.Module, str]" = weakref.WeakKeyDictionary()
+"""Network -> the run that trained it, in this process: `run_grid` has a manager for every run."""
 
 
 class RunManager:
@@ -102,7 +107,6 @@ class RunManager:
         self._resume_anyway = resume_anyway
         self._current: OpenRun | None = None  # stays after end_run(), for the attributes below
         self._begun: dict[str, int] = {}
-        self._trained: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         self._writer: SummaryWriter | None = None
 
     def begin_run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> None:
@@ -132,7 +136,7 @@ class RunManager:
         self.run_params, self.network, self.loader = run, network, loader
         if network is not None:
             self._warn_if_trained(network, opened.folder.number)
-            self._trained[network] = opened.folder.number
+            _TRAINED[network] = str(opened.folder.number)
         opened.start_clock()
 
     def end_run(self) -> None:
@@ -234,13 +238,13 @@ class RunManager:
         Raises:
             StorageError: A file could not be written; the one before is still there.
         """
-        from runmanager.storage.tables import to_rows
+        from runmanager.storage.tables import to_csv, to_rows
 
         path = Path(fileName)
         table = self._own_table()
         rows = json.dumps(to_rows(table), ensure_ascii=False, indent=4, allow_nan=False)
         durable.make_folder(path.absolute().parent)
-        for suffix, content in (("csv", table.to_csv()), ("json", rows)):
+        for suffix, content in (("csv", to_csv(table, index=True)), ("json", rows)):
             encoded = content.encode("utf-8", "backslashreplace")  # as strict_json does
             durable.write_file(path.with_name(f"{path.name}.{suffix}"), encoded)
 
@@ -268,6 +272,7 @@ class RunManager:
             self.end_interrupted()
             raise
         if self.is_open:
+            self._open("end_run()").close_loop()
             self.end_run()
 
     def epochs(
@@ -283,7 +288,8 @@ class RunManager:
             n: The number of epochs, those of earlier attempts included.
             checkpoint: Name -> network, optimizer, scheduler, ...: whatever has state_dict() and
                 load_state_dict(), or is a torch.Generator. None saves nothing.
-            keep: "last" or "best:<metric>" leaves those weights in the run's folder as weights.pt.
+            keep: "last", "best:<metric>" of a loss or an accuracy, "min:<metric>" or "max:<metric>" leaves
+                those weights in the run's folder as weights.pt.
 
         Raises:
             LifecycleError: No run is open, or an epoch has begun already.
@@ -291,8 +297,16 @@ class RunManager:
             StorageError: Something could not be committed.
         """
         opened = self._open("epochs()")
+        wanted: object = n
+        if not isinstance(wanted, int) or wanted < 0:
+            raise LifecycleError(f"epochs() takes how many epochs are wanted, got {n!r}: write epochs(10)")
         if checkpoint is not None or keep is not None:
             self._continue(opened, checkpoint, keep)
+        loop = self._loop(opened, n)
+        opened.loop = weakref.ref(loop)
+        return loop
+
+    def _loop(self, opened: OpenRun, n: int) -> Generator[int]:
         while self.epoch_count < n and opened.verdict is Status.COMPLETED:
             self.begin_epoch()
             try:
@@ -390,9 +404,11 @@ class RunManager:
 
         Raises:
             LifecycleError: The experiment has no name, so nothing of it can have been done before.
+            HeldError: `run_grid` is running this experiment in another process.
         """
         if self._name is None:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
+        check_free(self._folder.path)
         for run in runs:
             known = self._folder.runs.get(identity(_params(run)))
             if known is None or read_run(known, []).status is not Status.COMPLETED:
@@ -526,10 +542,12 @@ class RunManager:
 
     def _check_column(self, name: str, opened: OpenRun) -> None:
         if name in RESERVED or name in opened.folder.params or not name.isidentifier():
-            raise MetricError(f"{name!r} cannot be a column of its own: choose another name")
+            taken = "is a hyperparameter" if name in opened.folder.params else "is a column already"
+            problem = taken if name.isidentifier() else "is no name"
+            raise MetricError(f"{name!r} {problem}: give the metric another name, as in track(f1=...)")
 
     def _warn_if_trained(self, network: nn.Module, number: int) -> None:
-        earlier = self._trained.get(network)
+        earlier = _TRAINED.get(network)
         if earlier is not None:
             warnings.warn(
                 f"the network of run {number} was trained by run {earlier} already and begins "

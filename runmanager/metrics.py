@@ -43,6 +43,8 @@ class EpochSums:
             self._match()
             return
         size = batch_size(batch)
+        if size is not None and size < 1:
+            raise MetricError(f"a batch has at least one sample, got {size}: leave it out")
         if size is None:
             raise MetricError(
                 f"cannot count the samples of a {type(batch).__name__}: "

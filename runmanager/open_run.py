@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ class OpenRun:
         journal: Its record, None until the attempt begins.
         committed: The number of the last epoch that is committed.
         continuation: What is saved with every epoch, None if nothing is.
+        loop: The loop over its epochs, None if there is none.
         verdict: How it will end: completed, unless a loss was not finite.
         cause: Why it will not be completed.
         start: When its clock was started (perf_counter, s).
@@ -54,6 +56,7 @@ class OpenRun:
     journal: Journal | None = None
     committed: int = 0
     continuation: "Continuation | None" = None
+    loop: "weakref.ref[Generator[int]] | None" = None  # weak, so that it ends with a plain for loop's break
     verdict: Status = Status.COMPLETED
     cause: str = ""
     start: float = 0.0
@@ -111,6 +114,12 @@ class OpenRun:
         self.left_at = time.perf_counter()
         # an evaluation after a break is outside anyway
         self.epoch_seconds = self.left_at - self.epoch_start - self.times.get("phase_eval_s", 0.0)
+
+    def close_loop(self) -> None:
+        """Close the loop over `epochs`, which somebody may hold who left it by break."""
+        loop = self.loop() if self.loop else None
+        if loop:
+            loop.close()
 
     def commit_epoch(self, number: int, loader: Any, network: nn.Module | None) -> EpochRecord:
         """Stop the clock, read the sums, commit the epoch, show it.

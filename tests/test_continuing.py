@@ -337,9 +337,10 @@ def test_a_checkpoint_is_asked_for_before_the_first_epoch(tmp_path):
     ("parts", "keep", "message"),
     [
         ({"lr": 0.1}, None, r"checkpoint\['lr'\] must have state_dict\(\) and load_state_dict\(\)"),
-        ({}, "best", "keep must be 'last' or 'best:<metric>' as 'best:test_accuracy', got 'best'"),
-        ({}, "best:", "keep must be 'last' or 'best:<metric>'"),
-        ({}, "best:f1", "keep='best:f1' but epoch 1 has no such metric; it has: loss, epoch duration, run dur"),
+        ({}, "best", "keep must be 'last', 'best:<metric>' of a loss or an accuracy as .*, got 'best'"),
+        ({}, "best:", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:'"),
+        ({}, "best:f1", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:f1'"),
+        ({}, "max:f1", "keep='max:f1' but epoch 1 has no such metric; it has: loss, epoch duration, run dur"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(tmp_path, parts, keep, message):
@@ -368,7 +369,7 @@ KEPT = {
     "best:loss": lambda table: 1 + table["loss"].argmin(),
     "best:test_loss": lambda table: 1 + table["test_loss"].argmin(),
     "best:test_accuracy": lambda table: 1 + table["test_accuracy"].argmax(),
-    "best:python": lambda table: 1 + table["python"].argmax(),
+    "max:python": lambda table: 1 + table["python"].argmax(),
 }
 
 
@@ -427,20 +428,21 @@ def trained_with(change, fault=None):
         executed.append(run.lr)
         with manager.run(run):
             for epoch in manager.epochs(2, checkpoint={}):
-                if fault and epoch == 2:
-                    raise fault
+                if faults[0] and epoch == 2:
+                    raise faults[0]
                 manager.track_loss(factor * run.lr, 1)
 
     def changed_train(run, manager):
         executed.append(run.lr)
         with manager.run(run):
             for epoch in manager.epochs(2, checkpoint={}):
-                if fault and epoch == 2:
-                    raise fault
+                if faults[0] and epoch == 2:
+                    raise faults[0]
                 manager.track_loss(-factor * run.lr, 1)
 
     executed: list[float] = []
     factor = 1.0
+    faults = [fault]  # in a list, which is no constant of the code
     chosen = changed_train if change else train
     chosen.__qualname__ = "train"
     return chosen, executed

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager.evaluation import Evaluation, evaluate
+from runmanager.loaders import ImageTensors, TensorLoader
 
 CPU = torch.device("cpu")
 LOADER = [(torch.ones(4, 3), torch.zeros(4, dtype=torch.long))] * 2
@@ -122,3 +123,14 @@ def test_a_loader_without_batches_has_no_means():
 
     assert math.isnan(result.loss)
     assert math.isnan(result.accuracy)
+
+
+def test_the_generator_of_the_loader_is_given_back(tmp_path):
+    images, labels = torch.rand(20, 1, 2, 2), torch.zeros(20, dtype=torch.long)
+    loader = TensorLoader(ImageTensors(images, labels), 5, seed=1)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    before = loader.generator.get_state()
+
+    evaluate(network, loader, torch.device("cpu"), cross_entropy)
+
+    assert torch.equal(loader.generator.get_state(), before)

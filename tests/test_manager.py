@@ -1,3 +1,4 @@
+import copy
 import json
 import math
 import random
@@ -472,14 +473,14 @@ def test_track_adds_columns_weighed_by_the_samples_of_their_batch(plain, tmp_pat
 def test_track_does_not_write_over_a_column(plain, name):
     with plain.run(RUN):
         for _ in plain.epochs(1):
-            with pytest.raises(MetricError, match=f"'{name}' cannot be a column of its own"):
+            with pytest.raises(MetricError, match=f"'{name}' is .*: give the metric another name"):
                 plain.track(**{name: 1})
 
 
 def test_an_evaluation_does_not_write_over_a_hyperparameter(plain):
     with (
         plain.run({"test_loss": 1}, nn.Linear(4, 3)),
-        pytest.raises(MetricError, match="'test_loss' cannot be a column of its own"),
+        pytest.raises(MetricError, match="'test_loss' is a hyperparameter: give the metric another name"),
     ):
         plain.evaluate(batches_of())
 
@@ -708,3 +709,50 @@ def test_the_table_is_shown_after_each_run_where_it_is_wanted(tmp_path, capsys):
     header, row = capsys.readouterr().out.splitlines()[:2]
     assert header.split() == ["run", "epoch", "loss", "accuracy", "epoch", "duration", "run", "duration", "lr"]
     assert row.split()[:3] == ["1", "1", "0.5"]
+
+
+def test_a_break_out_of_a_loop_that_somebody_holds_counts(tmp_path):
+    manager = RunManager("exp", tmp_path, display=False)
+
+    with manager.run({"lr": 0.1}):
+        loop = manager.epochs(5)
+        for epoch in loop:
+            manager.track_loss(0.5, 1)
+            if epoch == 2:
+                break
+
+    assert manager.outcome
+    assert (str(manager.outcome.status), manager.outcome.epochs) == ("completed", 2)
+
+
+@pytest.mark.parametrize("n", ["3", None, 2.5, -1])
+def test_a_number_of_epochs_that_is_none_is_refused(tmp_path, n):
+    manager = RunManager("exp", tmp_path, display=False)
+    manager.begin_run({"lr": 0.1})
+
+    with pytest.raises(
+        LifecycleError, match=r"epochs\(\) takes how many epochs are wanted, got .*: write epochs"
+    ):
+        manager.epochs(n)
+
+    manager.end_run()
+
+
+def test_a_network_can_be_copied_and_saved_before_its_first_step(tmp_path):
+    manager = RunManager("exp", tmp_path, display=False)
+    network = nn.Linear(2, 2)
+
+    with manager.run({"lr": 0.1}, network):
+        for _ in manager.epochs(1):
+            copied = copy.deepcopy(network)
+            torch.save(network, tmp_path / "network.pt")
+            manager.track_loss(copied(torch.ones(1, 2)).sum(), 1)
+
+    assert manager.outcome
+    assert str(manager.outcome.status) == "completed"
+
+
+@pytest.mark.parametrize("name", ["2024", "2024_first", "100_epochs"])
+def test_an_experiment_cannot_be_taken_for_a_run(tmp_path, name):
+    with pytest.raises(GridError, match=f"unlike a run's, got '{name}': write 'exp_{name}'"):
+        RunManager(name, tmp_path)

@@ -278,7 +278,7 @@ class _FirstInput:
 
     def watch(self, network: nn.Module, see: Callable[[nn.Module, tuple[Any, ...]], None]) -> None:
         if not isinstance(network, torch.jit.ScriptModule):
-            self._handle = network.register_forward_pre_hook(see)
+            self._handle = network.register_forward_pre_hook(_Hook(see))
 
     def forget(self) -> None:
         if self._handle:
@@ -292,6 +292,20 @@ class _FirstInput:
             if pictures.is_images(inputs[0]):
                 shown = inputs[0].detach()[: pictures.num_shown(inputs[0])]
                 self.images = shown.clone()  # a view would keep the whole batch
+
+
+class _Hook:
+    """Hands what a network is called with on; that of a copied or saved network does nothing."""
+
+    def __init__(self, see: Callable[[nn.Module, tuple[Any, ...]], None] | None = None) -> None:
+        self._see = see
+
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if self._see:
+            self._see(module, inputs)
+
+    def __reduce__(self) -> tuple[type["_Hook"], tuple[()]]:
+        return _Hook, ()
 
 
 def hparams(params: Mapping[str, Any]) -> dict[str, Any]:

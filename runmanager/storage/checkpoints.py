@@ -70,12 +70,25 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
 
 
 def load_checkpoint(folder: Path, id_: str, problems: list[str]) -> Checkpoint | None:
-    """Read the newest checkpoint of a run that is whole; what is wrong with others goes to `problems`."""
+    """Read the newest checkpoint of a run that is whole.
+
+    Args:
+        folder: The run's.
+        id_: The run.
+        problems: Gets a sentence for each that is not; it is renamed to ``*.damaged``.
+
+    Raises:
+        StorageError: The system could not read one that is there.
+    """
     for path in (folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT):
         try:
-            checkpoint = _read(path)
+            content = _content(path)
         except FileNotFoundError:
             continue
+        try:
+            checkpoint = _from_bytes(content)
+        except MemoryError:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a damaged or hostile file raises
             cause = _cause(error)
         else:
@@ -206,12 +219,13 @@ def _to_bytes(checkpoint: Checkpoint) -> bytes:
     return file.getvalue()
 
 
-def _read(path: Path) -> Checkpoint:
+def _content(path: Path) -> bytes:
+    """Read a checkpoint's bytes, none of what is no file or too large; what the system refuses is no damage."""
     size = path.stat().st_size  # a read of `_LARGEST` would ask for that much memory
     if not path.is_file() or size > _LARGEST:
-        raise ValueError("it is no checkpoint")
-    with path.open("rb") as file:
-        return _from_bytes(file.read(size))
+        return b""
+    with durable.explained(path), path.open("rb") as file:
+        return file.read(size)
 
 
 def _from_bytes(content: bytes) -> Checkpoint:

@@ -1,6 +1,5 @@
 """What results depend on beside the hyperparameters: code, data, library versions; and what of it changed."""
 
-import ast
 import contextlib
 import functools
 import hashlib
@@ -8,8 +7,6 @@ import inspect
 import itertools
 import sys
 import sysconfig
-import textwrap
-import tokenize
 import types
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,11 +28,16 @@ def fingerprint(train: Callable[..., Any], data: Any = None) -> Fingerprint:
     """Take the fingerprint of a training function.
 
     Args:
-        train: Hashed with every function and class of the user's own files that it names, however deep;
-            comments, docstrings and layout do not count.
-        data: What it trains on: tensors, a dataset, or text that stands for it; None to leave it out.
+        train: Hashed as compiled, with every function, class and constant of the user's own files that it
+            names, however deep, those in lists and dicts included; comments, docstrings and layout do not
+            count, and of a partial's arguments text does not, which mostly is a path.
+        data: What it trains on: tensors, arrays, a dataset of them, or text that stands for it; of anything
+            else the type, length and repr count. None to leave it out.
     """
     code = {name: _hash_of_code(part) for name, part in sorted(_parts(train).items())}
+    if isinstance(train, functools.partial):
+        given = [*train.args, *sorted(train.keywords.items())]
+        code["its arguments"] = _short_hash(repr([v for v in given if _is_plain(v) and not _has_text(v)]))
     found: dict[str, Mapping[str, str]] = {"code": code, "versions": provenance.versions()}
     return found if data is None else {**found, "data": {"data": _hash_of_data(data)}}
 
@@ -43,8 +45,10 @@ def fingerprint(train: Callable[..., Any], data: Any = None) -> Fingerprint:
 def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     """Say what differs between two fingerprints; a kind that either lacks is not compared.
 
-    >>> changes({"versions": {"torch": "2.14"}}, {"versions": {"torch": "2.15"}})
-    ['torch 2.14 -> 2.15']
+    Of versions the first two numbers count: the cpu and the CUDA build of a release are the same.
+
+    >>> changes({"versions": {"torch": "2.14.1+cpu"}}, {"versions": {"torch": "2.15.0"}})
+    ['torch 2.14.1+cpu -> 2.15.0']
     """
     found: list[str] = []
     for kind in ("code", "data", "versions"):
@@ -55,10 +59,16 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
             if old.get(name) == new.get(name):
                 continue
             if kind == "versions":
+                if _release(old.get(name, "")) == _release(new.get(name, "")):
+                    continue
                 found.append(f"{name} {old.get(name, 'none')} -> {new.get(name, 'none')}")
             else:
                 found.append("the data" if kind == "data" else f"code of {name}")
     return found
+
+
+def _release(version: str) -> list[str]:
+    return version.partition("+")[0].split(".")[:2]
 
 
 def _parts(train: Callable[..., Any]) -> dict[str, Any]:
@@ -95,7 +105,8 @@ def _named_in(part: Any) -> Iterator[Any]:
     for function in functions:
         names = list(_names(function.__code__))
         values = [*_looked_up(names, function.__globals__, set()), *_enclosed(function)]
-        yield from (_unwrapped(value) for value in values if callable(value))
+        inside = (item for value in values for item in _items(value, depth=3))
+        yield from (_unwrapped(value) for value in inside if callable(value))
     if inspect.isclass(part):
         yield from part.__bases__
 
@@ -148,35 +159,51 @@ def _libraries() -> list[Path]:
     return [folder.resolve() for folder in folders]
 
 
+def _items(value: Any, depth: int) -> Iterator[Any]:
+    """Yield a value, or what is in it if it is a list, tuple or mapping, as of networks by name."""
+    if depth and isinstance(value, (list, tuple, Mapping)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _items(item, depth - 1)
+    else:
+        yield value
+
+
 def _hash_of_code(part: Any) -> str:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(part)))
-        content = ast.dump(_without_docstrings(tree))
-    except (OSError, TypeError, SyntaxError, tokenize.TokenError):
-        functions = [part] if isinstance(part, types.FunctionType) else _methods(part)
-        content = repr([part.__qualname__, *(_compiled(function.__code__) for function in functions)])
-    return _short_hash(content)
+    """Hash what is executed, which the source need not be any more."""
+    functions = [part] if isinstance(part, types.FunctionType) else _methods(part)
+    content = [part.__qualname__, *(_compiled(function.__code__) for function in functions)]
+    for function in functions:
+        names = sorted({*_names(function.__code__)} & function.__globals__.keys())
+        constants = [(name, function.__globals__[name]) for name in names]
+        content += [pair for pair in constants if _is_plain(pair[1])]
+        content += [value for value in _enclosed(function) if _is_plain(value)]
+    if inspect.isclass(part):
+        content += [pair for pair in vars(part).items() if _is_plain(pair[1]) and not pair[0].startswith("__")]
+    return _short_hash(repr(content))
 
 
 def _compiled(code: types.CodeType) -> tuple[Any, ...]:
-    """Return what a function without a source does; the repr of its code would have addresses."""
+    """Return what compiled code does, without its docstring; its own repr would have addresses."""
+    first = code.co_consts[:1]
+    has_docstring = bool(first) and isinstance(first[0], str) and code.co_name != "<lambda>"
     constants = (
         _compiled(constant) if isinstance(constant, types.CodeType)
         # the order of a set differs from process to process
         else sorted(map(repr, constant)) if isinstance(constant, frozenset) else repr(constant)
-        for constant in code.co_consts
+        for constant in code.co_consts[has_docstring:]
     )  # fmt: skip
     return code.co_code, code.co_names, *constants
 
 
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            value = body[0].value
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                del body[0]
-    return tree
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a constant; what can be changed in place may be a record of what was done."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, complex, str, bytes))
+
+
+def _has_text(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, tuple) and isinstance(value[-1], str))
 
 
 def _hash_of_data(data: Any) -> str:

@@ -4,6 +4,7 @@ A run is found by the identity of its parameters, never by its number: a grid th
 and folders of the runs it had, and its new runs get the next free numbers.
 """
 
+import contextlib
 import json
 import os
 import zlib
@@ -66,13 +67,13 @@ class Experiment:
         durable.make_folder(self.path)
         durable.remove_leftovers(self.path, paths.GRID, paths.RESULTS_CSV, paths.RESULTS_JSON)
         kept = {run.id: run for run in self.runs.values() if run.path.is_dir()}
-        first = _free_number(self.path, kept.values())
+        first = _free_number(self.path, self.runs.values())
         digits = max(3, len(str(first + len(grid))))
         names = varying(grid)
         planned: list[RunFolder] = []
         for params in grid:
             id_ = identity(params)
-            known = kept.get(id_)
+            known = self.runs.get(id_)
             number = known.number if known else first
             first += known is None
             shown = {name: params[name] for name in names if name in params}
@@ -134,7 +135,22 @@ def read_runs(experiment: Path, damaged: list[str]) -> list[RunFolder]:
             if run:
                 found.pop(absent.get(run.id, ""), None)  # the grid has it under a name that is not there
                 found[name] = run
-    return sorted(found.values(), key=lambda run: run.number)
+            elif own is None and _has_journals(experiment / name):
+                damaged.append(f"{experiment / name} (no {paths.RUN})")
+    return _each_once(sorted(found.values(), key=lambda run: (run.number, run.path.name)), damaged)
+
+
+def _each_once(runs: Iterable[RunFolder], damaged: list[str]) -> list[RunFolder]:
+    once: dict[str, RunFolder] = {}
+    copies = [run for run in runs if once.setdefault(run.id, run) is not run]
+    damaged += [f"{run.path} (a copy of {once[run.id].path.name})" for run in copies]
+    return list(once.values())
+
+
+def _has_journals(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return bool(paths.attempts(folder))
+    return False
 
 
 def _free_number(experiment: Path, runs: Iterable[RunFolder]) -> int:

@@ -59,6 +59,17 @@ def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
         return None
 
 
+def check_free(experiment: Path) -> None:
+    """Do nothing unless another process holds an experiment.
+
+    Raises:
+        HeldError: It does.
+    """
+    held = holder(experiment)
+    if held and held[0].get("pid") != os.getpid() and is_holding(*held):
+        raise HeldError(_refusal(experiment, *held))
+
+
 def is_holding(process: dict[str, Any], age_s: float) -> bool:
     """Whether a holder is still there: on this machine its process is looked at, else its age."""
     alive = processes.lives(process)
@@ -72,11 +83,7 @@ def _take(path: Path, content: dict[str, Any]) -> None:
         current = _read(path)
         age = _age(path)
         if current and is_holding(current, age):
-            raise HeldError(
-                f"{path.parent} is being run by {current.get('user')}@{current.get('host')} "
-                f"(process {current.get('pid')}, active {age:.0f} s ago): wait for it, end it, "
-                "or choose another experiment name"
-            )
+            raise HeldError(_refusal(path.parent, current, age))
         if path.exists() and _succeed(path, current, content):
             return
     raise HeldError(f"{path.parent} is being taken by others at this moment: start again")
@@ -134,3 +141,11 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return "someone"
+
+
+def _refusal(experiment: Path, held: dict[str, Any], age_s: float) -> str:
+    return (
+        f"{experiment} is being run by {held.get('user')}@{held.get('host')} "
+        f"(process {held.get('pid')}, active {age_s:.0f} s ago): wait for it, end it, "
+        "or choose another experiment name"
+    )

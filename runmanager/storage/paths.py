@@ -33,10 +33,12 @@ def check_experiment(name: str) -> str:
     Raises:
         GridError: It cannot; the message has one that can.
     """
-    if _EXPERIMENT.fullmatch(str(name)):
+    shown: object = name
+    if isinstance(shown, str) and _EXPERIMENT.fullmatch(shown) and run_number(shown) is None:
         return name
-    better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:64] or "experiment"
-    rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-'"
+    better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
+    better = f"exp_{better}" if run_number(better) is not None else better
+    rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
     raise GridError([f"{rule}, got {name!r}: write {better!r}"])
 
 

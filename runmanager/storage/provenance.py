@@ -12,7 +12,7 @@ from pathlib import Path
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that results depend on."""
     found = {"python": platform.python_version()}
-    for name in ("runmanager", "torch", "torchvision", "numpy"):
+    for name in ("runmanager", "torch", "numpy"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -77,6 +77,10 @@ def _experiments(path: Path) -> list[Path]:
         raise FileNotFoundError(
             f"no results at {str(path)!r}: give the folder that RunManager or run_grid wrote, as 'runs'"
         )
+    if not path.is_dir():
+        raise NotADirectoryError(
+            f"results are loaded from a folder, got the file {str(path)!r}: give its folder"
+        )
     path = path.resolve()  # the experiment of the run folder '.' is not '.'
     return [path.parent] if _is_run(path) else experiments(path)
 

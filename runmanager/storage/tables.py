@@ -172,8 +172,10 @@ def _missing(length: int) -> pd.Series:
 def _summary(records: Sequence[EpochRecord]) -> dict[str, float]:
     if not records:
         return {}
-    summary = dict(records[-1].metrics)
-    for name in records[-1].metrics:
+    summary: dict[str, float] = {}
+    for record in records:
+        summary.update(record.metrics)  # the last value, which the last epoch need not have
+    for name in list(summary):
         values = [r.metrics[name] for r in records if math.isfinite(r.metrics.get(name, math.nan))]
         if values and name.endswith("loss"):
             summary[f"best {name}"] = min(values)

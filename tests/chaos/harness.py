@@ -113,6 +113,11 @@ def result(root: Path) -> Result:
     return Result([tuple(row) for row in rows], weights)
 
 
+def _read(path: Path) -> Any:
+    """Read a checkpoint, or raise what is wrong with it."""
+    return checkpoints._from_bytes(checkpoints._content(path))
+
+
 def _load(path: Path) -> dict[str, torch.Tensor]:
     state: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
     return state
@@ -199,8 +204,8 @@ class Witness:
         status = self._statuses()
         for run in folders.read_runs(self.experiment, found):
             readers = {
-                paths.CHECKPOINT: checkpoints._read,
-                paths.PREVIOUS_CHECKPOINT: checkpoints._read,
+                paths.CHECKPOINT: _read,
+                paths.PREVIOUS_CHECKPOINT: _read,
                 paths.WEIGHTS: _load,
             }
             for path, read in ((run.path / name, read) for name, read in readers.items()):

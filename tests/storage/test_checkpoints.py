@@ -9,6 +9,7 @@ import struct
 import tarfile
 import zipfile
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -527,7 +528,7 @@ def test_what_is_no_file_is_not_read(tmp_path, make):
     epoch, problems = load(tmp_path)
 
     assert epoch == 1
-    assert problems == [f"{tmp_path / NEWEST} is not used (it is no checkpoint)"]
+    assert problems == [f"{tmp_path / NEWEST} is not used (its checksum differs: it is damaged)"]
 
 
 def test_a_checkpoint_larger_than_any_is_not_read(tmp_path):
@@ -535,7 +536,7 @@ def test_a_checkpoint_larger_than_any_is_not_read(tmp_path):
     with (tmp_path / NEWEST).open("wb") as file:
         file.truncate(checkpoints._LARGEST + 1)  # a hole: it takes no space
 
-    assert load(tmp_path) == (1, [f"{tmp_path / NEWEST} is not used (it is no checkpoint)"])
+    assert load(tmp_path) == (1, [f"{tmp_path / NEWEST} is not used (its checksum differs: it is damaged)"])
 
 
 class Unsafe:
@@ -583,3 +584,13 @@ def test_weights_are_a_plain_file_of_torch(tmp_path):
     state = torch.load(tmp_path / "weights.pt", weights_only=True)
     fresh.load_state_dict(state)
     assert same(fresh.state_dict(), trained.state_dict())
+
+
+def test_what_the_system_cannot_read_is_no_damage(tmp_path, monkeypatch):
+    save(tmp_path, 1, 2)
+    monkeypatch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(OSError(116, "Stale file handle")))
+
+    with pytest.raises(StorageError, match="Stale file handle"):
+        load(tmp_path)
+
+    assert (tmp_path / NEWEST).exists()

@@ -1,4 +1,5 @@
 import functools
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -477,3 +478,72 @@ def test_changes_are_said_in_words(before, now, said):
 def test_versions_are_part_of_it():
     assert fingerprint(factor_one)["versions"] == provenance.versions()
     assert set(fingerprint(factor_one)) == {"code", "versions"}
+
+
+EPOCHS = 2
+
+
+class _Small:
+    width = 3
+
+
+NETWORKS = {"small": _Small}
+
+
+def _train_by_name(run, manager):
+    return NETWORKS[run.network], EPOCHS
+
+
+def print_of(train):
+    return fingerprint(train)["code"]
+
+
+def test_constants_that_a_function_names_count(monkeypatch):
+    before = print_of(_train_by_name)
+    monkeypatch.setattr(sys.modules[__name__], "EPOCHS", 5)
+
+    assert print_of(_train_by_name) != before
+
+
+def test_what_is_looked_up_by_name_counts(monkeypatch):
+    before = print_of(_train_by_name)
+    monkeypatch.setattr(_Small, "width", 4)
+
+    assert print_of(_train_by_name) != before
+
+
+def test_the_arguments_of_a_partial_count_but_for_text():
+    def train(run, manager, n=1, path=""):
+        return n, path
+
+    prints = [print_of(functools.partial(train, n=n, path=path)) for n, path in [(2, "a"), (2, "b"), (3, "a")]]
+
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_the_code_that_is_executed_counts_not_its_source(tmp_path, monkeypatch):
+    path = tmp_path / "reloaded.py"
+    path.write_text("def train(run, manager):\n    return 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    train = importlib.import_module("reloaded").train
+    before = print_of(train)
+
+    path.write_text("def train(run, manager):\n    return 9\n")
+
+    assert print_of(train) == before
+
+
+def test_what_is_recorded_in_a_list_does_not_count():
+    executed: list[int] = []
+
+    def train(run, manager):
+        executed.append(1)
+
+    before = print_of(train)
+    train(None, None)
+
+    assert print_of(train) == before
+
+
+def test_builds_and_patches_of_a_version_are_the_same():
+    assert changes({"versions": {"torch": "2.15.0+cpu"}}, {"versions": {"torch": "2.15.1"}}) == []

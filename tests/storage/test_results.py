@@ -317,3 +317,26 @@ def test_an_attempt_whose_first_line_is_damaged_still_supersedes(tmp_path):
         table = load_results(tmp_path)
 
     assert table["loss"].tolist() == [0.5, 0.25]
+
+
+def test_metrics_that_the_last_epoch_lacks_are_in_the_row_of_the_run(tmp_path):
+    write_run(tmp_path, {"lr": 0.1}, [record(1), record(2, val_accuracy=0.75), record(3)])
+
+    (row,) = load_runs(tmp_path).to_dict(orient="records")
+
+    assert (row["val_accuracy"], row["best val_accuracy"]) == (0.75, 0.75)
+
+
+@pytest.mark.parametrize("spoil", ["copy", "run.json"])
+def test_a_copied_folder_and_one_without_its_name_are_named(tmp_path, spoil):
+    folder = write_run(tmp_path, {"lr": 0.1}, [record(1)])
+    write_run(tmp_path, {"lr": 0.2}, [record(1)])
+    if spoil == "copy":
+        shutil.copytree(folder, folder.with_name(f"{folder.name}_backup"))
+    else:
+        (folder / "run.json").unlink()
+
+    with pytest.warns(RunsWarning, match="a copy of" if spoil == "copy" else "no run.json"):
+        table = load_results(tmp_path)
+
+    assert table["lr"].tolist() == ([0.1, 0.2] if spoil == "copy" else [0.2])
