@@ -1,22 +1,19 @@
 """run_grid: plan a grid, execute what is missing, summarise."""
 
-import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from runmanager.display import join
 from runmanager.errors import DeviceError, GridError, LifecycleError, StorageError
 from runmanager.executors import EXECUTORS, Executor, OnEpoch
 from runmanager.grid import Run, RunBuilder
 from runmanager.progress import GridProgress
+from runmanager.stopping import INTERRUPTED, Stop
 from runmanager.storage import durable, paths
 from runmanager.storage.fingerprint import Fingerprint, changes, fingerprint
 from runmanager.storage.folders import Experiment, RunFolder, varying
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 
 Train = Callable[[Run, "RunManager"], object]
 
-COMPLETED, SOME_FAILED, STORAGE_FAILED, INTERRUPTED, TERMINATED = 0, 1, 74, 130, 143
+COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
 """Exit codes; 2 is that nothing was started."""
 
 RETRY_FAILED = "retry_failed=True (--retry-failed) executes them again"
@@ -115,7 +112,7 @@ def run_grid(
     missing = _missing_devices(runs, missing_device)
     folder = Experiment(Path(root) / experiment)
     durable.make_folder(folder.path)
-    with _Stop() as stop, hold(folder.path):
+    with Stop() as stop, hold(folder.path):
         now = fingerprint(train, data)
         work = _Work(train, Path(root), experiment, tensorboard, histogram_every, now, resume_anyway)
         grid = [run._asdict() for run in runs]
@@ -245,55 +242,6 @@ def _params(run: Any) -> Mapping[str, Any]:
     return params
 
 
-class _Stop:
-    """Lets Ctrl-C and SIGTERM end a grid: at once while runs are executed, else before that or after all.
-
-    What is planned and summed up takes a moment, and is not torn. A second signal ends even that.
-
-    Attributes:
-        exit_code: That of the signal that came, 0 if none did.
-    """
-
-    def __init__(self) -> None:
-        self.exit_code = COMPLETED
-        self._is_at_once = False
-        self._before: dict[int, Any] = {}
-
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt in the block if a signal comes, or has come."""
-        self._is_at_once = True
-        if self.exit_code:
-            raise KeyboardInterrupt
-        try:
-            yield
-        finally:
-            self._is_at_once = False
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
-                    self._before[number] = signal.signal(number, self._asked)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _asked(self, number: int, _frame: FrameType | None) -> None:
-        is_at_once = self._is_at_once or self.exit_code != COMPLETED
-        self.exit_code = TERMINATED if number == signal.SIGTERM else INTERRUPTED
-        self._is_at_once = False
-        if is_at_once:
-            raise KeyboardInterrupt
-
-
 def _checked(
     params: Mapping[Any, Any] | Sequence[Run],
     train: Any,
@@ -369,7 +317,7 @@ def _execute(
     progress: GridProgress,
     by_run: Mapping[int, RunFolder],
     on_error: str,
-    stop: _Stop,
+    stop: Stop,
 ) -> int:
     last: dict[int, EpochRecord] = {}
     exports = _Exports(work.root / work.experiment)

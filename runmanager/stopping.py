@@ -1,0 +1,60 @@
+"""How Ctrl-C and SIGTERM end a grid."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+INTERRUPTED, TERMINATED = 130, 143
+"""Exit codes after Ctrl-C and after SIGTERM: 128 and the signal's number, as shells have it."""
+
+
+class Stop:
+    """Lets Ctrl-C and SIGTERM end a grid: at once while runs are executed, else before that or after all.
+
+    What is planned and summed up takes a moment, and is not torn. A second signal ends even that.
+
+    Attributes:
+        exit_code: That of the signal that came, 0 if none did.
+    """
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+        self._is_at_once = False
+        self._before: dict[int, Any] = {}
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt in the block if a signal comes, or has come."""
+        if self.exit_code:
+            raise KeyboardInterrupt
+        self._is_at_once = True
+        try:
+            yield
+        finally:
+            self._is_at_once = False
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
+                    self._before[number] = signal.signal(number, self._asked)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _asked(self, number: int, _frame: FrameType | None) -> None:
+        is_at_once = self._is_at_once or self.exit_code != 0
+        self.exit_code = TERMINATED if number == signal.SIGTERM else INTERRUPTED
+        self._is_at_once = False
+        if is_at_once:
+            raise KeyboardInterrupt
