@@ -1,1 +1,1 @@
-"""Every speed claim of the README, runnable: ``python -m benchmarks [name ...]``."""
+"""What the manager costs, measured: ``python -m benchmarks [name ...]``."""
