@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from runmanager.display import join
 from runmanager.errors import DeviceError, GridError, LifecycleError, StorageError
 from runmanager.executors import EXECUTORS, Executor, OnEpoch
-from runmanager.grid import Run, RunBuilder
+from runmanager.grid import Run, RunBuilder, params_of
 from runmanager.progress import GridProgress
 from runmanager.stopping import INTERRUPTED, Stop
 from runmanager.storage import durable, paths
@@ -217,7 +217,7 @@ class _Work:
             self.train(run, manager)
             if manager.is_open:
                 manager.end_run()
-            if manager.outcome and identity(_params(manager.run_params)) != identity(_params(run)):
+            if manager.outcome and identity(params_of(manager.run_params)) != identity(params_of(run)):
                 raise LifecycleError(  # noqa: TRY301
                     f"train() was given {run!r} and ran {manager.run_params!r}: give manager.run() the run"
                 )
@@ -235,11 +235,6 @@ class _Work:
             manager.end_interrupted()
             raise
         return manager.outcome
-
-
-def _params(run: Any) -> Mapping[str, Any]:
-    params: Mapping[str, Any] = run._asdict() if hasattr(run, "_asdict") else run
-    return params
 
 
 def _checked(

@@ -151,6 +151,23 @@ def _device_hint(text: str) -> str:
     return f"did you mean {name!r}?"
 
 
+def params_of(run: Any) -> dict[str, Any]:
+    """Return the hyperparameters of a run: a namedtuple, whoever made it, or a mapping.
+
+    Raises:
+        GridError: It is neither, or a name or its device cannot be used.
+    """
+    params = run._asdict() if hasattr(run, "_asdict") else run
+    if not isinstance(params, Mapping):
+        raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])
+    problems = check_names(params)
+    if "device" in params and (problem := check_device(params["device"])):
+        problems.append(problem)
+    if problems:
+        raise GridError(problems)
+    return dict(params)
+
+
 def _checked_axes(params: Mapping[Any, Any]) -> Axes:
     if not isinstance(params, Mapping):
         raise GridError(

@@ -21,9 +21,9 @@ from torch.nn import functional
 from runmanager import devices, loaders, metrics
 from runmanager.continuing import Continuation
 from runmanager.display import choose_display
-from runmanager.errors import GridError, LifecycleError, MetricError, RunsWarning, StorageError
+from runmanager.errors import LifecycleError, MetricError, RunsWarning, StorageError
 from runmanager.evaluation import Evaluation, Loss, evaluate
-from runmanager.grid import RESERVED, check_device, check_names
+from runmanager.grid import RESERVED, params_of
 from runmanager.open_run import OpenRun, open_run
 from runmanager.storage import durable, paths
 from runmanager.storage.fingerprint import Fingerprint, changes
@@ -126,7 +126,7 @@ class RunManager:
         if self.is_open:
             number = self._open("begin_run()").folder.number
             raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
-        params = _params(run)
+        params = params_of(run)
         device = devices.require(params.get("device", "cpu"))
         if network is not None and len(devices.places(network)) <= 1:
             network.to(device)
@@ -410,7 +410,7 @@ class RunManager:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
         check_free(self._folder.path)
         for run in runs:
-            known = self._folder.runs.get(identity(_params(run)))
+            known = self._folder.runs.get(identity(params_of(run)))
             if known is None or read_run(known, []).status is not Status.COMPLETED:
                 yield run
 
@@ -422,7 +422,7 @@ class RunManager:
         """
         if not self.is_open:
             again = self.outcome is not None  # the run that has just ended, not another with its parameters
-            opened = self._start(_params(run), torch.device("cpu"), None, again=again, board=False)
+            opened = self._start(params_of(run), torch.device("cpu"), None, again=again, board=False)
             opened.begin_attempt(num_committed=len(read_run(opened.folder, []).epochs))
         log = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
         durable.write_file(self._open("end_failed()").folder.path / paths.ERROR_LOG, log)
@@ -566,18 +566,6 @@ class RunManager:
                 f"the run's device is {device}, its network is on {where}: take the batches from "
                 f"manager.batches(), or send them with .to({device!r})"
             )
-
-
-def _params(run: Any) -> dict[str, Any]:
-    params = run._asdict() if hasattr(run, "_asdict") else run
-    if not isinstance(params, Mapping):
-        raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])
-    problems = check_names(params)
-    if "device" in params and (problem := check_device(params["device"])):
-        problems.append(problem)
-    if problems:
-        raise GridError(problems)
-    return dict(params)
 
 
 def _row(folder: RunFolder, record: EpochRecord) -> OrderedDict[str, Any]:
