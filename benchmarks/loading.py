@@ -21,6 +21,7 @@ from runmanager.storage.journal import LEADING, EpochRecord, Journal, Outcome, S
 
 RUNS, EPOCHS, WITH_EVENTS = 10_000, 20, 500
 METRICS = (*LEADING, "test_loss", "test_accuracy")
+TIMES = ("phase_data_s", "phase_train_s", "phase_eval_s")
 
 
 def main() -> None:
@@ -53,7 +54,10 @@ def make(path: Path) -> None:
     with mock.patch("os.fsync"):
         for number, run in enumerate(Experiment(path).plan(grid, {})):
             run.path.mkdir()
-            records = [EpochRecord(epoch, {name: draw() for name in METRICS}) for epoch in range(1, EPOCHS + 1)]
+            records = [
+                EpochRecord(epoch, {name: draw() for name in METRICS}, {name: draw() for name in TIMES})
+                for epoch in range(1, EPOCHS + 1)
+            ]
             journal = Journal(run.path, 1, {"after": 0})
             for record in records:
                 journal.epoch(record)

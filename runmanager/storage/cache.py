@@ -8,35 +8,32 @@ import contextlib
 import io
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from runmanager.errors import StorageError
 from runmanager.storage import durable, paths
+from runmanager.storage.journal import version
 from runmanager.storage.tables import Epochs, Numbers
 from runmanager.values import decode, encode
 
-VERSION = 1
+VERSION = 2
 _WORTHWHILE = 200  # runs from which on a copy is made
 
+Snapshot = tuple[list[str], Numbers]
 
-def snapshot(experiment: Path) -> tuple[list[str], Numbers] | None:
-    """Return the names of an experiment's grid, folders and journals, and what the system says of each.
 
-    A run's folder changes its time when a journal is begun, a journal its size when it grows. None if the runs
-    are too few for a copy to be worth it.
+def snapshot(experiment: Path) -> Snapshot | None:
+    """Return the names of an experiment's grid and folders, and what the system says of each.
+
+    A run's folder changes its time when a journal is begun. None if the runs are too few for a copy to be worth
+    it.
     """
     root = os.fspath(experiment)
-    entries = sorted(entry.name for entry in os.scandir(root) if paths.run_number(entry.name) is not None)
-    if len(entries) < _WORTHWHILE:
-        return None
-    names = [paths.GRID, *entries]
-    for entry in entries:
-        with contextlib.suppress(OSError):
-            inside = os.listdir(f"{root}/{entry}")  # noqa: PTH208 - no Path each
-            names += [f"{entry}/{name}" for name in inside if name.startswith("attempt-")]
-    return names, _stats(root, names)
+    names = _entries(root)
+    return (names, _versions(root, [paths.GRID, *names])) if len(names) >= _WORTHWHILE else None
 
 
 def load(experiment: Path) -> Epochs | None:
@@ -44,7 +41,7 @@ def load(experiment: Path) -> Epochs | None:
     try:
         with _path(experiment).open("rb") as file, np.load(file, allow_pickle=False) as stored:
             document = json.loads(stored["document"].tobytes())
-            if document["v"] != VERSION or not _is_true(experiment, document["names"], stored["stats"]):
+            if document["v"] != VERSION or not _is_true(experiment, document, stored["versions"]):
                 return None
             params = {name: [decode(value) for value in values] for name, values in document["params"].items()}
             metrics = {name: stored[f"metric {number}"] for number, name in enumerate(document["metrics"])}
@@ -53,46 +50,61 @@ def load(experiment: Path) -> Epochs | None:
         return None
 
 
-def store(experiment: Path, epochs: Epochs, names: list[str], stats: Numbers) -> None:
+def store(
+    experiment: Path, epochs: Epochs, journals: Mapping[str, tuple[int, int, int]], before: Snapshot
+) -> None:
     """Store a copy, if the folder can be written.
 
     Args:
         experiment: Its folder.
         epochs: What was read.
-        names: What `snapshot` returned before it was read.
-        stats: Likewise.
+        journals: The paths of the journals -> their versions before they were read.
+        before: What `snapshot` returned before all that.
     """
+    folders, versions = before
     document = {
         "v": VERSION,
-        "names": names,
+        "folders": folders,
+        "journals": [path[len(os.fspath(experiment)) + 1 :] for path in journals],
         "numbers": epochs.numbers,
         "counts": epochs.counts,
         "params": {name: [encode(value) for value in values] for name, values in epochs.params.items()},
         "metrics": list(epochs.metrics),
     }
     arrays = {f"metric {number}": values for number, values in enumerate(epochs.metrics.values())}
+    arrays["versions"] = np.concatenate([versions, _array(list(journals.values()))])
     content = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, document=content, stats=stats, epochs=epochs.epochs, **arrays)
+    np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, **arrays)
     with contextlib.suppress(StorageError):
         durable.make_folder(_path(experiment).parent)
         durable.write_file(_path(experiment), file.getvalue())
 
 
-def _is_true(experiment: Path, names: list[str], stats: Numbers) -> bool:
+def _is_true(experiment: Path, document: Mapping[str, list[str]], versions: Numbers) -> bool:
     root = os.fspath(experiment)
-    there = {entry.name for entry in os.scandir(root) if paths.run_number(entry.name) is not None}
-    folders = {name for name in names[1:] if "/" not in name}
-    return there == folders and np.array_equal(_stats(root, names), stats)
+    folders = document["folders"]
+    names = [paths.GRID, *folders, *document["journals"]]
+    return _entries(root) == folders and np.array_equal(_versions(root, names), versions)
 
 
-def _stats(root: str, names: list[str]) -> Numbers:
-    found: Numbers = np.zeros((len(names), 3), dtype=np.int64)
-    for row, name in enumerate(names):
-        with contextlib.suppress(OSError):
-            stat = os.stat(f"{root}/{name}")  # noqa: PTH116 - half the time of Path.stat
-            found[row] = stat.st_ino, stat.st_size, stat.st_mtime_ns
-    return found
+def _entries(root: str) -> list[str]:
+    """List what may be the folders of runs: they begin with their number."""
+    return sorted(name for name in os.listdir(root) if name[:1].isdigit())  # noqa: PTH208 - no Path each
+
+
+def _versions(root: str, names: list[str]) -> Numbers:
+    found: list[tuple[int, int, int]] = []
+    for name in names:
+        try:
+            found.append(version(os.stat(f"{root}/{name}")))  # noqa: PTH116 - half the time of Path.stat
+        except OSError:
+            found.append((0, 0, 0))
+    return _array(found)
+
+
+def _array(versions: Sequence[tuple[int, int, int]]) -> Numbers:
+    return np.array(versions, dtype=np.int64).reshape(-1, 3)
 
 
 def _path(experiment: Path) -> Path:

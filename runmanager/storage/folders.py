@@ -211,7 +211,7 @@ def _from_json(experiment: Path, entry: Any, others: set[str], damaged: list[str
         number = paths.run_number(name)
         if number is None or name in others:
             raise ValueError(f"not a run's folder: {name!r}")  # noqa: TRY301 - damaged, as below
-        if entry.get("crc", _checksum(entry)) != _checksum(entry):
+        if "crc" in entry and entry["crc"] != _checksum(entry):
             raise ValueError("its checksum differs")  # noqa: TRY301
         params = {str(key): decode(value) for key, value in entry["params"].items()}
         reason = str(entry.get("unavailable", ""))
@@ -228,7 +228,7 @@ def _checksum(entry: Mapping[str, Any]) -> str:
 
 def _read_json(path: Path, damaged: list[str]) -> dict[str, Any] | None:
     try:
-        content = json.loads(read_file(path, _LARGEST))
+        content = json.loads(read_file(path, _LARGEST)[0])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

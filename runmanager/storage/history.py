@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ class RunResult:
         error: Why it failed, in one line.
         start: The first line of its last attempt.
         mixed: Whether its epochs come from different code, data or versions.
+        journals: The path of each journal that was read -> its version, as `journal.version` returns it.
     """
 
     folder: RunFolder
@@ -33,29 +34,32 @@ class RunResult:
     error: str
     start: Mapping[str, Any]
     mixed: bool = False
+    journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
 def read_experiment(path: Path, damaged: list[str]) -> list[RunResult]:
-    """Read all runs of one experiment but for their times; whatever cannot be read goes to `damaged`."""
-    return [read_run(folder, damaged, times=False) for folder in read_runs(path, damaged)]
+    """Read all runs of one experiment; whatever cannot be read goes to `damaged`."""
+    return [read_run(folder, damaged) for folder in read_runs(path, damaged)]
 
 
-def read_run(folder: RunFolder, damaged: list[str], *, times: bool = True) -> RunResult:
+def read_run(folder: RunFolder, damaged: list[str]) -> RunResult:
     """Read what the journals of one run say; whatever cannot be read goes to `damaged`."""
     attempts: list[Attempt] = []
+    versions: dict[str, tuple[int, int, int]] = {}
     try:
         journals = list(paths.attempts(folder.path).values())
     except OSError:
         journals = []
     for path in journals:
         try:
-            attempt = read_attempt(path, times=times)
+            attempt = read_attempt(path)
         except OSError as error:
             damaged.append(f"{path} ({error.strerror})")
             continue
         if attempt.damaged:
             damaged.append(f"{path} (line {', '.join(map(str, attempt.damaged))})")
         attempts.append(attempt)
+        versions[path] = attempt.version
     standing = _standing(attempts)
     last = standing[-1] if standing else Attempt()
     return RunResult(
@@ -66,10 +70,11 @@ def read_run(folder: RunFolder, damaged: list[str], *, times: bool = True) -> Ru
         last.outcome.error if last.outcome else folder.unavailable,
         last.start,
         any(attempt.start.get("mixed") is True for attempt in standing),
+        versions,
     )
 
 
-def _status(folder: RunFolder, attempts: Sequence[Attempt], journal: Path | None) -> Status:
+def _status(folder: RunFolder, attempts: Sequence[Attempt], journal: str | None) -> Status:
     if not attempts or journal is None:
         return Status.UNAVAILABLE if folder.unavailable else Status.PENDING
     last = attempts[-1]
@@ -81,13 +86,13 @@ def _status(folder: RunFolder, attempts: Sequence[Attempt], journal: Path | None
     return Status.RUNNING if alive else Status.INTERRUPTED
 
 
-def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: Path) -> Status:
+def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: str) -> Status:
     """Judge an attempt on another machine by who holds the experiment, else by its journal's age."""
     held = holder.holder(experiment)
     if held and held[0].get("host") == start.get("host"):
         return Status.RUNNING if holder.is_holding(*held) else Status.STALE
     with contextlib.suppress(OSError):
-        if time.time() - journal.stat().st_mtime < holder.GONE_AFTER_S:
+        if time.time() - Path(journal).stat().st_mtime < holder.GONE_AFTER_S:
             return Status.RUNNING
     return Status.INTERRUPTED
 

@@ -1,23 +1,24 @@
 """One JSON line per epoch: what an attempt appends, and how it is read back.
 
 A line is a strict JSON object that ends with ``"crc"``, the CRC-32 of the line without it. The first line of
-a journal has the type ``start``, then one ``epoch`` each, then ``end``; a killed attempt has no ``end``.
+a journal has the type ``start``, then one ``epoch`` each, then ``end``; a killed attempt has no ``end``. An
+``end`` has the CRC-32 of all bytes before it too, as ``"whole"``: a finished journal is checked at once.
 """
 
 import errno
-import itertools
 import json
 import math
 import os
-import re
 import stat
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from runmanager.storage import paths, processes
 from runmanager.storage.durable import AppendFile
@@ -29,9 +30,6 @@ VERSION = 1
 _CRC = ',"crc":"'
 _CRC_BYTES = _CRC.encode()
 _CRC_LENGTH = len(_CRC) + 8 + len('"}')
-_PLAIN = re.compile(rb'\{"v":1,"type":"epoch","attempt":\d+,"epoch":(\d{1,15}),"metrics":(\{[^{}]*\}),')
-"""An epoch's line whose metrics are all finite, as `Journal` writes it: its number and its metrics."""
-
 _LARGEST = 256 * 2**20  # bytes of a journal that are read
 
 
@@ -48,7 +46,7 @@ class Status(StrEnum):
     STALE = "stale"
 
 
-class EpochRecord(NamedTuple):
+class EpochRecord(msgspec.Struct, frozen=True, gc=False):
     """One finished epoch of a run.
 
     Attributes:
@@ -60,6 +58,10 @@ class EpochRecord(NamedTuple):
     epoch: int
     metrics: Mapping[str, float]
     times: Mapping[str, float] = {}
+
+
+_EPOCHS = msgspec.json.Decoder(EpochRecord)
+_DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,14 @@ class Attempt:
         epochs: Epoch number -> record.
         outcome: How it ended, None if it did not say.
         damaged: Numbers of the lines, from 1, that could not be read.
+        version: What the system said of the file before it was read, see `version`.
     """
 
     start: Mapping[str, Any] = field(default_factory=dict)
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
     outcome: Outcome | None = None
     damaged: list[int] = field(default_factory=list)
+    version: tuple[int, int, int] = (0, 0, 0)
 
 
 class Journal:
@@ -105,6 +109,7 @@ class Journal:
         self.attempt = attempt
         start = self._line("start", {**processes.this_process(), **details})
         self._file = AppendFile(folder / paths.journal(attempt), start)
+        self._crc = zlib.crc32(start)
 
     def epoch(self, record: EpochRecord) -> None:
         """Commit a finished epoch."""
@@ -117,7 +122,7 @@ class Journal:
     def end(self, outcome: Outcome) -> None:
         """Commit how the attempt ended, and close the file."""
         content = {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
-        self._append("end", content)
+        self._append("end", {**content, "whole": f"{self._crc:08x}"})
         self.close()
 
     def close(self) -> None:
@@ -125,7 +130,9 @@ class Journal:
         self._file.close()
 
     def _append(self, kind: str, content: Mapping[str, Any]) -> None:
-        self._file.append(self._line(kind, content))
+        line = self._line(kind, content)
+        self._file.append(line)
+        self._crc = zlib.crc32(line, self._crc)
 
     def _line(self, kind: str, content: Mapping[str, Any]) -> bytes:
         clocks = {"t_wall": round(time.time(), 3), "t_mono": round(time.monotonic(), 3)}
@@ -138,48 +145,45 @@ def to_line(content: Mapping[str, Any]) -> bytes:
     return f'{body[:-1]}{_CRC}{zlib.crc32(body.encode()):08x}"}}\n'.encode()
 
 
-def read_attempt(path: Path, *, times: bool = True) -> Attempt:
+def read_attempt(path: str | Path) -> Attempt:
     """Read a journal, complete or still growing; never raises for what it holds.
 
     A last line without its end is being written, or was when its writer died: it is left out silently.
 
-    Args:
-        path: The journal.
-        times: False leaves the times of the epochs out, which halves the time it takes.
-
     Raises:
         OSError: The file cannot be read at all.
     """
-    content = read_file(path, _LARGEST)
-    attempt = Attempt()
-    plain: list[re.Match[bytes]] = []
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].split(b"\n")[:-1], 1):
-        match = None if times else _PLAIN.match(line)
-        try:
-            _check(line)
-            if match:
-                plain.append(match)
-            else:
-                _take(attempt, json.loads(line))
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            attempt.damaged.append(number)
-    if plain and not _take_plain(attempt, plain):
-        return read_attempt(path)
+    content, found = read_file(path, _LARGEST)
+    lines = content[: content.rfind(b"\n") + 1]
+    attempt = _read_whole(lines) or _read_lines(lines)
+    attempt.version = version(found)
     return attempt
 
 
-def _take_plain(attempt: Attempt, matches: Sequence["re.Match[bytes]"]) -> bool:
-    """Take epochs of which only the metrics are wanted, in one call of the parser; False if they are odd."""
+def _read_whole(lines: bytes) -> Attempt | None:
+    """Read a finished journal at once; None if it is not finished, damaged, or not all numbers are finite."""
+    first, last = lines.find(b"\n") + 1, lines.rfind(b"\n", 0, -1) + 1
     try:
-        parsed = json.loads(b"[" + b",".join([match[2] for match in matches]) + b"]")
-    except (ValueError, RecursionError):
-        return False
-    kinds = set(map(type, itertools.chain.from_iterable(map(dict.values, parsed))))
-    if len(parsed) != len(matches) or not kinds <= {float}:
-        return False
-    numbers = [int(match[1]) for match in matches]
-    attempt.epochs.update(zip(numbers, map(EpochRecord, numbers, parsed), strict=True))
-    return True
+        _check(lines[last:-1])
+        end = msgspec.json.decode(lines[last:-1])
+        if end["whole"] != f"{zlib.crc32(lines[:last]):08x}":
+            return None
+        records = _EPOCHS.decode_lines(lines[first:last])
+        epochs = {record.epoch: record for record in records}
+        return Attempt(msgspec.json.decode(lines[:first]), epochs, _outcome(end))
+    except (msgspec.DecodeError, *_DAMAGED):
+        return None
+
+
+def _read_lines(lines: bytes) -> Attempt:
+    attempt = Attempt()
+    for number, line in enumerate(lines.split(b"\n")[:-1], 1):
+        try:
+            _check(line)
+            _take(attempt, json.loads(line))
+        except _DAMAGED:
+            attempt.damaged.append(number)
+    return attempt
 
 
 def _check(line: bytes) -> None:
@@ -195,7 +199,11 @@ def _take(attempt: Attempt, line: Mapping[str, Any]) -> None:
             record = _record(line)
             attempt.epochs[record.epoch] = record
         case "end":
-            attempt.outcome = Outcome(Status(line["status"]), str(line["error"]), int(line["epochs"]))
+            attempt.outcome = _outcome(line)
+
+
+def _outcome(line: Mapping[str, Any]) -> Outcome:
+    return Outcome(Status(line["status"]), str(line["error"]), int(line["epochs"]))
 
 
 def _record(line: Mapping[str, Any]) -> EpochRecord:
@@ -211,8 +219,13 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def read_file(path: Path, most: int) -> bytes:
-    """Read up to `most` bytes of a file.
+def version(found: os.stat_result) -> tuple[int, int, int]:
+    """Return what changes with a file's content: its inode, its size in bytes, its time of change in ns."""
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
+    """Read up to `most` bytes of a file, and what the system said of it before.
 
     Raises:
         OSError: It cannot be read, or is no file.
@@ -228,7 +241,7 @@ def read_file(path: Path, most: int) -> bytes:
         while left > 0 and (part := os.read(descriptor, min(left, found.st_size + 1 or 1))):
             parts.append(part)
             left -= len(part)
-        return b"".join(parts)
+        return b"".join(parts), found
     finally:
         os.close(descriptor)
 

@@ -69,10 +69,11 @@ def journal(number: int) -> str:
     return f"attempt-{number}.jsonl"
 
 
-def attempts(folder: Path) -> dict[int, Path]:
-    """Find the journals in a run's folder by attempt, the first first."""
-    names = (name for name in os.listdir(folder) if name.startswith("attempt-"))  # noqa: PTH208 - no Path each
-    found = {int(m["number"]): folder / name for name in names if (m := _ATTEMPT.fullmatch(name))}
+def attempts(folder: Path) -> dict[int, str]:
+    """Find the journals in a run's folder: attempt -> path, the first attempt first."""
+    place = os.fspath(folder)
+    names = [name for name in os.listdir(place) if name.startswith("attempt-")]  # noqa: PTH208 - no Path each
+    found = {int(m["number"]): f"{place}/{name}" for name in names if (m := _ATTEMPT.fullmatch(name))}
     return dict(sorted(found.items()))
 
 

@@ -110,10 +110,12 @@ def _epochs(experiment: Path, path: Path, damaged: list[str]) -> "Epochs":
         return stored
     before = cache.snapshot(experiment)
     problems: list[str] = []
-    epochs = tables.by_column(_runs(experiment, path, problems))
+    runs = _runs(experiment, path, problems)
+    epochs = tables.by_column(runs)
     damaged += problems
     if before and not problems:
-        cache.store(experiment, epochs, *before)
+        journals = {path: version for run in runs for path, version in run.journals.items()}
+        cache.store(experiment, epochs, journals, before)
     return epochs
 
 

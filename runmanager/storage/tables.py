@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,16 +50,24 @@ def by_column(runs: Sequence[RunResult]) -> Epochs:
     begun = [run for run in runs if run.epochs]
     params = dict.fromkeys(name for run in runs for name in run.folder.params)
     records = [record for run in begun for record in run.epochs]
-    metrics = [record.metrics for record in records]
-    kinds = dict.fromkeys(map(tuple, metrics))  # the columns that epochs have: few kinds of many epochs
-    names = dict.fromkeys((*LEADING, *itertools.chain.from_iterable(kinds)))
+    names = list(dict.fromkeys((*LEADING, *itertools.chain.from_iterable(r.metrics for r in records))))
     return Epochs(
         [run.folder.number for run in begun],
         [len(run.epochs) for run in begun],
         {name: [run.folder.params.get(name, pd.NA) for run in begun] for name in params},
         np.array([record.epoch for record in records], dtype=np.int64),
-        {name: np.array([row.get(name, math.nan) for row in metrics], dtype=np.float64) for name in names},
+        dict(zip(names, _by_name([record.metrics for record in records], names), strict=True)),
     )
+
+
+def _by_name(metrics: Sequence[Mapping[str, float]], names: Sequence[str]) -> Numbers:
+    """Arrange dicts as one row of numbers per name, NaN where a dict has none."""
+    try:
+        values = map(operator.itemgetter(*names), metrics)
+        flat = np.fromiter(itertools.chain.from_iterable(values), np.float64, len(metrics) * len(names))
+    except KeyError:
+        flat = np.array([row.get(name, math.nan) for row in metrics for name in names], dtype=np.float64)
+    return np.ascontiguousarray(flat.reshape(-1, len(names)).T)
 
 
 def epochs_table(epochs: Epochs) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -157,7 +158,7 @@ def test_damaged_journals_cost_their_own_runs_and_invent_nothing(tmp_path, writt
     for folder in sorted((tmp_path / "exp").glob("[0-9]*")):
         if paths.run_number(folder.name) not in spared:
             for path in list(paths.attempts(folder).values()):
-                damage(path, dice)
+                damage(Path(path), dice)
 
     (results, runs), said = load_all(tmp_path)
 

@@ -203,17 +203,34 @@ def test_what_is_no_file_cannot_be_read(tmp_path, make):
 
 
 @given(st.lists(st.dictionaries(NAMES, st.floats(), max_size=4), min_size=1, max_size=5))
-def test_epochs_read_without_their_times_have_the_same_metrics(tmp_path_factory, rows):
-    folder = tmp_path_factory.mktemp("plain")
+def test_a_finished_journal_says_the_same_of_its_epochs_as_before_it_was_finished(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("finished")
     journal = Journal(folder, 1, {})
     for epoch, metrics in enumerate(rows, 1):
         journal.epoch(EpochRecord(epoch, metrics, {"phase_eval_s": 0.5}))
-    journal.close()
 
-    plain = read_attempt(folder / "attempt-1.jsonl", times=False)
+    before = read_attempt(folder / "attempt-1.jsonl")
+    journal.end(Outcome(Status.COMPLETED, "", len(rows)))
+    after = read_attempt(folder / "attempt-1.jsonl")
 
-    whole = read_attempt(folder / "attempt-1.jsonl")
-    assert plain.damaged == whole.damaged == []
-    assert {n: repr(sorted(r.metrics.items())) for n, r in plain.epochs.items()} == {
-        n: repr(sorted(r.metrics.items())) for n, r in whole.epochs.items()
-    }
+    assert before.damaged == after.damaged == []
+    assert repr(before.epochs) == repr(after.epochs)
+    assert after.outcome == Outcome(Status.COMPLETED, "", len(rows))
+
+
+def test_a_damaged_line_of_a_finished_journal_is_found_though_its_end_is_whole(tmp_path):
+    journal = Journal(tmp_path, 1, {})
+    for record in RECORDS:
+        journal.epoch(record)
+    journal.end(Outcome(Status.COMPLETED, "", len(RECORDS)))
+    path = tmp_path / "attempt-1.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b'"loss":', b'"lass":')
+    path.write_bytes(b"".join(lines))
+
+    attempt = read_attempt(path)
+
+    assert attempt.damaged == [3]
+    assert 2 not in attempt.epochs
+    assert len(attempt.epochs) == len(RECORDS) - 1
+    assert attempt.outcome is not None

@@ -92,5 +92,5 @@ def test_attempts_are_found_in_the_order_of_their_numbers(tmp_path):
 
     found = paths.attempts(tmp_path)
 
-    assert found == {2: tmp_path / "attempt-2.jsonl", 10: tmp_path / "attempt-10.jsonl"}
+    assert found == {2: f"{tmp_path}/attempt-2.jsonl", 10: f"{tmp_path}/attempt-10.jsonl"}
     assert list(found) == [2, 10]
