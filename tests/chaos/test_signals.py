@@ -58,4 +58,4 @@ def test_a_grid_that_is_stopped_keeps_what_it_has_and_goes_on_later(zygote, tmp_
     show(f"{sent} signals, {stopped} stopped, {finished} experiments, at most {slowest:.2f} s", *problems)
     assert problems == []
     assert slowest < PATIENCE_S
-    assert stopped > 0.8 * sent  # the others came when all was done
+    assert stopped > 0.5 * sent  # the others came when all was done
