@@ -50,13 +50,16 @@ class RunManager:
 
     Args:
         experiment: The folder of these runs under `root`; None names it by date and time. An experiment that
-            exists is added to.
+            exists is added to; one that is given as `Experiment` has its root in it.
         root: The folder that TensorBoard is started on.
         tensorboard: Whether event files are written.
         histogram_every: Epochs from one set of histograms to the next, 0 for none.
         display: Whether the table is shown: at the end of each run in a terminal, in place in a notebook.
             None decides by where it runs.
         on_epoch: Called with the record of each epoch that was committed.
+        on_step: Called at each batch with the numbers of the epoch and of the batch, from 1, and with how many
+            epochs are wanted, None if that is not known.
+        jobs: How many runs share the machine, at most; a column of the tables if they are several.
         tables: Whether results.csv and results.json are written after each run; where several processes write
             runs of one experiment, only their parent may.
         fingerprint: The code, data and versions that results depend on; a run that was begun with others begins
@@ -78,13 +81,15 @@ class RunManager:
 
     def __init__(
         self,
-        experiment: str | None = None,
+        experiment: str | Experiment | None = None,
         root: str | PathLike[str] = "runs",
         *,
         tensorboard: bool = True,
         histogram_every: int = 1,
         display: bool | None = None,
         on_epoch: Callable[[EpochRecord], None] | None = None,
+        on_step: Callable[[int, int, int | None], None] | None = None,
+        jobs: int = 1,
         tables: bool = True,
         fingerprint: Fingerprint | None = None,
         resume_anyway: bool = False,
@@ -97,11 +102,14 @@ class RunManager:
         self.epoch_count = 0
         self.outcome: Outcome | None = None
         self._root = Path(root)
-        self._name = None if experiment is None else paths.check_experiment(experiment)
-        self._experiment: Experiment | None = None
+        self._experiment = experiment if isinstance(experiment, Experiment) else None
+        name = experiment.path.name if isinstance(experiment, Experiment) else experiment
+        self._name = None if name is None else paths.check_experiment(name)
         self._histogram_every = histogram_every if tensorboard else None
         self._display = choose_display(display)
         self._on_epoch = on_epoch
+        self._on_step = on_step
+        self._jobs = jobs
         self._tables = tables
         self._fingerprint = fingerprint or {}
         self._resume_anyway = resume_anyway

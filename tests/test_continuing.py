@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,7 +104,8 @@ class Train:
 
 
 def by_grid(root, train, params=None, **options):
-    quiet = {"tensorboard": False, "display": False, "retry_failed": True} | options
+    quiet: dict[str, Any] = {"tensorboard": False, "display": False, "retry_failed": True} | options
+    quiet.setdefault("executor", "inline")
     return run_grid(params or ONE, train, experiment="exp", root=root, **quiet)
 
 

@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 import torch
@@ -17,6 +18,7 @@ from torch.utils.tensorboard import SummaryWriter
 from runmanager.board import archive, events, histograms, pictures
 from runmanager.devices import undisturbed_random
 from runmanager.errors import RunsWarning
+from runmanager.storage import paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import EpochRecord, Outcome, Status
 from runmanager.values import plain, text
@@ -182,7 +184,7 @@ class Board:
         try:
             values = [events.text("run/error", f"    {outcome.error}")] if outcome.error else []
             values.append(events.session_end(success=outcome.status is Status.COMPLETED))
-            if outcome.status is not Status.INTERRUPTED:  # goes on later: TensorBoard shows it as unknown
+            if outcome.status not in (Status.INTERRUPTED, Status.KILLED):  # they go on later: shown as unknown
                 self._write(*(events.event(outcome.epochs, [value]) for value in values))
         finally:
             self._close()
@@ -265,6 +267,18 @@ class Board:
         file, self._file = self._file, None
         if file:
             file.close()
+
+
+def end_abandoned(folder: Path, outcome: Outcome) -> None:
+    """Show how a run ended whose process is gone, in a file beside those that it has; never raises."""
+    if outcome.status is not Status.HUNG or not archive.event_files(folder):
+        return  # goes on later, or is not shown at all
+    with contextlib.suppress(OSError):
+        file = events.EventFile(folder, max(paths.attempts(folder), default=1), outcome.epochs + 1)
+        values = [events.text("run/error", f"    {outcome.error}"), events.session_end(success=False)]
+        for value in values:
+            file.write(events.event(outcome.epochs, [value]))
+        file.close()
 
 
 class _FirstInput:

@@ -8,7 +8,7 @@ from runmanager.board import archive
 from runmanager.board.contents import OPENING, Board, tag
 from runmanager.storage.folders import read_runs
 from runmanager.storage.history import RunResult, read_run
-from runmanager.storage.journal import Outcome, Status
+from runmanager.storage.journal import FAULTS, Outcome, Status
 
 
 def rebuild(experiment: Path, damaged: list[str]) -> int:
@@ -46,5 +46,5 @@ def _rebuild(experiment: str, run: RunResult) -> None:
     board = Board(experiment, run.folder, run.attempts, details)
     board.carry(kept)
     board.open(run.epochs)
-    has_ended = run.status in (Status.COMPLETED, Status.FAILED, Status.DIVERGED)
+    has_ended = run.status is Status.COMPLETED or run.status in FAULTS
     board.end(Outcome(run.status if has_ended else Status.INTERRUPTED, run.error, len(run.epochs)))

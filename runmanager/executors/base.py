@@ -1,33 +1,112 @@
 """What every executor promises."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import NamedTuple, Protocol
 
+from runmanager.errors import GridError
 from runmanager.grid import Run
 from runmanager.storage.journal import EpochRecord, Outcome
 
-OnEpoch = Callable[[Run, EpochRecord], None]
-Work = Callable[[Run, OnEpoch], Outcome]
+
+class Step(NamedTuple):
+    """How far a run is inside of an epoch.
+
+    Attributes:
+        epoch: The number of the epoch, from 1.
+        step: The number of the batch, from 1.
+        num_epochs: How many epochs are wanted, None if that is not known.
+    """
+
+    epoch: int
+    step: int
+    num_epochs: int | None = None
+
+
+Report = Callable[[EpochRecord | Step], None]
+"""Tells of an epoch that is committed, or, now and then, of a batch."""
+
+Work = Callable[[Run, Report], Outcome]
 """Executes one run in the process that calls it, and records how it ended."""
+
+
+class Watch(Protocol):
+    """Is told what happens while runs are executed, in the process of `execute`."""
+
+    def run_started(self, run: Run, lane: int, device: str) -> None:
+        """A run has begun in a lane, counted from 0, on a device as in ``"cuda:1"``."""
+
+    def run_progressed(self, run: Run, news: EpochRecord | Step) -> None:
+        """A run has committed an epoch, or got on with one."""
+
+    def stopping(self) -> None:
+        """Execution is being stopped by Ctrl-C or SIGTERM; may be said more than once."""
+
+    def say(self, line: str) -> None:
+        """Something is to be said to the user: what a run printed, a device that is lost."""
 
 
 class Executor(ABC):
     """Executes runs, somewhere.
 
     Each run gets exactly one outcome, and a run that fails harms only itself: `work` turns its exceptions into
-    outcomes. What leaves `work` as an exception (Ctrl-C, a disk that is full) ends the grid and passes through
-    `execute`. `on_epoch` is called in the process of `execute`, between two of its outcomes.
+    outcomes, and a process that dies or hangs with a run becomes the outcome of that run. What leaves `work` as
+    an exception (Ctrl-C, a disk that is full) ends the grid and passes through `execute`. However that ends,
+    nothing that it started is left running.
+
+    Args:
+        jobs: How many runs are executed at the same time, at most; "auto": as many as there are devices for.
+        runs_per_device: How many runs may share an accelerator.
+        timeout: Seconds without news after which a run counts as hung; None waits for ever.
+
+    Raises:
+        GridError: An argument cannot be used; with all problems.
     """
 
+    def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
+        problems: list[str] = []
+        if jobs != "auto" and not _is_count(jobs):
+            problems.append(f"jobs must be a whole number, 1 or more, or 'auto', got {jobs!r}")
+        if not _is_count(runs_per_device):
+            problems.append(f"runs_per_device must be a whole number, 1 or more, got {runs_per_device!r}")
+        if timeout is not None and not timeout > 0:
+            problems.append(f"timeout must be a number of seconds, or None to wait for ever, got {timeout!r}")
+        if problems:
+            raise GridError(problems)
+        self._jobs = jobs
+        self._runs_per_device = runs_per_device
+        self._timeout = timeout
+
+    @property
+    def lanes(self) -> int:
+        """How many runs are executed at the same time, at most."""
+        return self._jobs if isinstance(self._jobs, int) else 1
+
+    def missing(self, device: str) -> str:
+        """Return why a run that asks for this device cannot be executed, "" if it can."""
+        from runmanager import devices
+
+        return "" if devices.is_available(device) else devices.missing(device)
+
+    def check(self, train: Callable[..., object]) -> None:  # noqa: B027 - some have nothing to do
+        """Make sure that a training function reaches where runs are executed, before anything is written.
+
+        Raises:
+            GridError: It does not; the message names what of it cannot be sent.
+        """
+
     @abstractmethod
-    def execute(
-        self, runs: Sequence[Run], work: Work, on_start: Callable[[Run], None], on_epoch: OnEpoch
-    ) -> Iterator[tuple[Run, Outcome]]:
+    def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome as it ends, in any order.
 
         Args:
-            runs: What to execute.
+            runs: What to execute: taken from the left until none is left. Who receives an outcome may add a
+                run, and may thereby have the same one executed again.
             work: Executes one run.
-            on_start: Called when a run begins.
-            on_epoch: Called when a run has committed an epoch.
+            watch: Is told what happens.
         """
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

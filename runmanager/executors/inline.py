@@ -1,8 +1,11 @@
 """Runs in this process, one after the other."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator
+from functools import partial
 
-from runmanager.executors.base import Executor, OnEpoch, Work
+from runmanager.errors import GridError
+from runmanager.executors.base import Executor, Watch, Work
 from runmanager.grid import Run
 from runmanager.storage.journal import Outcome
 
@@ -10,10 +13,16 @@ from runmanager.storage.journal import Outcome
 class InlineExecutor(Executor):
     """Execute runs in this process, in their order: the simplest, and the one to debug with."""
 
-    def execute(
-        self, runs: Sequence[Run], work: Work, on_start: Callable[[Run], None], on_epoch: OnEpoch
-    ) -> Iterator[tuple[Run, Outcome]]:
+    def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
+        super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
+        if jobs != 1 or timeout is not None:
+            given = f"jobs={jobs!r}" if jobs != 1 else f"timeout={timeout!r}"
+            rule = "the executor 'inline' executes one run after the other in this process"
+            raise GridError([f"{rule}, got {given}: use executor='lanes'"])
+
+    def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome."""
-        for run in runs:
-            on_start(run)
-            yield run, work(run, on_epoch)
+        while runs:
+            run = runs.popleft()
+            watch.run_started(run, 0, str(getattr(run, "device", "cpu")))
+            yield run, work(run, partial(watch.run_progressed, run))

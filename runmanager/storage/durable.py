@@ -118,6 +118,19 @@ class AppendFile:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | _BINARY)
             self._length = len(first)
 
+    @classmethod
+    def reopen(cls, path: Path, length: int) -> Self:
+        """Open a file whose writer is gone; what it has after `length` bytes is cut off with the first record.
+
+        Raises:
+            StorageError: It cannot be opened.
+        """
+        file = cls.__new__(cls)
+        file.path, file._length = path, length  # noqa: SLF001 - its own
+        with explained(path):
+            file._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | _BINARY)  # noqa: SLF001
+        return file
+
     def append(self, record: bytes) -> None:
         """Append one record.
 

@@ -66,6 +66,13 @@ class Experiment:
         """
         durable.make_folder(self.path)
         durable.remove_leftovers(self.path, paths.GRID, paths.RESULTS_CSV, paths.RESULTS_JSON)
+        planned = self.place(grid, unavailable)
+        document = {"v": VERSION, "runs": [_to_json(run) for run in planned]}
+        durable.write_file(self.path / paths.GRID, strict_json(document))
+        return planned
+
+    def place(self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str]) -> list[RunFolder]:
+        """Give every run of a grid its number and folder, as `plan` does, and write nothing."""
         kept = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         first = _free_number(self.path, self.runs.values())
         digits = max(3, len(str(first + len(grid))))
@@ -80,8 +87,6 @@ class Experiment:
             path = known.path if known else self.path / paths.run_folder(number, shown, digits)
             planned.append(RunFolder(path, number, id_, dict(params), unavailable.get(id_, "")))
         self._runs = kept | {run.id: run for run in planned}
-        document = {"v": VERSION, "runs": [_to_json(run) for run in planned]}
-        durable.write_file(self.path / paths.GRID, strict_json(document))
         return planned
 
     def open(self, params: Mapping[str, Any], repeat: int = 1) -> RunFolder:

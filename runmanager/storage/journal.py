@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from runmanager.storage import paths, processes
+from runmanager.storage import durable, paths, processes
 from runmanager.storage.durable import AppendFile
 
 LEADING = ("loss", "accuracy", "epoch duration", "run duration")
@@ -34,11 +34,14 @@ _LARGEST = 256 * 2**20  # bytes of a journal that are read
 
 
 class Status(StrEnum):
-    """How a run stands: ended in one of the first four ways, or not."""
+    """How a run stands: ended in one of the ways up to `UNAVAILABLE`, or not."""
 
     COMPLETED = "completed"
     FAILED = "failed"
     DIVERGED = "diverged"
+    OUT_OF_MEMORY = "out of memory"
+    HUNG = "hung"
+    KILLED = "killed"
     INTERRUPTED = "interrupted"
     UNAVAILABLE = "unavailable"
     PENDING = "pending"
@@ -64,19 +67,25 @@ _EPOCHS = msgspec.json.Decoder(EpochRecord)
 _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 
 
+FAULTS = frozenset({Status.FAILED, Status.DIVERGED, Status.OUT_OF_MEMORY, Status.HUNG})
+"""Ends that the same run would meet again; after the others it goes on when the grid is started again."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How an attempt ended.
 
     Attributes:
-        status: Completed, failed, diverged, interrupted or unavailable.
+        status: One of those up to `Status.UNAVAILABLE`.
         error: The cause in one line, empty if completed.
         epochs: How many epochs are committed.
+        log: What else is known of the cause, as the last words of a process that died; not in the journal.
     """
 
     status: Status
     error: str = ""
     epochs: int = 0
+    log: str = ""
 
 
 @dataclass
@@ -107,7 +116,7 @@ class Journal:
 
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
         self.attempt = attempt
-        start = self._line("start", {**processes.this_process(), **details})
+        start = _line(attempt, "start", {**processes.this_process(), **details})
         self._file = AppendFile(folder / paths.journal(attempt), start)
         self._crc = zlib.crc32(start)
 
@@ -121,8 +130,7 @@ class Journal:
 
     def end(self, outcome: Outcome) -> None:
         """Commit how the attempt ended, and close the file."""
-        content = {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
-        self._append("end", {**content, "whole": f"{self._crc:08x}"})
+        self._append("end", _end(outcome, self._crc))
         self.close()
 
     def close(self) -> None:
@@ -130,13 +138,40 @@ class Journal:
         self._file.close()
 
     def _append(self, kind: str, content: Mapping[str, Any]) -> None:
-        line = self._line(kind, content)
+        line = _line(self.attempt, kind, content)
         self._file.append(line)
         self._crc = zlib.crc32(line, self._crc)
 
-    def _line(self, kind: str, content: Mapping[str, Any]) -> bytes:
-        clocks = {"t_wall": round(time.time(), 3), "t_mono": round(time.monotonic(), 3)}
-        return to_line({"v": VERSION, "type": kind, "attempt": self.attempt, **content, **clocks})
+
+def _line(attempt: int, kind: str, content: Mapping[str, Any]) -> bytes:
+    clocks = {"t_wall": round(time.time(), 3), "t_mono": round(time.monotonic(), 3)}
+    return to_line({"v": VERSION, "type": kind, "attempt": attempt, **content, **clocks})
+
+
+def _end(outcome: Outcome, crc: int) -> dict[str, Any]:
+    ended = {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
+    return {**ended, "whole": f"{crc:08x}"}
+
+
+def end_abandoned(folder: Path, outcome: Outcome) -> None:
+    """Commit how the last attempt at a run ended, whose process is gone, in a new journal if it began none.
+
+    Args:
+        folder: The run's.
+        outcome: How it ended.
+
+    Raises:
+        StorageError: It could not be committed.
+    """
+    number, path = max(paths.attempts(folder).items(), default=(0, ""))
+    with durable.explained(folder):
+        content = read_file(path, _LARGEST)[0] if number else b""
+    lines = content[: content.rfind(b"\n") + 1]
+    if not number or _read_lines(lines).outcome:
+        Journal(folder, number + 1, {"after": outcome.epochs}).end(outcome)
+        return
+    with AppendFile.reopen(Path(path), len(lines)) as file:
+        file.append(_line(number, "end", _end(outcome, zlib.crc32(lines))))
 
 
 def to_line(content: Mapping[str, Any]) -> bytes:

@@ -90,11 +90,11 @@ def fail_in_the_second_epoch(run: Any, manager: RunManager) -> None:
 def logdir(tmp_path_factory):
     """Make four completed runs, one that failed and one that could not be executed here."""
     root = tmp_path_factory.mktemp("runs")
-    run_grid(GRID, train_two_epochs, experiment="grid", root=root, display=False)
+    run_grid(GRID, train_two_epochs, experiment="grid", root=root, display=False, executor="inline")
     one = {name: values[:1] for name, values in GRID.items()}
-    run_grid(one, fail_in_the_second_epoch, experiment="broken", root=root, display=False)
+    run_grid(one, fail_in_the_second_epoch, experiment="broken", root=root, display=False, executor="inline")
     elsewhere: dict[str, list[Any]] = {"lr": [1], "device": ["cuda:99"]}
-    run_grid(elsewhere, train_two_epochs, experiment="elsewhere", root=root, display=False)
+    run_grid(elsewhere, train_two_epochs, experiment="elsewhere", root=root, display=False, executor="inline")
     return root
 
 
@@ -326,6 +326,7 @@ class Ends:
 def start_again(root: Path, name: str, error: BaseException, damage: Callable[[Path], None]) -> None:
     """Execute a run that ends in its third epoch, damage its folder, and execute it again."""
     options: dict[str, Any] = {"experiment": name, "root": root, "display": False, "retry_failed": True}
+    options["executor"] = "inline"
     run_grid({"lr": [0.1]}, Ends(error), **options)
     damage(root / name / "001")
     with warnings.catch_warnings(action="ignore", category=RunsWarning):

@@ -1,5 +1,7 @@
 """What every executor promises; a new one is in EXECUTORS and so in here."""
 
+from collections import deque
+
 import pytest
 
 from runmanager import RunBuilder, StorageError, run_grid
@@ -19,24 +21,46 @@ def executor(name):
     return EXECUTORS[name]()
 
 
-def work(run, on_epoch):
+class Watcher:
+    """Notes what it is told."""
+
+    def __init__(self):
+        self.seen: list[tuple[object, ...]] = []
+
+    def run_started(self, run, lane, device):
+        assert lane >= 0
+        assert device == "cpu"
+        self.seen.append((run, "start"))
+
+    def run_progressed(self, run, news):
+        if isinstance(news, EpochRecord):
+            self.seen.append((run, news.epoch, news.metrics["loss"]))
+
+    def stopping(self):
+        """Say nothing."""
+
+    def say(self, line):
+        self.seen.append((line,))
+
+
+def work(run, report):
     """Commit an epoch or two; the second run fails."""
     num_epochs = 1 if run.lr == 0.2 else 2
     for epoch in range(1, num_epochs + 1):
-        on_epoch(run, EpochRecord(epoch, {"loss": run.lr}))
+        report(EpochRecord(epoch, {"loss": run.lr}))
     return Outcome(Status.FAILED, "no", 1) if run.lr == 0.2 else Outcome(Status.COMPLETED, "", 2)
 
 
-def interrupted_work(run, on_epoch):
+def interrupted_work(run, report):
     if run.lr == 0.2:
         raise KeyboardInterrupt
-    return work(run, on_epoch)
+    return work(run, report)
 
 
-def full_disk_work(run, on_epoch):
+def full_disk_work(run, report):
     if run.lr == 0.2:
         raise StorageError(28, "No space left on device", "attempt-1.jsonl")
-    return work(run, on_epoch)
+    return work(run, report)
 
 
 def train(run, manager):
@@ -47,36 +71,42 @@ def train(run, manager):
                 raise ValueError("no")
 
 
-def nothing(*_):
-    """Ignore what is reported."""
+def execute(executor, runs, work, watch=None):
+    return executor.execute(deque(runs), work, watch or Watcher())
 
 
 def test_each_run_gets_its_one_outcome(executor):
-    outcomes = list(executor.execute(RUNS, work, nothing, nothing))
+    outcomes = list(execute(executor, RUNS, work))
 
-    expected = [(run, work(run, nothing)) for run in RUNS]
-    assert sorted(outcomes) == expected
+    expected = [(run, work(run, lambda _: None)) for run in RUNS]
+    assert sorted(outcomes, key=lambda pair: pair[0]) == expected
+
+
+def test_a_run_that_is_added_on_its_outcome_is_executed_again(executor):
+    runs = deque(RUNS)
+    executed: list[float] = []
+
+    for run, outcome in executor.execute(runs, work, Watcher()):
+        if outcome.status is Status.FAILED and run.lr not in executed:
+            runs.append(run)
+        executed.append(run.lr)
+
+    assert sorted(executed) == [0.1, 0.2, 0.2, 0.3]
 
 
 def test_no_runs_give_no_outcomes(executor):
-    assert list(executor.execute([], work, nothing, nothing)) == []
+    assert list(execute(executor, [], work)) == []
 
 
 def test_each_run_is_reported_from_its_start_to_its_outcome(executor):
-    seen: list[tuple[object, ...]] = []
+    watch = Watcher()
 
-    reported = executor.execute(
-        RUNS,
-        work,
-        lambda run: seen.append((run, "start")),
-        lambda run, record: seen.append((run, record.epoch, record.metrics["loss"])),
-    )
-    for run, _ in reported:
-        seen.append((run, "end"))
+    for run, _ in execute(executor, RUNS, work, watch):
+        watch.seen.append((run, "end"))
 
     for run in RUNS:
         epochs = [(run, epoch, run.lr) for epoch in ((1,) if run.lr == 0.2 else (1, 2))]
-        assert [event for event in seen if event[0] == run] == [(run, "start"), *epochs, (run, "end")]
+        assert [event for event in watch.seen if event[0] == run] == [(run, "start"), *epochs, (run, "end")]
 
 
 @pytest.mark.parametrize(
@@ -85,24 +115,24 @@ def test_each_run_is_reported_from_its_start_to_its_outcome(executor):
 def test_what_leaves_work_as_an_exception_passes_through(executor, ending, error):
     outcomes = []
 
-    def execute():
-        for run, _ in executor.execute(RUNS, ending, nothing, nothing):
+    def gather():
+        for run, _ in execute(executor, RUNS, ending):
             outcomes.append(run)
 
     with pytest.raises(error):
-        execute()
+        gather()
 
     assert RUNS[1] not in outcomes
 
 
 def test_nothing_is_started_after_the_iterator_is_closed(executor):
-    started: list[object] = []
+    watch = Watcher()
 
-    outcomes = executor.execute(RUNS[:1] * 50, work, started.append, nothing)
+    outcomes = execute(executor, RUNS[:1] * 50, work, watch)
     next(outcomes)
     outcomes.close()
 
-    assert len(started) < 50
+    assert sum(event[1:] == ("start",) for event in watch.seen) < 50
 
 
 def test_a_grid_gives_the_same_table_as_inline(name, tmp_path):

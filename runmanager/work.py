@@ -1,0 +1,101 @@
+"""One run of a grid, executed in the process that calls."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runmanager.errors import LifecycleError, StorageError
+from runmanager.executors import Report, Step
+from runmanager.grid import Run, params_of
+from runmanager.storage.fingerprint import Fingerprint
+from runmanager.storage.folders import Experiment
+from runmanager.storage.journal import Outcome, Status
+from runmanager.values import identity
+
+if TYPE_CHECKING:
+    from runmanager.manager import RunManager
+
+Train = Callable[[Run, "RunManager"], object]
+
+_REPORT_EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class GridWork:
+    """Executes one run in the process that calls it; can be pickled if its parts can.
+
+    Attributes:
+        train: The user's function.
+        experiment: The folder that the run lives in, and the other runs of the grid.
+        tensorboard: Whether event files are written.
+        histogram_every: Epochs from one set of histograms to the next.
+        fingerprint: Code, data and versions that results depend on.
+        resume_anyway: Whether runs that were begun with others are continued nevertheless.
+        jobs: How many runs of the grid share the machine, at most.
+    """
+
+    train: Train
+    experiment: Experiment
+    tensorboard: bool
+    histogram_every: int
+    fingerprint: Fingerprint
+    resume_anyway: bool
+    jobs: int
+
+    def __call__(self, run: Run, report: Report) -> Outcome:
+        """Execute a run and return how it ended, which is committed by then.
+
+        Raises:
+            StorageError: Something could not be committed.
+        """
+        from runmanager.manager import RunManager
+
+        manager = RunManager(
+            self.experiment,
+            tensorboard=self.tensorboard,
+            histogram_every=self.histogram_every,
+            display=False,
+            on_epoch=report,
+            tables=False,
+            fingerprint=self.fingerprint,
+            resume_anyway=self.resume_anyway,
+            jobs=self.jobs,
+            on_step=_Steps(report),
+        )
+        try:
+            self.train(run, manager)
+            if manager.is_open:
+                manager.end_run()
+            if manager.outcome and identity(params_of(manager.run_params)) != identity(params_of(run)):
+                raise LifecycleError(  # noqa: TRY301
+                    f"train() was given {run!r} and ran {manager.run_params!r}: give manager.run() the run"
+                )
+            if manager.outcome is None:
+                raise LifecycleError(  # noqa: TRY301 - a failure like those of train()
+                    "train() began no run: write `with manager.run(run, network, loader):` in it"
+                )
+        except StorageError:
+            manager.end_interrupted()
+            raise
+        except Exception as error:  # noqa: BLE001 - here a failing run becomes an outcome
+            if manager.outcome is None or manager.outcome.status not in (Status.FAILED, Status.OUT_OF_MEMORY):
+                return manager.end_failed(error, run)
+        except BaseException:
+            manager.end_interrupted()
+            raise
+        return manager.outcome
+
+
+class _Steps:
+    """Reports steps, but not each: what is done per batch has to be cheap."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._next = 0.0
+
+    def __call__(self, epoch: int, step: int, num_epochs: int | None) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _REPORT_EVERY_S
+            self._report(Step(epoch, step, num_epochs))
