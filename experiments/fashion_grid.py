@@ -32,6 +32,7 @@ from runmanager.grid import check_device
 if TYPE_CHECKING:
     from torch import nn
 
+    from runmanager.executors import Executor
     from runmanager.loaders import ImageTensors
 
 GRID: OrderedDict[str, list[Any]] = OrderedDict(
@@ -104,6 +105,13 @@ def main() -> int:
             experiment=arguments.experiment,
             root=arguments.root,
             data=load_images(arguments.data_dir, 60_000),
+            executor=executor_of(arguments),
+            jobs=arguments.jobs,
+            runs_per_device=arguments.runs_per_device,
+            timeout=arguments.timeout,
+            retries=arguments.retries,
+            on_error=arguments.on_error,
+            plan_only=arguments.plan,
             retry_failed=arguments.retry_failed,
             resume_anyway=arguments.resume_anyway,
         )
@@ -111,7 +119,10 @@ def main() -> int:
         parser.exit(74, f"{parser.prog}: {error}\n")
     except RunManagerError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
-    show(outcome, arguments.root)
+    except KeyboardInterrupt:
+        parser.exit(130, "Forced stop. Start the same command again to go on.\n")
+    if not arguments.plan:
+        show(outcome, arguments.root)
     return outcome.exit_code
 
 
@@ -147,6 +158,19 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     where.add_argument("--experiment", default="fashion_grid", help="name (default: %(default)s)")
     where.add_argument("--root", default="runs", help="of all experiments (default: %(default)s)")
     where.add_argument("--data-dir", default="data", help="holds FashionMNIST/raw (default: %(default)s)")
+    how = parser.add_argument_group("how")
+    how.add_argument("--jobs", type=jobs, default=1, metavar="N", help="runs at a time, or auto (default: 1)")
+    how.add_argument(
+        "--runs-per-device", type=int, default=1, metavar="N", help="runs that share a GPU (default: 1)"
+    )
+    how.add_argument("--executor", choices=["lanes", "inline", "ray"], default="lanes", help="default: lanes")
+    how.add_argument("--ray-address", metavar="X", help="of a Ray cluster, or auto (default: a Ray of its own)")
+    how.add_argument("--timeout", type=float, metavar="S", help="seconds without a batch: the run is hung")
+    how.add_argument("--retries", type=int, default=0, metavar="N", help="of runs that were killed or hung")
+    how.add_argument(
+        "--on-error", choices=["continue", "stop"], default="continue", help="default: the other runs go on"
+    )
+    how.add_argument("--plan", action="store_true", help="show what would be executed, and stop")
     again = parser.add_argument_group("started again")
     again.add_argument("--retry-failed", action="store_true", help="execute failed and diverged runs again")
     again.add_argument(
@@ -155,6 +179,25 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
         help="keep and continue runs that were begun with other code, data or versions",
     )
     return parser, parser.parse_args()
+
+
+def executor_of(arguments: argparse.Namespace) -> "str | Executor":
+    """Return what executes the runs: a name, or a Ray cluster's address with all about it."""
+    if arguments.executor != "ray":
+        return str(arguments.executor)
+    from runmanager.executors.ray import RayExecutor
+
+    return RayExecutor(
+        address=arguments.ray_address,
+        jobs=arguments.jobs,
+        runs_per_device=arguments.runs_per_device,
+        timeout=arguments.timeout,
+    )
+
+
+def jobs(text: str) -> int | str:
+    """Read how many runs are executed at a time."""
+    return int(text) if text.lstrip("-").isdecimal() else text
 
 
 def grid_of(arguments: argparse.Namespace) -> OrderedDict[str, list[Any]]:

@@ -59,7 +59,7 @@ def run_grid(
     *,
     experiment: str,
     root: str | PathLike[str] = "runs",
-    executor: str | Executor = "inline",
+    executor: str | Executor = "lanes",
     jobs: int | str = 1,
     runs_per_device: int = 1,
     timeout: float | None = None,
@@ -200,13 +200,13 @@ def _execute(
     places = {id(run): place for run, place in zip(plan.runs, plan.places, strict=True)}
     left = dict.fromkeys(places, retries)
     runs = deque(plan.todo)
-    exports = _Exports(work.experiment.path)
+    committer, exports = _Committer(plan, work), _Exports(work.experiment.path)
     exit_code = COMPLETED
     outcomes = executor.execute(runs, work, progress)
     try:
         with progress, stop.at_once(), contextlib.closing(outcomes):
             for run, ended in outcomes:
-                outcome = _commit(work.experiment, places[id(run)], ended)
+                outcome = committer.commit(run, places[id(run)], ended)
                 is_retried = ledger.is_worth_a_retry(outcome) and left[id(run)] > 0
                 if is_retried:
                     left[id(run)] -= 1
@@ -228,20 +228,37 @@ def _execute(
     return exit_code
 
 
-def _commit(experiment: Experiment, place: RunFolder, ended: Outcome) -> Outcome:
-    """Commit the outcome of a run that could not do so itself: its process is gone, or never had it."""
-    if ended.status not in ledger.NOT_COMMITTED:
-        return ended
-    from runmanager.board.contents import end_abandoned as end_board
+class _Committer:
+    """Commits the outcomes of runs that could not do so themselves: their process is gone, or they had none."""
 
-    outcome = replace(ended, epochs=len(read_run(place, []).epochs))
-    experiment.open(place.params)
-    if outcome.log:
-        log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
-        durable.write_file(place.path / paths.ERROR_LOG, log)
-    end_abandoned(place.path, outcome)
-    end_board(place.path, outcome)
-    return outcome
+    def __init__(self, plan: Plan, work: GridWork) -> None:
+        self._work = work
+        self._attempts = {id(run): found.attempts for run, found in zip(plan.runs, plan.before, strict=True)}
+
+    def commit(self, run: Run, place: RunFolder, ended: Outcome) -> Outcome:
+        """Return how a run ended, which its journal has by then.
+
+        Raises:
+            StorageError: It could not be committed.
+        """
+        if ended.is_committed:
+            return ended
+        from runmanager.board.contents import end_abandoned as end_board
+
+        found = read_run(place, [])
+        is_begun = found.attempts > self._attempts[id(run)]
+        if is_begun and found.status not in (Status.INTERRUPTED, Status.RUNNING, Status.STALE):
+            return _outcome(found)  # its last words were lost, not what it had committed
+        outcome = replace(ended, epochs=len(found.epochs))
+        self._work.experiment.open(place.params)
+        if outcome.log:
+            log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
+            durable.write_file(place.path / paths.ERROR_LOG, log)
+        print_ = found.start.get("fingerprint", self._work.fingerprint)  # of the epochs that stand
+        end_abandoned(place.path, outcome, {"fingerprint": print_})
+        end_board(place.path, outcome)
+        self._attempts[id(run)] = read_run(place, []).attempts
+        return outcome
 
 
 class _Exports:

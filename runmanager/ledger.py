@@ -6,9 +6,6 @@ from runmanager.storage.journal import Outcome, Status
 
 RETRY_FAILED = "retry_failed=True (--retry-failed) executes them again"
 
-NOT_COMMITTED = frozenset({Status.KILLED, Status.HUNG, Status.UNAVAILABLE})
-"""Ends that a run cannot commit itself: its process is gone, or it never had one."""
-
 GOING_ON = frozenset({Status.KILLED, Status.INTERRUPTED, Status.UNAVAILABLE, Status.PENDING})
 """Ends after which the same command executes a run again."""
 

@@ -2,8 +2,9 @@
 
 from runmanager.executors.base import Executor, Report, Step, Watch, Work
 from runmanager.executors.inline import InlineExecutor
+from runmanager.executors.lanes import LanesExecutor
 
-EXECUTORS: dict[str, type[Executor]] = {"inline": InlineExecutor}
+EXECUTORS: dict[str, type[Executor]] = {"lanes": LanesExecutor, "inline": InlineExecutor}
 """Name -> executor, as `run_grid` takes it."""
 
-__all__ = ["EXECUTORS", "Executor", "InlineExecutor", "Report", "Step", "Watch", "Work"]
+__all__ = ["EXECUTORS", "Executor", "InlineExecutor", "LanesExecutor", "Report", "Step", "Watch", "Work"]

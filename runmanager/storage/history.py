@@ -108,7 +108,8 @@ def _standing(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
 
 
 def _has_ended(attempt: Attempt) -> bool:
-    return attempt.outcome is not None and attempt.outcome.status is not Status.INTERRUPTED
+    goes_on = (Status.INTERRUPTED, Status.KILLED)
+    return attempt.outcome is not None and attempt.outcome.status not in goes_on
 
 
 def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:

@@ -80,12 +80,14 @@ class Outcome:
         error: The cause in one line, empty if completed.
         epochs: How many epochs are committed.
         log: What else is known of the cause, as the last words of a process that died; not in the journal.
+        is_committed: Whether the journal has it: a process that died could not write it.
     """
 
     status: Status
     error: str = ""
     epochs: int = 0
     log: str = ""
+    is_committed: bool = True
 
 
 @dataclass
@@ -153,12 +155,13 @@ def _end(outcome: Outcome, crc: int) -> dict[str, Any]:
     return {**ended, "whole": f"{crc:08x}"}
 
 
-def end_abandoned(folder: Path, outcome: Outcome) -> None:
+def end_abandoned(folder: Path, outcome: Outcome, details: Mapping[str, Any]) -> None:
     """Commit how the last attempt at a run ended, whose process is gone, in a new journal if it began none.
 
     Args:
         folder: The run's.
         outcome: How it ended.
+        details: What the new journal begins with.
 
     Raises:
         StorageError: It could not be committed.
@@ -168,7 +171,7 @@ def end_abandoned(folder: Path, outcome: Outcome) -> None:
         content = read_file(path, _LARGEST)[0] if number else b""
     lines = content[: content.rfind(b"\n") + 1]
     if not number or _read_lines(lines).outcome:
-        Journal(folder, number + 1, {"after": outcome.epochs}).end(outcome)
+        Journal(folder, number + 1, {"after": outcome.epochs, **details}).end(outcome)
         return
     with AppendFile.reopen(Path(path), len(lines)) as file:
         file.append(_line(number, "end", _end(outcome, zlib.crc32(lines))))

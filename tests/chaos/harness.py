@@ -8,7 +8,9 @@ import random
 import signal
 import subprocess
 import sys
+import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +24,9 @@ from tests.chaos.work import EXPERIMENT
 
 HOME = Path(__file__).parents[2]
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+_PATIENCE_S = 10
 
 
 def seeded(seed: int) -> random.Random:
@@ -45,7 +50,7 @@ class Zygote:
         )
         self._read()
 
-    def start(self, root: Path, params: dict[str, list[Any]], how: str = "grid", **job: Any) -> int:
+    def start(self, root: Path, params: dict[str, list[Any]], how: str = "inline", **job: Any) -> int:
         """Start or continue the experiment under `root` in a new process; return its number."""
         root.mkdir(exist_ok=True)
         output = job.pop("output", root.with_suffix(".txt"))
@@ -62,7 +67,7 @@ class Zygote:
         code, is_sent, took = self._ask(pid=pid, seconds=seconds, number=number)
         return code, is_sent, took
 
-    def run(self, root: Path, params: dict[str, list[Any]], how: str = "grid", **job: Any) -> int:
+    def run(self, root: Path, params: dict[str, list[Any]], how: str = "inline", **job: Any) -> int:
         """Start or continue the experiment under `root`; return the exit code or -signal."""
         return self.wait(self.start(root, params, how, **job))[0]
 
@@ -86,6 +91,25 @@ class Zygote:
         traceback: TracebackType | None,
     ) -> None:
         self._process.communicate(timeout=90)
+
+
+def members(session: int) -> dict[int, int]:
+    """Return the living processes of a session, and what each was started from: number -> group."""
+    found: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):
+            state, _parent, group, its_session = path.read_text().rpartition(")")[2].split()[:4]
+            if int(its_session) == session and state != "Z":
+                found[int(path.parent.name)] = int(group)
+    return found
+
+
+def seconds_until_gone(session: int) -> float:
+    """Wait until no process of a session lives, for ten seconds at most."""
+    before = time.monotonic()
+    while members(session) and time.monotonic() - before < _PATIENCE_S:
+        time.sleep(0.01)
+    return time.monotonic() - before
 
 
 @dataclass

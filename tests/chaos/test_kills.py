@@ -1,16 +1,20 @@
 """SIGKILL at 200 random moments: nothing that was committed is lost, and the results are the same."""
 
-import math
+import os
 import shutil
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.harness import Result, Witness, Zygote, result, seeded, show
+from tests.chaos.harness import Result, Witness, Zygote, members, result, seconds_until_gone, seeded, show
 from tests.chaos.work import EXPERIMENT, axes
 
 NUM_KILLS = 200
+HOWS = ["inline", "inline", "bare", "bare", "lanes"]
+NUM_LANE_KILLS = 40
+MOST_LEFT_S = 5  # that a lane may outlive its parent
 PARAMS = axes(lrs=[0.01, 0.02], num_epochs=4, padding=450_000)  # checkpoints of 5.4 MB
 
 
@@ -23,30 +27,32 @@ class Killer:
         self._draw = seeded(seed)
         self._mutant = mutant
         self.kills = self.experiments = self.epochs = self.checkpoints = 0
-        self._seconds = math.inf
-        self.references = {how: self._reference(how) for how in ("bare", "grid")}
+        self._seconds: dict[str, float] = {}
+        self.references = {how: self._reference(how) for how in ("bare", "inline", "lanes")}
 
     def _reference(self, how: str) -> Result:
         before = time.monotonic()
         assert self._zygote.run(self._folder / how, PARAMS, how, tensorboard=True) == 0
-        self._seconds = min(self._seconds, time.monotonic() - before)
+        self._seconds[how] = time.monotonic() - before
         return result(self._folder / how)
 
     def experiment(self) -> list[str]:
         """Start an experiment again and again, kill it at random moments until it is done."""
         root = self._folder / f"{self.experiments}"
         self.experiments += 1
-        how = self._draw.choice(["grid", "bare"])
+        how = self._draw.choice(HOWS)
         witness = Witness(root / EXPERIMENT)
         problems: list[str] = []
         code = -9
         while code == -9 and not problems:
             before, is_first = time.monotonic(), not root.exists()
             pid = self._zygote.start(root, PARAMS, how, tensorboard=True, mutant=self._mutant)
-            code, is_killed, _ = self._zygote.wait(pid, self._draw.uniform(0, self._seconds))
+            code, is_killed, _ = self._zygote.wait(pid, self._draw.uniform(0, self._seconds[how]))
             if is_first and not is_killed:  # a machine that was busy when the references were made
-                self._seconds = min(self._seconds, time.monotonic() - before)
+                self._seconds[how] = min(self._seconds[how], time.monotonic() - before)
             self.kills += is_killed and code == -9
+            left = seconds_until_gone(pid)
+            problems += [f"{root}: a process lived on for {left:.1f} s"] if left > MOST_LEFT_S else []
             problems += witness.problems()
         self.epochs += len(witness.committed)
         self.checkpoints += witness.num_checkpoints
@@ -72,5 +78,33 @@ def test_200_kills_at_random_moments_lose_nothing_and_change_no_result(zygote, t
         f"{killer.checkpoints} checkpoints loaded"
     )
     assert problems == []
-    assert killer.references["grid"] == killer.references["bare"]
-    assert len(killer.references["grid"].rows) == 8
+    assert killer.references["inline"] == killer.references["bare"]
+    assert len(killer.references["inline"].rows) == 8
+
+
+@pytest.mark.slow
+def test_lanes_that_are_killed_are_replaced_and_their_runs_go_on(zygote, tmp_path):
+    draw = seeded(21)
+    assert zygote.run(tmp_path / "reference", PARAMS) == 0
+    reference = result(tmp_path / "reference")
+
+    kills = grids = 0
+    problems: list[str] = []
+    while kills < NUM_LANE_KILLS:
+        root = tmp_path / f"{grids}"
+        grids += 1
+        witness = Witness(root / EXPERIMENT)
+        pid = zygote.start(root, PARAMS, "lanes", tensorboard=True)
+        for _ in range(6):
+            time.sleep(draw.uniform(0, 1))
+            lanes = [number for number, group in members(pid).items() if group == number != pid]
+            if lanes:
+                os.kill(draw.choice(lanes), signal.SIGKILL)
+                kills += 1
+        code, is_killed, _ = zygote.wait(pid)
+        problems += witness.problems()
+        problems += [f"{root}: exit code {code}"] if code or is_killed else []
+        problems += [] if result(root) == reference else [f"{root} differs from the reference"]
+
+    show(f"{kills} kills of lanes, {grids} grids", *problems)
+    assert problems == []

@@ -66,10 +66,12 @@ def axes(lrs: list[float], num_epochs: int, padding: int, wait_for: str = "") ->
 
 
 def execute(root: str, how: str, params: Mapping[str, list[Any]], *, tensorboard: bool) -> int:
-    """Start or continue the experiment, as a grid or as a loop over a bare manager; return the exit code."""
-    if how == "grid":
-        options = {"tensorboard": tensorboard, "histogram_every": 0, "executor": "inline"}
-        return run_grid(params, train, experiment=EXPERIMENT, root=root, **options).exit_code  # type: ignore[arg-type]
+    """Start or continue the experiment, by an executor or as a loop over a bare manager; return the exit code."""
+    if how != "bare":
+        options: dict[str, Any] = {"tensorboard": tensorboard, "histogram_every": 0, "executor": how}
+        if how == "lanes":
+            options |= {"jobs": 2, "retries": 1000}
+        return run_grid(params, train, experiment=EXPERIMENT, root=root, **options).exit_code
     manager = RunManager(EXPERIMENT, root, tensorboard=tensorboard, histogram_every=0, display=False)
     for run in manager.remaining(RunBuilder.get_runs(params)):
         train(run, manager)

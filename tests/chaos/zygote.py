@@ -56,7 +56,10 @@ def _wait(descriptor: int, pid: int, seconds: float, number: int) -> tuple[int, 
     is_late = not select.select([descriptor], [], [], seconds)[0]
     before = time.monotonic()
     if is_late:
-        signal.pidfd_send_signal(descriptor, number)
+        if number == signal.SIGINT:
+            os.killpg(pid, number)  # as a terminal does
+        else:
+            signal.pidfd_send_signal(descriptor, number)
         if not select.select([descriptor], [], [], PATIENCE_S)[0]:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

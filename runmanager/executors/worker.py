@@ -1,0 +1,152 @@
+"""What the process of a lane does: it gets one run after the other and tells what becomes of it.
+
+Messages to the parent are pairs: ``("ready", None)`` once the device is warm, ``("refused", why)`` if the work
+cannot be loaded, ``("lost", why)`` if the device does not answer, ``("news", EpochRecord or Step)``, ``("ended",
+Outcome)``, ``("raised", error)`` for what ends the grid.
+"""
+
+import ctypes
+import faulthandler
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
+from types import FrameType
+
+import torch
+
+from runmanager import devices
+from runmanager.errors import RunManagerError
+from runmanager.executors import sending
+from runmanager.executors.base import Work
+
+_COLLECT_AFTER_S = 1.0  # looking for garbage takes as long as a small run
+_M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
+_PR_SET_PDEATHSIG = 1  # prctl.h
+
+
+class _Stopped(KeyboardInterrupt):
+    """The parent wants the run to end."""
+
+
+def main(
+    connection: Connection,
+    output: Connection | None,
+    faults: Connection,
+    device: str,
+    num_lanes: int,
+    work: bytes,
+) -> None:
+    """Execute the runs that come through a connection until it is closed.
+
+    Args:
+        connection: Runs come, messages go.
+        output: Where standard output and standard error go, None to leave them.
+        faults: Where the stacks go of a process that crashes, or is asked for them by SIGUSR1.
+        device: What this lane is bound to: ``cuda`` in a run means this one.
+        num_lanes: How many lanes share the cores.
+        work: As `sending.dump` wrote it.
+    """
+    with suppress(_Stopped, EOFError, BrokenPipeError):
+        _obey(faults)
+        if output is not None:
+            _redirect(output)
+        _serve(connection, device, num_lanes, work)
+
+
+def _serve(connection: Connection, device: str, num_lanes: int, work: bytes) -> None:
+    try:
+        execute: Work = sending.load(work)
+    except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
+        connection.send(("refused", f"{type(error).__name__}: {error}"))
+        return
+    try:
+        _bind(torch.device(device), num_lanes)
+    except RuntimeError as error:
+        connection.send(("lost", str(error).partition("\n")[0]))
+        return
+    connection.send(("ready", None))
+    while (run := connection.recv()) is not None:
+        before = time.monotonic()
+        try:
+            outcome = execute(run, lambda news: connection.send(("news", news)))
+        except _Stopped:
+            raise
+        except BaseException as error:  # noqa: BLE001 - it ends the grid, in the parent
+            connection.send(("raised", _sendable(error)))
+            return
+        if device != "cpu" or time.monotonic() - before > _COLLECT_AFTER_S:
+            gc.collect()
+        if device != "cpu":
+            torch.accelerator.empty_cache()
+        connection.send(("ended", outcome))
+
+
+def _obey(faults: Connection) -> None:
+    """Leave Ctrl-C to the parent, end with it, and show stacks when asked."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    faulthandler.enable(faults.fileno())
+    if hasattr(faulthandler, "register"):
+        faulthandler.register(signal.SIGUSR1, faults.fileno())
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)  # with the processes of its loaders, so that they can be ended together
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # blocked while the parent started this
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _Stopped
+
+
+def _follow_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        if hasattr(os, "killpg"):
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+
+def _redirect(output: Connection) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for descriptor in (1, 2):
+        os.dup2(output.fileno(), descriptor)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True)
+
+
+def _bind(device: torch.device, num_lanes: int) -> None:
+    if num_lanes > 1:
+        torch.set_num_threads(max(1, torch.get_num_threads() // num_lanes))
+    if device.type == "cpu":
+        _keep_freed_memory()
+    elif device.index is not None:
+        torch.accelerator.set_device_index(device.index)
+    devices.warm(device)
+
+
+def _keep_freed_memory() -> None:
+    """Let large freed buffers stay in the process: fresh pages for each batch cost more than the training."""
+    with suppress(OSError, AttributeError):  # glibc only
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, -1)
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """Return an error that its receiver can raise: those of the user's own types may not arrive."""
+    if isinstance(error, RunManagerError | KeyboardInterrupt | SystemExit):
+        return error
+    return RuntimeError(f"{type(error).__name__}: {error}")
