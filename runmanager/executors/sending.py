@@ -1,0 +1,143 @@
+"""How a training function reaches another process: by value where that process cannot import it."""
+
+import functools
+import io
+import itertools
+import operator
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import cloudpickle
+
+from runmanager.errors import GridError
+
+
+def dump(work: object) -> bytes:
+    """Write down what is to be executed in another process, for `load` in there.
+
+    Functions and classes of the main module, of notebooks and of other functions go by value, with what they
+    name; those of modules by name.
+
+    Raises:
+        GridError: Something of it cannot be sent; the message names it.
+    """
+    try:
+        return _dump(work)
+    except Exception as error:
+        raise GridError([_problem(work)]) from error
+
+
+def load(sent: bytes) -> Any:
+    """Read what `dump` wrote.
+
+    Raises:
+        Exception: This process cannot import something that is named in there.
+    """
+    return cloudpickle.loads(sent)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Sends functions with a cache by value too; cloudpickle does so without a cache alone."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if _is_cached(obj) and not _is_importable(obj):
+            return _with_cache, (obj.__wrapped__, obj.cache_parameters())
+        return super().reducer_override(obj)
+
+
+def _dump(work: object) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file).dump(work)
+    return file.getvalue()
+
+
+def _with_cache(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callable[..., Any]:
+    cached: Callable[..., Any] = functools.lru_cache(**parameters)(function)
+    return cached
+
+
+def _is_cached(value: object) -> bool:
+    return isinstance(value, functools._lru_cache_wrapper)  # noqa: SLF001 - it has no other name
+
+
+def _is_importable(function: Any) -> bool:
+    module = sys.modules.get(function.__module__)
+    if module is None or function.__module__ == "__main__":
+        return False
+    try:
+        return operator.attrgetter(function.__qualname__)(module) is function
+    except AttributeError:
+        return False  # of another function
+
+
+def _problem(work: object) -> str:
+    """Say what of it cannot be sent, and how it is reached."""
+    way, reason = [_name(work)], _refusal(work)
+    seen = {id(work)}
+    culprit = work
+    while True:
+        for name, part in _parts(culprit):
+            found = "" if id(part) in seen else _refusal(part)
+            seen.add(id(part))
+            if found:
+                way += [name] if name != way[-1] else []  # as of a partial and its function
+                reason, culprit = found, part
+                break
+        else:
+            break
+    kind = f"{type(culprit).__module__}.{type(culprit).__qualname__}".removeprefix("builtins.")
+    what = f"{' -> '.join(way)} is of the type {kind} and" if len(way) > 1 else way[0]
+    return f"{what} cannot be sent to a worker process ({reason}): make it in the function that uses it"
+
+
+def _refusal(value: object) -> str:
+    """Return why a value cannot be sent, "" if it can."""
+    try:
+        _dump(value)
+    except Exception as error:  # noqa: BLE001 - the value's own methods raise whatever they like
+        return f"{type(error).__name__}: {error}".partition("\n")[0]
+    return ""
+
+
+def _name(value: Any) -> str:
+    while isinstance(value, functools.partial):
+        value = value.func
+    return str(getattr(value, "__qualname__", type(value).__qualname__)).rpartition("<locals>.")[2]
+
+
+def _parts(value: Any) -> Iterator[tuple[str, object]]:
+    """Yield what is sent with a value, and how it is called in there."""
+    if isinstance(value, functools.partial):
+        yield _name(value), value.func
+        yield from ((f"argument {number}", part) for number, part in enumerate(value.args, 1))
+        yield from ((f"argument {name!r}", part) for name, part in value.keywords.items())
+    elif _is_cached(value):
+        yield _name(value), value.__wrapped__
+    elif isinstance(value, types.MethodType):
+        yield "self", value.__self__
+    elif isinstance(value, types.FunctionType):
+        yield from _named_in(value)
+    elif isinstance(value, Mapping):
+        yield from ((f"[{key!r}]", part) for key, part in value.items())
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from ((f"[{number}]", part) for number, part in enumerate(value))
+    yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
+
+
+def _named_in(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    names = dict.fromkeys(_names(function.__code__))
+    yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # nothing is in it yet
+            continue
+    yield from (("a default", part) for part in function.__defaults__ or ())
+    yield from (("a default", part) for part in (function.__kwdefaults__ or {}).values())
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    inner = (part for part in code.co_consts if isinstance(part, types.CodeType))
+    yield from itertools.chain(code.co_names, *map(_names, inner))
