@@ -23,6 +23,7 @@ RESERVED = frozenset(
         "accuracy",
         "status",
         "epochs",
+        "jobs",
         "parameters",
         "attempts",
         "mixed",

@@ -57,8 +57,9 @@ class RunManager:
         display: Whether the table is shown: at the end of each run in a terminal, in place in a notebook.
             None decides by where it runs.
         on_epoch: Called with the record of each epoch that was committed.
-        on_step: Called at each batch with the numbers of the epoch and of the batch, from 1, and with how many
-            epochs are wanted, None if that is not known.
+        on_step: Called at each batch that `batches` yields, or at each loss in a loop without it, with the
+            numbers of the epoch and of the batch, from 1, and with how many epochs are wanted, None if that is
+            not known.
         jobs: How many runs share the machine, at most; a column of the tables if they are several.
         tables: Whether results.csv and results.json are written after each run; where several processes write
             runs of one experiment, only their parent may.
@@ -199,7 +200,10 @@ class RunManager:
             LifecycleError: No epoch is open.
             MetricError: The loss is not a single value, or the batch has no tensor to count.
         """
-        self._open_epoch("track_loss()").sums.add_loss(loss, batch)
+        opened = self._open_epoch("track_loss()")
+        opened.sums.add_loss(loss, batch)
+        if not opened.counts_batches:
+            self._step(opened)
 
     def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count where the largest score is the label's. Does not wait for the device.
@@ -311,7 +315,7 @@ class RunManager:
         if checkpoint is not None or keep is not None:
             self._continue(opened, checkpoint, keep)
         loop = self._loop(opened, n)
-        opened.loop = weakref.ref(loop)
+        opened.loop, opened.num_epochs = weakref.ref(loop), n
         return loop
 
     def _loop(self, opened: OpenRun, n: int) -> Generator[int]:
@@ -335,6 +339,7 @@ class RunManager:
         if self.loader is None:
             raise LifecycleError("batches() without a loader: pass it to begin_run(run, network, loader)")
         iterator, times = loaders.batches(self.loader, opened.device), opened.times
+        opened.counts_batches = True
         while True:
             before = perf_counter()
             batch = next(iterator, opened)
@@ -342,6 +347,7 @@ class RunManager:
             if batch is opened:
                 return
             opened.sums.last_size = metrics.batch_size(batch)
+            self._step(opened)
             yield batch
 
     def evaluate(
@@ -511,13 +517,20 @@ class RunManager:
         repeat = self._begun.get(id_, 0) + (not again)
         folder = self._folder.open(params, repeat)
         every = self._histogram_every if board else None
-        name, print_ = self._folder.path.name, self._fingerprint
-        self._current = open_run(name, folder, device, network, histogram_every=every, fingerprint=print_)
+        details = {"fingerprint": self._fingerprint, **({"jobs": self._jobs} if self._jobs > 1 else {})}
+        self._current = open_run(
+            self._folder.path.name, folder, device, network, histogram_every=every, **details
+        )
         self._begun[id_] = repeat
         self._writer = None
         self.outcome = None
         self.epoch_count = 0
         return self._current
+
+    def _step(self, opened: OpenRun) -> None:
+        opened.step += 1
+        if self._on_step is not None:
+            self._on_step(self.epoch_count, opened.step, opened.num_epochs)
 
     def _commit(self, opened: OpenRun) -> None:
         record = opened.commit_epoch(self.epoch_count, self.loader, self.network)

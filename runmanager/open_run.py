@@ -37,6 +37,7 @@ class OpenRun:
         committed: The number of the last epoch that is committed.
         continuation: What is saved with every epoch, None if nothing is.
         loop: The loop over its epochs, None if there is none.
+        num_epochs: How many epochs that loop is for, None if there is none.
         verdict: How it will end: completed, unless a loss was not finite.
         cause: Why it will not be completed.
         start: When its clock was started (perf_counter, s).
@@ -45,6 +46,8 @@ class OpenRun:
         times: Parts of the current epoch (s).
         epoch_start: When the current epoch's clock was started, None between epochs.
         left_at: When a loop over `epochs` left the current epoch by break, None if it did not.
+        step: The number of the current batch in the epoch, from 1; 0 before the first.
+        counts_batches: Whether steps are counted by `batches`, else by the losses.
         epoch_seconds: How long the current epoch took until it was left, without evaluations.
     """
 
@@ -57,6 +60,7 @@ class OpenRun:
     committed: int = 0
     continuation: "Continuation | None" = None
     loop: "weakref.ref[Generator[int]] | None" = None  # weak, so that it ends with a plain for loop's break
+    num_epochs: int | None = None
     verdict: Status = Status.COMPLETED
     cause: str = ""
     start: float = 0.0
@@ -65,6 +69,8 @@ class OpenRun:
     times: dict[str, float] = field(default_factory=dict)
     epoch_start: float | None = None
     left_at: float | None = None
+    step: int = 0
+    counts_batches: bool = False
     epoch_seconds: float = 0.0
 
     def start_clock(self) -> None:
@@ -103,7 +109,7 @@ class OpenRun:
         """Zero the sums and start the epoch's clock."""
         self.begin_attempt()
         self.sums, self.evaluated, self.times = EpochSums(), {}, {}
-        self.left_at = None
+        self.left_at, self.step, self.counts_batches = None, 0, False
         devices.wait_for(self.device)
         self.epoch_start = time.perf_counter()
 

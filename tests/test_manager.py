@@ -297,6 +297,45 @@ def test_epochs_stop_after_a_loss_that_is_not_finite(plain, tmp_path, loss):
     assert statuses(tmp_path) == [("diverged", 2, f"loss became {loss} in epoch 2")]
 
 
+def steps_of(tmp_path, train, **options):
+    steps = []
+    manager = RunManager(
+        "exp", tmp_path, display=False, tensorboard=False, on_step=lambda *step: steps.append(step), **options
+    )
+    with manager.run(RUN, nn.Linear(4, 3), batches_of()):
+        train(manager)
+    return steps
+
+
+def test_each_batch_is_told_once_with_the_number_of_epochs(tmp_path):
+    def train(manager):
+        for _ in manager.epochs(2):
+            train_epoch(manager, manager.network)
+            manager.track_loss(0.5, 1)  # a second loss is no second batch
+
+    assert steps_of(tmp_path, train) == [(1, 1, 2), (1, 2, 2), (1, 3, 2), (2, 1, 2), (2, 2, 2), (2, 3, 2)]
+
+
+def test_a_loop_over_the_loader_tells_its_batches_by_their_losses(tmp_path):
+    def train(manager):
+        manager.begin_epoch()
+        for inputs, labels in manager.loader:
+            manager.track_loss(functional.cross_entropy(manager.network(inputs), labels))
+            manager.track_num_correct(manager.network(inputs), labels)
+        manager.end_epoch()
+
+    assert steps_of(tmp_path, train) == [(1, 1, None), (1, 2, None), (1, 3, None)]
+
+
+@pytest.mark.parametrize(("jobs", "columns"), [(1, []), (2, ["jobs"])])
+def test_a_run_that_shared_the_machine_says_so(tmp_path, jobs, columns):
+    steps_of(tmp_path, lambda m: [train_epoch(m, m.network) for _ in m.epochs(1)], jobs=jobs)
+
+    for table in (load_results(tmp_path), load_runs(tmp_path)):
+        assert [name for name in table if name == "jobs"] == columns
+        assert table.get("jobs", [1])[0] == jobs
+
+
 def test_batches_arrive_on_the_runs_device(plain):
     network = nn.Linear(4, 3)
 

@@ -19,7 +19,7 @@ from runmanager.storage.journal import version
 from runmanager.storage.tables import Epochs, Numbers
 from runmanager.values import decode, encode
 
-VERSION = 2
+VERSION = 3
 _WORTHWHILE = 200  # runs from which on a copy is made
 
 Snapshot = tuple[list[str], Numbers]
@@ -45,7 +45,8 @@ def load(experiment: Path) -> Epochs | None:
                 return None
             params = {name: [decode(value) for value in values] for name, values in document["params"].items()}
             metrics = {name: stored[f"metric {number}"] for number, name in enumerate(document["metrics"])}
-            return Epochs(document["numbers"], document["counts"], params, stored["epochs"], metrics)
+            numbers, counts, jobs = (document[name] for name in ("numbers", "counts", "jobs"))
+            return Epochs(numbers, counts, params, jobs, stored["epochs"], metrics)
     except Exception:  # noqa: BLE001 - whatever is wrong with it, the journals have it all
         return None
 
@@ -68,6 +69,7 @@ def store(
         "journals": [path[len(os.fspath(experiment)) + 1 :] for path in journals],
         "numbers": epochs.numbers,
         "counts": epochs.counts,
+        "jobs": epochs.jobs,
         "params": {name: [encode(value) for value in values] for name, values in epochs.params.items()},
         "metrics": list(epochs.metrics),
     }

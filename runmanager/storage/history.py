@@ -24,6 +24,7 @@ class RunResult:
         error: Why it failed, in one line.
         start: The first line of its last attempt.
         mixed: Whether its epochs come from different code, data or versions.
+        jobs: How many runs of the grid shared the machine while its epochs were executed, at most.
         journals: The path of each journal that was read -> its version, as `journal.version` returns it.
     """
 
@@ -34,6 +35,7 @@ class RunResult:
     error: str
     start: Mapping[str, Any]
     mixed: bool = False
+    jobs: int = 1
     journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
@@ -70,6 +72,7 @@ def read_run(folder: RunFolder, damaged: list[str]) -> RunResult:
         last.outcome.error if last.outcome else folder.unavailable,
         last.start,
         any(attempt.start.get("mixed") is True for attempt in standing),
+        max((_jobs(attempt) for attempt in _going_on(standing)), default=1),
         versions,
     )
 
@@ -105,6 +108,17 @@ def _standing(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
     begun = [attempt for attempt in earlier if attempt.epochs or _has_ended(attempt)]
     is_begun = last.epochs or _has_ended(last) or processes.lives(last.start) is not False
     return [*begun, last] if is_begun or not begun else begun
+
+
+def _going_on(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    """Leave out attempts before the one in which the run last began anew."""
+    anew = [number for number, attempt in enumerate(attempts) if attempt.start.get("after") == 0]
+    return attempts[anew[-1] :] if anew else attempts
+
+
+def _jobs(attempt: Attempt) -> int:
+    jobs = attempt.start.get("jobs")
+    return jobs if type(jobs) is int else 1
 
 
 def _has_ended(attempt: Attempt) -> bool:

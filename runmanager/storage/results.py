@@ -25,7 +25,8 @@ def load_results(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     """Load one row per finished epoch of every run.
 
     Columns: `run, epoch, loss, accuracy, epoch duration, run duration` (durations in seconds), the
-    hyperparameters in axis order, then further metrics; `experiment` in front if there are several.
+    hyperparameters in axis order, then further metrics; `experiment` in front if there are several,
+    and at the end `jobs` if runs shared the machine: how many of its grid, at most.
     Hyperparameters have the types they went in with. Files that are damaged are named in one `RunsWarning`.
 
     Args:
@@ -41,7 +42,7 @@ def load_results(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
         found = [
             (e.name, tables.epochs_table(_epochs(e, Path(path), damaged))) for e in _experiments(Path(path))
         ]
-        table = tables.join(found or [("", tables.epochs_table(tables.by_column([])))])
+        table = tables.join(found or [("", tables.epochs_table(tables.by_column([])))], last=("jobs",))
     _warn_of(damaged, path)
     return table
 
@@ -50,9 +51,9 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     """Load one row per run, those that were not executed included.
 
     Columns: `run, status, epochs`, the last value of every metric, the best ones (`best accuracy`),
-    `epoch duration` (median, s), `run duration` (s), the hyperparameters, `parameters` (of the network),
-    `attempts`, `mixed` (whether code, data or versions changed in between), `error`; `experiment` in front if
-    there are several.
+    `epoch duration` (median, s), `run duration` (s), the hyperparameters, `jobs` (how many runs of the grid
+    shared the machine, at most; only if some did), `parameters` (of the network), `attempts`, `mixed` (whether
+    code, data or versions changed in between), `error`; `experiment` in front if there are several.
 
     Args:
         path: As for `load_results`.
@@ -66,7 +67,7 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     with _without_collection():
         found = [(e.name, tables.runs_table(_runs(e, Path(path), damaged))) for e in _experiments(Path(path))]
         table = tables.join(
-            found or [("", tables.runs_table([]))], last=("parameters", "attempts", "mixed", "error")
+            found or [("", tables.runs_table([]))], last=("jobs", "parameters", "attempts", "mixed", "error")
         )
     _warn_of(damaged, path)
     return table

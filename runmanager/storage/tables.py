@@ -34,6 +34,7 @@ class Epochs:
         numbers: The number of each run that has epochs.
         counts: How many epochs each of them has.
         params: Hyperparameter -> its value in each of them.
+        jobs: How many runs shared the machine with each of them, itself included.
         epochs: The number of each epoch, run after run.
         metrics: Column -> the value in each epoch, NaN where it has none.
     """
@@ -41,6 +42,7 @@ class Epochs:
     numbers: list[int]
     counts: list[int]
     params: dict[str, list[Any]]
+    jobs: list[int]
     epochs: Numbers
     metrics: dict[str, Numbers]
 
@@ -55,6 +57,7 @@ def by_column(runs: Sequence[RunResult]) -> Epochs:
         [run.folder.number for run in begun],
         [len(run.epochs) for run in begun],
         {name: [run.folder.params.get(name, pd.NA) for run in begun] for name in params},
+        [run.jobs for run in begun],
         np.array([record.epoch for record in records], dtype=np.int64),
         dict(zip(names, _by_name([record.metrics for record in records], names), strict=True)),
     )
@@ -77,7 +80,10 @@ def epochs_table(epochs: Epochs) -> pd.DataFrame:
     leading = {name: epochs.metrics[name] for name in LEADING}
     further = {name: values for name, values in epochs.metrics.items() if name not in {**leading, **params}}
     numbers = np.array(epochs.numbers, dtype=np.int64)[rows]
-    return _table({"run": numbers, "epoch": epochs.epochs, **leading, **params, **further}, params)
+    columns = {"run": numbers, "epoch": epochs.epochs, **leading, **params, **further}
+    if any(jobs > 1 for jobs in epochs.jobs):
+        columns["jobs"] = _column(epochs.jobs).array.take(rows)
+    return _table(columns, params)
 
 
 def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
@@ -97,6 +103,7 @@ def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
         **leading,
         **params,
         **{name: column for name, column in values.items() if name not in params},
+        **({"jobs": _column([run.jobs for run in runs])} if any(run.jobs > 1 for run in runs) else {}),
         "parameters": _column([run.start.get("parameters", pd.NA) for run in runs]),
         "attempts": _column([run.attempts for run in runs]),
         "mixed": _column([run.mixed for run in runs]),
@@ -110,11 +117,12 @@ def join(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -
 
     Args:
         tables: Name of the experiment -> its table; one alone is returned as it is.
-        last: Columns that stand at the end.
+        last: Columns that stand at the end, if there are any such.
     """
     tables = [pair for pair in tables if len(pair[1])] or list(tables)
     if len(tables) == 1:
         return tables[0][1]
+    last = [name for name in last if any(name in table for _, table in tables)]
     params = list(dict.fromkeys(name for _, table in tables for name in table.attrs[HYPERPARAMETERS]))
     first = [name for name in tables[0][1] if name not in params and name not in last] if tables else []
     leading = first[: first.index("run duration") + 1] if "run duration" in first else first
@@ -123,7 +131,7 @@ def join(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -
         "experiment": _column([name for name, table in tables for _ in range(len(table))])
     }
     for name in dict.fromkeys((*leading, *params, *found, *last)):
-        columns[name] = _joined([table.get(name, _missing(len(table))) for _, table in tables])
+        columns[name] = _joined([table.get(name, _missing(name, len(table))) for _, table in tables])
     return _table(columns, params)
 
 
@@ -174,7 +182,9 @@ def _joined(parts: Sequence[pd.Series]) -> pd.Series:
     return _column([value for part in parts for value in part.tolist()])
 
 
-def _missing(length: int) -> pd.Series:
+def _missing(name: str, length: int) -> pd.Series:
+    if name == "jobs":
+        return pd.Series([1] * length, dtype="int64")  # left out where no run shared the machine
     return pd.Series([pd.NA] * length, dtype="object")
 
 

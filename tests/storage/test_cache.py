@@ -33,7 +33,7 @@ def experiment(template, tmp_path):
 
 
 def write(folder, attempt, epochs, loss=0.5):
-    journal = Journal(folder, attempt, {"after": 0})
+    journal = Journal(folder, attempt, {"after": 0, "jobs": 3})
     for epoch in epochs:
         extra = {"f1": 0.25} if epoch == 2 else {"oddity": math.inf}
         journal.epoch(EpochRecord(epoch, {"loss": loss, "epoch duration": 1e-7, "run duration": 2.0, **extra}))

@@ -75,6 +75,46 @@ def test_there_is_one_row_per_run_with_last_and_best_values(tmp_path):
     assert list(table)[-4:] == ["parameters", "attempts", "mixed", "error"]
 
 
+def test_rows_of_runs_that_shared_the_machine_say_so(tmp_path):
+    write_run(tmp_path, {"lr": 0.1}, [record(1, f1=1.0), record(2)], jobs=2)
+    write_run(tmp_path, {"lr": 0.2}, [record(1)])
+
+    results, runs = load_results(tmp_path), load_runs(tmp_path)
+
+    assert list(results) == [*COLUMNS, "lr", "f1", "jobs"]
+    assert results["jobs"].tolist() == [2, 2, 1]
+    assert list(runs)[-5:] == ["jobs", "parameters", "attempts", "mixed", "error"]
+    assert runs["jobs"].tolist() == [2, 1]
+    assert results["jobs"].dtype == runs["jobs"].dtype == "int64"
+
+
+def test_a_run_that_was_continued_alone_says_that_it_shared_the_machine_before(tmp_path):
+    path = write_run(tmp_path, {"lr": 0.1}, [record(1)], None, jobs=4)
+    write_run(tmp_path, {"lr": 0.1}, [record(2)], attempt=2, after=1)
+
+    assert load_results(path)["jobs"].tolist() == [4, 4]
+
+
+def test_a_run_that_began_anew_alone_has_shared_nothing(tmp_path):
+    path = write_run(tmp_path, {"lr": 0.1}, [record(1)], None, jobs=4)
+    write_run(tmp_path, {"lr": 0.1}, [record(1)], attempt=2)
+
+    assert "jobs" not in load_results(path)
+
+
+def test_experiments_whose_runs_were_alone_join_those_whose_were_not(tmp_path):
+    write_run(tmp_path / "alone", {"lr": 0.1}, [record(1, f1=1.0)])
+    write_run(tmp_path / "shared", {"net": "a"}, [record(1)], jobs=3)
+
+    results, runs = load_results(tmp_path), load_runs(tmp_path)
+
+    assert list(results) == ["experiment", *COLUMNS, "lr", "net", "f1", "jobs"]
+    assert list(runs)[-5:] == ["jobs", "parameters", "attempts", "mixed", "error"]
+    for table in (results, runs):
+        assert table["jobs"].tolist() == [1, 3]
+        assert table["jobs"].dtype == "int64"
+
+
 VALUES = [
     0.1, 1, True, "001", "None", "", None, math.inf, (3, 3), [1, "a"], {"a": (1,)}, 2**70,
     torch.device("cpu"), torch.float16,
