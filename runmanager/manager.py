@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from runmanager import devices, loaders, metrics
+from runmanager import devices, faults, loaders, metrics
 from runmanager.continuing import Continuation
 from runmanager.display import choose_display
 from runmanager.errors import LifecycleError, MetricError, RunsWarning, StorageError
@@ -264,8 +264,8 @@ class RunManager:
     def run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> Iterator["RunManager"]:
         """Bracket a run: `begin_run`, and its end however the block ends.
 
-        The run is recorded as completed, diverged (a loss was NaN or infinite), failed (an exception, which
-        goes on; its traceback is in error.log) or interrupted (Ctrl-C, or a disk that failed).
+        The run is recorded as completed, diverged (a loss was NaN or infinite), failed or out of memory (an
+        exception, which goes on; its traceback is in error.log) or interrupted (Ctrl-C, or a disk that failed).
 
         Raises:
             Exception: As `begin_run`.
@@ -429,7 +429,9 @@ class RunManager:
                 yield run
 
     def end_failed(self, error: BaseException, run: Any) -> Outcome:
-        """End the open run as failed, its traceback in error.log; opens `run` for that if none is open.
+        """End the open run as failed or out of memory, its traceback in error.log.
+
+        Opens `run` for that if none is open.
 
         Raises:
             StorageError: It could not be recorded.
@@ -439,8 +441,11 @@ class RunManager:
             opened = self._start(params_of(run), torch.device("cpu"), None, again=again, board=False)
             opened.begin_attempt(num_committed=len(read_run(opened.folder, []).epochs))
         log = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
-        durable.write_file(self._open("end_failed()").folder.path / paths.ERROR_LOG, log)
-        return self._close(Status.FAILED, f"{type(error).__name__}: {error}".partition("\n")[0])
+        opened = self._open("end_failed()")
+        durable.write_file(opened.folder.path / paths.ERROR_LOG, log)
+        epoch = self.epoch_count if opened.epoch_start is not None else 0
+        step = opened.step if opened.counts_batches else 0  # a loss tells of a batch when it is over
+        return self._close(faults.status_of(error), faults.cause_of(error, opened.device, epoch, step))
 
     def end_interrupted(self) -> Outcome | None:
         """End the open run, if there is one, as interrupted; what was committed is kept."""

@@ -111,7 +111,7 @@ def test_a_failing_run_does_not_stop_the_others(start, tmp_path):
     assert kept(outcome) == [("failed", 1), ("failed", 1), ("completed", 2)]
     assert outcome.exit_code == 1
     assert [str(o.status) for _, o in outcome.outcomes] == ["failed", "failed", "completed"]
-    assert outcome.runs["error"].tolist() == ["ValueError: no", "ZeroDivisionError: ", ""]
+    assert outcome.runs["error"].tolist() == ["ValueError: no in epoch 2", "ZeroDivisionError in epoch 2", ""]
     assert "ValueError: no\nmore" in (tmp_path / "exp" / "001_lr=0.1" / "error.log").read_text()
 
 
@@ -364,7 +364,7 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     assert lines == [
         f"{folder}: 3 runs, 3 to execute",
         "✓ 1/3 run 1 lr=0.1 · loss 0.1",
-        "✗ 2/3 run 2 lr=0.2 · failed · loss 0.2 · ValueError: no",
+        "✗ 2/3 run 2 lr=0.2 · failed · loss 0.2 · ValueError: no in epoch 2",
         failed,
         "✓ 3/3 run 3 lr=0.3 · loss 0.3",
         "completed 2",

@@ -202,7 +202,7 @@ ENDS = [
     (None, math.nan, "diverged", "loss became nan in epoch 1"),
     (None, math.inf, "diverged", "loss became inf in epoch 1"),
     (ValueError("no\nmore"), 0.5, "failed", "ValueError: no"),
-    (ValueError(), math.nan, "failed", "ValueError: "),
+    (ValueError(), math.nan, "failed", "ValueError"),
     (KeyboardInterrupt(), 0.5, "interrupted", "interrupted"),
     (SystemExit(3), 0.5, "interrupted", "interrupted"),
 ]
@@ -285,7 +285,35 @@ def test_an_epoch_left_by_an_exception_does_not_count(plain, tmp_path):
     with pytest.raises(ZeroDivisionError):
         train()
 
-    assert statuses(tmp_path) == [("failed", 1, "ZeroDivisionError: division by zero")]
+    assert statuses(tmp_path) == [("failed", 1, "ZeroDivisionError: division by zero in epoch 2")]
+
+
+def test_a_failure_says_in_which_batch(plain, tmp_path):
+    def train():
+        with plain.run(RUN, nn.Linear(4, 3), batches_of()):
+            for _ in plain.epochs(2):
+                for number, _ in enumerate(plain.batches(), 1):
+                    if plain.epoch_count == 2 and number == 3:
+                        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        train()
+
+    assert statuses(tmp_path) == [("failed", 1, "ValueError: no in epoch 2, step 3")]
+
+
+def test_a_run_without_enough_memory_says_so(plain, tmp_path):
+    def train():
+        with plain.run(RUN):
+            plain.begin_epoch()
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        train()
+
+    assert statuses(tmp_path) == [("out of memory", 0, "out of main memory in epoch 1")]
+    (folder,) = (tmp_path / "exp").glob("001*")
+    assert (folder / paths.ERROR_LOG).read_text().endswith("MemoryError\n")
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
