@@ -5,9 +5,9 @@ import os
 import platform
 from importlib.metadata import version
 
-from benchmarks import committing, loading
+from benchmarks import committing, loading, running
 
-BENCHMARKS = {"committing": committing.main, "loading": loading.main}
+BENCHMARKS = {"committing": committing.main, "loading": loading.main, "running": running.main}
 
 
 def main() -> None:

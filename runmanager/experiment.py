@@ -322,6 +322,14 @@ def _conclude(progress: GridProgress, outcome: GridOutcome) -> None:
     counts = Counter(ended.status for _, ended in outcome.outcomes)
     counted = join(f"{status} {counts[status]}" for status in Status if counts[status])
     progress.say(f"{counted} — {outcome.folder / paths.RESULTS_CSV}")
-    going_on = [ended for _, ended in outcome.outcomes if ended.status in ledger.GOING_ON]
-    if going_on:
-        progress.say(f"start the same command again: {len(going_on)} runs go on after their last epoch")
+    stopped = [ended for _, ended in outcome.outcomes if ended.status in ledger.GOING_ON]
+    if stopped:
+        begun = [str(ended.epochs) for ended in stopped if ended.epochs]
+        runs = (
+            "1 run that goes on after epoch "
+            if len(begun) == 1
+            else f"{len(begun)} runs that go on after epochs "
+        )
+        going_on = f", {runs}{', '.join(begun)}" if begun else ""
+        progress.say(f"kept: {counts[Status.COMPLETED]} completed{going_on}")
+        progress.say("next: start the same command again")

@@ -6,8 +6,8 @@ from runmanager.storage.journal import Outcome, Status
 
 RETRY_FAILED = "retry_failed=True (--retry-failed) executes them again"
 
-GOING_ON = frozenset({Status.KILLED, Status.INTERRUPTED, Status.UNAVAILABLE, Status.PENDING})
-"""Ends after which the same command executes a run again."""
+GOING_ON = frozenset({Status.KILLED, Status.INTERRUPTED, Status.PENDING})
+"""Where the same command goes on on this machine."""
 
 
 def is_worth_a_retry(outcome: Outcome) -> bool:

@@ -1,19 +1,26 @@
 import os
 import signal
+import subprocess
 import sys
+import textwrap
 import time
 from collections import deque
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import RunBuilder, load_results, load_runs, run_grid
+from runmanager import GridError, RunBuilder, load_runs, run_grid
 from runmanager.executors.lanes import LanesExecutor
 from runmanager.storage.journal import Outcome, Status
+from tests.executors.test_contract import Watcher
 
+HOME = Path(__file__).parents[2]
 FAULTS = ("memory", "segfault", "exit", "hang", "raise", "nan", "nowhere")
+COMPLETED = Outcome(Status.COMPLETED, "", 1)
+SAMPLES = torch.linspace(-1, 1, 320).reshape(40, 8)
 
 
 def train(run, manager):
@@ -45,35 +52,205 @@ def grid_of_20():
     return {("number", "fault", "device"): list(zip(range(20), faults, devices, strict=True))}
 
 
+def execute(work, num_runs=1, watch=None, **options):
+    runs = deque(RunBuilder.get_runs({"lr": list(range(num_runs))}))
+    return list(LanesExecutor(**options).execute(runs, work, watch or Watcher()))
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_faults_of_seven_kinds_harm_only_their_own_runs_and_are_named(tmp_path, jobs):
-    outcome = run_grid(
-        grid_of_20(),
-        train,
-        experiment="exp",
-        root=tmp_path,
-        jobs=jobs,
-        timeout=3,
-        display=False,
-        tensorboard=False,
-    )
+    options = {"jobs": jobs, "timeout": 3, "display": False, "tensorboard": False}
+    outcome = run_grid(grid_of_20(), train, experiment="exp", root=tmp_path, **options)
 
-    by_fault = dict(zip(outcome.runs["fault"], outcome.runs[["status", "error"]].values.tolist(), strict=True))
-    assert outcome.runs["status"].tolist()[7:] == ["completed"] * 13
-    assert {fault: by_fault[fault][0] for fault in FAULTS} == {
+    named = {row.fault: (row.status, row.error) for row in outcome.runs.itertuples() if row.fault}
+    assert {fault: named[fault][0] for fault in FAULTS} == {
         "memory": "out of memory", "segfault": "killed", "exit": "killed", "hang": "hung", "raise": "failed",
         "nan": "diverged", "nowhere": "unavailable",
     }  # fmt: skip
     for fault, words in {
-        "memory": "DefaultCPUAllocator", "segfault": "segmentation fault", "exit": "exit code 3",
-        "hang": "no progress for 3 s", "raise": "ValueError: no", "nan": "loss became nan", "nowhere": "cuda:99",
+        "memory": "out of main memory in epoch 2", "segfault": "segmentation fault", "exit": "exit code 3",
+        "hang": "no progress for 3 s", "raise": "ValueError: no", "nan": "loss became nan",
+        "nowhere": "cuda:99",
     }.items():  # fmt: skip
-        assert words in by_fault[fault][1]
-    logs = {path.parent.name: path.read_text() for path in tmp_path.glob("exp/*/error.log")}
-    assert len(logs) == 5
-    assert any("meet" in log and "no progress for" in log for log in logs.values())
-    assert any("Segmentation fault" in log and "meet" in log for log in logs.values())
+        assert words in named[fault][1]
+    logs = [path.read_text() for path in tmp_path.glob("exp/*/error.log")]
+    assert any("no progress for" in log and "in meet" in log for log in logs)  # the stacks of its threads
+    assert any("segmentation fault" in log and "in meet" in log for log in logs)
+    assert outcome.runs["status"].tolist()[7:] == ["completed"] * 13
     assert outcome.exit_code == 1
-    assert not psutil.Process().children(recursive=False) or all(
-        "lane" not in " ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)
+
+
+def test_a_run_that_was_killed_goes_on_when_the_command_is_started_again(tmp_path):
+    options = {"display": False, "tensorboard": False, "root": tmp_path, "experiment": "exp"}
+    params = {"marker": [str(tmp_path / "marker")]}
+
+    first = run_grid(params, kill_itself_once, **options)
+    second = run_grid(params, kill_itself_once, **options)
+
+    assert [(str(o.status), o.epochs) for _, o in first.outcomes] == [("killed", 1)]
+    assert [(str(o.status), o.epochs) for _, o in second.outcomes] == [("completed", 3)]
+    assert second.runs["attempts"].tolist() == [2]
+    assert second.results["epoch"].tolist() == [1, 2, 3]
+
+
+def test_a_run_that_was_killed_is_retried(tmp_path):
+    options = {"display": False, "tensorboard": False, "root": tmp_path, "experiment": "exp"}
+
+    outcome = run_grid({"marker": [str(tmp_path / "marker")]}, kill_itself_once, retries=1, **options)
+
+    assert [(str(o.status), o.epochs) for _, o in outcome.outcomes] == [("completed", 3)]
+    assert outcome.exit_code == 0
+
+
+def kill_itself_once(run, manager):
+    network = nn.Linear(8, 1)
+    with manager.run(run, network):
+        for epoch in manager.epochs(3, checkpoint={"network": network}):
+            if epoch == 2 and not Path(run.marker).exists():
+                Path(run.marker).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            manager.track_loss(0.5, 1)
+
+
+def test_a_loader_of_a_lane_may_have_processes(tmp_path):
+    outcome = run_grid({"num_workers": [2]}, with_loader, experiment="exp", root=tmp_path, display=False)
+
+    assert outcome.runs["status"].tolist() == ["completed"]
+
+
+def with_loader(run, manager):
+    network = nn.Linear(8, 1)
+    loader = DataLoader(TensorDataset(SAMPLES), batch_size=10, num_workers=run.num_workers)
+    with manager.run(run, network, loader):
+        for _ in manager.epochs(1):
+            for (samples,) in manager.batches():
+                manager.track_loss(network(samples).square().mean(), samples)
+
+
+def test_a_process_stays_warm_from_run_to_run():
+    outcomes = execute(lambda _run, _report: Outcome(Status.COMPLETED, str(os.getpid())), 5)
+
+    assert len({outcome.error for _, outcome in outcomes}) == 1
+
+
+def test_lanes_share_the_cores():
+    def work(_run, _report):
+        return Outcome(Status.COMPLETED, str(torch.get_num_threads()))
+
+    ((_, alone),) = execute(work, jobs=1)
+    shared = execute(work, 4, jobs=4)
+
+    assert int(alone.error) == torch.get_num_threads()
+    assert {int(outcome.error) for _, outcome in shared} == {max(1, torch.get_num_threads() // 4)}
+
+
+def test_what_a_run_prints_is_said_line_by_line():
+    def work(_run, _report):
+        sys.stdout.write("one\r50 %\r100 %\ntwo\n")
+        return COMPLETED
+
+    watch = Watcher()
+    execute(work, watch=watch)
+
+    assert [event for event in watch.seen if len(event) == 1] == [("100 %",), ("two",)]
+
+
+def test_work_that_a_process_cannot_load_is_refused():
+    class Unloadable:
+        def __call__(self, *_):
+            """Do nothing."""
+
+        def __reduce__(self):
+            return __import__, ("no_such_module",)
+
+    with pytest.raises(GridError, match=r"train\(\) cannot be loaded by a worker process.*no_such_module"):
+        execute(Unloadable())
+
+
+def test_a_function_that_cannot_be_sent_is_refused_before_anything_is_written(tmp_path):
+    lock = __import__("threading").Lock()
+
+    def train(run, manager):
+        with lock:
+            pass
+
+    with pytest.raises(GridError, match="lock"):
+        run_grid({"lr": [1]}, train, experiment="exp", root=tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+SCRIPT = """
+import functools, sys
+from runmanager import run_grid
+
+@functools.cache
+def twice(value):
+    return 2 * value
+
+def train(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(twice(run.lr), 1)
+
+outcome = run_grid({"lr": [1, 2]}, train, experiment="exp", root=sys.argv[1], jobs=2)
+print(outcome.results["loss"].tolist())
+"""
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_script_without_a_main_guard_runs_in_lanes_on_every_start_method(tmp_path, method):
+    patch = f"import runmanager.executors.lanes as lanes\nlanes._start_method = lambda: {method!r}\n"
+    script = tmp_path / "script.py"
+    script.write_text(patch + textwrap.dedent(SCRIPT))
+
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "runs"], cwd=HOME, capture_output=True, text=True, check=False,
+        timeout=60, env={**os.environ, "PYTHONPATH": str(HOME)},
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("[2.0, 4.0]\n")
+    assert load_runs(tmp_path / "runs")["jobs"].tolist() == [2, 2]
+
+
+def test_a_lane_dies_with_its_parent(tmp_path):
+    program = textwrap.dedent(
+        """
+        import sys, time
+        from pathlib import Path
+        from runmanager import run_grid
+
+        def train(run, manager):
+            import os
+            Path(sys.argv[1], "pid").write_text(str(os.getpid()))
+            time.sleep(1000)
+
+        run_grid({"lr": [1]}, train, experiment="exp", root=sys.argv[1], display=False)
+        """
     )
+    arguments = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(arguments, cwd=HOME) as parent:
+        pid = int(awaited(tmp_path / "pid"))
+        parent.kill()
+
+    assert is_gone(pid, within_s=5)
+
+
+def awaited(path):
+    for _ in range(3000):
+        if path.exists() and path.read_text():
+            return path.read_text()
+        time.sleep(0.01)
+    raise AssertionError(f"{path} has not come")
+
+
+def is_gone(pid, within_s):
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
