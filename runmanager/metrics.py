@@ -1,12 +1,16 @@
 """Sums kept on the device, read once per epoch."""
 
+import itertools
+import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from runmanager.errors import MetricError
+
+_FOLDED = 1024  # values that wait in a list, at most
 
 
 class EpochSums:
@@ -20,8 +24,8 @@ class EpochSums:
 
     def __init__(self) -> None:
         self.last_size: int | None = None
-        self._sums: dict[str, torch.Tensor] = {}
-        self._weights: dict[str, int] = {}
+        self._losses = _Trail()
+        self._sums = {"loss": _Sum(self._losses), "accuracy": _Sum()}
         self._num_losses = 0
         self._unsized: deque[tuple[int, torch.Tensor | float]] = deque()
         self._sizes: list[int] = []
@@ -51,7 +55,7 @@ class EpochSums:
                 "pass their number, as in track_loss(loss, len(labels))"
             )
         self.last_size = size
-        self.add_mean("loss", loss, size)
+        self._sums["loss"].add(loss, size, size)
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Add what `num_correct` counts.
@@ -59,7 +63,7 @@ class EpochSums:
         Raises:
             MetricError: The shapes do not fit.
         """
-        self._add("accuracy", num_correct(preds, labels), labels.numel())
+        self._sums["accuracy"].add(num_correct(preds, labels), 1, labels.numel())
         self.last_size = len(labels)
         self._sizes.append(len(labels))
         self._match()
@@ -70,7 +74,10 @@ class EpochSums:
         Raises:
             MetricError: It is not a single number.
         """
-        self._add(name, single(name, mean) * weight, weight)
+        value = single(name, mean)
+        if name not in self._sums:
+            self._sums[name] = _Sum()
+        self._sums[name].add(value, weight, weight)
 
     def settle(self, size_of_batch: Callable[[int], int | None]) -> None:
         """Weigh the losses that came without a batch, at the end of the epoch.
@@ -87,37 +94,126 @@ class EpochSums:
                 raise MetricError(
                     "the loader does not tell how many samples a batch has: call track_loss(loss, batch)"
                 )
-            self.add_mean("loss", loss, size)
+            self._sums["loss"].add(loss, size, size)
         self._unsized.clear()
 
     def total(self, name: str) -> float:
         """Read one sum, waiting for the device; 0 if nothing was added."""
-        return self._sums[name].item() if name in self._sums else 0
+        return self._sums[name].total().item() if name in self._sums else 0
 
     def means(self) -> dict[str, float]:
         """Read sum / number of samples of every metric, with one transfer per device."""
+        sums = {name: found.total() for name, found in self._sums.items() if found.weight}
         totals: dict[str, float] = {}
-        for device in dict.fromkeys(total.device for total in self._sums.values()):
-            names = [name for name, total in self._sums.items() if total.device == device]
-            stacked = torch.stack([self._sums[name] for name in names])
-            totals.update(zip(names, stacked.tolist(), strict=True))
-        return {name: totals[name] / weight for name, weight in self._weights.items() if weight}
+        for device in dict.fromkeys(total.device for total in sums.values()):
+            names = [name for name, total in sums.items() if total.device == device]
+            totals.update(zip(names, torch.stack([sums[name] for name in names]).tolist(), strict=True))
+        return {name: totals[name] / self._sums[name].weight for name in sums}
+
+    def first_not_finite(self) -> tuple[int, float, float | None] | None:
+        """Find the first loss that is NaN or infinite; waits for the device.
+
+        Returns:
+            Which loss it was, from 1, its value, and the loss before it, None if there was none. None if all
+            are finite.
+        """
+        self._sums["loss"].total()
+        return self._losses.first_not_finite()
 
     def _match(self) -> None:
         # the tutorial's older form is track_loss(loss): its n-th call and track_num_correct's are of one batch
         while self._unsized and self._unsized[0][0] <= len(self._sizes):
             number, loss = self._unsized.popleft()
-            self.add_mean("loss", loss, self._sizes[number - 1])
+            size = self._sizes[number - 1]
+            self._sums["loss"].add(loss, size, size)
 
-    def _add(self, name: str, total: torch.Tensor | float, weight: int) -> None:
-        # hooks are called inside and outside of no_grad and inference_mode alike
-        with torch.inference_mode(mode=False), torch.no_grad():
-            device = total.device if isinstance(total, torch.Tensor) else torch.device("cpu")
-            if name not in self._sums:
-                self._sums[name] = torch.zeros((), dtype=_exact(device), device=device)
-            known = self._sums[name]
-            known += total.to(known.device) if isinstance(total, torch.Tensor) else total
-        self._weights[name] = self._weights.get(name, 0) + weight
+
+class _Sum:
+    """A weighted sum of single values, added up on their device by the thousand.
+
+    A value costs its place in a list until then: two operations less per batch, on the device and here.
+
+    Args:
+        trail: What the values are shown to, in their order.
+    """
+
+    def __init__(self, trail: "_Trail | None" = None) -> None:
+        self.weight = 0
+        self._values: list[torch.Tensor | float] = []
+        self._factors: list[int] = []
+        self._total: torch.Tensor | None = None
+        self._trail = trail
+
+    def add(self, value: torch.Tensor | float, factor: int, weight: int) -> None:
+        """Add ``factor * value``, which stands for `weight` samples; the value is kept, not copied."""
+        self.weight += weight
+        self._values.append(value)
+        self._factors.append(factor)
+        if len(self._values) == _FOLDED:
+            self._fold()
+
+    def total(self) -> torch.Tensor:
+        """Return the sum so far, on the device of its first value."""
+        self._fold()
+        return torch.zeros((), dtype=torch.float64, device="cpu") if self._total is None else self._total
+
+    def _fold(self) -> None:
+        # out of place: hooks are called inside and outside of no_grad and inference_mode alike
+        if not self._values:
+            return
+        values = _stacked(self._values, None if self._total is None else self._total.device)
+        start = 0
+        for factor, same in itertools.groupby(self._factors):  # one factor, but for the last batch
+            end = start + len(list(same))
+            part = values[start:end].sum() * factor
+            self._total = part if self._total is None else self._total + part
+            start = end
+        if self._trail is not None:
+            self._trail.add(values)
+        self._values, self._factors = [], []
+
+
+class _Trail:
+    """Where in a series the first value is that is not finite, kept on the device without looking."""
+
+    def __init__(self) -> None:
+        self._kept: torch.Tensor | None = None  # (1 + _FOLDED,): values, and in front the one before them
+
+    def add(self, values: torch.Tensor) -> None:
+        """Add the next values ``(n,)``, n up to `_FOLDED`."""
+        if self._kept is None:
+            self._last = values.new_full((1,), torch.nan)
+            self._kept = values.new_zeros(1 + _FOLDED)
+            self._found = values.new_zeros((), dtype=torch.bool)
+            self._before = values.new_zeros((), dtype=torch.int64)
+            self._size = 0
+        window = torch.cat([self._last, values, values.new_zeros(_FOLDED - len(values))])
+        self._before = torch.where(self._found, self._before, self._before + self._size)
+        self._kept = torch.where(self._found, self._kept, window)
+        self._found = self._found | ~values.isfinite().all()
+        self._last, self._size = values[-1:], len(values)
+
+    def first_not_finite(self) -> tuple[int, float, float | None] | None:
+        """Return its number, from 1, its value and the one before it; None if all are finite."""
+        if self._kept is None:
+            return None
+        before, *values = self._kept.tolist()
+        for number, value in enumerate(values, int(self._before) + 1):
+            if not math.isfinite(value):
+                return number, value, before if math.isfinite(before) else None
+            before = value
+        return None
+
+
+def _stacked(values: Sequence[torch.Tensor | float], device: torch.device | None) -> torch.Tensor:
+    """Put single values ``(n,)`` in double precision on a device, or on that of the first."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if not tensors and device is None:
+        return torch.tensor(values, dtype=torch.float64, device="cpu")
+    place = device or tensors[0].device
+    if len(tensors) < len(values) or any(tensor.device != place for tensor in tensors):
+        tensors = [torch.as_tensor(value, dtype=_exact(place), device=place) for value in values]
+    return torch.stack(tensors).to(_exact(place))
 
 
 def single(name: str, value: Any) -> torch.Tensor | float:
@@ -132,7 +228,9 @@ def single(name: str, value: Any) -> torch.Tensor | float:
                 f"{name} must be a single value, the mean over the batch, got a tensor of shape "
                 f"{tuple(value.shape)}: call .mean() on it"
             )
-        return value.detach().reshape(()).to(_exact(value.device), copy=True)  # the loop may change its own
+        kept = value.detach() if value.ndim == 0 else value.detach().reshape(())
+        exact = _exact(kept.device)
+        return kept.clone() if kept.dtype == exact else kept.to(exact)  # the loop may change its own
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -154,7 +252,7 @@ def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             "preds must have the shape (N, number of classes) and labels (N,), got "
             f"{tuple(preds.shape)} and {tuple(labels.shape)}"
         )
-    return (preds.detach().argmax(dim=1) == labels).sum()
+    return (preds.detach().argmax(dim=1) == labels).count_nonzero()
 
 
 def batch_size(batch: Any) -> int | None:

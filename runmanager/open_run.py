@@ -38,6 +38,7 @@ class OpenRun:
         continuation: What is saved with every epoch, None if nothing is.
         loop: The loop over its epochs, None if there is none.
         num_epochs: How many epochs that loop is for, None if there is none.
+        last_loss: The mean of the last epoch's losses, None before the first.
         verdict: How it will end: completed, unless a loss was not finite.
         cause: Why it will not be completed.
         start: When its clock was started (perf_counter, s).
@@ -61,6 +62,7 @@ class OpenRun:
     continuation: "Continuation | None" = None
     loop: "weakref.ref[Generator[int]] | None" = None  # weak, so that it ends with a plain for loop's break
     num_epochs: int | None = None
+    last_loss: float | None = None
     verdict: Status = Status.COMPLETED
     cause: str = ""
     start: float = 0.0
@@ -103,6 +105,7 @@ class OpenRun:
         self.committed = num_committed
         if records:
             self.committed = records[-1].epoch
+            self.last_loss = records[-1].metrics.get("loss")
             self.start -= records[-1].metrics["run duration"]  # goes on where it was
 
     def begin_epoch(self) -> None:
@@ -139,9 +142,10 @@ class OpenRun:
         self.sums.settle(lambda batch: loaders.size_of_batch(loader, batch))
         record = self._record(number)
         self.epoch_start = None
-        loss = record.metrics.get("loss", 0.0)
-        if not math.isfinite(loss) and self.verdict is Status.COMPLETED:
-            self.verdict, self.cause = Status.DIVERGED, f"loss became {loss} in epoch {number}"
+        loss = record.metrics.get("loss")
+        if loss is not None and not math.isfinite(loss) and self.verdict is Status.COMPLETED:
+            self.verdict, self.cause = Status.DIVERGED, self._divergence(number, loss)
+        self.last_loss = loss
         assert self.journal is not None
         if self.continuation and self.verdict is Status.COMPLETED:
             self.continuation.save(record, network)  # first, so that its row heals a journal that lacks it
@@ -175,6 +179,14 @@ class OpenRun:
         from runmanager.board.writer import RunWriter
 
         return RunWriter(self.folder.path, lambda _: None)
+
+    def _divergence(self, number: int, mean: float) -> str:
+        """Say which loss of the epoch was the first that is not finite, and what the one before it was."""
+        step, loss, before = self.sums.first_not_finite() or (0, mean, None)
+        before = self.last_loss if step == 1 else before
+        where = f"epoch {number}" + (f", step {step}" if step else "")
+        known = f" (last finite {before:.4g})" if before is not None and math.isfinite(before) else ""
+        return f"loss became {loss} in {where}{known}"
 
     def _record(self, number: int) -> EpochRecord:
         assert self.left_at is not None

@@ -199,8 +199,8 @@ def test_an_experiment_without_a_name_gets_the_date_and_a_folder_of_its_own(tmp_
 
 ENDS = [
     (None, 0.5, "completed", ""),
-    (None, math.nan, "diverged", "loss became nan in epoch 1"),
-    (None, math.inf, "diverged", "loss became inf in epoch 1"),
+    (None, math.nan, "diverged", "loss became nan in epoch 1, step 1"),
+    (None, math.inf, "diverged", "loss became inf in epoch 1, step 1"),
     (ValueError("no\nmore"), 0.5, "failed", "ValueError: no"),
     (ValueError(), math.nan, "failed", "ValueError"),
     (KeyboardInterrupt(), 0.5, "interrupted", "interrupted"),
@@ -322,7 +322,36 @@ def test_epochs_stop_after_a_loss_that_is_not_finite(plain, tmp_path, loss):
         for epoch in plain.epochs(5):
             plain.track_loss(loss if epoch == 2 else 0.5, 1)
 
-    assert statuses(tmp_path) == [("diverged", 2, f"loss became {loss} in epoch 2")]
+    assert statuses(tmp_path) == [("diverged", 2, f"loss became {loss} in epoch 2, step 1 (last finite 0.5)")]
+
+
+@pytest.mark.parametrize("sized", [True, False], ids=["with the batch", "without"])
+@pytest.mark.parametrize("make", [float, torch.tensor])
+def test_a_run_that_diverged_says_in_which_batch(plain, tmp_path, make, sized):
+    with plain.run(RUN, loader=batches_of()):
+        for epoch in plain.epochs(2):
+            for number, (inputs, _) in enumerate(plain.batches(), 1):
+                loss = make(math.nan if (epoch, number) == (2, 3) else 2.3125 + number)
+                plain.track_loss(loss, *([inputs] if sized else []))
+
+    assert statuses(tmp_path) == [("diverged", 2, "loss became nan in epoch 2, step 3 (last finite 4.312)")]
+
+
+def test_a_run_that_diverged_at_once_has_no_last_finite_loss(plain, tmp_path):
+    with plain.run(RUN):
+        for _ in plain.epochs(2):
+            for loss in (-math.inf, 0.5, math.inf):
+                plain.track_loss(loss, 1)
+
+    assert statuses(tmp_path) == [("diverged", 1, "loss became -inf in epoch 1, step 1")]
+
+
+def test_a_mean_that_is_too_large_for_a_number_names_no_batch(plain, tmp_path):
+    with plain.run(RUN):
+        for _ in plain.epochs(2):
+            plain.track_loss(1e308, 100)
+
+    assert statuses(tmp_path) == [("diverged", 1, "loss became inf in epoch 1")]
 
 
 def steps_of(tmp_path, train, **options):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
+from runmanager import metrics
 from runmanager.errors import MetricError
 from runmanager.loaders import size_of_batch
 from runmanager.metrics import EpochSums, batch_size, num_correct, single
@@ -153,7 +154,7 @@ def test_adding_a_loss_keeps_its_gradients_and_no_graph():
 
     assert weight.grad is not None
     assert weight.grad.tolist() == pytest.approx([2 / 3] * 3)
-    assert not any(total.requires_grad for total in sums._sums.values())
+    assert not sums._sums["loss"].total().requires_grad
 
 
 def test_sums_of_many_small_values_are_exact():
@@ -299,6 +300,65 @@ def test_a_single_number_may_come_in_any_form(value):
     assert float(single("loss", value)) == 2.0
 
 
+@given(
+    st.lists(st.sampled_from([0.5, 2.0, math.nan, math.inf, -math.inf]), max_size=40),
+    st.booleans(),
+    st.sets(st.integers(0, 40)),
+)
+def test_the_first_loss_that_is_not_finite_is_found(losses, as_tensors, looked_at):
+    sums = EpochSums()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "_FOLDED", 8)
+        for number, loss in enumerate(losses):
+            sums.add_loss(torch.tensor(loss) if as_tensors else loss, 2)
+            if number in looked_at:
+                sums.total("loss")
+        found = sums.first_not_finite()
+
+    bad = [number for number, loss in enumerate(losses) if not math.isfinite(loss)]
+    if not bad:
+        assert found is None
+    else:
+        assert found is not None
+        assert found[0] == bad[0] + 1
+        assert repr(found[1]) == repr(losses[bad[0]])
+        assert found[2] == (losses[bad[0] - 1] if bad[0] else None)
+
+
+def test_a_million_losses_take_no_more_memory_than_a_thousand():
+    sums = EpochSums()
+
+    for _ in range(3 * metrics._FOLDED):
+        sums.add_loss(0.5, 1)
+
+    kept = sums._sums["loss"]
+    assert len(kept._values) + len(kept._factors) == 0
+    assert sums._losses._kept is not None
+    assert len(sums._losses._kept) == 1 + metrics._FOLDED
+
+
+def test_losses_may_be_floats_and_tensors_under_any_mode():
+    sums = EpochSums()
+    losses: list[torch.Tensor | float] = [
+        0.5,
+        torch.tensor(1.5),
+        torch.tensor(2.5, dtype=torch.float64),
+        torch.tensor([[3]]),
+    ]
+    modes = [torch.inference_mode, torch.no_grad, torch.enable_grad]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "_FOLDED", 2)
+        for _ in range(3):
+            for mode in modes:
+                with mode():
+                    for loss in losses:
+                        sums.add_loss(loss, 1)
+
+    assert sums.means() == {"loss": 1.875}
+    assert sums.first_not_finite() is None
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_sums_are_kept_on_the_device_until_they_are_read():
@@ -306,8 +366,9 @@ def test_sums_are_kept_on_the_device_until_they_are_read():
     torch.cuda.set_sync_debug_mode("error")
     try:
         loss, labels = torch.ones((), device=device), torch.zeros(4, device=device)
-        sums.add_loss(loss, labels)
-        sums.add_correct(torch.zeros(4, 2, device=device), labels)
+        for _ in range(3000):
+            sums.add_loss(loss, labels)
+            sums.add_correct(torch.zeros(4, 2, device=device), labels)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
