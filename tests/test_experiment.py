@@ -360,7 +360,8 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
 
     lines = [line.rpartition(" · ")[0] or line for line in capsys.readouterr().out.splitlines()]
     folder = tmp_path / "exp"
-    failed = f"    the traceback is in {folder}/002_lr=0.2/error.log; once that is mended, start again with --retry-failed"
+    log = f"{folder}/002_lr=0.2/error.log"
+    failed = f"    the traceback is in {log}; once that is mended, start again with --retry-failed"
     assert lines == [
         f"{folder}: 3 runs, 3 to execute",
         "✓ 1/3 run 1 lr=0.1 · loss 0.1",

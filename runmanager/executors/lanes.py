@@ -26,7 +26,7 @@ _PRELOADED = ["runmanager.executors.worker", "runmanager.manager", "runmanager.b
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # until a lane that is asked to end is killed
 _MOST_PROBES = 2  # of a device that does not answer
-_MOST_LOG = 64 * 1024  # characters of a run's last words
+_MOST_LINES = 1000  # of a run's last words
 _GIB = 2**30
 _HARMLESS = (Status.COMPLETED, Status.DIVERGED)
 
@@ -34,8 +34,8 @@ _HARMLESS = (Status.COMPLETED, Status.DIVERGED)
 class LanesExecutor(Executor):
     """Execute runs in worker processes that stay warm from run to run.
 
-    A process that dies, hangs, or meets an error of its device harms only its run, and is replaced. ``cuda`` in a
-    run means any CUDA device that is free, ``cuda:1`` that one; runs on the cpu share the cores.
+    A process that dies, hangs, or meets an error of its device harms only its run, and is replaced. ``cuda`` in
+    a run means any CUDA device that is free, ``cuda:1`` that one; runs on the cpu share the cores.
     """
 
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
@@ -114,8 +114,9 @@ class _Lane:
         self.quiet_s = 0.0
         self.memory = 0
         self._said = b""
-        self._log: deque[str] = deque()
+        self._log: deque[str] = deque(maxlen=_MOST_LINES)
         self.connection, its_connection = context.Pipe()
+        self.output: Any
         self.output, its_output = context.Pipe(duplex=False) if os.name == "posix" else (None, None)
         self.faults, its_faults = context.Pipe(duplex=False)
         arguments = (its_connection, its_output, its_faults, device, num_lanes, work)
@@ -149,12 +150,10 @@ class _Lane:
         for line in lines:
             text = line.decode("utf-8", "replace").rpartition("\r")[2]
             self._log.append(text)
-            while sum(map(len, self._log)) > _MOST_LOG:
-                self._log.popleft()
             yield text
 
     def log(self) -> str:
-        """Return the last words of the run: what it printed, and the stacks of its threads if they are known."""
+        """Return the last words of the run: what it printed, and where its threads were if that is known."""
         stacks = _pending(self.faults).decode("utf-8", "replace")
         return "\n".join([*self._log, self._said.decode("utf-8", "replace"), stacks]).strip()
 

@@ -1,8 +1,8 @@
 """What the process of a lane does: it gets one run after the other and tells what becomes of it.
 
 Messages to the parent are pairs: ``("ready", None)`` once the device is warm, ``("refused", why)`` if the work
-cannot be loaded, ``("lost", why)`` if the device does not answer, ``("news", EpochRecord or Step)``, ``("ended",
-Outcome)``, ``("raised", error)`` for what ends the grid.
+cannot be loaded, ``("lost", why)`` if the device does not answer, ``("news", EpochRecord or Step)``,
+``("ended", Outcome)``, ``("raised", error)`` for what ends the grid.
 """
 
 import ctypes

@@ -11,7 +11,7 @@ from tests.chaos.work import EXPERIMENT, axes, wait_for
 PARAMS = axes(lrs=[0.01, 0.02], num_epochs=4, padding=450_000)
 NUM_SIGNALS = {signal.SIGINT: 50, signal.SIGTERM: 20}
 PATIENCE_S = 10
-MOST_LEFT_S = 1  # until the process that lanes are forked from notices
+MOST_LEFT_S = 5  # that the process outlives its parent from which lanes are forked
 
 
 @pytest.mark.slow
@@ -52,6 +52,6 @@ def test_a_grid_that_is_stopped_keeps_what_it_has_and_goes_on_later(zygote, tmp_
     show(
         f"{how}: {sent} signals, {stopped} stopped, {finished} experiments, at most {slowest:.2f} s", *problems
     )
-    assert problems == []
+    assert problems == [], "\n".join(problems)
     assert slowest < PATIENCE_S
     assert stopped > 0.5 * sent  # the others came when all was done

@@ -66,7 +66,7 @@ def axes(lrs: list[float], num_epochs: int, padding: int, wait_for: str = "") ->
 
 
 def execute(root: str, how: str, params: Mapping[str, list[Any]], *, tensorboard: bool) -> int:
-    """Start or continue the experiment, by an executor or as a loop over a bare manager; return the exit code."""
+    """Start or continue the experiment, by an executor or a loop over a bare manager; return the exit code."""
     if how != "bare":
         options: dict[str, Any] = {"tensorboard": tensorboard, "histogram_every": 0, "executor": how}
         if how == "lanes":

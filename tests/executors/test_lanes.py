@@ -72,7 +72,7 @@ def test_faults_of_seven_kinds_harm_only_their_own_runs_and_are_named(tmp_path, 
         "hang": "no progress for 3 s", "raise": "ValueError: no", "nan": "loss became nan",
         "nowhere": "cuda:99",
     }.items():  # fmt: skip
-        assert words in named[fault][1]
+        assert words in str(named[fault][1])
     logs = [path.read_text() for path in tmp_path.glob("exp/*/error.log")]
     assert any("no progress for" in log and "in meet" in log for log in logs)  # the stacks of its threads
     assert any("segmentation fault" in log and "in meet" in log for log in logs)
