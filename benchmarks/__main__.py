@@ -5,9 +5,14 @@ import os
 import platform
 from importlib.metadata import version
 
-from benchmarks import committing, loading, running
+from benchmarks import committing, loading, running, sharing
 
-BENCHMARKS = {"committing": committing.main, "loading": loading.main, "running": running.main}
+BENCHMARKS = {
+    "committing": committing.main,
+    "loading": loading.main,
+    "running": running.main,
+    "sharing": sharing.main,
+}
 
 
 def main() -> None:

@@ -78,7 +78,7 @@ class GridWork:
         except StorageError:
             manager.end_interrupted()
             raise
-        except Exception as error:  # noqa: BLE001 - here a failing run becomes an outcome
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - here a failing run becomes an outcome
             if manager.outcome is None or manager.outcome.status not in (Status.FAILED, Status.OUT_OF_MEMORY):
                 return manager.end_failed(error, run)
         except BaseException:

@@ -269,6 +269,9 @@ class _Pool:
                 for lane in waited:
                     for _ in lane.lines():
                         pass  # so that it does not wait for a reader
+        except KeyboardInterrupt:
+            self._watch.say("Forced stop.")
+            raise
         finally:
             with _signals_wait():
                 for lane in self._lanes:

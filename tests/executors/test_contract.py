@@ -29,7 +29,7 @@ class Watcher:
 
     def run_started(self, run, lane, device):
         assert lane >= 0
-        assert device == "cpu"
+        assert device in ("cpu", "cuda:0", "cuda:1")
         self.seen.append((run, "start"))
 
     def run_progressed(self, run, news):

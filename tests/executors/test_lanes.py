@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -7,12 +8,15 @@ import time
 from collections import deque
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import GridError, RunBuilder, load_runs, run_grid
+from runmanager import GridError, RunBuilder, devices, load_runs, run_grid
+from runmanager.executors import worker
 from runmanager.executors.lanes import LanesExecutor
 from runmanager.storage.journal import Outcome, Status
 from tests.executors.test_contract import Watcher
@@ -254,3 +258,94 @@ def is_gone(pid, within_s):
             return True
         time.sleep(0.01)
     return False
+
+
+class OnFakeDevices:
+    """Work on accelerators that are not there: where it is loaded, binding to a device does nothing."""
+
+    def __init__(self, work):
+        self.work = work
+
+    def __call__(self, run, report):
+        return self.work(run, report)
+
+    def __reduce__(self):
+        return on_fake_devices, (self.work,)
+
+
+def on_fake_devices(work):
+    worker._bind = lambda *_: None  # type: ignore[assignment]
+    torch.accelerator.empty_cache = lambda: None  # type: ignore[method-assign, assignment]
+    return work
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """Let lanes believe in two accelerators."""
+    there = ["cpu", "cuda:0", "cuda:1"]
+    monkeypatch.setattr(devices, "available_devices", lambda: there)
+
+
+def on_devices(*wanted):
+    return deque(RunBuilder.get_runs({("number", "device"): list(enumerate(wanted))}))
+
+
+def lane_of(run, _report):
+    time.sleep(0.05)
+    status = Status.FAILED if run.number == 0 else Status.COMPLETED
+    return Outcome(status, multiprocessing.current_process().name, os.getpid())
+
+
+def test_cuda_keeps_all_devices_busy_and_a_number_means_that_one(two_gpus):
+    runs = on_devices(*["cuda"] * 6, "cuda:1", "cuda:1", "cpu")
+
+    outcomes = list(LanesExecutor(jobs=3).execute(runs, OnFakeDevices(lane_of), Watcher()))
+
+    places = {run.number: outcome.error.rpartition(": ")[2] for run, outcome in outcomes}
+    assert {places[number] for number in range(6)} == {"cuda:0", "cuda:1"}
+    assert {places[6], places[7]} == {"cuda:1"}
+    assert places[8] == "cpu"
+
+
+def test_a_process_whose_run_failed_on_an_accelerator_is_replaced(two_gpus):
+    runs = on_devices(*["cuda:0"] * 3)
+
+    outcomes = list(LanesExecutor().execute(runs, OnFakeDevices(lane_of), Watcher()))
+
+    processes = [outcome.epochs for _, outcome in outcomes]
+    assert processes[0] != processes[1] == processes[2]
+
+
+def test_a_device_that_does_not_answer_twice_gets_no_more_runs(two_gpus):
+    watch = Watcher()
+
+    outcomes = list(LanesExecutor().execute(on_devices("cuda:1", "cpu", "cuda:1"), lane_of, watch))
+
+    found = {run.number: outcome for run, outcome in outcomes}
+    assert [str(found[number].status) for number in range(3)] == ["unavailable", "completed", "unavailable"]
+    assert found[0].error.startswith("cuda:1 stopped answering (")
+    assert (
+        sum(event[0].startswith("! cuda:1 stopped answering") for event in watch.seen if len(event) == 1) == 1
+    )
+
+
+CELL = """
+from runmanager import run_grid
+SCALE = 3
+
+def train(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(SCALE * run.lr, 1)
+
+outcome = run_grid({{"lr": [1, 2]}}, train, experiment="exp", root={root!r}, jobs=2)
+assert outcome.results["loss"].tolist() == [3.0, 6.0], outcome.runs
+"""
+
+
+def test_a_function_of_a_notebook_cell_runs_in_lanes(tmp_path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL.format(root=str(tmp_path)))])
+
+    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": HOME}}).execute()
+
+    assert load_runs(tmp_path)["status"].tolist() == ["completed", "completed"]
