@@ -75,8 +75,9 @@ class LanesExecutor(Executor):
     def _preload(self) -> None:
         """Start the process that all lanes are forked from, which imports torch once for all of them."""
         if self._context.get_start_method() == "forkserver":
-            from multiprocessing import forkserver
+            from multiprocessing import forkserver, resource_tracker
 
+            resource_tracker.ensure_running()  # or the next would do it, and let signals in
             forkserver.set_forkserver_preload(_PRELOADED)
             with _signals_wait(), _without_main():
                 forkserver.ensure_running()

@@ -129,7 +129,8 @@ def result(root: Path) -> Result:
     """Read what a finished experiment left, bit by bit."""
     experiment = root / EXPERIMENT
     table = load_results(experiment)
-    rows = table.drop(columns=["epoch duration", "run duration", "wait_for"]).itertuples(index=False)
+    by_chance = ["epoch duration", "run duration", "wait_for", "jobs"]
+    rows = table.drop(columns=by_chance, errors="ignore").itertuples(index=False)
     weights = {
         paths.run_number(path.parent.name): {name: _hash(value) for name, value in _load(path).items()}
         for path in sorted(experiment.glob(f"*/{paths.WEIGHTS}"))
