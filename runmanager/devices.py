@@ -1,4 +1,4 @@
-"""The few places where a device needs care: exists, send, wait, warm, random state."""
+"""The few places where a device needs care: exists, send, wait, warm, memory, random state."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -93,6 +93,18 @@ def warm(device: torch.device) -> None:
     wait_for(device)
 
 
+def reset_peak(device: torch.device) -> None:
+    """Forget how much memory tensors took on an accelerator at most so far."""
+    if counter := _memory_counter(device):
+        counter.reset_peak_memory_stats(device)
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """Return how many bytes tensors took on an accelerator at most, since `reset_peak`; None on the cpu."""
+    counter = _memory_counter(device)
+    return int(counter.max_memory_allocated(device)) if counter else None
+
+
 def send(batch: Any, device: torch.device) -> Any:
     """Move every tensor in a batch to a device: tensors, and tuples, lists and mappings of them."""
     if isinstance(batch, torch.Tensor):
@@ -126,6 +138,14 @@ def undisturbed_random(device: torch.device) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002 - the users' state
+
+
+def _memory_counter(device: torch.device) -> Any:
+    """Return what counts the memory of an accelerator, None for the cpu and where nothing does, as on mps."""
+    if device.type in ("cpu", "meta"):
+        return None
+    module = torch.get_device_module(device)
+    return module if hasattr(module, "max_memory_allocated") else None
 
 
 def _accelerator() -> str | None:

@@ -140,6 +140,7 @@ class RunManager:
         if network is not None and len(devices.places(network)) <= 1:
             network.to(device)
         devices.warm(device)
+        devices.reset_peak(device)
         opened = self._start(params, device, network)
         self.run_count += 1
         self.run_params, self.network, self.loader = run, network, loader

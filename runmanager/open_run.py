@@ -4,6 +4,7 @@ import math
 import time
 import weakref
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +165,7 @@ class OpenRun:
         self.begin_attempt()
         assert self.journal is not None
         try:
-            self.journal.end(outcome)
+            self.journal.end(outcome, **_facts(self.device))
             if self.continuation and outcome.status is Status.COMPLETED:
                 self.continuation.forget()
         finally:
@@ -235,6 +236,13 @@ def open_run(
         if network is not None:
             board.watch(network)
     return OpenRun(folder, device, attempt, {**shown, **details}, board)
+
+
+def _facts(device: torch.device) -> dict[str, int]:
+    peak = None
+    with suppress(RuntimeError):  # a device that failed tells nothing
+        peak = devices.peak_memory(device)
+    return {} if peak is None else {"peak_memory": peak}
 
 
 def _num_parameters(network: nn.Module | None) -> int:

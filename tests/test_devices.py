@@ -202,3 +202,24 @@ def test_what_is_sent_from_cuda_to_the_cpu_is_complete_when_it_is_read():
     sent = devices.send(values, CPU)
 
     assert sent.min().item() == 50
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_where_nothing_counts_memory_no_peak_is_known(device):
+    devices.reset_peak(torch.device(device))
+
+    assert devices.peak_memory(torch.device(device)) is None
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_peak_is_the_most_that_tensors_took_since_it_was_reset():
+    device = torch.device("cuda")
+    torch.empty(2**26, dtype=torch.uint8, device=device)
+
+    devices.reset_peak(device)
+    before = devices.peak_memory(device)
+    torch.empty(2**24, dtype=torch.uint8, device=device)
+
+    assert before is not None
+    assert devices.peak_memory(device) == before + 2**24

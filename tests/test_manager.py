@@ -21,6 +21,7 @@ from runmanager import (
     RunBuilder,
     RunManager,
     RunsWarning,
+    devices,
     load_results,
     load_runs,
 )
@@ -391,6 +392,31 @@ def test_a_run_that_shared_the_machine_says_so(tmp_path, jobs, columns):
     for table in (load_results(tmp_path), load_runs(tmp_path)):
         assert [name for name in table if name == "jobs"] == columns
         assert table.get("jobs", [1])[0] == jobs
+
+
+def test_a_run_tells_how_much_memory_it_took(plain, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(devices, "warm", lambda _: calls.append("warm"))
+    monkeypatch.setattr(devices, "reset_peak", lambda _: calls.append("reset"))
+    monkeypatch.setattr(devices, "peak_memory", lambda _: 5 * 2**20)
+
+    with plain.run(RUN):
+        calls.append("run")
+
+    assert calls == ["warm", "reset", "run"]
+    assert load_runs(tmp_path / "exp")["peak memory"].tolist() == [5.0]
+
+
+def test_a_run_on_a_device_that_failed_ends_nevertheless(plain, tmp_path, monkeypatch):
+    def fail(_):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(devices, "peak_memory", fail)
+
+    with plain.run(RUN):
+        pass
+
+    assert statuses(tmp_path) == [("completed", 0, "")]
 
 
 def test_batches_arrive_on_the_runs_device(plain):

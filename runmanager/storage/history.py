@@ -25,6 +25,7 @@ class RunResult:
         start: The first line of its last attempt.
         mixed: Whether its epochs come from different code, data or versions.
         jobs: How many runs of the grid shared the machine while its epochs were executed, at most.
+        peak_memory: How many bytes tensors took on its accelerator at most, None if that is not known.
         journals: The path of each journal that was read -> its version, as `journal.version` returns it.
     """
 
@@ -36,6 +37,7 @@ class RunResult:
     start: Mapping[str, Any]
     mixed: bool = False
     jobs: int = 1
+    peak_memory: int | None = None
     journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
@@ -63,6 +65,7 @@ def read_run(folder: RunFolder, damaged: list[str]) -> RunResult:
         attempts.append(attempt)
         versions[path] = attempt.version
     standing = _standing(attempts)
+    going_on = _going_on(standing)
     last = standing[-1] if standing else Attempt()
     return RunResult(
         folder,
@@ -72,7 +75,8 @@ def read_run(folder: RunFolder, damaged: list[str]) -> RunResult:
         last.outcome.error if last.outcome else folder.unavailable,
         last.start,
         any(attempt.start.get("mixed") is True for attempt in standing),
-        max((_jobs(attempt) for attempt in _going_on(standing)), default=1),
+        max([1, *_counts("jobs", [attempt.start for attempt in going_on])]),
+        max(_counts("peak_memory", [attempt.end for attempt in going_on]), default=None),
         versions,
     )
 
@@ -116,9 +120,8 @@ def _going_on(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
     return attempts[anew[-1] :] if anew else attempts
 
 
-def _jobs(attempt: Attempt) -> int:
-    jobs = attempt.start.get("jobs")
-    return jobs if type(jobs) is int else 1
+def _counts(name: str, lines: Iterable[Mapping[str, Any]]) -> list[int]:
+    return [line[name] for line in lines if type(line.get(name)) is int]
 
 
 def _has_ended(attempt: Attempt) -> bool:

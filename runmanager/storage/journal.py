@@ -98,6 +98,7 @@ class Attempt:
         start: The start line, empty if it is damaged.
         epochs: Epoch number -> record.
         outcome: How it ended, None if it did not say.
+        end: The end line, empty if there is none.
         damaged: Numbers of the lines, from 1, that could not be read.
         version: What the system said of the file before it was read, see `version`.
     """
@@ -105,6 +106,7 @@ class Attempt:
     start: Mapping[str, Any] = field(default_factory=dict)
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
     outcome: Outcome | None = None
+    end: Mapping[str, Any] = field(default_factory=dict)
     damaged: list[int] = field(default_factory=list)
     version: tuple[int, int, int] = (0, 0, 0)
 
@@ -130,9 +132,9 @@ class Journal:
         times = {name: round(value, 6) for name, value in record.times.items()}
         self._append("epoch", {"epoch": record.epoch, **extra, "metrics": metrics, "times": times})
 
-    def end(self, outcome: Outcome) -> None:
-        """Commit how the attempt ended, and close the file."""
-        self._append("end", _end(outcome, self._crc))
+    def end(self, outcome: Outcome, **facts: Any) -> None:
+        """Commit how the attempt ended, with further facts of it, and close the file."""
+        self._append("end", {**facts, **_end(outcome, self._crc)})
         self.close()
 
     def close(self) -> None:
@@ -208,7 +210,7 @@ def _read_whole(lines: bytes) -> Attempt | None:
             return None
         records = _EPOCHS.decode_lines(lines[first:last])
         epochs = {record.epoch: record for record in records}
-        return Attempt(msgspec.json.decode(lines[:first]), epochs, _outcome(end))
+        return Attempt(msgspec.json.decode(lines[:first]), epochs, _outcome(end), end)
     except (msgspec.DecodeError, *_DAMAGED):
         return None
 
@@ -237,7 +239,7 @@ def _take(attempt: Attempt, line: Mapping[str, Any]) -> None:
             record = _record(line)
             attempt.epochs[record.epoch] = record
         case "end":
-            attempt.outcome = _outcome(line)
+            attempt.outcome, attempt.end = _outcome(line), line
 
 
 def _outcome(line: Mapping[str, Any]) -> Outcome:

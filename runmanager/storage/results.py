@@ -52,8 +52,9 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
 
     Columns: `run, status, epochs`, the last value of every metric, the best ones (`best accuracy`),
     `epoch duration` (median, s), `run duration` (s), the hyperparameters, `jobs` (how many runs of the grid
-    shared the machine, at most; only if some did), `parameters` (of the network), `attempts`, `mixed` (whether
-    code, data or versions changed in between), `error`; `experiment` in front if there are several.
+    shared the machine, at most; only if some did), `peak memory` (of its tensors on an accelerator, MiB; only
+    if some had one), `parameters` (of the network), `attempts`, `mixed` (whether code, data or versions changed
+    in between), `error`; `experiment` in front if there are several.
 
     Args:
         path: As for `load_results`.
@@ -66,9 +67,8 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     damaged: list[str] = []
     with _without_collection():
         found = [(e.name, tables.runs_table(_runs(e, Path(path), damaged))) for e in _experiments(Path(path))]
-        table = tables.join(
-            found or [("", tables.runs_table([]))], last=("jobs", "parameters", "attempts", "mixed", "error")
-        )
+        last = ("jobs", "peak memory", "parameters", "attempts", "mixed", "error")
+        table = tables.join(found or [("", tables.runs_table([]))], last)
     _warn_of(damaged, path)
     return table
 

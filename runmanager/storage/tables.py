@@ -92,6 +92,7 @@ def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
     metrics = dict.fromkeys((*LEADING, *itertools.chain.from_iterable(summaries)))
     bests = sorted(name for name in metrics if name.startswith("best "))
     order = dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *metrics))
+    peaks = [math.nan if run.peak_memory is None else run.peak_memory / 2**20 for run in runs]
     values = {name: _column([summary.get(name, math.nan) for summary in summaries]) for name in order}
     names = dict.fromkeys(name for run in runs for name in run.folder.params)
     params = {name: _column([run.folder.params.get(name, pd.NA) for run in runs]) for name in names}
@@ -104,6 +105,7 @@ def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
         **params,
         **{name: column for name, column in values.items() if name not in params},
         **({"jobs": _column([run.jobs for run in runs])} if any(run.jobs > 1 for run in runs) else {}),
+        **({} if all(map(math.isnan, peaks)) else {"peak memory": _column(peaks)}),
         "parameters": _column([run.start.get("parameters", pd.NA) for run in runs]),
         "attempts": _column([run.attempts for run in runs]),
         "mixed": _column([run.mixed for run in runs]),

@@ -30,14 +30,14 @@ def record(epoch, loss=0.5, **more):
     return EpochRecord(epoch, {**metrics, **more})
 
 
-def write_run(experiment, params, records=(), outcome=DONE, attempt=1, **details):
+def write_run(experiment, params, records=(), outcome=DONE, attempt=1, facts=None, **details):
     """Write an attempt at a run; without an outcome, its journal has no end."""
     folder = Experiment(experiment).open(params)
     journal = Journal(folder.path, attempt, {"after": 0, "parameters": 12, **details})
     for each in records:
         journal.epoch(each)
     if outcome:
-        journal.end(outcome)
+        journal.end(outcome, **(facts or {}))
     journal.close()
     return folder.path
 
@@ -100,6 +100,36 @@ def test_a_run_that_began_anew_alone_has_shared_nothing(tmp_path):
     write_run(tmp_path, {"lr": 0.1}, [record(1)], attempt=2)
 
     assert "jobs" not in load_results(path)
+
+
+def test_runs_on_an_accelerator_tell_how_much_memory_they_took(tmp_path):
+    write_run(tmp_path / "gpu", {"lr": 0.1}, [record(1)], facts={"peak_memory": 3 * 2**19}, jobs=2)
+    write_run(tmp_path / "gpu", {"lr": 0.2}, [record(1)], None)
+    write_run(tmp_path / "cpu", {"lr": 0.1}, [record(1)])
+
+    gpu, both = load_runs(tmp_path / "gpu"), load_runs(tmp_path)
+
+    for table in (gpu, both):
+        assert list(table)[-6:] == ["jobs", "peak memory", "parameters", "attempts", "mixed", "error"]
+        assert table["peak memory"].dtype == "float64"
+    assert gpu["peak memory"].fillna(0).tolist() == [1.5, 0]
+    assert both["peak memory"].fillna(0).tolist() == [0, 1.5, 0]
+    assert "peak memory" not in load_runs(tmp_path / "cpu")
+    assert "peak memory" not in load_results(tmp_path)
+
+
+def test_a_run_in_two_attempts_took_as_much_memory_as_the_larger(tmp_path):
+    path = write_run(
+        tmp_path, {}, [record(1)], Outcome(Status.INTERRUPTED, "", 1), facts={"peak_memory": 2**22}
+    )
+    write_run(tmp_path, {}, [record(2)], attempt=2, after=1, facts={"peak_memory": 2**20})
+
+    assert load_runs(path)["peak memory"].tolist() == [4.0]
+
+
+@pytest.mark.parametrize("end", [{"peak_memory": "much"}, {"peak_memory": None}, {}])
+def test_a_peak_that_is_no_number_is_not_shown(tmp_path, end):
+    assert "peak memory" not in load_runs(write_run(tmp_path, {}, [record(1)], facts=end))
 
 
 def test_experiments_whose_runs_were_alone_join_those_whose_were_not(tmp_path):
