@@ -53,7 +53,7 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
     if what:
         return f"GPU error on {device} ({what}){where}"
     said = _first_line(error)
-    return type(error).__name__ + (f": {said}" if said else "") + where
+    return type(error).__name__ + (f": {said}" if said else "") + (f" ({where.strip()})" if where else "")
 
 
 def _memory_cause(error: BaseException, device: torch.device, where: str) -> str:

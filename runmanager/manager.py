@@ -266,7 +266,8 @@ class RunManager:
         """Bracket a run: `begin_run`, and its end however the block ends.
 
         The run is recorded as completed, diverged (a loss was NaN or infinite), failed or out of memory (an
-        exception, which goes on; its traceback is in error.log) or interrupted (Ctrl-C, or a disk that failed).
+        exception, sys.exit() among them, which goes on; its traceback is in error.log) or interrupted (Ctrl-C, or
+        a disk that failed).
 
         Raises:
             Exception: As `begin_run`.
@@ -277,7 +278,7 @@ class RunManager:
         except StorageError:
             self.end_interrupted()  # the disk failed, not the run: it can be continued
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._explain_devices(error)
             self.end_failed(error, run)
             raise
@@ -583,7 +584,7 @@ class RunManager:
                 stacklevel=3,
             )
 
-    def _explain_devices(self, error: Exception) -> None:
+    def _explain_devices(self, error: BaseException) -> None:
         if self._current is None or self.network is None or not isinstance(error, RuntimeError):
             return
         if "device" in str(error):

@@ -111,7 +111,11 @@ def test_a_failing_run_does_not_stop_the_others(start, tmp_path):
     assert kept(outcome) == [("failed", 1), ("failed", 1), ("completed", 2)]
     assert outcome.exit_code == 1
     assert [str(o.status) for _, o in outcome.outcomes] == ["failed", "failed", "completed"]
-    assert outcome.runs["error"].tolist() == ["ValueError: no in epoch 2", "ZeroDivisionError in epoch 2", ""]
+    assert outcome.runs["error"].tolist() == [
+        "ValueError: no (in epoch 2)",
+        "ZeroDivisionError (in epoch 2)",
+        "",
+    ]
     assert "ValueError: no\nmore" in (tmp_path / "exp" / "001_lr=0.1" / "error.log").read_text()
 
 
@@ -230,11 +234,11 @@ def test_storage_that_fails_ends_the_grid(start, monkeypatch, capsys):
     assert "✗ [Errno 28] cannot write (No space left on device): 'attempt-1.jsonl'" in capsys.readouterr().out
 
 
-def test_a_program_that_ends_itself_is_not_held_back(start, tmp_path):
-    with pytest.raises(SystemExit):
-        start(LRS, Train({0.2: SystemExit(3)}))
+def test_a_run_that_ends_the_program_harms_only_itself(start):
+    outcome = start(LRS, Train({0.2: SystemExit(3)}))
 
-    assert load_runs(tmp_path)["status"].tolist() == ["completed", "interrupted", "pending"]
+    assert outcome.runs["status"].tolist() == ["completed", "failed", "completed"]
+    assert outcome.runs["error"].tolist() == ["", "SystemExit: 3 (in epoch 2)", ""]
 
 
 def test_train_that_begins_no_run_is_told_to(start, tmp_path):
@@ -296,7 +300,7 @@ def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(tmp_path):
         )
 
     assert [problem.partition(", got ")[0] for problem in caught.value.problems] == [
-        "executor must be one of 'inline'",
+        "executor must be one of 'lanes', 'inline'",
         "on_error must be one of 'continue', 'stop'",
         "missing_device must be one of 'skip', 'error'",
         "train must be a function of (run, manager)",
@@ -365,7 +369,7 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     assert lines == [
         f"{folder}: 3 runs, 3 to execute",
         "✓ 1/3 run 1 lr=0.1 · loss 0.1",
-        "✗ 2/3 run 2 lr=0.2 · failed · loss 0.2 · ValueError: no in epoch 2",
+        "✗ 2/3 run 2 lr=0.2 · failed · loss 0.2 · ValueError: no (in epoch 2)",
         failed,
         "✓ 3/3 run 3 lr=0.3 · loss 0.3",
         "completed 2",

@@ -196,11 +196,11 @@ def test_other_errors_are_named_with_their_first_line(error, cause):
 
 @pytest.mark.parametrize(
     ("epoch", "step", "where"),
-    [(0, 0, ""), (0, 5, ""), (3, 0, " in epoch 3"), (3, 210, " in epoch 3, step 210")],
+    [(0, 0, ""), (0, 5, ""), (3, 0, "in epoch 3"), (3, 210, "in epoch 3, step 210")],
 )
 def test_the_cause_says_where(epoch, step, where):
-    assert cause_of(ValueError("no"), CPU, epoch, step) == f"ValueError: no{where}"
-    assert cause_of(MemoryError(), CPU, epoch, step) == f"out of main memory{where}"
+    assert cause_of(ValueError("no"), CPU, epoch, step) == "ValueError: no" + (f" ({where})" if where else "")
+    assert cause_of(MemoryError(), CPU, epoch, step) == f"out of main memory {where}".strip()
 
 
 def test_what_torch_raises_here_is_known():

@@ -205,7 +205,7 @@ ENDS = [
     (ValueError("no\nmore"), 0.5, "failed", "ValueError: no"),
     (ValueError(), math.nan, "failed", "ValueError"),
     (KeyboardInterrupt(), 0.5, "interrupted", "interrupted"),
-    (SystemExit(3), 0.5, "interrupted", "interrupted"),
+    (SystemExit(3), 0.5, "failed", "SystemExit: 3"),
 ]
 
 
@@ -286,7 +286,7 @@ def test_an_epoch_left_by_an_exception_does_not_count(plain, tmp_path):
     with pytest.raises(ZeroDivisionError):
         train()
 
-    assert statuses(tmp_path) == [("failed", 1, "ZeroDivisionError: division by zero in epoch 2")]
+    assert statuses(tmp_path) == [("failed", 1, "ZeroDivisionError: division by zero (in epoch 2)")]
 
 
 def test_a_failure_says_in_which_batch(plain, tmp_path):
@@ -300,7 +300,7 @@ def test_a_failure_says_in_which_batch(plain, tmp_path):
     with pytest.raises(ValueError, match="no"):
         train()
 
-    assert statuses(tmp_path) == [("failed", 1, "ValueError: no in epoch 2, step 3")]
+    assert statuses(tmp_path) == [("failed", 1, "ValueError: no (in epoch 2, step 3)")]
 
 
 def test_a_run_without_enough_memory_says_so(plain, tmp_path):
