@@ -35,19 +35,30 @@ class NotebookDisplay:
     wants_epochs = True
 
     def __init__(self) -> None:
-        self._handle: Any = None
+        self._place = InPlace()
 
     def epoch_ended(self, table: "pd.DataFrame") -> None:
         """Put the table in the place of the last one."""
-        from IPython.display import display
-
-        if self._handle is None:
-            self._handle = display(table, display_id=True)
-        else:
-            self._handle.update(table)
+        self._place.show(table)
 
     def run_ended(self, table: "pd.DataFrame") -> None:
         """Leave the table as the last epoch left it."""
+
+
+class InPlace:
+    """A place below a notebook's cell, whose content is replaced; it is where it was shown first."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, content: Any) -> None:
+        """Put something in the place of what was shown last."""
+        from IPython.display import display
+
+        if self._handle is None:
+            self._handle = display(content, display_id=True)
+        else:
+            self._handle.update(content)
 
 
 def choose_display(wanted: bool | None) -> TerminalDisplay | NotebookDisplay | None:
@@ -68,7 +79,7 @@ def print_table(table: "pd.DataFrame", title: str | None = None, console: Consol
     """Print a table, its last rows if it is long; numbers are aligned and cut to what matters."""
     console = console or wide_console()
     shown = table.tail(_MOST)
-    drawn = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    drawn = plain_table(title)
     for name in shown:
         values = [cell(value) for value in shown[name]]
         is_text = any(isinstance(value, str) for value in shown[name])
@@ -79,6 +90,11 @@ def print_table(table: "pd.DataFrame", title: str | None = None, console: Consol
     if len(table) > _MOST:
         console.print(f"({len(table) - _MOST} earlier rows are in the table, not shown here)")
     console.print(drawn, soft_wrap=True)  # a narrow terminal folds the lines, it loses no column
+
+
+def plain_table(title: str | None = None) -> Table:
+    """Return a table without lines."""
+    return Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
 
 
 def wide_console() -> Console:
@@ -98,6 +114,22 @@ def cell(value: Any) -> str:
     if math.isnan(value):
         return ""
     return f"{value:.0f}" if abs(value) >= 9999.5 else f"{value:.4g}"  # noqa: PLR2004 - four digits
+
+
+def duration(seconds: float) -> str:
+    """Write how long something took.
+
+    >>> duration(1.25), duration(83), duration(4800), duration(200_000)
+    ('1.2 s', '1 min 23 s', '1 h 20 min', '2 d 7 h')
+    """
+    if seconds < 59.95:  # noqa: PLR2004 - what is written as less than a minute
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
+    first = next(place for place, (number, _) in enumerate(parts) if number)
+    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)
 
 
 def printable(shown: str) -> str:
