@@ -1,23 +1,35 @@
-"""What a grid shows while it runs: a live line in a terminal, plain lines elsewhere."""
+"""What a grid shows while it runs: a picture in a terminal or a notebook, plain lines elsewhere."""
 
+import contextlib
+import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.cells import cell_len
 
-from runmanager.display import cell, join, printable, wide_console
+from runmanager import estimate
+from runmanager.display import cell, duration, join, printable
 from runmanager.executors import Step
 from runmanager.grid import Run
+from runmanager.picture import Picture, Running, label
 from runmanager.plan import Plan
+from runmanager.plan_table import plan_table, planned, summary
+from runmanager.screens import Part, choose_screen
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import EpochRecord, Outcome, Status
-from runmanager.values import text
+
+_LIVE_S = 0.25  # from one picture to the next, at least
+_CLOCK_S = 1.0  # and at most, as clocks go on
+_PLAIN_S = 60.0  # from one plain line on the whole grid to the next, at least
 
 
 class GridProgress:
     """Shows how far a grid is.
+
+    What executors tell comes in one thread; another one draws. All they share is replaced, never changed.
 
     Args:
         name: The experiment.
@@ -40,29 +52,39 @@ class GridProgress:
         past: Sequence[tuple[Mapping[str, Any], float]] = (),
         show: bool = True,
     ) -> None:
-        self._console = wide_console()
-        self._console.quiet = not show
+        self._name = name
         self._places = places
         self._total = len(todo)
         self._varying = varying
-        self._ended = 0
-        self._started: dict[int, float] = {}
-        self._last: dict[int, EpochRecord] = {}
+        self._num_lanes = max(lanes, 1)
+        self._known = list(past)
+        self._show = show
+        self._screen = choose_screen(show=show)
+        self._waiting = {id(run): places[id(run)].params for run in todo}
+        self._running: dict[int, Running] = {}
+        self._ended: set[int] = set()
+        self._devices: dict[int, str] = {}
+        self._metrics: dict[str, None] = {}
+        self._beside = [name for name in varying if name != "device"]  # which has a column of its own
+        labels = [" ".join(label(params, self._beside)) for params in self._waiting.values()]
+        self._label_width = max(map(cell_len, labels), default=0)
         self._is_stopping = False
-        self._live = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[now]}", markup=False),
-            console=self._console,
-            transient=True,
-            disable=not (show and self._console.is_terminal),
-        )
-        self._task = self._live.add_task(name, total=self._total, now="")
+        self._lines: deque[str] = deque()
+        self._printing = threading.Lock()
+        self._printed = float("-inf")
+        self._is_changed = True
+        self._left: float | None = None
+        self._estimate_next = float("-inf")
+        self._began = time.monotonic()
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self._live.start()
+        self._began = time.monotonic()
+        if self._show:
+            self._screen.begin(self._draw)
+            self._thread = threading.Thread(target=self._keep_up_to_date, name="progress", daemon=True)
+            self._thread.start()
         return self
 
     def __exit__(
@@ -71,66 +93,134 @@ class GridProgress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._live.stop()
+        self._end.set()
+        try:
+            if self._thread:
+                self._thread.join()
+                self._thread = None
+            self._flush()
+        finally:
+            self._screen.end()
 
     def say(self, line: str) -> None:
-        """Print a line above the live one."""
-        self._console.print(line, soft_wrap=True)
+        """Print a line above the picture; what would steer a terminal is escaped."""
+        parts = (part.rstrip("\r").rpartition("\r")[2] for part in line.split("\n"))  # bars are drawn over
+        self._lines.extend(printable(part.expandtabs()) for part in parts)
+        if self._thread is None or not self._screen.is_live or time.monotonic() >= self._printed + _LIVE_S:
+            self._flush()
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
         """Show that a run has begun in a lane."""
-        self._started[id(run)] = time.monotonic()
-        self._live.update(self._task, now=self._name(run))
+        place, now = self._places[id(run)], time.monotonic()
+        self._waiting.pop(id(run), None)
+        self._ended.discard(id(run))  # once more
+        self._devices[lane] = device
+        shown = label(place.params, self._beside)
+        self._running[id(run)] = Running(place.number, place.params, shown, lane, device, now, now)
+        self._is_changed = True
 
     def run_progressed(self, run: Run, news: EpochRecord | Step) -> None:
         """Show how far a run is."""
+        running = self._running.get(id(run))
+        if running is None:
+            return
+        self._running[id(run)] = running.after(news, time.monotonic())
         if isinstance(news, EpochRecord):
-            self._last[id(run)] = news
-            self._live.update(self._task, now=join([self._name(run), f"epoch {news.epoch}", _values(news)]))
+            self._metrics.update(dict.fromkeys(_shown(news.metrics)))
+        self._is_changed = True
 
     def run_ended(self, run: Run, outcome: Outcome, next_step: str) -> None:
         """Print how a run ended."""
-        self._ended += 1
-        seconds = f"{time.monotonic() - self._started.pop(id(run), time.monotonic()):.1f} s"
-        what = outcome.status if outcome.status is not Status.COMPLETED else ""
-        facts = [what, _values(self._last.pop(id(run), None)), printable(outcome.error), seconds]
-        mark = "✓" if outcome.status is Status.COMPLETED else "✗"
-        self.say(f"{mark} {self._ended}/{self._total} {join([self._name(run), *facts])}")
+        running, place = self._running.pop(id(run), None), self._places[id(run)]
+        self._waiting.pop(id(run), None)
+        self._ended.add(id(run))
+        is_completed = outcome.status is Status.COMPLETED
+        facts = [" ".join(["run", str(place.number), *label(place.params, self._varying)])]
+        facts += [] if is_completed else [outcome.status]
+        if running:
+            seconds = time.monotonic() - running.started
+            facts += [_values(running.metrics), printable(outcome.error), duration(seconds)]
+            if is_completed:
+                self._known.append((place.params, seconds / running.part))
+        else:
+            facts.append(printable(outcome.error))
+        mark = "✓" if is_completed else "✗"
+        self.say(f"{mark} {len(self._ended)}/{self._total} {join(facts)}")
         if next_step:
             self.say(f"    {next_step}")
-        self._live.advance(self._task)
+        self._is_changed = True
 
     def stopping(self) -> None:
         """Say, once, that the grid is being stopped."""
-        if not self._is_stopping:
-            self._is_stopping = True
-            self.say(
-                f"Stopping: {len(self._started)} running runs stop now, the epoch in progress is dropped, "
-                "everything committed is kept. Press again to force."
-            )
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        number = len(self._running)
+        what = "1 running run stops" if number == 1 else f"{number} running runs stop"
+        self.say(f"Stopping (Ctrl-C): {what} now; the epoch in progress is dropped. Press again to force.")
+        self._flush()
 
     def show_plan(self, plan: Plan) -> None:
         """Print what would be executed where, and what is done already."""
-        for run, place, before in zip(plan.runs, plan.places, plan.before, strict=True):
-            what = "execute" if any(run is other for other in plan.todo) else str(before.status)
-            self.say(f"run {place.number} {label(place.params, self._varying)} · {what}")
+        self._flush()
+        rows = planned(plan, self._known)
+        self._screen.print_table(plan_table(rows, self._beside))
+        self.say(summary(rows, self._num_lanes))
 
-    def _name(self, run: Run) -> str:
-        place = self._places[id(run)]
-        return f"run {place.number} {label(place.params, self._varying)}".rstrip()
+    def _keep_up_to_date(self) -> None:
+        drawn, said = float("-inf"), ""
+        while not self._end.wait(_LIVE_S if self._screen.is_live else _PLAIN_S):
+            now = time.monotonic()
+            if not self._screen.is_live:
+                if (line := self._in_words(now)) != said:
+                    self.say(line)
+                    said = line
+                continue
+            self._flush()
+            if self._is_changed or now >= drawn + _CLOCK_S:
+                self._is_changed, drawn = False, now
+                self._screen.refresh()
+
+    def _flush(self) -> None:
+        with self._printing:
+            lines: list[str] = []
+            with contextlib.suppress(IndexError):
+                while True:
+                    lines.append(self._lines.popleft())
+            if lines:
+                self._screen.print(lines)
+                self._printed = time.monotonic()
+
+    def _draw(self, width: int, height: int) -> list[list[Part]]:
+        now = time.monotonic()
+        runs = {running.lane: running for running in list(self._running.values())}
+        lanes = [(device, runs.get(lane)) for lane, device in sorted(self._devices.copy().items())]
+        picture = Picture(
+            self._name, lanes, self._label_width, list(self._metrics),
+            len(self._ended), self._total, now - self._began, self._left_in_words(now), now,
+        )  # fmt: skip
+        return picture.draw(width, height)
+
+    def _in_words(self, now: float) -> str:
+        parts = [f"{len(self._ended)}/{self._total} done", f"{len(self._running)} running"]
+        return ", ".join([*parts, *filter(None, [self._left_in_words(now)])])
+
+    def _left_in_words(self, now: float) -> str:
+        if now >= self._estimate_next:
+            before = time.perf_counter()
+            self._left = self._time_left(now)
+            self._estimate_next = now + max(_CLOCK_S, 200 * (time.perf_counter() - before))
+        return "" if self._left is None else f"{estimate.about(self._left)} left"
+
+    def _time_left(self, now: float) -> float | None:
+        running = list(self._running.values())
+        underway = [estimate.Underway(r.params, now - r.started, r.total, r.part) for r in running]
+        return estimate.time_left(list(self._waiting.values()), underway, self._known.copy(), self._num_lanes)
 
 
-def label(params: Mapping[str, Any], names: list[str]) -> str:
-    """Name a run by the hyperparameters that vary.
-
-    >>> label({"lr": 0.01, "device": "cpu"}, ["lr"])
-    'lr=0.01'
-    """
-    return printable(" ".join(f"{name}={text(params[name])}" for name in names if name in params))
+def _shown(metrics: Mapping[str, float]) -> list[str]:
+    return [name for name in metrics if name.endswith(("loss", "accuracy"))]
 
 
-def _values(record: EpochRecord | None) -> str:
-    if record is None:
-        return ""
-    shown = [name for name in record.metrics if name.endswith(("loss", "accuracy"))]
-    return join(f"{name} {cell(record.metrics[name])}" for name in shown)
+def _values(metrics: Mapping[str, float]) -> str:
+    return join(f"{printable(name)} {cell(metrics[name])}" for name in _shown(metrics))

@@ -1,102 +1,284 @@
 import io
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from runmanager import progress
-from runmanager.progress import GridProgress, label
+from runmanager import RunBuilder, progress, screens
+from runmanager.executors import Step
+from runmanager.plan import ANEW, Plan
+from runmanager.progress import GridProgress
 from runmanager.storage.folders import RunFolder
+from runmanager.storage.history import RunResult
 from runmanager.storage.journal import EpochRecord, Outcome, Status
 
-FOLDER = RunFolder(Path("runs/exp/007_lr=0.01"), 7, "id", {"lr": 0.010, "net": "a", "device": "cpu"})
+RUNS = RunBuilder.get_runs({"lr": [0.010, 0.020], "net": ["a"], "device": ["cpu"]})
+PLACES = {id(run): RunFolder(Path("runs/exp/007_x"), 7 + n, "id", run._asdict()) for n, run in enumerate(RUNS)}
 RECORD = EpochRecord(3, {"loss": 0.598666, "test_accuracy": 0.75, "epoch duration": 7.5, "f1": 1.0})
+COMPLETED = Outcome(Status.COMPLETED, "", 3)
 
 
-def without_time(shown):
-    return [line.rpartition(" · ")[0] if line.endswith(" s") else line for line in shown.splitlines()]
+def grid(**options):
+    return GridProgress("exp", PLACES, RUNS, ["lr"], **options)
+
+
+def printed(capsys):
+    """Return what was printed, without how long runs took."""
+    return [
+        line.rpartition(" · ")[0] if line.endswith(" s") else line
+        for line in capsys.readouterr().out.splitlines()
+    ]
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """What a terminal of 100 columns was sent, which is shown so often that no test has to wait for it."""
+
+    class Tty(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    file = Tty()
+    console = Console(file=file, width=100, height=20, highlight=False, markup=False, no_color=True)
+    monkeypatch.setattr(screens, "wide_console", lambda: console)
+    monkeypatch.setattr(progress, "_LIVE_S", 0.001)
+    return file
+
+
+def wait_for(condition):
+    end = time.monotonic() + 10
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.001)
+    assert condition()
 
 
 @pytest.mark.parametrize(
-    ("outcome", "record", "lines"),
+    ("outcome", "record", "next_step", "lines"),
     [
-        (
-            Outcome(Status.COMPLETED, "", 3),
-            RECORD,
-            ["✓ 1/2 run 7 lr=0.01 net=a · loss 0.5987 · test_accuracy 0.75"],
-        ),
-        (Outcome(Status.COMPLETED), None, ["✓ 1/2 run 7 lr=0.01 net=a"]),
+        (COMPLETED, RECORD, "", ["✓ 1/2 run 7 lr=0.01 · loss 0.5987 · test_accuracy 0.75"]),
+        (COMPLETED, None, "", ["✓ 1/2 run 7 lr=0.01"]),
         (
             Outcome(Status.DIVERGED, "loss became nan", 3),
             RECORD,
-            ["✗ 1/2 run 7 lr=0.01 net=a · diverged · loss 0.5987 · test_accuracy 0.75 · loss became nan"],
+            "",
+            ["✗ 1/2 run 7 lr=0.01 · diverged · loss 0.5987 · test_accuracy 0.75 · loss became nan"],
         ),
         (
             Outcome(Status.FAILED, "KeyError: ':cat:' [bold]\x1b[31m"),
             None,
-            [
-                "✗ 1/2 run 7 lr=0.01 net=a · failed · KeyError: ':cat:' [bold]\\x1b[31m",
-                "    the traceback is in runs/exp/007_lr=0.01/error.log; the other runs go on",
-            ],
+            "look into error.log",
+            ["✗ 1/2 run 7 lr=0.01 · failed · KeyError: ':cat:' [bold]\\x1b[31m", "    look into error.log"],
         ),
     ],
 )
-def test_each_run_gets_a_line_when_it_ends(capsys, outcome, record, lines):
-    with GridProgress("exp", 2, ["lr", "net"]) as shown:
-        shown.run_started(FOLDER)
-        shown.epoch_ended(RECORD)
-        shown.run_ended(FOLDER, outcome, record)
+def test_each_run_gets_a_line_when_it_ends(capsys, outcome, record, next_step, lines):
+    with grid() as shown:
+        shown.run_started(RUNS[0], 0, "cpu")
+        if record:
+            shown.run_progressed(RUNS[0], record)
+        shown.run_ended(RUNS[0], outcome, next_step)
 
-    assert without_time(capsys.readouterr().out) == lines
+    assert printed(capsys) == lines
 
 
-def test_runs_are_counted_as_they_begin(capsys):
-    with GridProgress("exp", 2, []) as shown:
-        for _ in range(2):
-            shown.run_started(FOLDER)
-            shown.run_ended(FOLDER, Outcome(Status.COMPLETED), None)
+def test_runs_are_counted_as_they_end_and_once_if_they_are_repeated(capsys):
+    with grid() as shown:
+        for run, status in ((RUNS[1], Status.KILLED), (RUNS[0], Status.COMPLETED), (RUNS[1], Status.COMPLETED)):
+            shown.run_started(run, 0, "cpu")
+            shown.run_ended(run, Outcome(status), "")
 
-    assert without_time(capsys.readouterr().out) == ["✓ 1/2 run 7", "✓ 2/2 run 7"]
+    assert printed(capsys) == ["✗ 1/2 run 8 lr=0.02 · killed", "✓ 2/2 run 7 lr=0.01", "✓ 2/2 run 8 lr=0.02"]
+
+
+def test_a_run_that_was_never_begun_ends_too(capsys):
+    with grid() as shown:
+        shown.run_progressed(RUNS[0], RECORD)  # late news of a run that ended change nothing
+        shown.run_ended(RUNS[0], Outcome(Status.UNAVAILABLE, "cuda:1 is lost"), "")
+
+    assert capsys.readouterr().out == "✗ 1/2 run 7 lr=0.01 · unavailable · cuda:1 is lost\n"
+
+
+def test_a_lane_may_begin_its_next_run_before_the_last_one_is_committed(terminal):
+    with grid() as shown:
+        shown.run_started(RUNS[0], 0, "cpu")
+        shown.run_started(RUNS[1], 0, "cpu")
+        shown.run_ended(RUNS[0], COMPLETED, "")
+        wait_for(lambda: "cpu       8  lr=0.02" in terminal.getvalue())
 
 
 def test_nothing_is_shown_where_that_is_wanted(capsys):
-    with GridProgress("exp", 1, [], show=False) as shown:
+    with grid(show=False) as shown:
         shown.say("hello")
-        shown.run_started(FOLDER)
-        shown.run_ended(FOLDER, Outcome(Status.COMPLETED), None)
+        shown.run_started(RUNS[0], 0, "cpu")
+        shown.run_ended(RUNS[0], COMPLETED, "")
+        shown.stopping()
 
     assert capsys.readouterr().out == ""
 
 
-def test_a_terminal_shows_the_run_and_its_last_epoch_live(monkeypatch):
-    terminal = Console(file=io.StringIO(), force_terminal=True, width=200, highlight=False, markup=False)
-    monkeypatch.setattr(progress, "wide_console", lambda: terminal)
+def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal):
+    with grid(lanes=2, past=[({"lr": 0.3}, 3600.0)]) as shown:
+        shown.run_started(RUNS[0], 0, "cuda:0")
+        shown.run_started(RUNS[1], 1, "cpu")
+        shown.run_progressed(RUNS[0], Step(3, 1, 9))
+        shown.run_progressed(RUNS[0], RECORD)
+        wait_for(lambda: "0.5987" in terminal.getvalue())
+        shown.run_ended(RUNS[1], COMPLETED, "")
+        wait_for(lambda: "1/2" in terminal.getvalue() and "idle" in terminal.getvalue())
 
-    with GridProgress("exp", 2, ["lr"]) as shown:
-        shown.run_started(FOLDER)
-        shown.epoch_ended(RECORD)
-
-    assert isinstance(terminal.file, io.StringIO)
-    written = terminal.file.getvalue()
-    assert "run 7 lr=0.01 · epoch 3 · loss 0.5987 · test_accuracy 0.75" in written
-    assert "0/2" in written
-    assert written.endswith("\x1b[2K")  # the live line is gone at the end
+    written = terminal.getvalue()
+    assert "cuda:0    7  lr=0.01    3/9" in written
+    assert "about 1 h left" in written
+    assert written.endswith("\x1b[2K")  # the picture is gone at the end
 
 
-def test_lines_are_as_long_as_they_need_to_be(capsys):
-    with GridProgress("exp", 1, []) as shown:
-        shown.say("x" * 1000)
+def test_a_burst_of_lines_is_printed_together_and_in_order(terminal, monkeypatch):
+    monkeypatch.setattr(progress, "_LIVE_S", 60.0)
 
-    assert capsys.readouterr().out == "x" * 1000 + "\n"
+    with grid() as shown:
+        for number in range(100):
+            shown.say(f"line {number}")
+        pictures = terminal.getvalue().count("exp")
+
+    lines = [line for line in terminal.getvalue().split("\n") if "line " in line]
+    assert [int(line.rpartition("line ")[2]) for line in lines] == list(range(100))
+    assert pictures < 5
 
 
 @pytest.mark.parametrize(
-    ("params", "shown"),
+    ("said", "lines"),
     [
-        ({"lr": 0.010, "size": (3, 3)}, "lr=0.01 size=(3, 3)"),
-        ({"size": "a\nb"}, "size=a\\nb"),
-        ({}, ""),
+        ("a\x1b[2Jb\tc", [r"a\x1b[2Jb  c"]),
+        ("one\r\ntwo\n", ["one", "two", ""]),
+        (" 10%\r 50%\r100%", ["100%"]),
+        ("x" * 1000, ["x" * 1000]),
+        ("[bold]", ["[bold]"]),
     ],
 )
-def test_a_run_is_named_by_what_varies(params, shown):
-    assert label({"seed": 1, **params}, ["lr", "size"]) == shown
+def test_what_runs_print_steers_no_terminal(capsys, said, lines):
+    grid().say(said)
+
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_without_a_terminal_a_line_tells_of_the_whole_grid_now_and_then(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_PLAIN_S", 0.001)
+    monkeypatch.setattr(progress, "_CLOCK_S", 0.0)
+    said: list[str] = []
+
+    with grid(past=[({"lr": 0.3}, 600.0)]) as shown:
+        monkeypatch.setattr(shown, "say", said.append)
+        wait_for(lambda: len(said) == 1)
+        shown.run_started(RUNS[0], 0, "cpu")
+        shown.run_progressed(RUNS[0], RECORD)
+        wait_for(lambda: len(said) == 2)
+        time.sleep(0.02)  # nothing changes: nothing is said
+
+    assert said == ["0/2 done, 0 running, about 20 min left", "0/2 done, 1 running, about 20 min left"]
+    assert capsys.readouterr().out == ""
+
+
+def test_runs_that_ended_tell_how_long_the_others_take(monkeypatch):
+    times = iter(range(0, 1000, 100))
+    shown = grid(show=False)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(times)))
+
+    before = shown._time_left(0.0)
+    shown.run_started(RUNS[0], 0, "cpu")
+    shown.run_ended(RUNS[0], COMPLETED, "")
+
+    assert before is None
+    assert shown._time_left(0.0) == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize(
+    ("running", "what"), [(0, "0 running runs stop"), (1, "1 running run stops"), (2, "2 running runs stop")]
+)
+def test_it_is_said_once_that_a_grid_stops(capsys, running, what):
+    with grid(lanes=2) as shown:
+        for lane, run in enumerate(RUNS[:running]):
+            shown.run_started(run, lane, "cpu")
+        shown.stopping()
+        shown.stopping()
+
+    assert capsys.readouterr().out == (
+        f"Stopping (Ctrl-C): {what} now; the epoch in progress is dropped. Press again to force.\n"
+    )
+
+
+def test_a_plan_is_shown_as_a_table_with_its_sum(capsys):
+    places = list(PLACES.values())
+    before = [
+        RunResult(places[0], Status.COMPLETED, [RECORD], 1, "", {}),
+        RunResult(places[1], Status.PENDING, [], 0, "", {}),
+    ]
+    plan = Plan(RUNS, places, before, RUNS[1:], failed=0, interrupted=0, changed={}, policy=ANEW)
+
+    grid(past=[(places[0].params, 90.0)]).show_plan(plan)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "run  lr    device       takes  what",
+        "  7  0.01  cpu                 completed",
+        "  8  0.02  cpu     1 min 30 s  execute",
+        "2 runs · completed 1 · execute 1 · about 2 min",
+    ]
+
+
+def test_no_thread_is_left(terminal):
+    with pytest.raises(KeyboardInterrupt), grid():
+        raise KeyboardInterrupt
+
+    assert [thread.name for thread in threading.enumerate() if thread.name == "progress"] == []
+    assert "\x1b[?25h" in terminal.getvalue()  # the cursor is back
+
+
+def test_ipython_is_not_imported():
+    program = (
+        "import sys; from runmanager.progress import GridProgress\n"
+        "with GridProgress('exp', {}, [], []): print('IPython' in sys.modules, 'ipywidgets' in sys.modules)"
+    )
+
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert found.stdout == "False False\n"
+
+
+NOTEBOOK = """
+import warnings
+warnings.simplefilter("error")
+from runmanager import progress, run_grid
+progress._CLOCK_S = 0.1
+
+def train(run, manager):
+    with manager.run(run):
+        for epoch in manager.epochs(3):
+            manager.track_loss(run.lr, 1)
+            if run.lr == 0.2 and epoch == 2:
+                raise ValueError("<b>no</b>")
+
+outcome = run_grid({"lr": [0.1, 0.2]}, train, experiment="exp", executor="inline", tensorboard=False)
+"""
+
+
+def test_a_notebook_shows_the_same_in_place(tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    cell = nbformat.v4.new_code_cell(NOTEBOOK)
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+
+    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+    outputs = cell.outputs
+    assert [output.output_type for output in outputs] == ["display_data"] * 2
+    lines, picture = (output.data["text/plain"] for output in outputs)
+    assert "✓ 1/2 run 1 lr=0.1 · loss 0.1" in lines
+    assert "✗ 2/2 run 2 lr=0.2 · failed" in lines
+    assert "completed 1 · failed 1" in lines
+    assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in outputs[0].data["text/html"]
+    assert picture == ""
