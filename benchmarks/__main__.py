@@ -5,10 +5,11 @@ import os
 import platform
 from importlib.metadata import version
 
-from benchmarks import committing, loading, running, sharing
+from benchmarks import committing, displaying, loading, running, sharing
 
 BENCHMARKS = {
     "committing": committing.main,
+    "displaying": displaying.main,
     "loading": loading.main,
     "running": running.main,
     "sharing": sharing.main,
