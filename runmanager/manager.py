@@ -266,8 +266,8 @@ class RunManager:
         """Bracket a run: `begin_run`, and its end however the block ends.
 
         The run is recorded as completed, diverged (a loss was NaN or infinite), failed or out of memory (an
-        exception, sys.exit() among them, which goes on; its traceback is in error.log) or interrupted (Ctrl-C, or
-        a disk that failed).
+        exception, as that of sys.exit(), which goes on; its traceback is in error.log) or interrupted (Ctrl-C,
+        or a disk that failed).
 
         Raises:
             Exception: As `begin_run`.

@@ -274,8 +274,8 @@ class OnFakeDevices:
 
 
 def on_fake_devices(work):
-    worker._bind = lambda *_: None  # type: ignore[assignment]
-    torch.accelerator.empty_cache = lambda: None  # type: ignore[method-assign, assignment]
+    worker._bind = lambda *_: None
+    torch.accelerator.empty_cache = lambda: None
     return work
 
 
@@ -325,7 +325,8 @@ def test_a_device_that_does_not_answer_twice_gets_no_more_runs(two_gpus):
     assert [str(found[number].status) for number in range(3)] == ["unavailable", "completed", "unavailable"]
     assert found[0].error.startswith("cuda:1 stopped answering (")
     assert (
-        sum(event[0].startswith("! cuda:1 stopped answering") for event in watch.seen if len(event) == 1) == 1
+        sum(str(event[0]).startswith("! cuda:1 stopped answering") for event in watch.seen if len(event) == 1)
+        == 1
     )
 
 
