@@ -145,9 +145,9 @@ class GridProgress:
         else:
             facts.append(printable(outcome.error))
         mark = "✓" if is_completed else "✗"
-        self.say(f"{mark} {len(self._ended)}/{self._total} {join(facts)}")
-        if next_step:
-            self.say(f"    {next_step}")
+        lines = [f"{mark} {len(self._ended)}/{self._total} {join(facts)}"]
+        lines += [f"    {next_step}"] if next_step else []
+        self.say("\n".join(lines))  # nothing comes between them
         self._is_changed = True
 
     def stopping(self) -> None:

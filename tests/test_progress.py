@@ -150,6 +150,15 @@ def test_a_burst_of_lines_is_printed_together_and_in_order(terminal, monkeypatch
     assert pictures < 5
 
 
+def test_nothing_comes_between_a_failure_and_its_next_step(terminal, monkeypatch):
+    monkeypatch.setattr(progress, "_LIVE_S", 60.0)
+
+    with grid() as shown:
+        shown.run_ended(RUNS[0], Outcome(Status.FAILED, "no"), "look into error.log")
+
+        assert "    look into error.log" in terminal.getvalue()
+
+
 @pytest.mark.parametrize(
     ("said", "lines"),
     [
