@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from runmanager.errors import HyperparameterError as HyperparameterError
     from runmanager.errors import LifecycleError as LifecycleError
     from runmanager.errors import MetricError as MetricError
+    from runmanager.errors import RankError as RankError
     from runmanager.errors import RunManagerError as RunManagerError
     from runmanager.errors import RunsWarning as RunsWarning
     from runmanager.errors import StorageError as StorageError
@@ -37,7 +38,7 @@ _HOMES = {
     "devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (
         "CheckpointError", "DataError", "DeviceError", "GridError", "HeldError", "HyperparameterError",
-        "LifecycleError", "MetricError", "RunManagerError", "RunsWarning", "StorageError",
+        "LifecycleError", "MetricError", "RankError", "RunManagerError", "RunsWarning", "StorageError",
     ),
     "experiment": ("GridOutcome", "run_grid"),
     "grid": ("Run", "RunBuilder"),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from runmanager import loaders
+from runmanager import loaders, parallel
 from runmanager.errors import CheckpointError
 from runmanager.storage import checkpoints, paths
 from runmanager.storage.checkpoints import Checkpoint
@@ -61,10 +61,10 @@ class Continuation:
             checkpoints.state_of(name, part)
 
     def restore(self, committed: Sequence[EpochRecord], problems: list[str]) -> list[EpochRecord]:
-        """Give every part the state after the last epoch that can be continued.
+        """Give every part the state after the last epoch that can be continued; rank 0 reads it for all.
 
         Args:
-            committed: The epochs in the journals.
+            committed: The epochs in the journals, as rank 0 knows them.
             problems: Gets a sentence for every checkpoint that cannot be used.
 
         Returns:
@@ -76,25 +76,40 @@ class Continuation:
         """
         if not self._is_saved:
             return []
+        records, saved = parallel.broadcast(
+            self._read(committed, problems) if parallel.is_main() else ([], None)
+        )
+        if saved is not None:
+            self._give_back(saved)
+        for record in records:
+            self._best = max(self._best, self._score(record))
+        return records
+
+    def _read(
+        self, committed: Sequence[EpochRecord], problems: list[str]
+    ) -> tuple[list[EpochRecord], Checkpoint | None]:
+        """Read the checkpoint and the records of the epochs that stand with it."""
         unusable: list[str] = []
         saved = checkpoints.load_checkpoint(self._folder.path, self._folder.id, unusable)
         problems += unusable
         if saved is None:
             if unusable:
                 problems.append(f"{self._folder.path}: no checkpoint is left; the run begins anew")
-            return []
+            return [], None
         kept = [record for record in committed if record.epoch < saved.record.epoch]
         if [record.epoch for record in kept] != list(range(1, saved.record.epoch)):
             problems.append(
                 f"{self._folder.path}: epochs before the checkpoint are missing; the run begins anew"
             )
             self.set_aside(max(paths.attempts(self._folder.path), default=0))
-            return []
-        self._give_back(saved)
-        records = [*kept, saved.record]
-        for record in records:
-            self._best = max(self._best, self._score(record))
-        return records
+            return [], None
+        num_saved = len(saved.random.get("ranks", [None]))
+        if num_saved != parallel.num_ranks():
+            problems.append(
+                f"{self._folder.path}: it was executed by {num_saved} ranks and goes on with "
+                f"{parallel.num_ranks()}, whose random states are not those of before"
+            )
+        return [*kept, saved.record], saved
 
     def set_aside(self, attempts: int) -> None:
         """Put the checkpoint of earlier attempts where it is not continued from."""
@@ -107,11 +122,18 @@ class Continuation:
             CheckpointError: A state could not be loaded safely, or the metric to keep by is not there.
             StorageError: It could not be written; the one before is whole.
         """
-        self._keep_weights(record, network)
+        if parallel.is_main():
+            self._keep_weights(record, network)
         if not self._is_saved:
             return
         states = {name: checkpoints.state_of(name, part) for name, part in self._parts.items()}
         random = checkpoints.random_state(self._device)
+        generators = {name: states[name] for name, part in self._parts.items() if _is_generator(part)}
+        ranks = parallel.gather({"random": random, "generators": generators})
+        if not parallel.is_main():
+            return
+        if len(ranks) > 1:
+            random["ranks"] = ranks
         checkpoint = Checkpoint(self._folder.id, record, states, random)
         kinds = frozenset(_kinds([states, random]))
         checkpoints.save_checkpoint(self._folder.path, checkpoint, verify=not kinds <= self._verified)
@@ -119,7 +141,8 @@ class Continuation:
 
     def forget(self) -> None:
         """Remove the checkpoints of a run that is completed."""
-        checkpoints.remove_checkpoints(self._folder.path)
+        if parallel.is_main():
+            checkpoints.remove_checkpoints(self._folder.path)
 
     def _give_back(self, saved: Checkpoint) -> None:
         if saved.states.keys() != self._parts.keys():
@@ -127,13 +150,17 @@ class Continuation:
                 f"the checkpoint has the states of {', '.join(saved.states)}, asked for are "
                 f"{', '.join(self._parts)}: give epochs(checkpoint=...) the same names"
             )
+        ranks, rank = saved.random.get("ranks", []), parallel.rank()
+        own: Mapping[str, Any] | None = ranks[rank] if rank < len(ranks) else None
+        states = {**saved.states, **(own["generators"] if own else {})}
         for name, part in self._parts.items():
-            checkpoints.restore(name, part, saved.states[name])
+            checkpoints.restore(name, part, states[name])
         if getattr(self._loader, "persistent_workers", False):
             next(
                 iter(self._loader), None
             )  # they draw their seed once, which was before the state that is restored
-        checkpoints.restore_random(saved.random, self._device)
+        if own or rank == 0:
+            checkpoints.restore_random(own["random"] if own else saved.random, self._device)
 
     def _keep_weights(self, record: EpochRecord, network: nn.Module | None) -> None:
         if self._keep is None:
@@ -156,6 +183,11 @@ class Continuation:
             )
         value = record.metrics[self._metric]
         return -math.inf if math.isnan(value) else self._sign * value
+
+
+def _is_generator(part: Any) -> bool:
+    """Whether a part has a state that is another one on each rank."""
+    return isinstance(part, torch.Generator)
 
 
 def _is_choice(which: str, metric: str) -> bool:

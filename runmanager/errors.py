@@ -9,6 +9,7 @@ RunManagerError
 |-- DataError (RuntimeError)                a data set whose files are missing or damaged
 |-- CheckpointError (ValueError)            a state that cannot be saved, or does not fit
 |-- HeldError (RuntimeError)                an experiment that another process is running
+|-- RankError (RuntimeError)                a process of a data-parallel run that is gone
 `-- StorageError (OSError)                  what has to last could not be written
 """
 
@@ -61,6 +62,10 @@ class CheckpointError(RunManagerError, ValueError):
 
 class HeldError(RunManagerError, RuntimeError):
     """An experiment that another process is running."""
+
+
+class RankError(RunManagerError, RuntimeError):
+    """A process of a data-parallel run that the others have lost."""
 
 
 class StorageError(RunManagerError, OSError):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from runmanager import parallel
 from runmanager.storage.journal import Status
 
 # CUDNN_STATUS_NOT_SUPPORTED is none of them: there is no such operation, however much memory is free
@@ -20,6 +21,7 @@ _DEVICE_ERROR = re.compile(
     r"(?:CUDA|HIP|XPU) error: (.*)"
     r"|(device-side assert triggered|illegal memory access|unspecified launch failure|uncorrectable ECC error)"
 )
+_LOST = re.compile(r"Connection (closed|reset) by peer|remote process exited|lost another rank")
 _SIZE = r"\d+(?:\.\d+)? ?(?:[KMGTPE]i?B|bytes)"
 _ASKED = re.compile(rf"(?:ried to allocate|Unable to allocate|Requested +:) ({_SIZE})")
 _FREE = re.compile(rf"total capac(?:i)?ty of ({_SIZE}) of which ({_SIZE}) is free")
@@ -49,6 +51,8 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
     short_of_memory = _memory_error(error)
     if short_of_memory is not None:
         return _memory_cause(short_of_memory, device, where)
+    if parallel.num_ranks() > 1 and isinstance(error, RuntimeError) and _LOST.search(str(error)):
+        return f"rank {parallel.rank()} lost another rank, whose own output says why{where}"
     what = next(filter(None, map(_device_error, _chain(error))), "")
     if what:
         return f"GPU error on {device} ({what}){where}"

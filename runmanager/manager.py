@@ -6,7 +6,7 @@ import traceback
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from os import PathLike
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from runmanager import devices, faults, loaders, metrics
+from runmanager import devices, faults, loaders, metrics, parallel
 from runmanager.continuing import Continuation
 from runmanager.display import choose_display
 from runmanager.errors import LifecycleError, MetricError, RunsWarning, StorageError
@@ -47,6 +47,9 @@ class RunManager:
     """Log runs: hooks round a training loop, one row per epoch, one event file per run.
 
     Everything written is under ``root/experiment``. Training gives the same numbers with and without it.
+
+    Under torchrun every rank has a manager and calls the same of its methods; rank 0 writes what all of them
+    saw, and all get the same rows. The device `cuda` is then the GPU with the rank's number on its machine.
 
     Args:
         experiment: The folder of these runs under `root`; None names it by date and time. An experiment that
@@ -136,12 +139,14 @@ class RunManager:
             number = self._open("begin_run()").folder.number
             raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
         params = params_of(run)
-        device = devices.require(params.get("device", "cpu"))
+        device = devices.require(parallel.own_device(params.get("device", "cpu")))
+        if device.type == "cuda" and parallel.num_ranks() > 1:
+            torch.cuda.set_device(device)
         if network is not None and len(devices.places(network)) <= 1:
             network.to(device)
         devices.warm(device)
         devices.reset_peak(device)
-        opened = self._start(params, device, network)
+        opened = self._start(self._common_place(params), device, network)
         self.run_count += 1
         self.run_params, self.network, self.loader = run, network, loader
         if network is not None:
@@ -166,6 +171,7 @@ class RunManager:
                 )
             self._commit(opened)
         self._close(opened.verdict, opened.cause)
+        parallel.broadcast(None)  # when everything is written
 
     def begin_epoch(self) -> None:
         """Begin an epoch: zero the sums, start the clock.
@@ -253,6 +259,8 @@ class RunManager:
         """
         from runmanager.storage.tables import to_csv, to_rows
 
+        if not parallel.is_main():
+            return
         path = Path(fileName)
         table = self._own_table()
         rows = json.dumps(to_rows(table), ensure_ascii=False, indent=4, allow_nan=False)
@@ -403,13 +411,16 @@ class RunManager:
             )
         opened.continuation = Continuation(opened.folder, opened.device, parts, self.loader, keep)
         problems: list[str] = []
-        earlier = read_run(opened.folder, problems)
-        changed = changes(earlier.start.get("fingerprint", {}), self._fingerprint)
-        if earlier.status is Status.COMPLETED or (changed and not self._resume_anyway):
-            opened.continuation.set_aside(earlier.attempts)
-        records = opened.continuation.restore(earlier.epochs, problems)
-        num_committed = min(len(records), len(earlier.epochs))
-        opened.begin_attempt(records, num_committed=num_committed, mixed=bool(changed))
+        committed: Sequence[EpochRecord] = []
+        mixed = False
+        if parallel.is_main():
+            earlier = read_run(opened.folder, problems)
+            mixed = bool(changes(earlier.start.get("fingerprint", {}), self._fingerprint))
+            if earlier.status is Status.COMPLETED or (mixed and not self._resume_anyway):
+                opened.continuation.set_aside(earlier.attempts)
+            committed = earlier.epochs
+        records = opened.continuation.restore(committed, problems)
+        opened.begin_attempt(records, num_committed=min(len(records), len(committed)), mixed=mixed)
         self.epoch_count = opened.committed
         self.run_data += [_row(opened.folder, record) for record in records]
         if problems:
@@ -424,11 +435,15 @@ class RunManager:
         """
         if self._name is None:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
-        check_free(self._folder.path)
+        if parallel.is_main():
+            check_free(self._folder.path)
         for run in runs:
-            known = self._folder.runs.get(identity(params_of(run)))
-            if known is None or read_run(known, []).status is not Status.COMPLETED:
+            if parallel.broadcast(parallel.is_main() and not self._is_completed(run)):
                 yield run
+
+    def _is_completed(self, run: Any) -> bool:
+        known = self._folder.runs.get(identity(params_of(run)))
+        return known is not None and read_run(known, []).status is Status.COMPLETED
 
     def end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory, its traceback in error.log.
@@ -438,13 +453,18 @@ class RunManager:
         Raises:
             StorageError: It could not be recorded.
         """
+        if not self.is_open and not parallel.is_main():
+            self.outcome = Outcome(faults.status_of(error), faults.cause_of(error, torch.device("cpu")))
+            return self.outcome
         if not self.is_open:
             again = self.outcome is not None  # the run that has just ended, not another with its parameters
-            opened = self._start(params_of(run), torch.device("cpu"), None, again=again, board=False)
+            folder = self._place(params_of(run), again=again)
+            opened = self._start(folder, torch.device("cpu"), None, board=False)
             opened.begin_attempt(num_committed=len(read_run(opened.folder, []).epochs))
-        log = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
         opened = self._open("end_failed()")
-        durable.write_file(opened.folder.path / paths.ERROR_LOG, log)
+        if parallel.is_main():
+            log = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
+            durable.write_file(opened.folder.path / paths.ERROR_LOG, log)
         epoch = self.epoch_count if opened.epoch_start is not None else 0
         step = opened.step if opened.counts_batches else 0  # a loss tells of a batch when it is over
         return self._close(faults.status_of(error), faults.cause_of(error, opened.device, epoch, step))
@@ -465,7 +485,8 @@ class RunManager:
     @property
     def results(self) -> "pd.DataFrame":
         """One row per finished epoch of this experiment so far, as `load_results` gives it."""
-        return self._own_table() if self._experiment is None else load_results(self._folder.path)
+        known = self._experiment is not None and (parallel.is_main() or self._folder.path.exists())
+        return load_results(self._folder.path) if known else self._own_table()
 
     @property
     def tb(self) -> "SummaryWriter | None":
@@ -511,24 +532,30 @@ class RunManager:
             raise LifecycleError(f"{call} outside an epoch: call begin_epoch() first")
         return opened
 
-    def _start(
-        self,
-        params: Mapping[str, Any],
-        device: torch.device,
-        network: nn.Module | None,
-        *,
-        again: bool = False,
-        board: bool = True,
-    ) -> OpenRun:
+    def _common_place(self, params: Mapping[str, Any]) -> RunFolder:
+        """Find the folder of a run, or make one: rank 0 does so for all."""
+        placed = (self._place(params), self._folder.path) if parallel.is_main() else None
+        placed = parallel.broadcast(placed)
+        assert placed is not None
+        self._experiment = self._experiment or Experiment(placed[1])
+        return placed[0]
+
+    def _place(self, params: Mapping[str, Any], *, again: bool = False) -> RunFolder:
         id_ = identity(params)
         repeat = self._begun.get(id_, 0) + (not again)
         folder = self._folder.open(params, repeat)
+        self._begun[id_] = repeat
+        return folder
+
+    def _start(
+        self, folder: RunFolder, device: torch.device, network: nn.Module | None, *, board: bool = True
+    ) -> OpenRun:
         every = self._histogram_every if board else None
-        details = {"fingerprint": self._fingerprint, **({"jobs": self._jobs} if self._jobs > 1 else {})}
+        shared = {"jobs": self._jobs, "ranks": parallel.num_ranks()}
+        details = {"fingerprint": self._fingerprint, **{name: n for name, n in shared.items() if n > 1}}
         self._current = open_run(
             self._folder.path.name, folder, device, network, histogram_every=every, **details
         )
-        self._begun[id_] = repeat
         self._writer = None
         self.outcome = None
         self.epoch_count = 0
@@ -544,7 +571,7 @@ class RunManager:
         self.run_data.append(_row(opened.folder, record))
         if self._on_epoch:
             self._on_epoch(record)
-        if self._display and self._display.wants_epochs:
+        if self._display and self._display.wants_epochs and parallel.is_main():
             self._display.epoch_ended(self._own_table())
 
     def _close(self, status: Status, cause: str) -> Outcome:
@@ -553,6 +580,8 @@ class RunManager:
         opened.epoch_start = None
         self.outcome = Outcome(status, cause, opened.committed)
         opened.end(self.outcome)
+        if not parallel.is_main():
+            return self.outcome
         if self._tables:
             from runmanager.storage.tables import export
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from runmanager import parallel
 from runmanager.errors import MetricError
 
 _FOLDED = 1024  # values that wait in a list, at most
@@ -102,23 +103,29 @@ class EpochSums:
         return self._sums[name].total().item() if name in self._sums else 0
 
     def means(self) -> dict[str, float]:
-        """Read sum / number of samples of every metric, with one transfer per device."""
+        """Read sum / number of samples of every metric, over all ranks, with one transfer per device."""
         sums = {name: found.total() for name, found in self._sums.items() if found.weight}
         totals: dict[str, float] = {}
         for device in dict.fromkeys(total.device for total in sums.values()):
             names = [name for name, total in sums.items() if total.device == device]
             totals.update(zip(names, torch.stack([sums[name] for name in names]).tolist(), strict=True))
-        return {name: totals[name] / self._sums[name].weight for name in sums}
+        merged: dict[str, tuple[float, int]] = {}
+        for own in parallel.gather({name: (totals[name], self._sums[name].weight) for name in sums}):
+            for name, (total, weight) in own.items():
+                before = merged.get(name, (0.0, 0))
+                merged[name] = (before[0] + total, before[1] + weight)
+        return {name: total / weight for name, (total, weight) in merged.items()}
 
     def first_not_finite(self) -> tuple[int, float, float | None] | None:
-        """Find the first loss that is NaN or infinite; waits for the device.
+        """Find the first loss that is NaN or infinite, on whichever rank; waits for the device.
 
         Returns:
             Which loss it was, from 1, its value, and the loss before it, None if there was none. None if all
             are finite.
         """
         self._sums["loss"].total()
-        return self._losses.first_not_finite()
+        found = [first for first in parallel.gather(self._losses.first_not_finite()) if first]
+        return min(found, key=lambda first: first[0], default=None)
 
     def _match(self) -> None:
         # the tutorial's older form is track_loss(loss): its n-th call and track_num_correct's are of one batch

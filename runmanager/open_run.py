@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from runmanager import devices, loaders
+from runmanager import devices, loaders, parallel
 from runmanager.metrics import EpochSums
 from runmanager.storage import durable, paths, provenance
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.journal import LEADING, EpochRecord, Journal, Outcome, Status
+from runmanager.storage.journal import LEADING, EpochRecord, Journal, NoJournal, Outcome, Status
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -96,9 +96,12 @@ class OpenRun:
         """
         if self.journal is not None:
             return
-        durable.remove_leftovers(self.folder.path)
-        begun = {"after": num_committed, **({"mixed": True} if mixed and records else {}), **self.details}
-        self.journal = Journal(self.folder.path, self.attempt, begun)
+        if parallel.is_main():
+            durable.remove_leftovers(self.folder.path)
+            begun = {"after": num_committed, **({"mixed": True} if mixed and records else {}), **self.details}
+            self.journal = Journal(self.folder.path, self.attempt, begun)
+        else:
+            self.journal = NoJournal()
         for record in records[num_committed:]:
             self.journal.epoch(record)
         if self.board:
@@ -132,9 +135,10 @@ class OpenRun:
             loop.close()
 
     def commit_epoch(self, number: int, loader: Any, network: nn.Module | None) -> EpochRecord:
-        """Stop the clock, read the sums, commit the epoch, show it.
+        """Stop the clock, read the sums of all ranks, commit the epoch, show it.
 
         Raises:
+            RankError: Another rank is gone.
             MetricError: The losses cannot be weighed.
             StorageError: The epoch could not be committed.
         """
@@ -154,7 +158,7 @@ class OpenRun:
         self.committed = number
         if self.board:
             self.board.epoch(record, network)
-        return record
+        return parallel.broadcast(record)  # when it is committed
 
     def end(self, outcome: Outcome) -> None:
         """Commit how the run ended and close its files.
@@ -196,7 +200,9 @@ class OpenRun:
             self.times["phase_train_s"] = self.epoch_seconds - self.times["phase_data_s"]
         metrics: dict[str, float] = {}
         metrics |= {name: means.pop(name) for name in LEADING if name in means}
-        metrics |= {"epoch duration": self.epoch_seconds, "run duration": self.left_at - self.start}
+        durations = parallel.gather((self.epoch_seconds, self.left_at - self.start))
+        metrics |= {"epoch duration": max(seconds for seconds, _ in durations)}
+        metrics |= {"run duration": max(seconds for _, seconds in durations)}
         return EpochRecord(number, {**metrics, **self.evaluated, **means}, self.times)
 
 
@@ -219,7 +225,8 @@ def open_run(
         histogram_every: Epochs from one set of histograms to the next; None for no event file at all.
         **details: Further facts for the first line of its journal.
     """
-    attempt = max(paths.attempts(folder.path), default=0) + 1
+    is_main = parallel.is_main()
+    attempt = max(paths.attempts(folder.path), default=0) + 1 if is_main else 0
     shown: Mapping[str, Any] = {
         "device": str(device),
         "device_name": devices.device_name(device),
@@ -229,7 +236,7 @@ def open_run(
         "command": provenance.command(),
     }
     board = None
-    if histogram_every is not None:
+    if histogram_every is not None and is_main:
         from runmanager.board.contents import Board
 
         board = Board(experiment, folder, attempt, shown, histogram_every)

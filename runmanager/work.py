@@ -48,7 +48,10 @@ class GridWork:
 
         Raises:
             StorageError: Something could not be committed.
+            Exception: Whatever `train` raised, if other ranks execute the run too: they wait for this one, and
+                torchrun ends them when it is gone.
         """
+        from runmanager import parallel
         from runmanager.manager import RunManager
 
         manager = RunManager(
@@ -78,9 +81,13 @@ class GridWork:
         except StorageError:
             manager.end_interrupted()
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - here a failing run becomes an outcome
-            if manager.outcome is None or manager.outcome.status not in (Status.FAILED, Status.OUT_OF_MEMORY):
-                return manager.end_failed(error, run)
+        except (Exception, SystemExit) as error:  # here a failing run becomes an outcome
+            outcome = manager.outcome
+            if outcome is None or outcome.status not in (Status.FAILED, Status.OUT_OF_MEMORY):
+                outcome = manager.end_failed(error, run)
+            if parallel.num_ranks() > 1:
+                raise
+            return outcome
         except BaseException:
             manager.end_interrupted()
             raise

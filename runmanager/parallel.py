@@ -1,0 +1,96 @@
+"""Data-parallel runs under torchrun: which rank this process is, and what all ranks tell each other.
+
+Every rank calls the same functions in the same order. Outside of torchrun there is one rank, and each function
+returns at once.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+from torch import distributed
+
+from runmanager.errors import RankError
+
+T = TypeVar("T")
+
+
+def rank() -> int:
+    """Return the number of this process among those that execute the same run, from 0."""
+    return distributed.get_rank() if _has_group() else int(os.environ["RANK"]) if _is_started() else 0
+
+
+def num_ranks() -> int:
+    """Count the processes that execute the same run."""
+    return (
+        distributed.get_world_size() if _has_group() else int(os.environ["WORLD_SIZE"]) if _is_started() else 1
+    )
+
+
+def is_main() -> bool:
+    """Whether this process is the one that writes."""
+    return rank() == 0
+
+
+def join() -> None:
+    """Join the other ranks, unless that was done already: by ``torch.distributed.init_process_group()``."""
+    if num_ranks() > 1 and not _has_group():
+        with _explained():
+            distributed.init_process_group()  # gloo for the cpu, nccl for GPUs
+
+
+def gather(value: T) -> list[T]:
+    """Return what each rank has given, in their order.
+
+    Raises:
+        RankError: Another rank is gone.
+    """
+    if num_ranks() == 1:
+        return [value]
+    join()
+    found: list[T | None] = [None] * num_ranks()
+    with _explained():
+        distributed.all_gather_object(found, value)
+    return found  # type: ignore[return-value] # all are given
+
+
+def broadcast(value: T) -> T:
+    """Return what rank 0 has given; the others may give anything.
+
+    Raises:
+        RankError: Another rank is gone.
+    """
+    if num_ranks() == 1:
+        return value
+    join()
+    found = [value]
+    with _explained():
+        distributed.broadcast_object_list(found)
+    return found[0]
+
+
+def own_device(device: str | torch.device) -> torch.device:
+    """Return the device of this rank: ``cuda`` is the GPU with its number on this machine."""
+    wanted = torch.device(device)
+    if num_ranks() == 1 or str(wanted) != "cuda":
+        return wanted
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", str(rank()))))
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankError(f"rank {rank()} has lost another rank, which says why: {error}") from error
+
+
+def _has_group() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def _is_started() -> bool:
+    """Whether torchrun started this process, as one of several or alone."""
+    return {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys() and distributed.is_available()
