@@ -3,8 +3,19 @@
 from runmanager.executors.base import Executor, Report, Step, Watch, Work
 from runmanager.executors.inline import InlineExecutor
 from runmanager.executors.lanes import LanesExecutor
+from runmanager.executors.ray import RayExecutor
 
-EXECUTORS: dict[str, type[Executor]] = {"lanes": LanesExecutor, "inline": InlineExecutor}
+EXECUTORS: dict[str, type[Executor]] = {"lanes": LanesExecutor, "inline": InlineExecutor, "ray": RayExecutor}
 """Name -> executor, as `run_grid` takes it."""
 
-__all__ = ["EXECUTORS", "Executor", "InlineExecutor", "LanesExecutor", "Report", "Step", "Watch", "Work"]
+__all__ = [
+    "EXECUTORS",
+    "Executor",
+    "InlineExecutor",
+    "LanesExecutor",
+    "RayExecutor",
+    "Report",
+    "Step",
+    "Watch",
+    "Work",
+]
