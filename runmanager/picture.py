@@ -17,6 +17,7 @@ _LONGEST_VALUE = 20
 _LEAST_LABEL = 24  # characters left for hyperparameters before a column is left out
 _BAR = (10, 40)  # its least and greatest width
 _GAP = "  "
+_ECHO = 5  # columns free behind the last line: a terminal that echoes ^C there, twice, begins no new line
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Picture(NamedTuple):
         lines = self._lanes(shown, width) if shown else []
         if len(shown) < len(self.lanes):
             lines.append([Part(_cut(f"and {len(self.lanes) - len(shown)} more lanes", width), "dim")])
-        return [*lines, self._bar(width)]
+        return [*lines, self._bar(max(width - _ECHO, 1))]
 
     def _lanes(self, lanes: Sequence[tuple[str, Running | None]], width: int) -> list[list[Part]]:
         devices = max(len("device"), *(cell_len(printable(device)) for device, _ in lanes))

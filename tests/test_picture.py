@@ -39,6 +39,12 @@ def test_a_wide_terminal_shows_more():
     assert " ".join(LABEL) in line
 
 
+def test_a_terminal_that_echoes_ctrl_c_behind_the_last_line_begins_no_new_one():
+    name_that_fills_the_line = PICTURE._replace(name="x" * 200)
+
+    assert cell_len(drawn(name_that_fills_the_line)[-1]) <= 80 - len("^C^C")
+
+
 def test_metrics_that_a_run_does_not_have_have_no_column():
     assert drawn(PICTURE._replace(metrics=[]))[0].split() == ["device", "run", "epoch", "step", "time"]
 
