@@ -1,4 +1,4 @@
-"""What every rank executes in test_parallel.py: under torchrun, or forked from a process that has torch already.
+"""What every rank executes in test_parallel.py: under torchrun, or forked from a process that has torch.
 
 `ranks.py case folder` is one rank, `ranks.py` reads lines of "ranks case folder" and prints how they ended.
 """

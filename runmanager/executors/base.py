@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from runmanager.errors import GridError
 from runmanager.grid import Run
-from runmanager.storage.journal import EpochRecord, Outcome
+from runmanager.storage.journal import EpochRecord, Outcome, Status
 
 
 class Step(NamedTuple):
@@ -106,6 +106,11 @@ class Executor(ABC):
             work: Executes one run.
             watch: Is told what happens.
         """
+
+
+def uncommitted(status: Status, error: str, log: str = "") -> Outcome:
+    """Return the outcome of a run that could not commit it itself: its process is gone, or it had none."""
+    return Outcome(status, error, log=log, is_committed=False)
 
 
 def _is_count(value: object) -> bool:

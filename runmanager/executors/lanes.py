@@ -17,7 +17,7 @@ from typing import Any
 
 from runmanager.errors import GridError
 from runmanager.executors import sending
-from runmanager.executors.base import Executor, Step, Watch, Work
+from runmanager.executors.base import Executor, Step, Watch, Work, uncommitted
 from runmanager.executors.placing import Placing
 from runmanager.grid import Run
 from runmanager.storage.journal import EpochRecord, Outcome, Status
@@ -220,7 +220,7 @@ class _Pool:
             wanted = str(getattr(run, "device", "cpu"))
             why = self._placing.why_never(wanted)
             if why:
-                yield run, Outcome(Status.UNAVAILABLE, why, is_committed=False)
+                yield run, uncommitted(Status.UNAVAILABLE, why)
             elif (device := self._placing.take(wanted)) is None:
                 waiting.append(run)
             else:
@@ -371,13 +371,13 @@ class _Pool:
             cause = f"{who} its process (signal 9){where}{often}{_peak(lane.memory)}"
         else:
             cause = f"its process crashed ({_signal_name(-code)}){where}"
-        return self._free(lane), Outcome(status, cause, log=lane.log(), is_committed=False)
+        return self._free(lane), uncommitted(status, cause, log=lane.log())
 
     def _hung(self, lane: _Lane) -> tuple[Run, Outcome]:
         lane.show_stacks()
         lane.kill()
         cause = f"no progress for {self._timeout:g} s{_where(lane.news)}, so it was stopped"
-        outcome = Outcome(Status.HUNG, cause, log=lane.log(), is_committed=False)
+        outcome = uncommitted(Status.HUNG, cause, log=lane.log())
         run = self._free(lane)
         self._remove(lane)
         return run, outcome

@@ -16,7 +16,7 @@ from typing import Any
 
 from runmanager.errors import GridError
 from runmanager.executors import ray_cluster, ray_tasks
-from runmanager.executors.base import Executor, Watch, Work
+from runmanager.executors.base import Executor, Watch, Work, uncommitted
 from runmanager.executors.ray_cluster import Node
 from runmanager.executors.ray_tasks import Begun, Happening, Place, Printed, Raised, Stuck, Unfit
 from runmanager.executors.sending import dump, load
@@ -355,7 +355,7 @@ class _Execution:
         )
         if isinstance(error, of_nodes):
             return self._lose(flight)
-        return Outcome(Status.KILLED, f"Ray ended it: {_first_line(error)}", log=str(error))
+        return uncommitted(Status.KILLED, f"Ray ended it: {_first_line(error)}", log=str(error))
 
     def _after_death(self, flight: _Flight) -> Outcome | None:
         """Return how a run ended whose process died: with its node, or by itself."""
@@ -368,7 +368,9 @@ class _Execution:
         said = " ".join(line for line in self._words if flight.worker in line)
         detail = re.search(r"Worker exit detail: (.*?)(?:\. |$)", said)
         reason = f": {detail[1]}" if detail else ""
-        return Outcome(Status.KILLED, f"its process on node {self._name(flight.node)} died{reason}", log=said)
+        return uncommitted(
+            Status.KILLED, f"its process on node {self._name(flight.node)} died{reason}", log=said
+        )
 
     def _lose(self, flight: _Flight) -> Outcome | None:
         """Let a run go on elsewhere whose node is lost, unless that happened too often."""
@@ -377,7 +379,9 @@ class _Execution:
             self._avoided.add(flight.node)
         name = self._name(flight.node)
         if self._losses[id(flight.run)] > _MOST_LOSSES:
-            return Outcome(Status.KILLED, f"its node was lost {_MOST_LOSSES + 1} times, the last was {name}")
+            return uncommitted(
+                Status.KILLED, f"its node was lost {_MOST_LOSSES + 1} times, the last was {name}"
+            )
         if flight.node:
             self._watch.say(f"node {name} lost; {flight.run!r} goes on elsewhere from its last committed epoch")
         self._put_back(flight, after=_GRACE_S)
@@ -401,14 +405,14 @@ class _Execution:
                 fitted = self._fitted.get(flight.device, -math.inf)
                 if now > fitted + _NEW_NODE_S:
                     reason = f"no node that can be used has room for device {flight.device!r}"
-                    flight.verdict = Outcome(Status.UNAVAILABLE, reason)
+                    flight.verdict = uncommitted(Status.UNAVAILABLE, reason)
                     ray.cancel(flight.task)
 
     def _end_hung(self, flight: _Flight, stack: str) -> None:
         import ray
 
         silence = f"no batch and no epoch for {self._place.timeout:g} s"
-        flight.verdict = Outcome(Status.HUNG, silence, log=stack)
+        flight.verdict = uncommitted(Status.HUNG, silence, log=stack)
         ray.cancel(flight.task, force=True)
 
     def _look(self) -> None:
