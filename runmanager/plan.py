@@ -30,6 +30,7 @@ class Plan:
         places: Where each of them lives.
         before: What was there of each of them.
         todo: The runs to execute.
+        anew: id() of those that begin anew, because what they depend on has changed.
         failed: How many ended by a fault before and stay so.
         interrupted: How many were interrupted and go on after their last committed epoch, if they can.
         changed: What changed since runs were begun -> how many.
@@ -40,6 +41,7 @@ class Plan:
     places: Sequence[RunFolder]
     before: Sequence[RunResult]
     todo: Sequence[Run]
+    anew: frozenset[int]
     failed: int
     interrupted: int
     changed: Mapping[str, int]
@@ -70,6 +72,7 @@ def make_plan(
     """
     before = [read_run(place, []) for place in places]
     todo: list[Run] = []
+    anew: set[int] = set()
     interrupted = failed = 0
     changed: Counter[str] = Counter()
     for run, place, found in zip(runs, places, before, strict=True):
@@ -81,11 +84,12 @@ def make_plan(
         is_failed = found.status in FAULTS and not retry_failed
         if (differences and not resume_anyway) or not (found.status is Status.COMPLETED or is_failed):
             todo.append(run)
+            anew |= {id(run)} if differences and not resume_anyway else set()
             interrupted += bool(found.epochs) and not differences
         else:
             failed += is_failed
     policy = KEPT if resume_anyway else ANEW
-    return Plan(runs, places, before, todo, failed, interrupted, changed, policy)
+    return Plan(runs, places, before, todo, frozenset(anew), failed, interrupted, changed, policy)
 
 
 def check(

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from runmanager import estimate
 from runmanager.display import cell, duration, join, plain_table, printable
-from runmanager.plan import ANEW, Plan
+from runmanager.plan import Plan
 from runmanager.storage import paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.history import RunResult
@@ -36,7 +36,7 @@ def planned(plan: Plan, known: Sequence[estimate.Cost]) -> list[Planned]:
     todo = {id(run) for run in plan.todo}
     costs = estimate.costs([place.params for place in plan.places], known) if known else [None] * len(plan.runs)
     return [
-        _to_execute(plan, before, cost) if id(run) in todo else _left_alone(before)
+        _to_execute(before, cost, is_anew=id(run) in plan.anew) if id(run) in todo else _left_alone(before)
         for run, before, cost in zip(plan.runs, plan.before, costs, strict=True)
     ]
 
@@ -61,10 +61,9 @@ def summary(rows: Sequence[Planned], lanes: int) -> str:
     return join([f"{len(rows)} runs", *(f"{what} {number}" for what, number in counts.items()), total])
 
 
-def _to_execute(plan: Plan, before: RunResult, cost: float | None) -> Planned:
+def _to_execute(before: RunResult, cost: float | None, *, is_anew: bool) -> Planned:
     if not before.epochs:
         return Planned(before.folder, "execute", seconds=cost)
-    is_anew = before.status is Status.COMPLETED or (plan.policy == ANEW and not plan.interrupted)
     if is_anew or not (before.folder.path / paths.CHECKPOINT).exists():
         return Planned(before.folder, "execute anew", seconds=cost)
     last = before.epochs[-1]

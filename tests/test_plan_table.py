@@ -1,10 +1,11 @@
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from runmanager import RunBuilder
-from runmanager.plan import ANEW, KEPT, Plan
+from runmanager.plan import ANEW, Plan
 from runmanager.plan_table import plan_table, planned, summary
 from runmanager.storage import paths
 from runmanager.storage.folders import RunFolder
@@ -34,7 +35,7 @@ def plan(tmp_path):
         RunResult(place, status, epochs, 1, "", {})
         for place, (status, epochs, _) in zip(places, BEFORE, strict=True)
     ]
-    return Plan(runs, places, before, runs[3:], failed=1, interrupted=1, changed={}, policy=ANEW)
+    return Plan(runs, places, before, runs[3:], frozenset(), failed=1, interrupted=1, changed={}, policy=ANEW)
 
 
 def printed(table, width=100):
@@ -73,31 +74,11 @@ def test_a_run_without_a_checkpoint_is_executed_anew(plan):
     assert planned(plan, [])[3].what == "execute anew"
 
 
-@pytest.mark.parametrize(
-    ("policy", "interrupted", "what"), [(ANEW, 0, "execute anew"), (ANEW, 1, "go on"), (KEPT, 0, "go on")]
-)
-def test_runs_that_were_begun_with_other_code_are_executed_anew_unless_kept(plan, policy, interrupted, what):
-    changed = Plan(
-        plan.runs, plan.places, plan.before, plan.todo,
-        failed=1, interrupted=interrupted, changed={"code": 1}, policy=policy,
-    )  # fmt: skip
+@pytest.mark.parametrize(("number", "what"), [(0, "execute anew"), (3, "execute anew"), (4, "execute")])
+def test_runs_whose_code_has_changed_are_executed_anew(plan, number, what):
+    anew = frozenset({id(plan.runs[0]), id(plan.runs[3])})
 
-    assert planned(changed, [])[3].what == what
-
-
-def test_a_completed_run_that_is_to_be_executed_is_executed_anew(plan):
-    everything = Plan(
-        plan.runs,
-        plan.places,
-        plan.before,
-        plan.runs,
-        failed=0,
-        interrupted=0,
-        changed={"code": 1},
-        policy=ANEW,
-    )
-
-    assert planned(everything, [])[0].what == "execute anew"
+    assert planned(replace(plan, todo=plan.runs, anew=anew), [])[number].what == what
 
 
 def test_a_narrow_terminal_loses_nothing(plan):

@@ -226,7 +226,7 @@ def test_a_plan_is_shown_as_a_table_with_its_sum(capsys):
         RunResult(places[0], Status.COMPLETED, [RECORD], 1, "", {}),
         RunResult(places[1], Status.PENDING, [], 0, "", {}),
     ]
-    plan = Plan(RUNS, places, before, RUNS[1:], failed=0, interrupted=0, changed={}, policy=ANEW)
+    plan = Plan(RUNS, places, before, RUNS[1:], frozenset(), failed=0, interrupted=0, changed={}, policy=ANEW)
 
     grid(past=[(places[0].params, 90.0)]).show_plan(plan)
 
