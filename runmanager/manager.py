@@ -370,7 +370,8 @@ class RunManager:
         """Compute loss and accuracy in eval mode without gradients: the columns `test_loss`, `test_accuracy`.
 
         Outside of the epoch's duration, and without a trace in training: modes and random states are given
-        back. Before the first epoch, the values are shown in TensorBoard as step 0 and are no row.
+        back. Before the first epoch, the values are shown in TensorBoard as step 0 and are no row. Of several
+        ranks, each evaluates its part of the samples; all have to call it.
 
         Args:
             loader: Yields (inputs, labels).

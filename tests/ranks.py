@@ -1,4 +1,4 @@
-"""What every rank executes in test_parallel.py: under torchrun, or forked from a process that has torch.
+"""What each rank executes in test_parallel.py: under torchrun, or forked from a process that has torch already.
 
 `ranks.py case folder` is one rank, `ranks.py` reads lines of "ranks case folder" and prints how they ended.
 """
@@ -74,10 +74,10 @@ def execute(case: str, folder: Path) -> None:
     rank, written = parallel.rank(), watch(folder)
     if case == "grid":
         parallel.join()
-        work = GridWork(train, Experiment(folder / "exp"), True, 1, {}, False, 1)
+        work = GridWork(train, Experiment(folder / "exp"), False, 1, {}, False, 1)
         known: dict[str, Any] = {"statuses": [work(run, lambda _: None).status for run in RUNS]}
     else:
-        manager = RunManager("exp", folder, display=True)
+        manager = RunManager("exp", folder, display=True, tensorboard=case == "plain")
         for run in manager.remaining(RUNS):
             train(run, manager, case)
         known = {"left": list(manager.remaining(RUNS)), "results": manager.results.to_dict(orient="records")}
