@@ -13,7 +13,7 @@ from runmanager import ledger
 from runmanager import plan as planning
 from runmanager.display import join
 from runmanager.errors import GridError, StorageError
-from runmanager.executors import EXECUTORS, Executor
+from runmanager.executors import EXECUTORS, Executor, InlineExecutor
 from runmanager.grid import Run
 from runmanager.plan import Plan
 from runmanager.progress import GridProgress
@@ -113,33 +113,37 @@ def run_grid(
         HeldError: Another process is running this experiment.
         StorageError: The experiment's folder could not be written before the first run.
     """
+    from runmanager import parallel
+
     problems: list[str] = []
     place = _executor(executor, jobs, runs_per_device, timeout, problems)
     _check_choices(on_error, missing_device, retries, problems)
+    if parallel.num_ranks() > 1 and not isinstance(place, InlineExecutor):
+        problems.append("under torchrun each rank executes the runs itself: write executor='inline'")
     runs = planning.check(params, train, experiment, max_runs, problems)
     missing = planning.missing_devices(runs, place.missing, missing_device)
     place.check(train)
     folder = Experiment(Path(root) / experiment)
     grid = [run._asdict() for run in runs]
     policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
+    is_main = parallel.is_main()
     if plan_only:
         made = planning.make_plan(runs, folder.place(grid, missing), fingerprint(train, data), **policy)
-        progress = _progress(experiment, made, place, show=True)
-        progress.show_plan(made)
+        _progress(experiment, made, place, show=is_main).show_plan(made)
         return _grid_outcome(made, COMPLETED, folder.path)
-    durable.make_folder(folder.path)
-    with Stop() as stop, hold(folder.path):
+    if is_main:
+        durable.make_folder(folder.path)
+    with Stop() as stop, hold(folder.path) if is_main else contextlib.nullcontext():
         now = fingerprint(train, data)
-        places = folder.plan(grid, missing)
-        made = planning.make_plan(runs, places, now, **policy)
+        made = parallel.from_main(lambda: planning.make_plan(runs, folder.plan(grid, missing), now, **policy))
         lanes = min(place.lanes, max(len(made.todo), 1))
         work = GridWork(train, folder, tensorboard, histogram_every, now, resume_anyway, lanes)
-        progress = _progress(experiment, made, place, show=display is not False)
+        progress = _progress(experiment, made, place, show=is_main and display is not False)
         _announce(progress, folder.path, made)
         exit_code = _execute(place, made, work, progress, on_error, retries, stop)
-        if exit_code != STORAGE_FAILED:
+        if is_main and exit_code != STORAGE_FAILED:
             _export(folder.path)
-        outcome = _grid_outcome(made, exit_code, folder.path)
+        outcome = parallel.from_main(lambda: _grid_outcome(made, exit_code, folder.path))
         _conclude(progress, outcome)
         return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
 
@@ -197,6 +201,8 @@ def _execute(
     retries: int,
     stop: Stop,
 ) -> int:
+    from runmanager import parallel
+
     places = {id(run): place for run, place in zip(plan.runs, plan.places, strict=True)}
     left = dict.fromkeys(places, retries)
     runs = deque(plan.todo)
@@ -213,7 +219,8 @@ def _execute(
                     runs.append(run)
                 next_step = ledger.next_step(outcome, places[id(run)], is_retried=is_retried)
                 progress.run_ended(run, outcome, next_step)
-                exports.after_run()
+                if parallel.is_main():
+                    exports.after_run()
                 if outcome.status is not Status.COMPLETED and not is_retried:
                     exit_code = SOME_FAILED
                     if on_error == "stop":

@@ -5,7 +5,7 @@ returns at once.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -69,6 +69,16 @@ def broadcast(value: T) -> T:
     with _explained():
         distributed.broadcast_object_list(found)
     return found[0]
+
+
+def from_main(make: Callable[[], T]) -> T:
+    """Return what rank 0 makes; the others make nothing.
+
+    Raises:
+        RankError: Another rank is gone.
+    """
+    value = make() if is_main() else None
+    return broadcast(value)  # type: ignore[return-value] # rank 0 has made it
 
 
 def own_device(device: str | torch.device) -> torch.device:
