@@ -19,10 +19,8 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from runmanager import RunManager, parallel
+from runmanager import RunManager, parallel, run_grid
 from runmanager.grid import Run, RunBuilder
-from runmanager.storage.folders import Experiment
-from runmanager.work import GridWork
 
 INPUTS = torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
 SAMPLES = TensorDataset(INPUTS, (INPUTS.sum(dim=1) > 0).long())
@@ -73,9 +71,9 @@ def execute(case: str, folder: Path) -> None:
     """Execute a case as one rank, and leave in the folder what it knows and what it wrote."""
     rank, written = parallel.rank(), watch(folder)
     if case == "grid":
-        parallel.join()
-        work = GridWork(train, Experiment(folder / "exp"), False, 1, {}, False, 1)
-        known: dict[str, Any] = {"statuses": [work(run, lambda _: None).status for run in RUNS]}
+        outcome = run_grid(RUNS, train, experiment="exp", root=folder, executor="inline", tensorboard=False)
+        known: dict[str, Any] = {"statuses": [str(ended.status) for _, ended in outcome.outcomes]}
+        known["results"] = outcome.results.to_dict(orient="records")
     else:
         manager = RunManager("exp", folder, display=True, tensorboard=case == "plain")
         for run in manager.remaining(RUNS):

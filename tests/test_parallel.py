@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runmanager import load_results, load_runs, parallel
+from runmanager import GridError, load_results, load_runs, parallel, run_grid
 from runmanager.errors import RankError
 from runmanager.storage.journal import read_attempt
 
@@ -108,6 +108,7 @@ def test_a_rank_that_fails_ends_the_run_of_all(folder):
 
 def test_the_run_of_a_grid_is_executed_by_all_ranks(folder):
     assert known(folder / "grid", 0)["statuses"] == known(folder / "grid", 1)["statuses"] == ["completed"]
+    assert known(folder / "grid", 0)["results"] == known(folder / "grid", 1)["results"]
     assert rows(folder / "grid") == rows(folder / "plain")
 
 
@@ -161,3 +162,10 @@ def test_a_rank_that_is_gone_is_said_so(monkeypatch):
 
     with pytest.raises(RankError, match="rank 3 has lost another rank, which says why: Connection closed"):
         parallel.gather(1)
+
+
+def test_only_in_their_own_process_do_ranks_execute_a_grid(monkeypatch, tmp_path):
+    monkeypatch.setattr(parallel, "num_ranks", lambda: 2)
+
+    with pytest.raises(GridError, match="write executor='inline'"):
+        run_grid({"lr": [1]}, print, experiment="exp", root=tmp_path)
