@@ -21,7 +21,13 @@ class Evaluation(NamedTuple):
     accuracy: float
 
 
-def evaluate(network: nn.Module, loader: Iterable[Any], device: torch.device, loss: Loss) -> Evaluation:
+def evaluate(
+    network: nn.Module,
+    loader: Iterable[Any],
+    device: torch.device,
+    loss: Loss,
+    on_batch: Callable[[], None] = lambda: None,
+) -> Evaluation:
     """Compute the mean loss and accuracy in eval mode without gradients; waits for the device.
 
     Modes and random states, those of the loader's generators too, are given back as they were.
@@ -31,10 +37,12 @@ def evaluate(network: nn.Module, loader: Iterable[Any], device: torch.device, lo
         loader: Yields (inputs, labels).
         device: Where the batches are sent.
         loss: The mean over a batch, of the network's output and the labels.
+        on_batch: Called at each batch.
     """
     sums = EpochSums()
     with undisturbed_random(device), _undisturbed(loader), _eval_mode(network), torch.no_grad():
         for inputs, labels in loaders.batches(loader, device):
+            on_batch()
             preds = network(inputs)
             sums.add_loss(loss(preds, labels), len(labels))
             if isinstance(preds, torch.Tensor) and preds.ndim > 1 and not labels.is_floating_point():

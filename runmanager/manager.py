@@ -62,7 +62,7 @@ class RunManager:
         on_epoch: Called with the record of each epoch that was committed.
         on_step: Called at each batch that `batches` yields, or at each loss in a loop without it, with the
             numbers of the epoch and of the batch, from 1, and with how many epochs are wanted, None if that is
-            not known.
+            not known; while evaluating, at each batch with the numbers of before.
         jobs: How many runs share the machine, at most; a column of the tables if they are several.
         tables: Whether results.csv and results.json are written after each run; where several processes write
             runs of one experiment, only their parent may.
@@ -393,7 +393,7 @@ class RunManager:
             self._check_column(column, opened)
         devices.wait_for(opened.device)
         before = perf_counter()
-        result = evaluate(self.network, loader, opened.device, loss)
+        result = evaluate(self.network, loader, opened.device, loss, lambda: self._tell_step(opened))
         seconds = perf_counter() - before
         values = {
             f"{name}_{kind}": v for kind, v in result._asdict().items() if not math.isnan(v) or kind == "loss"
@@ -564,6 +564,9 @@ class RunManager:
 
     def _step(self, opened: OpenRun) -> None:
         opened.step += 1
+        self._tell_step(opened)
+
+    def _tell_step(self, opened: OpenRun) -> None:
         if self._on_step is not None:
             self._on_step(self.epoch_count, opened.step, opened.num_epochs)
 

@@ -385,6 +385,15 @@ def test_a_loop_over_the_loader_tells_its_batches_by_their_losses(tmp_path):
     assert steps_of(tmp_path, train) == [(1, 1, None), (1, 2, None), (1, 3, None)]
 
 
+def test_an_evaluation_tells_at_each_batch_that_it_gets_on(tmp_path):
+    def train(manager):
+        for _ in manager.epochs(1):
+            train_epoch(manager, manager.network)
+            manager.evaluate(batches_of())
+
+    assert steps_of(tmp_path, train)[3:] == [(1, 3, 1)] * len(batches_of())
+
+
 @pytest.mark.parametrize(("jobs", "columns"), [(1, []), (2, ["jobs"])])
 def test_a_run_that_shared_the_machine_says_so(tmp_path, jobs, columns):
     steps_of(tmp_path, lambda m: [train_epoch(m, m.network) for _ in m.epochs(1)], jobs=jobs)
