@@ -13,6 +13,8 @@ RUNS = RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3]})
 
 @pytest.fixture(params=EXECUTORS)
 def name(request):
+    if request.param == "ray":
+        request.getfixturevalue("local_ray")
     return request.param
 
 
