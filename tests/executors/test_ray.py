@@ -246,7 +246,7 @@ class TestOnThisMachine:
         outcomes = execute(complete, runs=RUNS[:1], resources={"cpu": {"slot": 1}})
 
         reason = "no node that can be used has room for device 'cpu'"
-        assert outcomes == {0.1: Outcome(Status.UNAVAILABLE, reason)}
+        assert outcomes == {0.1: uncommitted(Status.UNAVAILABLE, reason)}
 
     def test_ctrl_c_lets_a_run_end_as_interrupted(self, tmp_path):
         def work(run, report):
