@@ -15,6 +15,7 @@ import pytest
 
 from runmanager import GridError, RunBuilder
 from runmanager.executors import RayExecutor, ray_tasks
+from runmanager.executors.base import uncommitted
 from runmanager.executors.ray_cluster import Node
 from runmanager.executors.ray_tasks import Place, unfit
 from runmanager.executors.sending import dump
