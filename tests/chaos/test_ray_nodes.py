@@ -19,7 +19,7 @@ from runmanager.executors import RayExecutor
 from runmanager.storage.journal import read_attempt
 
 NUM_KILLS = 20
-NUM_EPOCHS = 120
+NUM_EPOCHS = 90
 PARAMS = {"lr": [0.1, 0.2, 0.3], "batch_size": [8, 16, 32], "device": ["cpu"]}
 SLOT = {"cpu": {"slot": 1}}  # stands in for a GPU
 SAMPLES = torch.linspace(-1, 1, 64 * 8).reshape(64, 8).sin()
@@ -49,7 +49,7 @@ def train(run, manager, pause, gate):
             time.sleep(pause)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster():
     utils = pytest.importorskip("ray.cluster_utils")
     with (
