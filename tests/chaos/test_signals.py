@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM at random moments of a grid."""
 
 import signal
+import tempfile
 import time
 
 import pytest
@@ -14,10 +15,36 @@ PATIENCE_S = 10
 MOST_LEFT_S = 5  # that the process outlives its parent from which lanes are forked
 
 
+@pytest.fixture
+def ray_address():
+    """Start a Ray on this machine, which all grids of a test use."""
+    utils = pytest.importorskip("ray.cluster_utils")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,
+    ):
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray leaves a token in the home folder
+        head = {"num_cpus": 2, "include_dashboard": False, "temp_dir": folder}
+        cluster = utils.Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
+        try:
+            yield f"ray {cluster.address}"
+        finally:
+            cluster.shutdown()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["inline", "lanes"])
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_grid_that_is_stopped_keeps_what_it_has_and_goes_on_later(zygote, tmp_path, how, number, exit_code):
+    stop_at_random_moments(zygote, tmp_path, how, number, exit_code)
+
+
+@pytest.mark.slow
+def test_a_grid_on_ray_that_is_stopped_keeps_what_it_has_and_goes_on_later(ray_address, zygote, tmp_path):
+    stop_at_random_moments(zygote, tmp_path, ray_address, signal.SIGINT, 130)
+
+
+def stop_at_random_moments(zygote, tmp_path, how, number, exit_code):
     draw = seeded(number)
     before = time.monotonic()
     assert zygote.run(tmp_path / "reference", PARAMS, how) == 0

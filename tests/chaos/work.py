@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunBuilder, RunManager, run_grid
+from runmanager.executors import RayExecutor
 
 EXPERIMENT = "grid"
 SAMPLES = torch.linspace(-1, 1, 64 * 8).reshape(64, 8).sin()
@@ -71,6 +72,8 @@ def execute(root: str, how: str, params: Mapping[str, list[Any]], *, tensorboard
         options: dict[str, Any] = {"tensorboard": tensorboard, "histogram_every": 0, "executor": how}
         if how == "lanes":
             options |= {"jobs": 2, "retries": 1000}
+        if how.startswith("ray"):
+            options["executor"] = RayExecutor(address=how.partition(" ")[2], jobs=2)
         return run_grid(params, train, experiment=EXPERIMENT, root=root, **options).exit_code
     manager = RunManager(EXPERIMENT, root, tensorboard=tensorboard, histogram_every=0, display=False)
     for run in manager.remaining(RunBuilder.get_runs(params)):
