@@ -44,7 +44,7 @@ class Zygote:
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "tests.chaos.zygote"]
-        environment = {**os.environ, **THREADS}
+        environment = {**os.environ, **THREADS, "RAY_AUTH_MODE": "disabled"}
         self._process = subprocess.Popen(
             command, cwd=HOME, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
