@@ -16,6 +16,9 @@ from runmanager.errors import GridError
 
 _ANSWER_S = 3  # until a cluster has to answer: ray.init() waits for 40 s and ends the process then
 
+Needs = Mapping[str, float]
+"""Ray's resources -> how much of each."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -31,7 +34,7 @@ class Node:
     name: str
     resources: Mapping[str, float] = field(hash=False)
 
-    def room_for(self, needs: Mapping[str, float]) -> int:
+    def room_for(self, needs: Needs) -> int:
         """Count the runs with these needs that fit on it when nothing else is there."""
         return min(int(self.resources.get(name, 0) / number + 1e-6) for name, number in needs.items())
 
@@ -56,7 +59,8 @@ def connected(address: str | None) -> Iterator[None]:
     with contextlib.ExitStack() as after:
         if address is None:
             folder = tempfile.TemporaryDirectory(prefix="ray-", dir=_short(), ignore_cleanup_errors=True)
-            options = {"address": "local", "include_dashboard": False, "_temp_dir": after.enter_context(folder)}
+            where = after.enter_context(folder)
+            options: dict[str, Any] = {"address": "local", "include_dashboard": False, "_temp_dir": where}
         else:
             options = {"address": _answering(address)}
         after.callback(ray.shutdown)
@@ -79,7 +83,7 @@ def nodes() -> list[Node]:
     ]
 
 
-def task_options(needs: Mapping[str, float], avoid: Sequence[str]) -> dict[str, Any]:
+def task_options(needs: Needs, avoid: Sequence[str]) -> dict[str, Any]:
     """Write down what a run needs as Ray wants it said.
 
     Args:
