@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from runmanager.experiment import run_grid as run_grid
     from runmanager.grid import Run as Run
     from runmanager.grid import RunBuilder as RunBuilder
+    from runmanager.inventory import describe_devices as describe_devices
     from runmanager.manager import RunManager as RunManager
     from runmanager.report import compare as compare
+    from runmanager.speed import benchmark_devices as benchmark_devices
     from runmanager.storage.results import load_results as load_results
     from runmanager.storage.results import load_runs as load_runs
 
@@ -42,8 +44,10 @@ _HOMES = {
     ),
     "experiment": ("GridOutcome", "run_grid"),
     "grid": ("Run", "RunBuilder"),
+    "inventory": ("describe_devices",),
     "manager": ("RunManager",),
     "report": ("compare",),
+    "speed": ("benchmark_devices",),
     "storage.results": ("load_results", "load_runs"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -5,7 +5,11 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, add_completion=True, help="Look after what runs have left behind.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    help="See what a machine can do, and look after what runs have left behind.",
+)
 
 Root = Annotated[
     Path, typer.Argument(exists=True, file_okay=False, help="The root of all experiments, or one experiment.")
@@ -14,7 +18,25 @@ Root = Annotated[
 
 @app.callback()
 def main() -> None:
-    """Look after what runs have left behind."""
+    """See what a machine can do, and look after what runs have left behind."""
+
+
+@app.command()
+def devices(
+    benchmark: Annotated[
+        bool,
+        typer.Option("--benchmark", help="Time a matrix product and a training step on each, against the cpu."),
+    ] = False,
+) -> None:
+    """List the devices of this machine: name, memory, cores and precisions."""
+    from runmanager.display import print_table
+    from runmanager.inventory import describe_devices
+
+    print_table(describe_devices(), title="Devices")
+    if benchmark:
+        from runmanager.speed import benchmark_devices
+
+        print_table(benchmark_devices(), title="\nSpeed, warm and synchronised, of several timings")
 
 
 @app.command()

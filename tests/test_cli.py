@@ -1,7 +1,8 @@
 from typer.testing import CliRunner
 
-from runmanager import RunManager
+from runmanager import RunManager, speed
 from runmanager.cli import app
+from runmanager.devices import available_devices
 from tests.board.reading import event_files, scalars_in, train
 
 
@@ -23,3 +24,25 @@ def test_a_folder_that_is_not_there_is_refused_without_a_traceback(tmp_path):
 
     assert result.exit_code == 2
     assert "Traceback" not in result.output
+
+
+def test_the_devices_of_this_machine_are_listed():
+    result = CliRunner().invoke(app, ["devices"])
+
+    assert result.exit_code == 0
+    for name in available_devices():
+        assert f"\n{name} " in result.stdout
+    assert "memory_gib" in result.stdout
+    assert "times the cpu" not in result.stdout
+
+
+def test_the_devices_of_this_machine_are_timed_when_asked(monkeypatch):
+    monkeypatch.setattr(speed, "_SIZE", 16)
+    monkeypatch.setattr(speed, "_BATCH", 4)
+    monkeypatch.setattr(speed, "_SHORTEST", 0.001)
+
+    result = CliRunner().invoke(app, ["devices", "--benchmark"])
+
+    assert result.exit_code == 0
+    assert "times the cpu" in result.stdout
+    assert "training step of 4, fp32" in result.stdout
