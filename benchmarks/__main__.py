@@ -5,7 +5,7 @@ import os
 import platform
 from importlib.metadata import version
 
-from benchmarks import committing, displaying, loading, running, sharing
+from benchmarks import committing, displaying, loading, running, sharing, starting
 
 BENCHMARKS = {
     "committing": committing.main,
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "loading": loading.main,
     "running": running.main,
     "sharing": sharing.main,
+    "starting": starting.main,
 }
 
 

@@ -15,23 +15,14 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from runmanager import (
-    GridError,
-    GridOutcome,
-    Run,
-    RunBuilder,
-    RunManager,
-    RunManagerError,
-    StorageError,
-    compare,
-    run_grid,
-)
+from runmanager import GridError, GridOutcome, Run, RunBuilder, RunManagerError, StorageError, run_grid
 from runmanager.display import print_table
 from runmanager.grid import check_device
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from runmanager import RunManager
     from runmanager.executors import Executor
     from runmanager.loaders import ImageTensors
 
@@ -67,7 +58,7 @@ def load_images(data_dir: str, size: int) -> "ImageTensors":
     return fashion_mnist(data_dir, size=size)
 
 
-def train(run: Run, manager: RunManager, data_dir: str = "data") -> None:
+def train(run: Run, manager: "RunManager", data_dir: str = "data") -> None:
     """Train one run of the grid: plain PyTorch between the manager's hooks."""
     import torch
     from torch.nn import functional as F
@@ -128,6 +119,8 @@ def main() -> int:
 
 def show(outcome: GridOutcome, root: str) -> None:
     """Print the table, the comparison of devices, and where to look further."""
+    from runmanager import compare
+
     if len(outcome.results):
         print_table(outcome.results, title="Results, one row per epoch")
     if outcome.runs["device"].nunique() > 1:

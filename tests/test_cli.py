@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 from typer.testing import CliRunner
 
 from runmanager import RunManager, speed
@@ -46,3 +49,20 @@ def test_the_devices_of_this_machine_are_timed_when_asked(monkeypatch):
     assert result.exit_code == 0
     assert "times the cpu" in result.stdout
     assert "training step of 4, fp32" in result.stdout
+
+
+def test_help_imports_nothing_heavy():
+    heavy = ("torch", "tensorboard", "pandas", "numpy")
+    program = (
+        "import sys\n"
+        "from runmanager.cli import app\n"
+        "try:\n"
+        "    app(['--help'])\n"
+        "finally:\n"
+        f"    print([name for name in {heavy} if name in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert "rebuild-tensorboard" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"

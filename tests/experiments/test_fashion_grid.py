@@ -56,3 +56,23 @@ def test_bad_values_are_named_all_at_once_and_nothing_is_written(start, tmp_path
         "  7. unknown device 'gpu': did you mean 'cuda'?",
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("arguments", "code"), [("--help", 0), ("--lr 0", 2), ("--device cpu:3", 2)])
+def test_what_trains_nothing_imports_nothing_heavy(arguments, code):
+    heavy = ("torch", "tensorboard", "pandas", "numpy")
+    program = (
+        "import runpy, sys\n"
+        f"sys.argv = ['experiments/fashion_grid.py', *{arguments.split()}]\n"
+        "try:\n"
+        "    runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "finally:\n"
+        f"    print([name for name in {heavy} if name in sys.modules])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=HOME, capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert done.returncode == code, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
