@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from runmanager.errors import RankError as RankError
     from runmanager.errors import RunManagerError as RunManagerError
     from runmanager.errors import RunsWarning as RunsWarning
+    from runmanager.errors import SettingError as SettingError
     from runmanager.errors import StorageError as StorageError
     from runmanager.experiment import GridOutcome as GridOutcome
     from runmanager.experiment import run_grid as run_grid
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
     from runmanager.speed import benchmark_devices as benchmark_devices
     from runmanager.storage.results import load_results as load_results
     from runmanager.storage.results import load_runs as load_runs
+    from runmanager.training import fit as fit
 
 _HOMES = {
     "devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (
         "CheckpointError", "DataError", "DeviceError", "GridError", "HeldError", "HyperparameterError",
-        "LifecycleError", "MetricError", "RankError", "RunManagerError", "RunsWarning", "StorageError",
+        "LifecycleError", "MetricError", "RankError", "RunManagerError", "RunsWarning", "SettingError",
+        "StorageError",
     ),
     "experiment": ("GridOutcome", "run_grid"),
     "grid": ("Run", "RunBuilder"),
@@ -49,6 +52,7 @@ _HOMES = {
     "report": ("compare",),
     "speed": ("benchmark_devices",),
     "storage.results": ("load_results", "load_runs"),
+    "training": ("fit",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

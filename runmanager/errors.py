@@ -8,6 +8,7 @@ RunManagerError
 |-- MetricError (ValueError)                a value that cannot be averaged or counted
 |-- DataError (RuntimeError)                a data set whose files are missing or damaged
 |-- CheckpointError (ValueError)            a state that cannot be saved, or does not fit
+|-- SettingError (ValueError)               settings that a run cannot be trained with: all problems at once
 |-- HeldError (RuntimeError)                an experiment that another process is running
 |-- RankError (RuntimeError)                a process of a data-parallel run that is gone
 `-- StorageError (OSError)                  what has to last could not be written
@@ -58,6 +59,21 @@ class DataError(RunManagerError, RuntimeError):
 
 class CheckpointError(RunManagerError, ValueError):
     """A state that cannot be saved safely, or that does not fit what it is restored to."""
+
+
+class SettingError(RunManagerError, ValueError):
+    """Settings of `fit` that a run cannot be trained with.
+
+    Attributes:
+        problems: One sentence per problem, each with what to write instead.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        super().__init__("; ".join(self.problems))  # one line: it is the cause in the run's row
+
+    def __reduce__(self) -> tuple[type["SettingError"], tuple[list[str]]]:
+        return SettingError, (self.problems,)
 
 
 class HeldError(RunManagerError, RuntimeError):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from runmanager import errors
-from runmanager.errors import GridError, RunManagerError
+from runmanager.errors import GridError, RunManagerError, SettingError
 
 TREE = dict(re.findall(r"-- (\w+) \((\w+)\)", str(errors.__doc__)))
 
@@ -44,3 +44,12 @@ def test_a_grid_error_crosses_a_process_border_with_its_problems():
     copy = pickle.loads(pickle.dumps(error))
 
     assert (type(copy), copy.problems, str(copy)) == (GridError, ["one", "two"], str(error))
+
+
+def test_the_problems_of_settings_are_one_line_which_fits_into_a_row():
+    error = SettingError(["epochs is a number", "precision is one of three"])
+
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert str(error) == "epochs is a number; precision is one of three"
+    assert (type(copy), copy.problems, str(copy)) == (SettingError, error.problems, str(error))
