@@ -54,6 +54,6 @@ def train(run: Any, manager: Any) -> None:
             for batch, labels in manager.batches():
                 loss = functional.cross_entropy(network(batch), labels)
                 optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimizer.step()
                 manager.track_loss(loss, batch)

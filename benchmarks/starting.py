@@ -46,7 +46,7 @@ def main() -> None:
         print(f"{name:<24}{spread(found)}")
     for executor, found in begun.items():
         print(f"{f'first epoch, {executor}':<24}{spread(found)}; target import torch + 0.5 s")
-        for name, floor in bare.items():
+        for floor in bare.values():
             print(f"{'':<24}{spread([a - b for a, b in zip(found, floor, strict=True)], '+ s')}")
 
 
