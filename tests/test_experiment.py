@@ -300,7 +300,7 @@ def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(tmp_path):
         )
 
     assert [problem.partition(", got ")[0] for problem in caught.value.problems] == [
-        "executor must be one of 'lanes', 'inline'",
+        "executor must be one of 'lanes', 'inline', 'ray'",
         "on_error must be one of 'continue', 'stop'",
         "missing_device must be one of 'skip', 'error'",
         "train must be a function of (run, manager)",
