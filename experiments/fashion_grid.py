@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from runmanager import RunManager
-    from runmanager.executors import Executor
     from runmanager.loaders import ImageTensors
 
 GRID: OrderedDict[str, list[Any]] = OrderedDict(
@@ -96,10 +95,7 @@ def main() -> int:
             experiment=arguments.experiment,
             root=arguments.root,
             data=load_images(arguments.data_dir, 60_000),
-            executor=executor_of(arguments),
-            jobs=arguments.jobs,
-            runs_per_device=arguments.runs_per_device,
-            timeout=arguments.timeout,
+            **executor_of(arguments),
             retries=arguments.retries,
             on_error=arguments.on_error,
             plan_only=arguments.plan,
@@ -157,7 +153,11 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
         "--runs-per-device", type=int, default=1, metavar="N", help="runs that share a GPU (default: 1)"
     )
     how.add_argument("--executor", choices=["lanes", "inline", "ray"], default="lanes", help="default: lanes")
-    how.add_argument("--ray-address", metavar="X", help="of a Ray cluster, or auto (default: a Ray of its own)")
+    how.add_argument(
+        "--ray-address",
+        metavar="X",
+        help="of a Ray cluster (default: one is started)",
+    )
     how.add_argument("--timeout", type=float, metavar="S", help="seconds without a batch: the run is hung")
     how.add_argument("--retries", type=int, default=0, metavar="N", help="of runs that were killed or hung")
     how.add_argument(
@@ -174,18 +174,14 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     return parser, parser.parse_args()
 
 
-def executor_of(arguments: argparse.Namespace) -> "str | Executor":
-    """Return what executes the runs: a name, or a Ray cluster's address with all about it."""
-    if arguments.executor != "ray":
-        return str(arguments.executor)
-    from runmanager.executors.ray import RayExecutor
+def executor_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return where runs are executed, as `run_grid` takes it."""
+    how = {name: getattr(arguments, name) for name in ("jobs", "runs_per_device", "timeout")}
+    if arguments.ray_address is None:
+        return {"executor": arguments.executor, **how}
+    from runmanager.executors import RayExecutor
 
-    return RayExecutor(
-        address=arguments.ray_address,
-        jobs=arguments.jobs,
-        runs_per_device=arguments.runs_per_device,
-        timeout=arguments.timeout,
-    )
+    return {"executor": RayExecutor(address=arguments.ray_address, **how)}
 
 
 def jobs(text: str) -> int | str:

@@ -2,12 +2,13 @@
 
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runmanager.values import text
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Cost = tuple[Mapping[str, Any], float]
 """The hyperparameters of a run, and the seconds it took."""
@@ -97,6 +98,8 @@ def costs(runs: Sequence[Mapping[str, Any]], known: Sequence[Cost]) -> list[floa
     >>> [round(cost) for cost in costs([{"lr": 0.3, "device": "cpu"}, {"lr": 0.3, "device": "mps"}], known)]
     [49, 30]
     """
+    import numpy as np
+
     seconds = np.maximum([cost for _, cost in known[-_MOST:]], _LEAST_S)
     samples = [params for params, _ in known[-_MOST:]]
     alike, shared = _shared_values(samples, samples), _shared_values(runs, samples)
@@ -109,8 +112,10 @@ def costs(runs: Sequence[Mapping[str, Any]], known: Sequence[Cost]) -> list[floa
 
 def _shared_values(
     runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
-) -> NDArray[np.float64]:
+) -> "NDArray[np.float64]":
     """Count the hyperparameters that have the same value in both runs."""
+    import numpy as np
+
     shared = np.zeros((len(runs), len(others)))
     for name in dict.fromkeys(name for params in others for name in params):
         numbers: dict[str, int] = {}

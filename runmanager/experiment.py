@@ -136,6 +136,7 @@ def run_grid(
     with Stop() as stop, hold(folder.path) if is_main else contextlib.nullcontext():
         now = fingerprint(train, data)
         made = parallel.from_main(lambda: planning.make_plan(runs, folder.plan(grid, missing), now, **policy))
+        place.begin(folder.path)
         lanes = min(place.lanes, max(len(made.todo), 1))
         work = GridWork(train, folder, tensorboard, histogram_every, now, resume_anyway, lanes)
         progress = _progress(experiment, made, place, show=is_main and display is not False)
@@ -157,6 +158,11 @@ def _executor(
 ) -> Executor:
     """Make the executor that is wanted; what is wrong goes to `problems`."""
     if isinstance(wanted, Executor):
+        if (jobs, runs_per_device, timeout) != (1, 1, None):
+            problems.append(
+                "jobs, runs_per_device and timeout belong to an executor that is named: "
+                f"give them to {type(wanted).__name__}()"
+            )
         return wanted
     made: Executor = EXECUTORS["inline"]()
     if wanted not in EXECUTORS:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from runmanager.errors import GridError
@@ -84,7 +85,11 @@ class Executor(ABC):
         return self._jobs if isinstance(self._jobs, int) else 1
 
     def missing(self, device: str) -> str:
-        """Return why a run that asks for this device cannot be executed, "" if it can."""
+        """Return why a run that asks for this device cannot be executed, "" if it can.
+
+        Raises:
+            GridError: That cannot be found out, or the device can never be asked for.
+        """
         from runmanager import devices
 
         return "" if devices.is_available(device) else devices.missing(device)
@@ -95,6 +100,9 @@ class Executor(ABC):
         Raises:
             GridError: It does not; the message names what of it cannot be sent.
         """
+
+    def begin(self, folder: Path) -> None:  # noqa: B027 - most have nothing to do
+        """Get ready for runs that write into an experiment's folder, which exists by now."""
 
     @abstractmethod
     def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:

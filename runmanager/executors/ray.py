@@ -17,7 +17,7 @@ from runmanager.executors.ray_execution import Execution
 from runmanager.executors.ray_tasks import Place
 from runmanager.executors.sending import dump
 from runmanager.grid import Run
-from runmanager.storage import durable
+from runmanager.storage import durable, paths
 from runmanager.storage.journal import Outcome
 
 
@@ -57,6 +57,7 @@ class RayExecutor(Executor):
         self._needs.update(resources or {})
         self._address = address
         self._nodes: list[Node] | None = None
+        self._folder: Path | None = None
 
     @property
     def lanes(self) -> int:
@@ -91,6 +92,10 @@ class RayExecutor(Executor):
         """
         dump(train)
 
+    def begin(self, folder: Path) -> None:
+        """Remember the folder that has to be the same one on every node."""
+        self._folder = folder
+
     def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome."""
         if not runs:
@@ -103,7 +108,7 @@ class RayExecutor(Executor):
         with (
             ray_cluster.connected(self._address),
             ray_cluster.words_kept() as words,
-            _probe_in(_folder_of(work)) as (folder, token),
+            _probe_in(self._folder) as (folder, token),
         ):
             share = self._jobs if isinstance(self._jobs, int) else None
             place = Place(folder, token, str(Path.cwd()), ray_tasks.torch_version(), share, self._timeout)
@@ -139,16 +144,11 @@ def _probe_in(folder: Path | None) -> Iterator[tuple[Path | None, str]]:
     if folder is None:
         yield None, token
         return
-    durable.write_file(folder / ray_tasks.PROBE, token.encode())
+    durable.write_file(folder / paths.PROBE, token.encode())
     try:
         yield folder.absolute(), token
     finally:
-        (folder / ray_tasks.PROBE).unlink(missing_ok=True)
-
-
-def _folder_of(work: Work) -> Path | None:
-    path = getattr(getattr(work, "experiment", None), "path", None)
-    return path if isinstance(path, Path) else None
+        (folder / paths.PROBE).unlink(missing_ok=True)
 
 
 def _counted(resources: Needs) -> str:

@@ -18,9 +18,9 @@ from runmanager.errors import GridError
 from runmanager.executors.base import Step
 from runmanager.executors.sending import dump, load
 from runmanager.grid import Run
+from runmanager.storage import paths
 from runmanager.storage.journal import EpochRecord, Outcome
 
-PROBE = ".ray-probe"
 """A file in the experiment's folder while runs are executed: a node that reads it there has the same folder."""
 
 _PATIENCE_S = 3  # until a file that was written on one machine is seen on another
@@ -169,7 +169,7 @@ def _is_same_folder(folder: Path, token: str) -> bool:
     until = time.monotonic() + _PATIENCE_S
     while True:
         with contextlib.suppress(OSError):
-            if (folder / PROBE).read_text("utf-8") == token:
+            if (folder / paths.PROBE).read_text("utf-8") == token:
                 return True
         if time.monotonic() > until:
             return False

@@ -20,6 +20,7 @@ PREVIOUS_CHECKPOINT = "checkpoint.prev.pt"
 WEIGHTS = "weights.pt"
 HOLDER = "holder.json"
 CACHE = ".cache"
+PROBE = ".ray-probe"
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:[_~][A-Za-z0-9._=,~-]*)?")

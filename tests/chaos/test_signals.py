@@ -12,7 +12,7 @@ from tests.chaos.work import EXPERIMENT, axes, wait_for
 PARAMS = axes(lrs=[0.01, 0.02], num_epochs=4, padding=450_000)
 NUM_SIGNALS = {signal.SIGINT: 50, signal.SIGTERM: 20}
 PATIENCE_S = 10
-MOST_LEFT_S = 5  # that the process outlives its parent from which lanes are forked
+MOST_LEFT_S = 9  # that the process outlives its parent from which lanes are forked: it may still import torch
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from runmanager.executors.base import uncommitted
 from runmanager.executors.ray_cluster import Node
 from runmanager.executors.ray_tasks import Place, unfit
 from runmanager.executors.sending import dump
+from runmanager.storage import paths
 from runmanager.storage.journal import Outcome, Status
 
 RUNS = RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3]})
@@ -148,7 +149,7 @@ class TestUnfit:
     @pytest.fixture
     def place(self, tmp_path, monkeypatch):
         monkeypatch.setattr(ray_tasks, "_PATIENCE_S", 0)
-        (tmp_path / ray_tasks.PROBE).write_text("token")
+        (tmp_path / paths.PROBE).write_text("token")
         return Place(tmp_path, "token", str(Path.cwd()), ray_tasks.torch_version(), None, None)
 
     def test_a_node_like_the_driver_is_fit(self, place):
