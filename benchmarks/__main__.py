@@ -6,14 +6,17 @@ import platform
 from importlib.metadata import version
 
 from benchmarks import committing, displaying, loading, running, sharing, starting
+from benchmarks import committing, loading, overhead, running, sharing, starting, tensorboard
 
 BENCHMARKS = {
     "committing": committing.main,
     "displaying": displaying.main,
     "loading": loading.main,
+    "overhead": overhead.main,
     "running": running.main,
     "sharing": sharing.main,
     "starting": starting.main,
+    "tensorboard": tensorboard.main,
 }
 
 
