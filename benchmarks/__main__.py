@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 from benchmarks import committing, displaying, loading, running, sharing, starting
 from benchmarks import committing, loading, overhead, running, sharing, starting, tensorboard
+from benchmarks import committing, loading, running, seeds, sharing, training
 
 BENCHMARKS = {
     "committing": committing.main,
@@ -14,9 +15,11 @@ BENCHMARKS = {
     "loading": loading.main,
     "overhead": overhead.main,
     "running": running.main,
+    "seeds": seeds.main,
     "sharing": sharing.main,
     "starting": starting.main,
     "tensorboard": tensorboard.main,
+    "training": training.main,
 }
 
 
