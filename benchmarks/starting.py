@@ -46,13 +46,8 @@ def main() -> None:
         print(f"{name:<24}{spread(found)}")
     for executor, found in begun.items():
         print(f"{f'first epoch, {executor}':<24}{spread(found)}; target import torch + 0.5 s")
-<<<<<<< HEAD
         for floor in bare.values():
-            print(f"{'':<24}{spread([a - b for a, b in zip(found, floor, strict=True)], '+ s')}")
-=======
-        for name, floor in bare.items():
             print(f"{'':<24}{spread([a - b for a, b in zip(found, floor, strict=True)])} later than {name}")
->>>>>>> 0d39f79 (Measure what the manager adds, and TensorBoard's content against torch's)
 
 
 def start(arguments: list[str]) -> None:
