@@ -61,7 +61,7 @@ def by_plain_loop(data: ImageTensors, test: TensorLoader, seed: int) -> Result:
         for images, labels in loader:
             loss = functional.cross_entropy(network(images), labels)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
     with torch.no_grad():
         correct = sum(int((network(images).argmax(1) == labels).sum()) for images, labels in test)

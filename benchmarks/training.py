@@ -128,7 +128,7 @@ def tutorial(batch_size: int, num_workers: int) -> Callable[[], None]:
             preds = network(images)
             loss = functional.cross_entropy(preds, labels)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             total_loss += loss.item() * batch_size
             total_correct += int(preds.argmax(dim=1).eq(labels).sum().item())
@@ -143,11 +143,11 @@ def bare(batch_size: int) -> Callable[[], None]:
     def epoch() -> None:
         network = make_network().to(memory_format=torch.channels_last)
         optimizer = torch.optim.Adam(network.parameters(), lr=LR, fused=True)
-        for index in torch.randperm(len(data)).split(batch_size):  # type: ignore[no-untyped-call]
+        for index in torch.randperm(len(data)).split(batch_size):
             images, labels = to_unit(data.images[index]), data.labels[index]
             loss = functional.cross_entropy(network(images), labels)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
 
     return epoch
