@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from runmanager import devices
+from runmanager import devices, parallel
 from runmanager.errors import SettingError
 from runmanager.evaluation import Loss
 from runmanager.grid import params_of
@@ -74,7 +74,7 @@ def fit(
         Exception: As `RunManager.run`, `RunManager.epochs` and the network.
     """
     params = params_of(run)
-    device = devices.require(params.get("device", "cpu"))
+    device = devices.require(parallel.own_device(params.get("device", "cpu")))
     _refuse(
         *_problems_of_run(manager, network, loader),
         *_problems_of_numbers(epochs, clip_grad_norm),
@@ -162,6 +162,8 @@ def _problems_of_pieces(micro_batch: object, network: nn.Module, *, accepted: bo
         return []
     if micro_batch != "auto" and not _is_whole(micro_batch, least=1):
         return [f"micro_batch is a number of samples, 'auto' or None, got {micro_batch!r}"]
+    if micro_batch == "auto" and parallel.num_ranks() > 1:
+        return ["under torchrun each rank would choose pieces of its own: give micro_batch a number"]
     if _has_batch_statistics(network) and not accepted:
         advice = "use GroupNorm, or accept it with batch_norm_per_piece=True"
         return [f"micro_batch changes the batch statistics of this network, and so its results: {advice}"]
