@@ -152,7 +152,12 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     how.add_argument(
         "--runs-per-device", type=int, default=1, metavar="N", help="runs that share a GPU (default: 1)"
     )
-    how.add_argument("--executor", choices=["lanes", "inline", "ray"], default="lanes", help="default: lanes")
+    how.add_argument(
+        "--executor",
+        choices=["lanes", "inline", "ray"],
+        default="lanes",
+        help="(default: lanes, processes)",
+    )
     how.add_argument(
         "--ray-address",
         metavar="X",
@@ -165,7 +170,7 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     )
     how.add_argument("--plan", action="store_true", help="show what would be executed, and stop")
     again = parser.add_argument_group("started again")
-    again.add_argument("--retry-failed", action="store_true", help="execute failed and diverged runs again")
+    again.add_argument("--retry-failed", action="store_true", help="execute runs that ended by a fault again")
     again.add_argument(
         "--resume-anyway",
         action="store_true",

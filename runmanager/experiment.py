@@ -41,8 +41,8 @@ class GridOutcome:
         outcomes: Each run of the grid with its outcome, in order.
         results: One row per epoch of these runs, as `load_results`.
         runs: One row per run, as `load_runs`.
-        exit_code: 0 all done or unavailable, 1 some failed or were not executed, 74 storage failed, 130 Ctrl-C,
-            143 SIGTERM.
+        exit_code: 0 all done or unavailable, 1 some failed or were not executed, 74 storage failed, 129 SIGHUP,
+            130 Ctrl-C, 143 SIGTERM.
         folder: The experiment's folder.
     """
 
@@ -119,25 +119,30 @@ def run_grid(
     place = _executor(executor, jobs, runs_per_device, timeout, problems)
     _check_choices(on_error, missing_device, retries, problems)
     if parallel.num_ranks() > 1 and not isinstance(place, InlineExecutor):
-        problems.append("under torchrun each rank executes the runs itself: write executor='inline'")
-    runs = planning.check(params, train, experiment, max_runs, problems)
-    missing = planning.missing_devices(runs, place.missing, missing_device)
-    place.check(train)
-    folder = Experiment(Path(root) / experiment)
-    grid = [run._asdict() for run in runs]
-    policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
-    is_main = parallel.is_main()
-    if plan_only:
-        made = planning.make_plan(runs, folder.place(grid, missing), fingerprint(train, data), **policy)
-        _progress(experiment, made, place, show=is_main).show_plan(made)
-        return _grid_outcome(made, COMPLETED, folder.path)
-    if is_main:
-        durable.make_folder(folder.path)
-    with Stop() as stop, hold(folder.path) if is_main else contextlib.nullcontext():
+        problems.append(
+            "RANK and WORLD_SIZE are set, as by torchrun, where each rank executes the runs itself: write "
+            "executor='inline', or unset them"
+        )
+    with contextlib.ExitStack() as closing:
+        stop = closing.enter_context(Stop())
+        runs = planning.check(params, train, experiment, max_runs, problems)
+        missing = planning.missing_devices(runs, place.missing, missing_device)
+        place.check(train)
+        folder = Experiment(Path(root) / experiment)
+        grid = [run._asdict() for run in runs]
+        policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
+        is_main = parallel.is_main()
+        if plan_only:
+            made = planning.make_plan(runs, folder.place(grid, missing), fingerprint(train, data), **policy)
+            _progress(experiment, made, place, show=is_main).show_plan(made)
+            return replace(_grid_outcome(made, COMPLETED, folder.path), exit_code=COMPLETED)
+        if is_main:
+            durable.make_folder(folder.path)
+            closing.enter_context(hold(folder.path))
         now = fingerprint(train, data)
         made = parallel.from_main(lambda: planning.make_plan(runs, folder.plan(grid, missing), now, **policy))
         place.begin(folder.path)
-        lanes = min(place.lanes, max(len(made.todo), 1))
+        lanes = place.num_lanes(made.todo)
         work = GridWork(train, folder, tensorboard, histogram_every, now, resume_anyway, lanes)
         progress = _progress(experiment, made, place, show=is_main and display is not False)
         _announce(progress, folder.path, made)
@@ -165,7 +170,7 @@ def _executor(
             )
         return wanted
     made: Executor = EXECUTORS["inline"]()
-    if wanted not in EXECUTORS:
+    if wanted not in tuple(EXECUTORS):
         problems.append(f"executor must be one of {', '.join(map(repr, EXECUTORS))}, got {wanted!r}")
         return made
     try:
@@ -195,7 +200,8 @@ def _progress(experiment: str, plan: Plan, executor: Executor, *, show: bool) ->
         if found.status is Status.COMPLETED and found.epochs
     ]
     names = varying([place.params for place in plan.places])
-    return GridProgress(experiment, places, plan.todo, names, lanes=executor.lanes, past=past, show=show)
+    lanes = executor.num_lanes(plan.todo)
+    return GridProgress(experiment, places, plan.todo, names, lanes=lanes, past=past, show=show)
 
 
 def _execute(

@@ -31,7 +31,7 @@ def next_step(outcome: Outcome, place: RunFolder, *, is_retried: bool = False) -
         Status.FAILED: f"the traceback is in {log}; once that is mended, start again with --retry-failed",
         Status.OUT_OF_MEMORY: "it would fail again: make it smaller, or free memory, and --retry-failed",
         Status.DIVERGED: f"{kept}; it is not repeated: the same numbers would come",
-        Status.HUNG: f"{kept}; where it hung is in {log}; once that is mended, start again with --retry-failed",
+        Status.HUNG: f"{kept}; where it was is in {log}; mend it or give it more --timeout, and --retry-failed",
         Status.KILLED: f"{kept}; the same command goes on from there; its last words are in {log}",
         Status.UNAVAILABLE: f"{kept}; start the same command again where the device answers",
     }

@@ -69,6 +69,7 @@ class RunManager:
         fingerprint: The code, data and versions that results depend on; a run that was begun with others begins
             anew.
         resume_anyway: Continue such a run nevertheless; it is marked as mixed.
+        only: The one run that may be begun, as a grid gives every run a manager; None allows all.
 
     Attributes:
         run_params: The current run.
@@ -97,6 +98,7 @@ class RunManager:
         tables: bool = True,
         fingerprint: Fingerprint | None = None,
         resume_anyway: bool = False,
+        only: Any = None,
     ) -> None:
         self.run_params: Any = None
         self.run_count = 0
@@ -117,6 +119,7 @@ class RunManager:
         self._tables = tables
         self._fingerprint = fingerprint or {}
         self._resume_anyway = resume_anyway
+        self._only = only
         self._current: OpenRun | None = None  # stays after end_run(), for the attributes below
         self._begun: dict[str, int] = {}
         self._writer: SummaryWriter | None = None
@@ -130,7 +133,7 @@ class RunManager:
             loader: What `batches` yields from.
 
         Raises:
-            LifecycleError: Another run is open.
+            LifecycleError: Another run is open, or this manager is for another one.
             DeviceError: The run's device is not there.
             GridError: A hyperparameter has the name of a column.
             StorageError: The run's folder could not be written.
@@ -139,6 +142,10 @@ class RunManager:
             number = self._open("begin_run()").folder.number
             raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
         params = params_of(run)
+        if self._only is not None and identity(params) != identity(params_of(self._only)):
+            raise LifecycleError(
+                f"train() was given {self._only!r} and began {run!r}: give manager.run() the run"
+            )
         device = devices.require(parallel.own_device(params.get("device", "cpu")))
         if device.type == "cuda" and parallel.num_ranks() > 1:
             torch.cuda.set_device(device)
@@ -274,7 +281,7 @@ class RunManager:
         """Bracket a run: `begin_run`, and its end however the block ends.
 
         The run is recorded as completed, diverged (a loss was NaN or infinite), failed or out of memory (an
-        exception, as that of sys.exit(), which goes on; its traceback is in error.log) or interrupted (Ctrl-C,
+        exception, that of sys.exit() too, which goes on; its traceback is in error.log) or interrupted (Ctrl-C,
         or a disk that failed).
 
         Raises:
@@ -286,12 +293,12 @@ class RunManager:
         except StorageError:
             self.end_interrupted()  # the disk failed, not the run: it can be continued
             raise
-        except (Exception, SystemExit) as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            self.end_interrupted()
+            raise
+        except BaseException as error:
             self._explain_devices(error)
             self.end_failed(error, run)
-            raise
-        except BaseException:
-            self.end_interrupted()
             raise
         if self.is_open:
             self._open("end_run()").close_loop()

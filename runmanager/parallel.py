@@ -103,4 +103,5 @@ def _has_group() -> bool:
 
 def _is_started() -> bool:
     """Whether torchrun started this process, as one of several or alone."""
-    return {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys() and distributed.is_available()
+    numbers = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    return all(map(str.isdecimal, numbers)) and "MASTER_ADDR" in os.environ and distributed.is_available()

@@ -157,7 +157,8 @@ class GridProgress:
         self._is_stopping = True
         number = len(self._running)
         what = "1 running run stops" if number == 1 else f"{number} running runs stop"
-        self.say(f"Stopping (Ctrl-C): {what} now; the epoch in progress is dropped. Press again to force.")
+        dropped = f": {what} now; the epoch in progress is dropped" if number else ""
+        self.say(f"Stopping{dropped}. Press Ctrl-C again to force.")
         self._flush()
 
     def show_plan(self, plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""How Ctrl-C and SIGTERM end a grid."""
+"""How Ctrl-C, SIGTERM and the end of a terminal (SIGHUP) end a grid."""
 
 import signal
 import threading
@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-INTERRUPTED, TERMINATED = 130, 143
-"""Exit codes after Ctrl-C and after SIGTERM: 128 and the signal's number, as shells have it."""
+INTERRUPTED = 130
+"""The exit code after Ctrl-C: 128 and the signal's number, as shells have it."""
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Stop:
-    """Lets Ctrl-C and SIGTERM end a grid: at once while runs are executed, else before that or after all.
+    """Lets Ctrl-C, SIGTERM and SIGHUP end a grid: at once while runs are executed, else before or after that.
 
     What is planned and summed up takes a moment, and is not torn. A second signal ends even that.
 
@@ -38,7 +40,7 @@ class Stop:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
                     self._before[number] = signal.signal(number, self._asked)
         return self
@@ -54,7 +56,7 @@ class Stop:
 
     def _asked(self, number: int, _frame: FrameType | None) -> None:
         is_at_once = self._is_at_once or self.exit_code != 0
-        self.exit_code = TERMINATED if number == signal.SIGTERM else INTERRUPTED
+        self.exit_code = 128 + number
         self._is_at_once = False
         if is_at_once:
             raise KeyboardInterrupt

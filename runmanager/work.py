@@ -1,5 +1,6 @@
 """One run of a grid, executed in the process that calls."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from runmanager.errors import LifecycleError, StorageError
 from runmanager.executors import Report, Step
-from runmanager.grid import Run, params_of
+from runmanager.grid import Run
 from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Outcome, Status
-from runmanager.values import identity
 
 if TYPE_CHECKING:
     from runmanager.manager import RunManager
@@ -52,6 +52,8 @@ class GridWork:
                 torchrun ends them when it is gone.
         """
         from runmanager import parallel
+
+        process = os.getpid()
         from runmanager.manager import RunManager
 
         manager = RunManager(
@@ -64,16 +66,13 @@ class GridWork:
             fingerprint=self.fingerprint,
             resume_anyway=self.resume_anyway,
             jobs=self.jobs,
+            only=run,
             on_step=_Steps(report),
         )
         try:
             self.train(run, manager)
             if manager.is_open:
                 manager.end_run()
-            if manager.outcome and identity(params_of(manager.run_params)) != identity(params_of(run)):
-                raise LifecycleError(  # noqa: TRY301
-                    f"train() was given {run!r} and ran {manager.run_params!r}: give manager.run() the run"
-                )
             if manager.outcome is None:
                 raise LifecycleError(  # noqa: TRY301 - a failure like those of train()
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
@@ -81,16 +80,18 @@ class GridWork:
         except StorageError:
             manager.end_interrupted()
             raise
-        except (Exception, SystemExit) as error:  # here a failing run becomes an outcome
+        except (KeyboardInterrupt, GeneratorExit):
+            manager.end_interrupted()
+            raise
+        except BaseException as error:  # here a failing run becomes an outcome
+            if os.getpid() != process:  # one that the run has forked: it has no say in it
+                os._exit(1)
             outcome = manager.outcome
             if outcome is None or outcome.status not in (Status.FAILED, Status.OUT_OF_MEMORY):
                 outcome = manager.end_failed(error, run)
             if parallel.num_ranks() > 1:
                 raise
             return outcome
-        except BaseException:
-            manager.end_interrupted()
-            raise
         return manager.outcome
 
 

@@ -1,5 +1,6 @@
 import csv
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from runmanager import (
     load_runs,
     run_grid,
 )
+from runmanager.executors import LanesExecutor
 from runmanager.ledger import RETRY_FAILED
 from runmanager.storage.journal import Journal
 
@@ -409,3 +411,40 @@ def test_runs_that_were_unavailable_keep_their_numbers(start, monkeypatch):
     numbers = [start(grid, Train()).runs["run"].tolist() for _ in range(2)]
 
     assert numbers == [[1, 2], [1, 2]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_the_exit_code_tells_which_signal_ended_a_grid(start, number):
+    def train(run, manager):
+        with manager.run(run):
+            os.kill(os.getpid(), number)
+
+    assert start(LRS, train).exit_code == 128 + number
+
+
+def test_a_plan_writes_nothing_and_is_no_failure(start, tmp_path, capsys):
+    outcome = start(LRS, Train(), plan_only=True)
+
+    assert outcome.exit_code == 0
+    assert outcome.runs["status"].tolist() == ["pending"] * 3
+    assert "execute" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_beside_an_executor_of_its_own_are_refused(start, tmp_path):
+    with pytest.raises(GridError, match=r"give them to LanesExecutor\(\)"):
+        start(LRS, Train(), executor=LanesExecutor(), jobs=4)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_run_than_the_given_one_is_not_begun(start, tmp_path):
+    def train(run, manager):
+        with manager.run({"lr": 100}):
+            pass
+
+    outcome = start(LRS, train)
+
+    assert outcome.runs["status"].tolist() == ["failed"] * 3
+    assert all(error.startswith("LifecycleError: train() was given") for error in outcome.runs["error"])
+    assert len([path for path in (tmp_path / "exp").iterdir() if path.is_dir()]) == 3

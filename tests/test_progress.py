@@ -206,7 +206,7 @@ def test_runs_that_ended_tell_how_long_the_others_take(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("running", "what"), [(0, "0 running runs stop"), (1, "1 running run stops"), (2, "2 running runs stop")]
+    ("running", "what"), [(0, ""), (1, ": 1 running run stops now"), (2, ": 2 running runs stop now")]
 )
 def test_it_is_said_once_that_a_grid_stops(capsys, running, what):
     with grid(lanes=2) as shown:
@@ -216,7 +216,7 @@ def test_it_is_said_once_that_a_grid_stops(capsys, running, what):
         shown.stopping()
 
     assert capsys.readouterr().out == (
-        f"Stopping (Ctrl-C): {what} now; the epoch in progress is dropped. Press again to force.\n"
+        f"Stopping{what}{'; the epoch in progress is dropped' if what else ''}. Press Ctrl-C again to force.\n"
     )
 
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -71,7 +71,7 @@ class Executor(ABC):
             problems.append(f"jobs must be a whole number, 1 or more, or 'auto', got {jobs!r}")
         if not _is_count(runs_per_device):
             problems.append(f"runs_per_device must be a whole number, 1 or more, got {runs_per_device!r}")
-        if timeout is not None and not timeout > 0:
+        if timeout is not None and not _is_time(timeout):
             problems.append(f"timeout must be a number of seconds, or None to wait for ever, got {timeout!r}")
         if problems:
             raise GridError(problems)
@@ -79,10 +79,9 @@ class Executor(ABC):
         self._runs_per_device = runs_per_device
         self._timeout = timeout
 
-    @property
-    def lanes(self) -> int:
-        """How many runs are executed at the same time, at most."""
-        return self._jobs if isinstance(self._jobs, int) else 1
+    @abstractmethod
+    def num_lanes(self, runs: Sequence[Run]) -> int:
+        """Return how many of the runs are executed at the same time, at most."""
 
     def missing(self, device: str) -> str:
         """Return why a run that asks for this device cannot be executed, "" if it can.
@@ -119,6 +118,10 @@ class Executor(ABC):
 def uncommitted(status: Status, error: str, log: str = "") -> Outcome:
     """Return the outcome of a run that could not commit it itself: its process is gone, or it had none."""
     return Outcome(status, error, log=log, is_committed=False)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _is_count(value: object) -> bool:

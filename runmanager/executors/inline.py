@@ -1,7 +1,7 @@
 """Runs in this process, one after the other."""
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from functools import partial
 
 from runmanager.errors import GridError
@@ -19,6 +19,10 @@ class InlineExecutor(Executor):
             given = f"jobs={jobs!r}" if jobs != 1 else f"timeout={timeout!r}"
             rule = "the executor 'inline' executes one run after the other in this process"
             raise GridError([f"{rule}, got {given}: use executor='lanes'"])
+
+    def num_lanes(self, runs: Sequence[Run]) -> int:  # noqa: ARG002 - however many
+        """Return how many of the runs are executed at the same time: one."""
+        return 1
 
     def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome."""

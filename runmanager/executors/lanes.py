@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import connection as connections
 from pathlib import Path
@@ -26,6 +26,8 @@ _PRELOADED = ["runmanager.executors.worker", "runmanager.manager", "runmanager.b
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # until a lane that is asked to end is killed
 _MOST_PROBES = 2  # of a device that does not answer
+_LONGEST_LINE = 1 << 16  # bytes, from where on it is broken
+_MOST_READ = 1 << 20  # bytes at a time
 _MOST_LINES = 1000  # of a run's last words
 _GIB = 2**30
 _HARMLESS = (Status.COMPLETED, Status.DIVERGED)
@@ -42,10 +44,9 @@ class LanesExecutor(Executor):
         super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         self._context = multiprocessing.get_context(_start_method())
 
-    @property
-    def lanes(self) -> int:
-        """How many runs are executed at the same time, at most."""
-        return self._jobs if isinstance(self._jobs, int) else self._placing().most
+    def num_lanes(self, runs: Sequence[Run]) -> int:
+        """Return how many of the runs are executed at the same time, at most."""
+        return self._placing().reachable([_device(run) for run in runs])
 
     def check(self, train: Callable[..., object]) -> None:
         """Make sure that the workers can get a training function; their common ancestor begins to import torch.
@@ -60,7 +61,7 @@ class LanesExecutor(Executor):
         """Execute the runs and yield each with its outcome as it ends."""
         self._preload()
         placing = self._placing()
-        num_lanes = max(1, min(placing.most, len(runs)))
+        num_lanes = placing.reachable([_device(run) for run in runs])
         pool = _Pool(self._context, sending.dump(work), placing, num_lanes, watch, self._timeout)
         try:
             while runs or pool.busy:
@@ -120,7 +121,8 @@ class _Lane:
         self.output: Any
         self.output, its_output = context.Pipe(duplex=False) if os.name == "posix" else (None, None)
         self.faults, its_faults = context.Pipe(duplex=False)
-        arguments = (its_connection, its_output, its_faults, device, num_lanes, work)
+        place = worker.Place(device, num_lanes, multiprocessing.get_start_method())
+        arguments = (its_connection, its_output, its_faults, place, work)
         self.process = context.Process(target=worker.main, args=arguments, name=f"lane {number}: {device}")
         with _signals_wait(), _without_main():
             self.process.start()
@@ -146,8 +148,9 @@ class _Lane:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines that have been printed, without waiting."""
-        self._said += _pending(self.output)
-        *lines, self._said = self._said.split(b"\n")
+        *lines, self._said = (self._said + _pending(self.output)).split(b"\n")
+        if len(self._said) > _LONGEST_LINE:
+            lines, self._said = [*lines, self._said], b""
         for line in lines:
             text = line.decode("utf-8", "replace").rpartition("\r")[2]
             self._log.append(text)
@@ -217,7 +220,7 @@ class _Pool:
         waiting: list[Run] = []
         while runs and len(self.busy) < self._placing.most:
             run = runs.popleft()
-            wanted = str(getattr(run, "device", "cpu"))
+            wanted = _device(run)
             why = self._placing.why_never(wanted)
             if why:
                 yield run, uncommitted(Status.UNAVAILABLE, why)
@@ -239,6 +242,8 @@ class _Pool:
         now = time.monotonic()
         awake_s = min(now - self._looked, 2 * _TICK_S)  # not the time for which this machine slept
         self._looked = now
+        for lane in self.busy:
+            lane.quiet_s += awake_s if lane.is_ready else 0.0  # until something is heard of it
         for lane in {id(sources[source]): sources[source] for source in ready}.values():
             yield from self._hear(lane, runs)
         self._since_measured += awake_s
@@ -248,7 +253,6 @@ class _Pool:
         for lane in self.busy:
             if is_measured:
                 lane.measure()
-            lane.quiet_s += awake_s if lane.is_ready else 0.0
             if self._timeout is not None and lane.quiet_s > self._timeout:
                 yield self._hung(lane)
 
@@ -309,11 +313,10 @@ class _Pool:
                     lane.is_ready = True
                     self._failed_probes.pop(lane.device, None)
                     self._send(lane)
-                case "news":
+                case "news" if lane.run is not None:
                     lane.news = content
-                    assert lane.run is not None
                     self._watch.run_progressed(lane.run, content)
-                case "ended":
+                case "ended" if lane.run is not None:
                     self._print(lane)
                     # what an error has left on an accelerator goes with the process
                     lane.is_spent = lane.device != "cpu" and content.status not in _HARMLESS
@@ -383,6 +386,10 @@ class _Pool:
         return run, outcome
 
 
+def _device(run: Run) -> str:
+    return str(getattr(run, "device", "cpu"))
+
+
 def _start_method() -> str:
     methods = multiprocessing.get_all_start_methods()
     return "forkserver" if "forkserver" in methods and sys.platform != "darwin" else "spawn"
@@ -425,7 +432,11 @@ def _pending(source: Any) -> bytes:
     content = b""
     if source is None or os.name != "posix":
         return content
-    while select.select([source], [], [], 0)[0] and (part := os.read(source.fileno(), 1 << 16)):
+    while (
+        len(content) < _MOST_READ
+        and select.select([source], [], [], 0)[0]
+        and (part := os.read(source.fileno(), 1 << 16))
+    ):
         content += part
     return content
 

@@ -35,6 +35,13 @@ class Placing:
             return self._jobs
         return len(self._accelerators) * self._per_device + (self._on_cpu or 0)
 
+    def reachable(self, wanted: Sequence[str]) -> int:
+        """Return how many runs that want these devices can be executed at the same time, at least 1."""
+        taken = [device for device in map(self.take, wanted) if device is not None]
+        for device in taken:
+            self.give_back(device)
+        return max(len(taken), 1)
+
     def take(self, wanted: str) -> str | None:
         """Take a place for a run and return its device, None if none is free now.
 

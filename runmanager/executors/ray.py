@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from runmanager.errors import GridError
@@ -59,13 +59,12 @@ class RayExecutor(Executor):
         self._nodes: list[Node] | None = None
         self._folder: Path | None = None
 
-    @property
-    def lanes(self) -> int:
-        """How many runs are executed at the same time, at most."""
+    def num_lanes(self, runs: Sequence[Run]) -> int:
+        """Return how many of the runs are executed at the same time, at most."""
         if isinstance(self._jobs, int):
-            return self._jobs
+            return max(1, min(self._jobs, len(runs)))
         rooms = (node.room_for(needs) for node in self._known_nodes() for needs in self._needs.values())
-        return max(1, sum(rooms))
+        return max(1, min(sum(rooms), len(runs)))
 
     def missing(self, device: str) -> str:
         """Return why a run that asks for this device cannot be executed, "" if it can.

@@ -8,6 +8,7 @@ cannot be loaded, ``("lost", why)`` if the device does not answer, ``("news", Ep
 import ctypes
 import faulthandler
 import gc
+import multiprocessing
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from contextlib import suppress
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from types import FrameType
+from typing import NamedTuple
 
 import torch
 
@@ -30,6 +32,20 @@ _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
 _PR_SET_PDEATHSIG = 1  # prctl.h
 
 
+class Place(NamedTuple):
+    """Where a lane executes runs.
+
+    Attributes:
+        device: What it is bound to: ``cuda`` in a run means this one.
+        num_lanes: How many lanes share the cores.
+        start_method: How the parent's processes are started.
+    """
+
+    device: str
+    num_lanes: int
+    start_method: str
+
+
 class _Stopped(KeyboardInterrupt):
     """The parent wants the run to end."""
 
@@ -38,8 +54,7 @@ def main(
     connection: Connection,
     output: Connection | None,
     faults: Connection,
-    device: str,
-    num_lanes: int,
+    place: Place,
     work: bytes,
 ) -> None:
     """Execute the runs that come through a connection until it is closed.
@@ -48,38 +63,43 @@ def main(
         connection: Runs come, messages go.
         output: Where standard output and standard error go, None to leave them.
         faults: Where the stacks go of a process that crashes, or is asked for them by SIGUSR1.
-        device: What this lane is bound to: ``cuda`` in a run means this one.
-        num_lanes: How many lanes share the cores.
+        place: Where that is.
         work: As `sending.dump` wrote it.
     """
     with suppress(_Stopped, EOFError, BrokenPipeError):
         _obey(faults)
-        if output is not None:
-            _redirect(output)
-        _serve(connection, device, num_lanes, work)
+        # the loaders of runs start processes as they would in the parent
+        multiprocessing.set_start_method(place.start_method, force=True)
+        _redirect(output)
+        _serve(connection, output, place, work)
 
 
-def _serve(connection: Connection, device: str, num_lanes: int, work: bytes) -> None:
+def _serve(connection: Connection, output: Connection | None, place: Place, work: bytes) -> None:
+    own, device = os.getpid(), place.device
     try:
         execute: Work = sending.load(work)
     except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
         connection.send(("refused", f"{type(error).__name__}: {error}"))
         return
     try:
-        _bind(torch.device(device), num_lanes)
+        _bind(torch.device(device), place.num_lanes)
     except RuntimeError as error:
         connection.send(("lost", str(error).partition("\n")[0]))
         return
     connection.send(("ready", None))
     while (run := connection.recv()) is not None:
         before = time.monotonic()
+        _redirect(output)  # a run may have closed it
         try:
-            outcome = execute(run, lambda news: connection.send(("news", news)))
+            outcome = execute(run, lambda news: connection.send(("news", news)) if os.getpid() == own else None)
         except _Stopped:
             raise
         except BaseException as error:  # noqa: BLE001 - it ends the grid, in the parent
             connection.send(("raised", _sendable(error)))
             return
+        finally:
+            if os.getpid() != own:  # a process that the run has forked
+                os._exit(1)
         if device != "cpu" or time.monotonic() - before > _COLLECT_AFTER_S:
             gc.collect()
         if device != "cpu":
@@ -117,14 +137,17 @@ def _follow_parent() -> None:
         os._exit(1)
 
 
-def _redirect(output: Connection) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    for descriptor in (1, 2):
+def _redirect(output: Connection | None) -> None:
+    """Let standard output and standard error go to the parent, line by line."""
+    if output is None:
+        return
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        with suppress(OSError, ValueError):
+            getattr(sys, name).flush()
         os.dup2(output.fileno(), descriptor)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(line_buffering=True)
+        if getattr(sys, name).closed:
+            setattr(sys, name, os.fdopen(descriptor, "w", closefd=False))
+        getattr(sys, name).reconfigure(line_buffering=True)
 
 
 def _bind(device: torch.device, num_lanes: int) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import GridError, RunBuilder, devices, load_runs, run_grid
-from runmanager.executors import worker
+from runmanager.executors import Step, worker
 from runmanager.executors.lanes import LanesExecutor
 from runmanager.storage.journal import Outcome, Status
 from tests.executors.test_contract import Watcher
@@ -350,3 +350,104 @@ def test_a_function_of_a_notebook_cell_runs_in_lanes(tmp_path):
     nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": HOME}}).execute()
 
     assert load_runs(tmp_path)["status"].tolist() == ["completed", "completed"]
+
+
+OWN_DATASET = """
+import sys
+import torch
+from torch.utils.data import DataLoader, Dataset
+from runmanager import run_grid
+
+class Squares(Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        return torch.tensor([float(index * index)])
+
+def train(run, manager):
+    loader = DataLoader(Squares(), batch_size=10, num_workers=2)
+    with manager.run(run, None, loader):
+        for _ in manager.epochs(1):
+            for batch in manager.batches():
+                manager.track_loss(batch.mean(), 10)
+
+outcome = run_grid({"lr": [1]}, train, experiment="exp", root=sys.argv[1])
+print(outcome.results["loss"].tolist())
+"""
+
+
+def test_a_data_set_of_a_script_reaches_the_processes_of_its_loader(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(OWN_DATASET)
+
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "runs"], cwd=HOME, capture_output=True, text=True, check=False,
+        timeout=60, env={**os.environ, "PYTHONPATH": str(HOME)},
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("[513.5]\n")
+
+
+def test_a_run_that_closes_its_output_harms_no_other():
+    def work(run, _report):
+        if run.lr == 0:
+            sys.stdout.close()
+            os.close(2)
+        else:
+            sys.stdout.write(f"said {run.lr}\n")
+        return COMPLETED
+
+    watch = Watcher()
+    outcomes = execute(work, 3, watch)
+
+    assert [outcome.status for _, outcome in outcomes] == [Status.COMPLETED] * 3
+    assert [event for event in watch.seen if len(event) == 1] == [("said 1",), ("said 2",)]
+
+
+def test_a_process_that_a_run_forks_has_no_say(tmp_path):
+    outcome = run_grid(
+        {"lr": [1, 2]}, forking, experiment="exp", root=tmp_path, display=False, tensorboard=False
+    )
+
+    assert [str(ended.status) for _, ended in outcome.outcomes] == ["completed", "completed"]
+    assert outcome.results["run"].tolist() == [1, 2]
+
+
+def forking(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(run.lr, 1)
+    if os.fork() == 0 and run.lr == 1:
+        raise ValueError("in the child")
+
+
+def test_news_keep_a_run_from_counting_as_hung_however_long_the_parent_was_busy():
+    def work(_run, report):
+        for step in range(8):
+            time.sleep(0.2)
+            report(Step(1, step))
+        return COMPLETED
+
+    class Busy(Watcher):
+        def run_progressed(self, run, news):  # noqa: ARG002 - of the one there is
+            if news.step == 2:
+                time.sleep(1.2)
+
+    ((_, outcome),) = execute(work, watch=Busy(), timeout=1)
+
+    assert outcome == COMPLETED
+
+
+def test_an_endless_line_is_broken(tmp_path):
+    def work(_run, _report):
+        sys.stdout.write("x" * 300_000)
+        sys.stdout.flush()
+        return COMPLETED
+
+    watch = Watcher()
+    execute(work, watch=watch)
+
+    lines = [str(event[0]) for event in watch.seen if len(event) == 1]
+    assert len(lines) > 1
+    assert set("".join(lines)) == {"x"}

@@ -61,3 +61,13 @@ def test_the_cpu_is_always_there():
     assert placing.take("meta") == "cpu"
     assert placing.why_never("cpu") == ""
     assert placing.why_never("mps") == "no device 'mps'"
+
+
+def test_as_many_lanes_as_the_devices_allow_are_reached():
+    placing = Placing(4, 1, ["cpu", "cuda:0"], cores=8)
+
+    assert placing.reachable(["cuda"] * 9) == 1
+    assert placing.reachable(["cuda", "cpu", "cpu"]) == 3
+    assert placing.reachable(["cpu"] * 9) == 4
+    assert placing.reachable([]) == 1
+    assert placing.take("cuda") == "cuda:0"  # nothing is taken by asking
