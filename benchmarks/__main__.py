@@ -15,17 +15,28 @@ NAMES = (
 def main() -> None:
     """Print the machine, then each benchmark's figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)}; or peers")
     names = parser.parse_args().names or NAMES
+    if names[0] == "peers":  # takes minutes, and other libraries: only when it is asked for
+        from benchmarks import peers
+
+        machine()
+        peers.main(names[1:])
+        return
     if unknown := [name for name in names if name not in NAMES]:
         parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(NAMES)}")
+    machine()
+    for name in names:
+        print(f"\n== {name}")
+        import_module(f"benchmarks.{name}").main()
+
+
+def machine() -> None:
+    """Print what the figures were taken on."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "tensorboard", "pandas", "numpy"))
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {libraries}")
     print(f"load average {load}")
-    for name in names:
-        print(f"\n== {name}")
-        import_module(f"benchmarks.{name}").main()
 
 
 if __name__ == "__main__":

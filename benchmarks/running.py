@@ -59,7 +59,7 @@ def grid(root: str, executor: str, lrs: list[float]) -> float:
 
 def optuna() -> float:
     """Return the seconds that Optuna takes over as many trials in a file."""
-    import optuna  # type: ignore[import-not-found]
+    import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
