@@ -15,7 +15,7 @@ def main() -> None:
     """Fit the trials of the grid."""
     root, tuned = common.asked()
     home = Path.cwd()
-    ray.init(num_cpus=2, include_dashboard=False if tuned else None)
+    ray.init(address="local", num_cpus=2, include_dashboard=False if tuned else None)
 
     def trial(config: dict[str, Any]) -> None:
         os.chdir(home)  # a trial begins in a folder of its own
