@@ -76,7 +76,13 @@ def ray_tune() -> float:
     from ray import tune
 
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(
+            address="local",
+            num_cpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
         try:
             config = tune.RunConfig(storage_path=folder, verbose=0)
             tuner = tune.Tuner(

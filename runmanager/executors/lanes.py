@@ -22,7 +22,12 @@ from runmanager.executors.placing import Placing
 from runmanager.grid import Run
 from runmanager.storage.journal import EpochRecord, Outcome, Status
 
-_PRELOADED = ["runmanager.executors.worker", "runmanager.manager", "runmanager.board.contents"]
+_PRELOADED = [
+    "runmanager.executors.worker",
+    "runmanager.manager",
+    "runmanager.board.contents",
+    "torch._dynamo",  # which torch imports when the first optimizer is made
+]
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # until a lane that is asked to end is killed
 _MOST_PROBES = 2  # of a device that does not answer

@@ -240,7 +240,7 @@ def test_a_failed_run_is_a_failure_with_its_error(tmp_path):
         train(manager_in(tmp_path), RUN, at_end=fail)
 
     assert sessions_in(tmp_path)[-1].status == Status.STATUS_FAILURE
-    assert texts_in(tmp_path)["run/error"] == "    ValueError: cannot be shown in epoch 1, step 2"
+    assert texts_in(tmp_path)["run/error"] == "    ValueError: cannot be shown (in epoch 1, step 2)"
 
 
 def test_a_diverged_run_is_a_failure_and_its_loss_is_nan(tmp_path):
