@@ -85,7 +85,8 @@ class Epochs:
     def bare(self) -> None:
         """Train for an epoch."""
         for images, labels in self.batches:
-            self.step(images, labels)
+            kept = self.step(images, labels)  # until the next one, as a loop does
+        del kept
 
     def managed(self) -> None:
         """Train for an epoch with every hook."""
