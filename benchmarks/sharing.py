@@ -16,7 +16,7 @@ from experiments.fashion_grid import make_network
 from runmanager import run_grid
 from runmanager.loaders import ImageTensors, TensorLoader
 
-RUNS, IMAGES, PAIRS = 8, 20_000, 3
+RUNS, IMAGES, PAIRS = 8, 60_000, 3
 
 
 def main() -> None:
