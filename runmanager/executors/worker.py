@@ -163,9 +163,11 @@ def _bind(device: torch.device, num_lanes: int) -> None:
 def _keep_freed_memory() -> None:
     """Let large freed buffers stay in the process: fresh pages for each batch cost more than the training."""
     with suppress(OSError, AttributeError):  # glibc only
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, -1)
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_MAX, 0)
+        libc.mallopt(_M_TRIM_THRESHOLD, -1)
+        # but what a loader's process shares is copied page by page when it is written, which costs far more
+        os.register_at_fork(before=lambda: libc.malloc_trim(0))
 
 
 def _sendable(error: BaseException) -> BaseException:
