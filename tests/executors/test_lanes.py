@@ -7,6 +7,7 @@ import textwrap
 import time
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import nbclient
 import nbformat
@@ -62,7 +63,7 @@ def execute(work, num_runs=1, watch=None, **options):
 
 
 def test_faults_of_seven_kinds_harm_only_their_own_runs_and_are_named(tmp_path):
-    options = {"jobs": 3, "timeout": 3, "display": False, "tensorboard": False}
+    options: dict[str, Any] = {"jobs": 3, "timeout": 3, "display": False, "tensorboard": False}
     outcome = run_grid(grid_of_20(), train, experiment="exp", root=tmp_path, **options)
 
     named = {row.fault: (row.status, row.error) for row in outcome.runs.itertuples() if row.fault}
