@@ -36,7 +36,8 @@ Times = dict[str, list[tuple[float, float]]]
 
 def main() -> None:
     """Print all sides, their ratios, and the fraction of the floor, for each batch size."""
-    fashion_mnist("data")  # unpacks the files for all sides
+    for train in (True, False):
+        fashion_mnist("data", train=train)  # unpacks the files, all of which torchvision wants to see
     for batch_size in BATCH_SIZES:
         print(f"batch {batch_size}")
         show(measure(batch_size))
