@@ -1,6 +1,7 @@
 """Histograms of parameters and gradients, computed where they are and fetched at once."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite
 
 import torch
 from torch import nn
@@ -8,6 +9,7 @@ from torch import nn
 BINS = 30
 """Buckets of a histogram; TensorBoard draws 30 by default."""
 
+_AT_ONCE = 1 << 22  # values, of which several copies are made
 _SHOWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -25,30 +27,57 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
 def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
     """Compute min, max, sum, sum of squares and the counts of 30 buckets of each tensor's finite values.
 
-    One transfer per device. A tensor without finite values is left out.
+    One transfer per device and few millions of values, one more if some are not finite. A tensor without finite
+    values is left out.
     """
     found: dict[str, list[float]] = {}
-    for device in dict.fromkeys(tensor.device for tensor in values.values()):
-        names = [name for name, tensor in values.items() if tensor.device == device]
+    for group in _groups(values):
         with torch.no_grad():
-            stacked = torch.stack([_statistics(values[name].detach()) for name in names])
-        found.update(zip(names, stacked.tolist(), strict=True))
-    return {name: stats for name, stats in found.items() if sum(stats[4:]) > 0}
+            rows = _statistics([values[name].detach().reshape(-1) for name in group]).tolist()
+        found.update(zip(group, rows, strict=True))
+    mixed = [name for name, (low, high, *_) in found.items() if not (isfinite(low) and isfinite(high))]
+    finite = {name: values[name].detach()[values[name].isfinite()] for name in mixed}
+    again = statistics({name: left for name, left in finite.items() if len(left)}) if mixed else {}
+    return {name: again.get(name, row) for name, row in found.items() if name not in mixed or name in again}
 
 
-def _statistics(tensor: torch.Tensor) -> torch.Tensor:
-    exact = torch.float32 if tensor.device.type == "mps" else torch.float64
-    values = tensor.reshape(-1).to(torch.float32 if tensor.dtype != torch.float64 else exact)
-    finite = values.isfinite()
-    low = values.masked_fill(~finite, torch.inf).amin()
-    high = values.masked_fill(~finite, -torch.inf).amax()
-    values = values.masked_fill(~finite, 0)
-    width = ((high - low) / BINS).clamp_min(torch.finfo(values.dtype).tiny)
-    buckets = ((values - low) / width).nan_to_num(0).clamp(0, BINS - 1).long()
-    counts = torch.zeros(BINS, dtype=exact, device=values.device)
-    counts.index_add_(0, buckets, finite.to(exact))
-    sums = torch.stack([values.sum(dtype=exact), values.to(exact).square().sum()])
-    return torch.cat([torch.stack([low, high]).to(exact), sums, counts])
+def _groups(values: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
+    """Yield the names of tensors that are on the same device and fit beside each other in memory."""
+    for device in dict.fromkeys(tensor.device for tensor in values.values()):
+        group, size = list[str](), 0
+        for name, tensor in values.items():
+            if tensor.device != device:
+                continue
+            if group and size + tensor.numel() > _AT_ONCE:
+                yield group
+                group, size = [], 0
+            group.append(name)
+            size += tensor.numel()
+        yield group
+
+
+def _statistics(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Compute the rows ``(len(tensors), 4 + BINS)`` of tensors ``(n,)`` on one device, all of them finite.
+
+    What is not finite makes a row whose min or max is not finite either.
+    """
+    exact = torch.float32 if tensors[0].device.type == "mps" else torch.float64
+    tensors = [tensor.to(torch.float32 if tensor.dtype != torch.float64 else exact) for tensor in tensors]
+    sizes, shape = [len(tensor) for tensor in tensors], (len(tensors), -1)
+    ranges = torch.stack([end for tensor in tensors for end in torch.aminmax(tensor)]).reshape(shape)
+    widths = (ranges[:, 1] / BINS - ranges[:, 0] / BINS).clamp_min(torch.finfo(ranges.dtype).tiny)
+    values = torch.cat(tensors)
+    doubles = torch.split(values.to(exact), sizes)
+    sums = torch.stack([total for part in doubles for total in (part.sum(), part.dot(part))]).reshape(shape)
+    for part, low, width in zip(
+        torch.split(values, sizes), ranges[:, 0].unbind(), widths.unbind(), strict=True
+    ):
+        part.sub_(low).div_(width)
+    buckets = values.nan_to_num_(0).clamp_(0, BINS - 1).int()
+    for number, part in enumerate(torch.split(buckets, sizes)):
+        part.add_(number * BINS)
+    counts = torch.bincount(buckets, minlength=len(tensors) * BINS).reshape(shape)
+    return torch.cat([ranges, sums, counts], dim=1)
 
 
 def gradient_norm(network: nn.Module) -> torch.Tensor | None:

@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util.tensor_util import make_ndarray
 from torch import nn
 
-from runmanager.board import events
+from runmanager.board import events, histograms
 from runmanager.board.histograms import BINS, gradient_norm, statistics, tensors
 from tests.board.reading import make_network
 
@@ -208,3 +208,14 @@ def test_the_gradient_norm_is_that_of_all_gradients_together():
 
 def test_a_network_without_gradients_has_no_norm():
     assert gradient_norm(make_network()) is None
+
+
+def test_what_does_not_fit_beside_each_other_gives_the_same(monkeypatch):
+    values = {
+        str(size): torch.randn(size, generator=torch.Generator().manual_seed(size)) for size in (9, 3, 40, 2)
+    }
+    together = statistics(values)
+
+    monkeypatch.setattr(histograms, "_AT_ONCE", 12)
+
+    assert statistics(values) == together
