@@ -109,7 +109,7 @@ def send(batch: Any, device: torch.device) -> Any:
     """Move every tensor in a batch to a device: tensors, and tuples, lists and mappings of them."""
     if isinstance(batch, torch.Tensor):
         # what is copied to the cpu is read at once, without waiting
-        return batch.to(device, non_blocking=device.type != "cpu")
+        return batch if batch.device == device else batch.to(device, non_blocking=device.type != "cpu")
     if hasattr(batch, "to") and callable(batch.to):
         return batch.to(device)
     if isinstance(batch, Mapping):
@@ -117,7 +117,7 @@ def send(batch: Any, device: torch.device) -> Any:
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(send(item, device) for item in batch))
     if isinstance(batch, (tuple, list)):
-        return type(batch)(send(item, device) for item in batch)
+        return type(batch)([send(item, device) for item in batch])
     return batch
 
 

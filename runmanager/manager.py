@@ -357,10 +357,11 @@ class RunManager:
             raise LifecycleError("batches() without a loader: pass it to begin_run(run, network, loader)")
         iterator, times = loaders.batches(self.loader, opened.device), opened.times
         opened.counts_batches = True
+        times.setdefault("phase_data_s", 0.0)
         while True:
             before = perf_counter()
             batch = next(iterator, opened)
-            times["phase_data_s"] = times.get("phase_data_s", 0.0) + perf_counter() - before
+            times["phase_data_s"] += perf_counter() - before
             if batch is opened:
                 return
             opened.sums.last_size = metrics.batch_size(batch)
@@ -535,8 +536,9 @@ class RunManager:
         return self._current
 
     def _open_epoch(self, call: str) -> OpenRun:
-        opened = self._open(call)
-        if opened.epoch_start is None:
+        opened = self._current
+        if opened is None or self.outcome is not None or opened.epoch_start is None:
+            self._open(call)
             raise LifecycleError(f"{call} outside an epoch: call begin_epoch() first")
         return opened
 

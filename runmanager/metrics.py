@@ -64,7 +64,8 @@ class EpochSums:
         Raises:
             MetricError: The shapes do not fit.
         """
-        self._sums["accuracy"].add(num_correct(preds, labels), 1, labels.numel())
+        count = num_correct(preds, labels)
+        self._sums["accuracy"].add(count.item() if _is_read_at_once(count) else count, 1, labels.numel())
         self.last_size = len(labels)
         self._sizes.append(len(labels))
         self._match()
@@ -100,17 +101,13 @@ class EpochSums:
 
     def total(self, name: str) -> float:
         """Read one sum, waiting for the device; 0 if nothing was added."""
-        return self._sums[name].total().item() if name in self._sums else 0
+        return float(self._sums[name].total()) if name in self._sums else 0
 
     def means(self) -> dict[str, float]:
         """Read sum / number of samples of every metric, over all ranks, with one transfer per device."""
-        sums = {name: found.total() for name, found in self._sums.items() if found.weight}
-        totals: dict[str, float] = {}
-        for device in dict.fromkeys(total.device for total in sums.values()):
-            names = [name for name, total in sums.items() if total.device == device]
-            totals.update(zip(names, torch.stack([sums[name] for name in names]).tolist(), strict=True))
+        totals = _read({name: found.total() for name, found in self._sums.items() if found.weight})
         merged: dict[str, tuple[float, int]] = {}
-        for own in parallel.gather({name: (totals[name], self._sums[name].weight) for name in sums}):
+        for own in parallel.gather({name: (total, self._sums[name].weight) for name, total in totals.items()}):
             for name, (total, weight) in own.items():
                 before = merged.get(name, (0.0, 0))
                 merged[name] = (before[0] + total, before[1] + weight)
@@ -136,9 +133,9 @@ class EpochSums:
 
 
 class _Sum:
-    """A weighted sum of single values, added up on their device by the thousand.
+    """A weighted sum of single values: of numbers at once, of tensors on their device and by the thousand.
 
-    A value costs its place in a list until then: two operations less per batch, on the device and here.
+    A tensor costs its place in a list until then: two operations less per batch, on the device and here.
 
     Args:
         trail: What the values are shown to, in their order.
@@ -146,34 +143,40 @@ class _Sum:
 
     def __init__(self, trail: "_Trail | None" = None) -> None:
         self.weight = 0
+        self._of_numbers = 0.0
         self._values: list[torch.Tensor | float] = []
         self._factors: list[int] = []
-        self._total: torch.Tensor | None = None
+        self._of_tensors: torch.Tensor | None = None
         self._trail = trail
 
     def add(self, value: torch.Tensor | float, factor: int, weight: int) -> None:
         """Add ``factor * value``, which stands for `weight` samples; the value is kept, not copied."""
         self.weight += weight
-        self._values.append(value)
+        if not (isinstance(value, torch.Tensor) or self._values or self._of_tensors is not None):
+            self._of_numbers += value * factor
+            if self._trail is not None:
+                self._trail.add_number(value)
+            return
+        self._values.append(value)  # a number after a tensor waits with it, for the order
         self._factors.append(factor)
         if len(self._values) == _FOLDED:
             self._fold()
 
-    def total(self) -> torch.Tensor:
-        """Return the sum so far, on the device of its first value."""
+    def total(self) -> torch.Tensor | float:
+        """Return the sum so far, on the device of its first tensor if there is one."""
         self._fold()
-        return torch.zeros((), dtype=torch.float64, device="cpu") if self._total is None else self._total
+        return self._of_numbers if self._of_tensors is None else self._of_tensors + self._of_numbers
 
     def _fold(self) -> None:
         # out of place: hooks are called inside and outside of no_grad and inference_mode alike
         if not self._values:
             return
-        values = _stacked(self._values, None if self._total is None else self._total.device)
+        values = _stacked(self._values, None if self._of_tensors is None else self._of_tensors.device)
         start = 0
         for factor, same in itertools.groupby(self._factors):  # one factor, but for the last batch
             end = start + len(list(same))
             part = values[start:end].sum() * factor
-            self._total = part if self._total is None else self._total + part
+            self._of_tensors = part if self._of_tensors is None else self._of_tensors + part
             start = end
         if self._trail is not None:
             self._trail.add(values)
@@ -181,18 +184,31 @@ class _Sum:
 
 
 class _Trail:
-    """Where in a series the first value is that is not finite, kept on the device without looking."""
+    """Where in a series the first value is that is not finite, kept on the device without looking.
+
+    Numbers come first, if there are any, then tensors.
+    """
 
     def __init__(self) -> None:
+        self._num_numbers = 0
+        self._last_number = math.nan
+        self._first: tuple[int, float, float | None] | None = None
         self._kept: torch.Tensor | None = None  # (1 + _FOLDED,): values, and in front the one before them
+
+    def add_number(self, value: float) -> None:
+        """Add the next value, before the first tensor."""
+        self._num_numbers += 1
+        if self._first is None and not math.isfinite(value):
+            self._first = self._num_numbers, value, _if_finite(self._last_number)
+        self._last_number = value
 
     def add(self, values: torch.Tensor) -> None:
         """Add the next values ``(n,)``, n up to `_FOLDED`."""
         if self._kept is None:
-            self._last = values.new_full((1,), torch.nan)
+            self._last = values.new_full((1,), self._last_number)
             self._kept = values.new_zeros(1 + _FOLDED)
             self._found = values.new_zeros((), dtype=torch.bool)
-            self._before = values.new_zeros((), dtype=torch.int64)
+            self._before = values.new_full((), self._num_numbers, dtype=torch.int64)
             self._size = 0
         window = torch.cat([self._last, values, values.new_zeros(_FOLDED - len(values))])
         self._before = torch.where(self._found, self._before, self._before + self._size)
@@ -202,21 +218,33 @@ class _Trail:
 
     def first_not_finite(self) -> tuple[int, float, float | None] | None:
         """Return its number, from 1, its value and the one before it; None if all are finite."""
-        if self._kept is None:
-            return None
+        if self._first is not None or self._kept is None:
+            return self._first
         before, *values = self._kept.tolist()
         for number, value in enumerate(values, int(self._before) + 1):
             if not math.isfinite(value):
-                return number, value, before if math.isfinite(before) else None
+                return number, value, _if_finite(before)
             before = value
         return None
 
 
+def _if_finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _read(sums: Mapping[str, torch.Tensor | float]) -> dict[str, float]:
+    """Read sums with one transfer per device."""
+    read = {name: total for name, total in sums.items() if not isinstance(total, torch.Tensor)}
+    tensors = {name: total for name, total in sums.items() if isinstance(total, torch.Tensor)}
+    for device in dict.fromkeys(total.device for total in tensors.values()):
+        names = [name for name, total in tensors.items() if total.device == device]
+        read.update(zip(names, torch.stack([tensors[name] for name in names]).tolist(), strict=True))
+    return {name: read[name] for name in sums}
+
+
 def _stacked(values: Sequence[torch.Tensor | float], device: torch.device | None) -> torch.Tensor:
-    """Put single values ``(n,)`` in double precision on a device, or on that of the first."""
+    """Put single values ``(n,)`` in double precision on a device, or on that of the first tensor."""
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    if not tensors and device is None:
-        return torch.tensor(values, dtype=torch.float64, device="cpu")
     place = device or tensors[0].device
     if len(tensors) < len(values) or any(tensor.device != place for tensor in tensors):
         tensors = [torch.as_tensor(value, dtype=_exact(place), device=place) for value in values]
@@ -224,7 +252,7 @@ def _stacked(values: Sequence[torch.Tensor | float], device: torch.device | None
 
 
 def single(name: str, value: Any) -> torch.Tensor | float:
-    """Return a value in double precision if it is a single number.
+    """Return a value in double precision if it is a single number; one on the cpu as a float.
 
     Raises:
         MetricError: It is not.
@@ -235,9 +263,11 @@ def single(name: str, value: Any) -> torch.Tensor | float:
                 f"{name} must be a single value, the mean over the batch, got a tensor of shape "
                 f"{tuple(value.shape)}: call .mean() on it"
             )
-        kept = value.detach() if value.ndim == 0 else value.detach().reshape(())
-        exact = _exact(kept.device)
-        return kept.clone() if kept.dtype == exact else kept.to(exact)  # the loop may change its own
+        if not _is_read_at_once(value):
+            kept = value.detach() if value.ndim == 0 else value.detach().reshape(())
+            exact = _exact(kept.device)
+            return kept.clone() if kept.dtype == exact else kept.to(exact)  # the loop may change its own
+        value = value.item()
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -254,7 +284,8 @@ def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     Raises:
         MetricError: The shapes do not fit; they would compare every sample with every other.
     """
-    if preds.ndim < 2 or labels.shape != preds.shape[:1] + preds.shape[2:]:  # noqa: PLR2004 - (N, C)
+    shape = preds.shape
+    if len(shape) < 2 or labels.shape != shape[:1] + shape[2:]:  # noqa: PLR2004 - (N, C)
         raise MetricError(
             "preds must have the shape (N, number of classes) and labels (N,), got "
             f"{tuple(preds.shape)} and {tuple(labels.shape)}"
@@ -270,10 +301,10 @@ def batch_size(batch: Any) -> int | None:
     >>> batch_size((torch.zeros(7, 3), torch.zeros(7))), batch_size({"x": torch.zeros(5)}), batch_size(3)
     (7, 5, 3)
     """
-    if isinstance(batch, int):
-        return batch
     if isinstance(batch, torch.Tensor):
         return batch.shape[0] if batch.ndim else None
+    if isinstance(batch, int):
+        return batch
     items = batch.values() if isinstance(batch, Mapping) else batch
     if not isinstance(items, (tuple, list)) and not isinstance(batch, Mapping):
         return None
@@ -283,6 +314,11 @@ def batch_size(batch: Any) -> int | None:
 def _tensor_size(item: Any) -> int | None:
     # numbers inside of a batch are data, not its size
     return None if isinstance(item, int) else batch_size(item)
+
+
+def _is_read_at_once(tensor: torch.Tensor) -> bool:
+    """Whether reading a value waits for nothing; then a sum of numbers costs a fraction of one of tensors."""
+    return tensor.is_cpu
 
 
 def _exact(device: torch.device) -> torch.dtype:
