@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from runmanager import GridError, GridOutcome, Run, RunBuilder, RunManagerError, StorageError, run_grid
+from runmanager import GridError, GridOutcome, Run, RunManagerError, StorageError, run_grid
 from runmanager.display import print_table
 from runmanager.grid import check_device
 
@@ -88,13 +88,12 @@ def main() -> int:
     parser, arguments = parse()
     try:
         grid = grid_of(arguments)
-        RunBuilder.get_runs(grid)  # refused before the data are looked at
         outcome = run_grid(
             grid,
             partial(train, data_dir=arguments.data_dir),
             experiment=arguments.experiment,
             root=arguments.root,
-            data=load_images(arguments.data_dir, 60_000),
+            data=partial(load_images, arguments.data_dir, 60_000),
             **executor_of(arguments),
             retries=arguments.retries,
             on_error=arguments.on_error,

@@ -103,7 +103,8 @@ def run_grid(
         display: False shows nothing.
         retry_failed: Execute runs again that ended by a fault: failed, diverged, hung, or out of memory.
         resume_anyway: Keep and continue runs that were begun with other code, data or versions.
-        data: What `train` trains on, to be told when it has changed: tensors, a dataset, or text for it.
+        data: What `train` trains on, to be told when it has changed: tensors, a dataset, text for it, or a
+            function that returns one of them, called once the grid is accepted.
         plan_only: Show what would be executed where and what is done already, and stop; nothing is written.
 
     Raises:
@@ -126,20 +127,20 @@ def run_grid(
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(Stop())
         runs = planning.check(params, train, experiment, max_runs, problems)
+        place.check(train)  # first: the workers' torch is imported while this process imports its own
         missing = planning.missing_devices(runs, place.missing, missing_device)
-        place.check(train)
+        now = fingerprint(train, data() if callable(data) else data)
         folder = Experiment(Path(root) / experiment)
         grid = [run._asdict() for run in runs]
         policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
         is_main = parallel.is_main()
         if plan_only:
-            made = planning.make_plan(runs, folder.place(grid, missing), fingerprint(train, data), **policy)
+            made = planning.make_plan(runs, folder.place(grid, missing), now, **policy)
             _progress(experiment, made, place, show=is_main).show_plan(made)
             return replace(_grid_outcome(made, COMPLETED, folder.path), exit_code=COMPLETED)
         if is_main:
             durable.make_folder(folder.path)
             closing.enter_context(hold(folder.path))
-        now = fingerprint(train, data)
         made = parallel.from_main(lambda: planning.make_plan(runs, folder.plan(grid, missing), now, **policy))
         place.begin(folder.path)
         lanes = place.num_lanes(made.todo)

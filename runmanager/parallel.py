@@ -5,28 +5,35 @@ returns at once.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
-
-import torch
-from torch import distributed
+from typing import TYPE_CHECKING, TypeVar
 
 from runmanager.errors import RankError
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
 
 def rank() -> int:
     """Return the number of this process among those that execute the same run, from 0."""
-    return distributed.get_rank() if _has_group() else int(os.environ["RANK"]) if _is_started() else 0
+    if _has_group():
+        from torch import distributed
+
+        return distributed.get_rank()
+    return int(os.environ["RANK"]) if _is_started() else 0
 
 
 def num_ranks() -> int:
     """Count the processes that execute the same run."""
-    return (
-        distributed.get_world_size() if _has_group() else int(os.environ["WORLD_SIZE"]) if _is_started() else 1
-    )
+    if _has_group():
+        from torch import distributed
+
+        return distributed.get_world_size()
+    return int(os.environ["WORLD_SIZE"]) if _is_started() else 1
 
 
 def is_main() -> bool:
@@ -37,6 +44,8 @@ def is_main() -> bool:
 def join() -> None:
     """Join the other ranks, unless that was done already: by ``torch.distributed.init_process_group()``."""
     if num_ranks() > 1 and not _has_group():
+        from torch import distributed
+
         with _explained():
             distributed.init_process_group()  # gloo for the cpu, nccl for GPUs
 
@@ -49,6 +58,8 @@ def gather(value: T) -> list[T]:
     """
     if num_ranks() == 1:
         return [value]
+    from torch import distributed
+
     join()
     found: list[T | None] = [None] * num_ranks()
     with _explained():
@@ -64,6 +75,8 @@ def broadcast(value: T) -> T:
     """
     if num_ranks() == 1:
         return value
+    from torch import distributed
+
     join()
     found = [value]
     with _explained():
@@ -81,8 +94,10 @@ def from_main(make: Callable[[], T]) -> T:
     return broadcast(value)  # type: ignore[return-value] # rank 0 has made it
 
 
-def own_device(device: str | torch.device) -> torch.device:
+def own_device(device: "str | torch.device") -> "torch.device":
     """Return the device of this rank: ``cuda`` is the GPU with its number on this machine."""
+    import torch
+
     wanted = torch.device(device)
     if num_ranks() == 1 or str(wanted) != "cuda":
         return wanted
@@ -98,10 +113,18 @@ def _explained() -> Iterator[None]:
 
 
 def _has_group() -> bool:
+    if "torch.distributed" not in sys.modules:  # and it takes a second to import
+        return False
+    from torch import distributed
+
     return distributed.is_available() and distributed.is_initialized()
 
 
 def _is_started() -> bool:
     """Whether torchrun started this process, as one of several or alone."""
     numbers = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
-    return all(map(str.isdecimal, numbers)) and "MASTER_ADDR" in os.environ and distributed.is_available()
+    if not all(map(str.isdecimal, numbers)) or "MASTER_ADDR" not in os.environ:
+        return False
+    from torch import distributed
+
+    return distributed.is_available()

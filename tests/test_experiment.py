@@ -435,6 +435,28 @@ def test_a_plan_writes_nothing_and_is_no_failure(start, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_data_may_be_a_function_and_changed_data_are_told(start, capsys):
+    images = torch.zeros(3)
+    start({"lr": [0.1]}, Train(), data=lambda: images)
+    same = Train()
+    start({"lr": [0.1]}, same, data=images)
+    changed = Train()
+
+    start({"lr": [0.1]}, changed, data=lambda: images + 1, display=None)
+
+    assert (same.executed, changed.executed) == ([], [0.1])
+    assert "the data changed since 1 runs were executed" in capsys.readouterr().out
+
+
+def test_data_are_not_loaded_for_a_grid_that_is_refused(start):
+    loaded = []
+
+    with pytest.raises(GridError):
+        start({"lr": "0.1"}, Train(), data=lambda: loaded.append(1))
+
+    assert loaded == []
+
+
 def test_settings_beside_an_executor_of_its_own_are_refused(start, tmp_path):
     with pytest.raises(GridError, match=r"give them to LanesExecutor\(\)"):
         start(LRS, Train(), executor=LanesExecutor(), jobs=4)

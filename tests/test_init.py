@@ -32,6 +32,21 @@ def test_making_a_grid_loads_nothing_heavy():
     assert found.stdout == "[]\n"
 
 
+def test_workers_begin_to_import_torch_before_the_parent_does():
+    program = (
+        "import sys; from runmanager import run_grid\n"
+        "from runmanager.executors import LanesExecutor\n"
+        "LanesExecutor.check = lambda *_: sys.exit(str([name for name in {} if name in sys.modules]))\n"
+        "run_grid({{'lr': [0.1]}}, print, experiment='exp')"
+    )
+
+    found = subprocess.run(
+        [sys.executable, "-c", program.format(HEAVY)], capture_output=True, text=True, check=False
+    )
+
+    assert found.stderr == "['rich']\n"
+
+
 def test_the_public_names_are_sorted_and_all_there_is():
     assert runmanager.__all__ == sorted(set(runmanager.__all__))
     assert dir(runmanager) == runmanager.__all__
