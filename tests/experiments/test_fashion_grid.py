@@ -41,19 +41,22 @@ def test_the_grid_is_trained_once(start, tmp_path):
 
 
 def test_bad_values_are_named_all_at_once_and_nothing_is_written(start, tmp_path):
-    done = start("--lr 0 0.1 nan --batch-size 0 --num-workers -1 --device gpu --train-size 60001 --seed x")
+    axes = "--lr 0 0.1 nan --batch-size 0 --num-workers -1 --device gpu --train-size 60001"
+
+    done = start(f"{axes} --precision half --seed x")
 
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
-        "fashion_grid.py: 7 problems, nothing was started:",
+        "fashion_grid.py: 8 problems, nothing was started:",
         "  1. --lr takes numbers above 0, got '0'",
         "  2. --lr takes numbers above 0, got 'nan'",
         "  3. --batch-size takes whole numbers, 1 or more, got '0'",
         "  4. --num-workers takes whole numbers, 0 or more, got '-1'",
         "  5. --train-size takes whole numbers, 1 to 60000, got '60001'",
-        "  6. --seed takes whole numbers, 0 to 9223372036854775807, got 'x'",
-        "  7. unknown device 'gpu': did you mean 'cuda'?",
+        "  6. --precision takes one of fp32, bf16, fp16, got 'half'",
+        "  7. --seed takes whole numbers, 0 to 9223372036854775807, got 'x'",
+        "  8. unknown device 'gpu': did you mean 'cuda'?",
     ]
     assert list(tmp_path.iterdir()) == []
 
