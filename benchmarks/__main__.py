@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 NAMES = (
     "committing", "displaying", "loading", "overhead", "running", "seeds", "sharing", "starting", "tensorboard",
-    "training",
+    "tracking", "training",
 )  # fmt: skip
 
 
@@ -16,12 +16,14 @@ def main() -> None:
     """Print the machine, then each benchmark's figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)}; or peers")
-    names = parser.parse_args().names or NAMES
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of peers (default: 1)")
+    arguments = parser.parse_args()
+    names = arguments.names or NAMES
     if names[0] == "peers":  # takes minutes, and other libraries: only when it is asked for
         from benchmarks import peers
 
         machine()
-        peers.main(names[1:])
+        peers.main(names[1:], arguments.rounds)
         return
     if unknown := [name for name in names if name not in NAMES]:
         parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(NAMES)}")

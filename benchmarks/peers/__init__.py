@@ -1,4 +1,4 @@
-"""The tutorial's CPU grid as a whole command, by us and by others: ``python -m benchmarks peers [name ...]``.
+"""The tutorial's CPU grid as a whole command: ``python -m benchmarks peers [--rounds N] [name ...]``.
 
 Six runs: batch sizes 1000, 10000 and 20000 with 0 and 1 workers, one epoch of the real 60,000 images each, the
 same network, Adam with a learning rate of 0.01. Default is what the peer does by itself, over torchvision's
@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from benchmarks.measuring import spread
+
 SIDES = {
     "ours": (("",), "runmanager"),
     "tutorial": (("default",), "torchvision"),
@@ -27,25 +29,29 @@ SIDES = {
 """Name -> its forms, and what has to be installed."""
 
 
-def main(names: Sequence[str] = ()) -> None:
-    """Execute each side in a process of its own, one after the other, and print a table."""
+def main(names: Sequence[str] = (), rounds: int = 1) -> None:
+    """Execute each side in a process of its own, in turn, and print a table."""
     if unknown := [name for name in names if name not in SIDES]:
         raise SystemExit(f"no peer {', '.join(unknown)}; there are: {', '.join(SIDES)}")
-    own: float | None = None
-    print(f"{'':<20}{'wall s':>8}{'to ours':>9}{'MB written':>12}  accuracy of each run")
-    for name in ["ours", *(name for name in names or SIDES if name != "ours")]:
+    sides: dict[tuple[str, str], list[float]] = {("ours", ""): []}
+    for name in names or SIDES:
         forms, needed = SIDES[name]
-        if not is_installed(needed):
-            print(f"{name:<20}needs {needed}: pip install -e '.[peers]'")
-            continue
-        for form in forms:
+        if is_installed(needed):
+            sides |= {(name, form): [] for form in forms}
+        else:
+            print(f"{name} needs {needed}: pip install -e '.[peers]'")
+    for number in range(1, rounds + 1):
+        print(f"{f'round {number}':<20}{'wall s':>8}{'MB written':>12}  accuracy of each run")
+        for (name, form), taken in sides.items():
             seconds, accuracies, size = execute(name, form)
-            own = own or seconds
+            taken.append(seconds)
             shown = " ".join(f"{value:.3f}" for value in accuracies)
-            print(
-                f"{name:<10}{form:<10}{seconds:>8.1f}{seconds / own:>8.2f}x{size / 1e6:>12.2f}  {shown}",
-                flush=True,
-            )
+            print(f"{name:<10}{form:<10}{seconds:>8.1f}{size / 1e6:>12.2f}  {shown}", flush=True)
+    own = sides.pop(("ours", ""))
+    print(f"ours                {spread(own)}")
+    for (name, form), taken in sides.items():
+        ratios = [other / us for other, us in zip(taken, own, strict=True)]
+        print(f"{name:<10}{form:<10}{spread(ratios, 'x')} ours")
 
 
 def is_installed(module: str) -> bool:
