@@ -169,6 +169,11 @@ def params_of(run: Any) -> dict[str, Any]:
     return dict(params)
 
 
+def device_of(run: Run) -> str:
+    """Return the device that a run asks for, as in ``"cuda:1"``; ``"cpu"`` if it has no such axis."""
+    return str(getattr(run, "device", "cpu"))
+
+
 def _checked_axes(params: Mapping[Any, Any]) -> Axes:
     if not isinstance(params, Mapping):
         raise GridError(

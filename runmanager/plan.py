@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runmanager.errors import DeviceError, GridError
-from runmanager.grid import Run, RunBuilder
+from runmanager.grid import Run, RunBuilder, device_of
 from runmanager.storage import paths
 from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.folders import RunFolder
@@ -139,7 +139,7 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
     reasons: dict[str, str] = {}
     found: dict[str, str] = {}
     for run in runs:
-        device = str(getattr(run, "device", "cpu"))
+        device = device_of(run)
         if device not in reasons:
             reasons[device] = missing(device)
         if reasons[device]:

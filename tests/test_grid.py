@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runmanager.errors import GridError, HyperparameterError
-from runmanager.grid import DEVICE_TYPES, RESERVED, Run, RunBuilder, check_device, check_names
+from runmanager.grid import DEVICE_TYPES, RESERVED, Run, RunBuilder, check_device, check_names, device_of
 
 TUTORIAL: OrderedDict[str, list[Any]] = OrderedDict(
     lr=[0.01, 0.001], batch_size=[1000, 10000], device=["cuda", "cpu"]
@@ -347,3 +347,13 @@ def test_a_device_that_is_accepted_means_the_same_to_torch(kind, number):
     else:
         hint = re.search(r"(did you mean|: write) '(.*)'", problem)
         assert hint is None or check_device(hint[2]) is None
+
+
+def test_a_run_asks_for_its_device_and_without_one_for_the_cpu():
+    devices = ["cuda:1", torch.device("cuda", 0), "meta"]
+
+    with_one = RunBuilder.get_runs({"device": devices})
+    (without,) = RunBuilder.get_runs({"lr": [0.1]})
+
+    assert [device_of(run) for run in with_one] == ["cuda:1", "cuda:0", "meta"]
+    assert device_of(without) == "cpu"

@@ -6,7 +6,7 @@ from functools import partial
 
 from runmanager.errors import GridError
 from runmanager.executors.base import Executor, Watch, Work
-from runmanager.grid import Run
+from runmanager.grid import Run, device_of
 from runmanager.storage.journal import Outcome
 
 
@@ -28,5 +28,5 @@ class InlineExecutor(Executor):
         """Execute the runs and yield each with its outcome."""
         while runs:
             run = runs.popleft()
-            watch.run_started(run, 0, str(getattr(run, "device", "cpu")))
+            watch.run_started(run, 0, device_of(run))
             yield run, work(run, partial(watch.run_progressed, run))

@@ -19,7 +19,7 @@ from runmanager.errors import GridError
 from runmanager.executors import sending
 from runmanager.executors.base import Executor, Step, Watch, Work, uncommitted
 from runmanager.executors.placing import Placing
-from runmanager.grid import Run
+from runmanager.grid import Run, device_of
 from runmanager.storage.journal import EpochRecord, Outcome, Status
 
 _PRELOADED = [
@@ -51,7 +51,7 @@ class LanesExecutor(Executor):
 
     def num_lanes(self, runs: Sequence[Run]) -> int:
         """Return how many of the runs are executed at the same time, at most."""
-        return self._placing().reachable([_device(run) for run in runs])
+        return self._placing().reachable([device_of(run) for run in runs])
 
     def check(self, train: Callable[..., object]) -> None:
         """Make sure that the workers can get a training function; their common ancestor begins to import torch.
@@ -66,7 +66,7 @@ class LanesExecutor(Executor):
         """Execute the runs and yield each with its outcome as it ends."""
         self._preload()
         placing = self._placing()
-        num_lanes = placing.reachable([_device(run) for run in runs])
+        num_lanes = placing.reachable([device_of(run) for run in runs])
         pool = _Pool(self._context, sending.dump(work), placing, num_lanes, watch, self._timeout)
         try:
             while runs or pool.busy:
@@ -225,7 +225,7 @@ class _Pool:
         waiting: list[Run] = []
         while runs and len(self.busy) < self._placing.most:
             run = runs.popleft()
-            wanted = _device(run)
+            wanted = device_of(run)
             why = self._placing.why_never(wanted)
             if why:
                 yield run, uncommitted(Status.UNAVAILABLE, why)
@@ -389,10 +389,6 @@ class _Pool:
         run = self._free(lane)
         self._remove(lane)
         return run, outcome
-
-
-def _device(run: Run) -> str:
-    return str(getattr(run, "device", "cpu"))
 
 
 def _start_method() -> str:

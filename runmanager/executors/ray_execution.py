@@ -16,7 +16,7 @@ from runmanager.executors.base import Watch, uncommitted
 from runmanager.executors.ray_cluster import Needs, Node
 from runmanager.executors.ray_tasks import Begun, Happening, Place, Printed, Raised, Stuck, Unfit
 from runmanager.executors.sending import load
-from runmanager.grid import Run
+from runmanager.grid import Run, device_of
 from runmanager.storage.journal import Outcome, Status
 
 _MOST_LOSSES = 20  # of the nodes of one run
@@ -127,7 +127,7 @@ class Execution:
         from ray.exceptions import RayError
 
         self._look()
-        wanted = [self._needs[device] for device in {_device(run) for run in self._runs} & set(self._needs)]
+        wanted = [self._needs[device] for device in {device_of(run) for run in self._runs} & set(self._needs)]
         able = [node for node in self._nodes.values() if any(node.room_for(needs) for needs in wanted)]
         probe = ray.remote(max_retries=0)(ray_tasks.unfit)
         asked = {
@@ -157,7 +157,7 @@ class Execution:
             self._runs.appendleft(self._resting.popleft()[1])
         while self._runs and len(self._flights) + len(self._resting) < self._most:
             run, number = self._runs.popleft(), next(self._numbers)
-            device = _device(run)
+            device = device_of(run)
             avoid = sorted(self._avoided & self._nodes.keys())
             options = ray_cluster.task_options(self._needs.get(device, {"CPU": 1}), avoid)
             task = self._execute.options(**options).remote(self._place, self._sent, number, run, self._news)
@@ -328,10 +328,6 @@ def _cancel(tasks: list[Any], *, within: float, force: bool = False) -> None:
 
 def _answer() -> None:
     """Do nothing, on a node that has to be alive for that."""
-
-
-def _device(run: Run) -> str:
-    return str(getattr(run, "device", "cpu"))
 
 
 def _first_line(error: Exception) -> str:
