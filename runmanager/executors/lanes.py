@@ -232,8 +232,9 @@ class _Pool:
             elif (device := self._placing.take(wanted)) is None:
                 waiting.append(run)
             else:
-                self._lane(device).begin(run)
-                self._send(self._lane_of(run))
+                lane = self._lane(device)
+                lane.begin(run)
+                self._send(lane)
         runs.extendleft(reversed(waiting))
 
     def wait(self, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
@@ -301,9 +302,6 @@ class _Pool:
         self._lanes.append(_Lane(number, device, self._context, self._work, self._num_lanes))
         return self._lanes[-1]
 
-    def _lane_of(self, run: Run) -> _Lane:
-        return next(lane for lane in self._lanes if lane.run is run)
-
     def _send(self, lane: _Lane) -> None:
         if lane.is_ready and lane.run is not None:
             self._watch.run_started(lane.run, lane.number, lane.device)
@@ -350,10 +348,11 @@ class _Pool:
         return run
 
     def _remove(self, lane: _Lane) -> None:
-        if lane.run is None:
-            with suppress(OSError):
-                lane.connection.send(None)
-            lane.process.join(_PATIENCE_S)
+        """Let a lane without a run end, and forget it."""
+        assert lane.run is None
+        with suppress(OSError):
+            lane.connection.send(None)
+        lane.process.join(_PATIENCE_S)
         self._lanes.remove(lane)
         lane.close()
 
