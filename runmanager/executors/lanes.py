@@ -5,20 +5,19 @@ import os
 import select
 import signal
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing import connection as connections
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from runmanager.errors import GridError
 from runmanager.executors import sending
 from runmanager.executors.base import Executor, Step, Watch, Work, uncommitted
 from runmanager.executors.placing import Placing
+from runmanager.executors.starting import signals_wait, without_main
 from runmanager.grid import Run, device_of
 from runmanager.storage.journal import EpochRecord, Outcome, Status
 
@@ -85,7 +84,7 @@ class LanesExecutor(Executor):
 
             resource_tracker.ensure_running()  # or the next would do it, and let signals in
             forkserver.set_forkserver_preload(_PRELOADED)
-            with _signals_wait(), _without_main():
+            with signals_wait(), without_main():
                 forkserver.ensure_running()
 
     def _placing(self) -> Placing:
@@ -129,7 +128,7 @@ class _Lane:
         place = worker.Place(device, num_lanes, multiprocessing.get_start_method())
         arguments = (its_connection, its_output, its_faults, place, work)
         self.process = context.Process(target=worker.main, args=arguments, name=f"lane {number}: {device}")
-        with _signals_wait(), _without_main():
+        with signals_wait(), without_main():
             self.process.start()
         for end in (its_connection, its_output, its_faults):
             if end is not None:
@@ -284,7 +283,7 @@ class _Pool:
             self._watch.say("Forced stop.")
             raise
         finally:
-            with _signals_wait():
+            with signals_wait():
                 for lane in self._lanes:
                     lane.close()
                 self._lanes.clear()
@@ -439,27 +438,3 @@ def _pending(source: Any) -> bytes:
     ):
         content += part
     return content
-
-
-@contextmanager
-def _signals_wait() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait until the block is done; what it starts ignores Ctrl-C from the beginning."""
-    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Keep workers from executing the user's script again: what they need of it comes with the work."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main

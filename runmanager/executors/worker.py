@@ -26,6 +26,7 @@ from runmanager import devices
 from runmanager.errors import RunManagerError
 from runmanager.executors import sending
 from runmanager.executors.base import Work
+from runmanager.executors.starting import SIGNALS
 
 _COLLECT_AFTER_S = 1.0  # looking for garbage takes as long as a small run
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
@@ -117,7 +118,7 @@ def _obey(faults: Connection) -> None:
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)  # with the processes of its loaders, so that they can be ended together
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # blocked while the parent started this
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS - {signal.SIGINT})  # blocked when this was started
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     threading.Thread(target=_follow_parent, daemon=True).start()

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import GridError, RunBuilder, devices, load_runs, run_grid
 from runmanager.executors import Step, worker
-from runmanager.executors.lanes import LanesExecutor
+from runmanager.executors.lanes import LanesExecutor, _start_method
 from runmanager.storage.journal import Outcome, Status
 from tests.executors.test_contract import Watcher
 
@@ -238,6 +238,20 @@ def test_a_lane_dies_with_its_parent(tmp_path):
         parent.kill()
 
     assert is_gone(pid, within_s=5)
+
+
+@pytest.mark.skipif(
+    _start_method() != "forkserver", reason="lanes are no children of the process that forks them"
+)
+def test_the_end_of_a_terminal_is_left_to_the_process_that_started_the_lanes():
+    def work(_run, _report):
+        os.kill(os.getppid(), signal.SIGHUP)  # as to all processes that the terminal has in front
+        time.sleep(0.2)
+        return COMPLETED
+
+    outcomes = execute(work, 2)
+
+    assert [outcome for _, outcome in outcomes] == [COMPLETED, COMPLETED]
 
 
 def awaited(path):

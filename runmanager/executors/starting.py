@@ -1,0 +1,35 @@
+"""Starting worker processes: meanwhile signals wait, and the user's script is not executed again."""
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+SIGNALS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
+"""Those that end a grid: the process that lanes are forked from never gets them, a lane says which it wants."""
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Let the signals that end a grid wait until the block is done; what it starts begins with them blocked."""
+    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Keep workers from executing the user's script again: what they need of it comes with the work."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
