@@ -136,7 +136,7 @@ def run_grid(
         is_main = parallel.is_main()
         if plan_only:
             made = planning.make_plan(runs, folder.place(grid, missing), now, **policy)
-            _progress(experiment, made, place, show=is_main).show_plan(made)
+            _progress(experiment, made, place.num_lanes(made.todo), show=is_main).show_plan(made)
             return replace(_grid_outcome(made, COMPLETED, folder.path), exit_code=COMPLETED)
         if is_main:
             durable.make_folder(folder.path)
@@ -145,7 +145,7 @@ def run_grid(
         place.begin(folder.path)
         lanes = place.num_lanes(made.todo)
         work = GridWork(train, folder, tensorboard, histogram_every, now, resume_anyway, lanes)
-        progress = _progress(experiment, made, place, show=is_main and display is not False)
+        progress = _progress(experiment, made, lanes, show=is_main and display is not False)
         _announce(progress, folder.path, made)
         exit_code = _execute(place, made, work, progress, on_error, retries, stop)
         if is_main and exit_code != STORAGE_FAILED:
@@ -193,16 +193,14 @@ def _check_choices(on_error: str, missing_device: str, retries: Any, problems: l
         problems.append(f"retries must be a whole number, 0 or more, got {retries!r}")
 
 
-def _progress(experiment: str, plan: Plan, executor: Executor, *, show: bool) -> GridProgress:
-    places = {id(run): place for run, place in zip(plan.runs, plan.places, strict=True)}
+def _progress(experiment: str, plan: Plan, lanes: int, *, show: bool) -> GridProgress:
     past = [
         (found.folder.params, found.epochs[-1].metrics["run duration"])
         for found in plan.before
         if found.status is Status.COMPLETED and found.epochs
     ]
     names = varying([place.params for place in plan.places])
-    lanes = executor.num_lanes(plan.todo)
-    return GridProgress(experiment, places, plan.todo, names, lanes=lanes, past=past, show=show)
+    return GridProgress(experiment, plan.place_of, plan.todo, names, lanes=lanes, past=past, show=show)
 
 
 def _execute(
@@ -216,7 +214,7 @@ def _execute(
 ) -> int:
     from runmanager import parallel
 
-    places = {id(run): place for run, place in zip(plan.runs, plan.places, strict=True)}
+    places = plan.place_of
     left = dict.fromkeys(places, retries)
     runs = deque(plan.todo)
     committer, exports = _Committer(plan, work), _Exports(work.experiment.path)

@@ -48,6 +48,11 @@ class Plan:
     policy: str
 
     @property
+    def place_of(self) -> dict[int, RunFolder]:
+        """id() of each run -> where it lives; made when asked for, as each rank has other id()s."""
+        return {id(run): place for run, place in zip(self.runs, self.places, strict=True)}
+
+    @property
     def done(self) -> int:
         """How many runs are completed and stay so."""
         return len(self.runs) - len(self.todo) - self.failed - sum(bool(p.unavailable) for p in self.places)

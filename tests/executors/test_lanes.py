@@ -240,9 +240,7 @@ def test_a_lane_dies_with_its_parent(tmp_path):
     assert is_gone(pid, within_s=5)
 
 
-@pytest.mark.skipif(
-    _start_method() != "forkserver", reason="lanes are no children of the process that forks them"
-)
+@pytest.mark.skipif(_start_method() != "forkserver", reason="lanes are children of this process")
 def test_the_end_of_a_terminal_is_left_to_the_process_that_started_the_lanes():
     def work(_run, _report):
         os.kill(os.getppid(), signal.SIGHUP)  # as to all processes that the terminal has in front
