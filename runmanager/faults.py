@@ -33,11 +33,6 @@ def status_of(error: BaseException) -> Status:
     return Status.FAILED if _memory_error(error) is None else Status.OUT_OF_MEMORY
 
 
-def is_device_error(error: BaseException) -> bool:
-    """Whether a device failed, after which its process can do nothing more with it."""
-    return _memory_error(error) is None and any(map(_device_error, _chain(error)))
-
-
 def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: int = 0) -> str:
     """Say in one sentence why a run failed.
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 
-from runmanager.faults import cause_of, is_device_error, status_of
+from runmanager.faults import cause_of, status_of
 from runmanager.storage.journal import Status
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:1")
@@ -176,21 +176,18 @@ def no_device_tells(monkeypatch):
 @pytest.mark.parametrize(("error", "cause"), OUT_OF_MEMORY)
 def test_messages_of_too_little_memory_are_known(error, cause):
     assert status_of(error) is Status.OUT_OF_MEMORY
-    assert not is_device_error(error)
     assert cause_of(error, CUDA) == cause
 
 
 @pytest.mark.parametrize(("error", "what"), DEVICE_ERRORS)
 def test_messages_of_devices_that_failed_are_known(error, what):
     assert status_of(error) is Status.FAILED
-    assert is_device_error(error)
     assert cause_of(error, CUDA, 3, 210) == f"GPU error on cuda:1 ({what}) in epoch 3, step 210"
 
 
 @pytest.mark.parametrize(("error", "cause"), OTHERS)
 def test_other_errors_are_named_with_their_first_line(error, cause):
     assert status_of(error) is Status.FAILED
-    assert not is_device_error(error)
     assert cause_of(error, CUDA) == cause
 
 
@@ -221,7 +218,6 @@ def test_an_error_that_came_of_another_is_what_the_other_is(handled):
 
     assert status_of(error) is Status.OUT_OF_MEMORY
     assert cause_of(error, CPU) == "out of main memory"
-    assert is_device_error(device)
     assert cause_of(device, CUDA) == "GPU error on cuda:1 (device-side assert triggered)"
 
 
