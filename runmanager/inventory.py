@@ -30,7 +30,7 @@ def describe_devices() -> "pd.DataFrame":
     return pd.DataFrame([_row(torch.device(device)) for device in devices.available_devices()])
 
 
-def precisions(device: torch.device) -> list[str]:
+def native_precisions(device: torch.device) -> list[str]:
     """List the precisions that the hardware behind a device computes in, as torch tells, fp32 at least."""
     ask = {"cpu": _precisions_of_cpu, "cuda": _precisions_of_cuda}.get(device.type, _precisions_of_other)
     found = _or_none(lambda: ask(device)) or {}
@@ -63,7 +63,7 @@ def _row(device: torch.device) -> dict[str, object]:
         "free_gib": free,
         "cores": _num_cores(device),
         "threads": torch.get_num_threads() if is_cpu else math.nan,
-        "precisions": ", ".join(precisions(device)),
+        "precisions": ", ".join(native_precisions(device)),
     }
 
 

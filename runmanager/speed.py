@@ -107,7 +107,7 @@ def _timed(step: Step, device: torch.device, num_steps: int) -> float:
 
 
 def _rows(device: torch.device) -> Iterator[dict[str, object]]:
-    supported = inventory.precisions(device)
+    supported = inventory.native_precisions(device)
     for work in works():
         if work.precision not in supported:
             continue

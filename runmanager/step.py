@@ -142,7 +142,7 @@ class Step:
         return value.detach(), preds.detach() if is_scores else None
 
 
-def precisions(device: torch.device) -> list[str]:
+def usable_precisions(device: torch.device) -> list[str]:
     """List the precisions in which a device computes and differentiates, found out by trying."""
     return [name for name in PRECISIONS if name == "fp32" or _computes(device, name)]
 

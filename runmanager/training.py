@@ -16,7 +16,7 @@ from runmanager.errors import SettingError
 from runmanager.evaluation import Loss
 from runmanager.grid import params_of
 from runmanager.manager import RunManager
-from runmanager.step import PRECISIONS, Step, precisions
+from runmanager.step import PRECISIONS, Step, usable_precisions
 
 
 def fit(
@@ -152,7 +152,7 @@ def _problems_of_numbers(epochs: object, clip_grad_norm: object) -> list[str]:
 def _problems_of_precision(precision: object, device: torch.device) -> list[str]:
     if precision not in PRECISIONS:
         return [f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {precision!r}"]
-    if precision != "fp32" and precision not in (there := precisions(device)):
+    if precision != "fp32" and precision not in (there := usable_precisions(device)):
         return [f"device {str(device)!r} has no precision {precision!r}; it has: {', '.join(there)}"]
     return []
 

@@ -43,13 +43,13 @@ def test_the_precisions_of_the_cpu_are_those_that_torch_tells(monkeypatch):
         told._is_mkldnn_fp16_supported.return_value = has_fp16
         monkeypatch.setattr(torch.ops, "mkldnn", told)
 
-        assert inventory.precisions(CPU) == expected
+        assert inventory.native_precisions(CPU) == expected
 
 
 def test_a_build_that_cannot_tell_its_precisions_has_fp32(monkeypatch):
     monkeypatch.setattr(torch.ops, "mkldnn", object())
 
-    assert inventory.precisions(CPU) == ["fp32"]
+    assert inventory.native_precisions(CPU) == ["fp32"]
 
 
 def test_a_device_that_does_not_answer_is_listed_with_what_is_known(monkeypatch):

@@ -130,7 +130,7 @@ def test_without_the_cpus_time_there_is_no_ratio(monkeypatch):
 
 
 def test_a_precision_that_a_device_lacks_is_left_out(monkeypatch):
-    monkeypatch.setattr(inventory, "precisions", lambda _: ["fp32"])
+    monkeypatch.setattr(inventory, "native_precisions", lambda _: ["fp32"])
 
     table = benchmark_devices([])
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from runmanager.step import Step, precisions
+from runmanager.step import Step, usable_precisions
 
 CPU = torch.device("cpu")
 
@@ -164,5 +164,5 @@ def test_a_regression_has_no_scores():
 
 
 def test_the_precisions_of_a_device_are_found_by_trying():
-    assert precisions(CPU) == ["fp32", "bf16", "fp16"]
-    assert precisions(torch.device("meta")) == ["fp32"]
+    assert usable_precisions(CPU) == ["fp32", "bf16", "fp16"]
+    assert usable_precisions(torch.device("meta")) == ["fp32"]
