@@ -4,7 +4,6 @@ Target: at most 5 ms per run inline and 10 ms through a lane, durable result eac
 """
 
 import logging
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measuring import spread
 from runmanager import RunBuilder, run_grid
 
 RUNS, PEER_RUNS = 1000, 24
@@ -33,10 +33,7 @@ def main() -> None:
 
 def show(name: str, taken: list[float], runs: int, target: str) -> None:
     """Print how long each run took at the median."""
-    milliseconds = sorted(1e3 * seconds / runs for seconds in taken)
-    spread = f"{milliseconds[0]:.3g} to {milliseconds[-1]:.3g}"
-    median = statistics.median(milliseconds)
-    print(f"{name:<20}{median:8.3g} ms per run (median of {len(taken)}; {spread}){target}")
+    print(f"{name:<20}{spread(taken, 'ms per run', 1e3 / runs)}{target}")
 
 
 def train(run: Any, manager: Any) -> None:

@@ -22,6 +22,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 
 from benchmarks.measuring import spread
+from benchmarks.tutorial import train_epoch
 from experiments.fashion_grid import make_network
 from runmanager import RunManager, fit
 from runmanager.datasets import fashion_mnist
@@ -124,15 +125,7 @@ def tutorial(batch_size: int, num_workers: int) -> Callable[[], None]:
         network = make_network()
         loader = DataLoader(data, batch_size=batch_size, num_workers=num_workers)
         optimizer = torch.optim.Adam(network.parameters(), lr=LR)
-        total_loss, total_correct = 0.0, 0
-        for images, labels in loader:
-            preds = network(images)
-            loss = functional.cross_entropy(preds, labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            total_loss += loss.item() * batch_size
-            total_correct += int(preds.argmax(dim=1).eq(labels).sum().item())
+        train_epoch(network, loader, optimizer, batch_size)
 
     return epoch
 

@@ -5,11 +5,11 @@ import time
 from pathlib import Path
 
 import torch
-from torch.nn import functional
 from torch.utils.tensorboard import SummaryWriter
 from torchvision.utils import make_grid
 
 from benchmarks.peers.common import GRID, LR, asked, image_by_image, make_network
+from benchmarks.tutorial import train_epoch
 
 
 def main() -> None:
@@ -25,18 +25,11 @@ def main() -> None:
         )
         optimizer = torch.optim.Adam(network.parameters(), lr=LR)
         writer = SummaryWriter(str(Path(root) / f"{batch_size}-{num_workers}"))
-        images, labels = next(iter(loader))
+        images, _ = next(iter(loader))
         writer.add_image("images", make_grid(images))
         writer.add_graph(network, images)
-        start, total, correct = time.time(), 0.0, 0
-        for images, labels in loader:
-            preds = network(images)
-            loss = functional.cross_entropy(preds, labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            total += loss.item() * batch_size
-            correct += int(preds.argmax(dim=1).eq(labels).sum().item())
+        start = time.time()
+        total, correct = train_epoch(network, loader, optimizer, batch_size)
         accuracies.append(correct / len(train_set))
         writer.add_scalar("Loss", total / len(train_set), 1)
         writer.add_scalar("Accuracy", accuracies[-1], 1)
