@@ -1,7 +1,9 @@
-"""What the chaos tests share: one process that forks all others."""
+"""What the chaos tests share: one process that forks all others, and Ray clusters on this machine."""
 
 import os
 import sys
+import tempfile
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,3 +16,36 @@ def zygote():
         pytest.skip("processes are forked and waited for as Linux does it")
     with Zygote() as zygote:
         yield zygote
+
+
+@pytest.fixture
+def ray_address():
+    """Start a Ray with two CPUs, which all grids of a test use; yield what makes them use it."""
+    with ray_cluster(num_cpus=2) as cluster:
+        yield f"ray {cluster.address}"
+
+
+@pytest.fixture(scope="module")
+def ray_nodes():
+    """Start a Ray whose head executes nothing, and three nodes with one CPU and one slot each."""
+    with ray_cluster(num_cpus=0) as cluster:
+        for _ in range(3):
+            cluster.add_node(num_cpus=1, resources={"slot": 1})
+        yield cluster
+
+
+@contextmanager
+def ray_cluster(num_cpus):
+    utils = pytest.importorskip("ray.cluster_utils")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,
+    ):
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray leaves a token in the home folder
+        head = {"num_cpus": num_cpus, "include_dashboard": False, "temp_dir": folder}
+        # without its hooks, which only the main thread can set
+        cluster = utils.Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
+        try:
+            yield cluster
+        finally:
+            cluster.shutdown()

@@ -1,7 +1,6 @@
 """Nodes of a Ray cluster are killed while a grid is executed on it."""
 
 import random
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -47,25 +46,6 @@ def train(run, manager, pause, gate):
                 manager.track_loss(loss, samples)
                 manager.track_num_correct(preds, labels)
             time.sleep(pause)
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    utils = pytest.importorskip("ray.cluster_utils")
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,
-    ):
-        patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray leaves a token in the home folder
-        head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": folder}
-        # without its hooks, which only the main thread can set
-        cluster = utils.Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
-        try:
-            for _ in range(3):
-                cluster.add_node(num_cpus=1, resources={"slot": 1})
-            yield cluster
-        finally:
-            cluster.shutdown()
 
 
 class Killer(threading.Thread):
@@ -120,12 +100,12 @@ def without_times(table):
 
 
 @pytest.mark.slow
-def test_no_epoch_is_lost_or_doubled_when_nodes_are_killed(cluster, tmp_path, capsys):
+def test_no_epoch_is_lost_or_doubled_when_nodes_are_killed(ray_nodes, tmp_path, capsys):
     gate = tmp_path / "gate"
-    executor = RayExecutor(address=cluster.address, jobs="auto", resources=SLOT)
+    executor = RayExecutor(address=ray_nodes.address, jobs="auto", resources=SLOT)
     before = time.monotonic()
 
-    with Killer(cluster, tmp_path, gate) as killer:
+    with Killer(ray_nodes, tmp_path, gate) as killer:
         outcome = grid(tmp_path / "ray", executor, partial(train, pause=0.08, gate=gate))
     seconds = time.monotonic() - before
 
@@ -150,8 +130,8 @@ def test_no_epoch_is_lost_or_doubled_when_nodes_are_killed(cluster, tmp_path, ca
 
 
 @pytest.mark.slow
-def test_a_device_that_the_cluster_lacks_is_refused_within_seconds(cluster, tmp_path, capsys):
-    executor = RayExecutor(address=cluster.address, resources=SLOT)
+def test_a_device_that_the_cluster_lacks_is_refused_within_seconds(ray_nodes, tmp_path, capsys):
+    executor = RayExecutor(address=ray_nodes.address, resources=SLOT)
     params = {"lr": [0.1], "device": ["cpu", "cuda"]}
     there = partial(train, pause=0, gate=None)
     before = time.monotonic()

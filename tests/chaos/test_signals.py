@@ -1,7 +1,6 @@
 """Ctrl-C and SIGTERM at random moments of a grid."""
 
 import signal
-import tempfile
 import time
 
 import pytest
@@ -13,23 +12,6 @@ PARAMS = axes(lrs=[0.01, 0.02], num_epochs=4, padding=450_000)
 NUM_SIGNALS = {signal.SIGINT: 50, signal.SIGTERM: 20}
 PATIENCE_S = 10
 MOST_LEFT_S = 9  # that the process outlives its parent from which lanes are forked: it may still import torch
-
-
-@pytest.fixture
-def ray_address():
-    """Start a Ray on this machine, which all grids of a test use."""
-    utils = pytest.importorskip("ray.cluster_utils")
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,
-    ):
-        patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray leaves a token in the home folder
-        head = {"num_cpus": 2, "include_dashboard": False, "temp_dir": folder}
-        cluster = utils.Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
-        try:
-            yield f"ray {cluster.address}"
-        finally:
-            cluster.shutdown()
 
 
 @pytest.mark.slow
