@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.executors.base import Step
+from runmanager.executors.messages import Message
 from runmanager.executors.starting import signals_wait, without_main
 from runmanager.grid import Run
 from runmanager.storage.journal import EpochRecord
@@ -71,7 +72,7 @@ class Lane:
         with suppress(OSError):
             self.connection.send(self.run)
 
-    def messages(self) -> Iterator[tuple[str, Any]]:
+    def messages(self) -> Iterator[Message]:
         """Yield what has come, without waiting."""
         with suppress(EOFError, OSError):
             while self.connection.poll():

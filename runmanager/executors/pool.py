@@ -8,13 +8,14 @@ from multiprocessing import connection as connections
 from typing import Any
 
 from runmanager.errors import GridError
-from runmanager.executors.base import Watch, uncommitted
+from runmanager.executors.base import Step, Watch, uncommitted
 from runmanager.executors.deaths import Deaths, whereabouts
 from runmanager.executors.lane import Lane
+from runmanager.executors.messages import Lost, Raised, Ready, Refused
 from runmanager.executors.placing import Placing
 from runmanager.executors.starting import signals_wait
 from runmanager.grid import Run, device_of
-from runmanager.storage.journal import Outcome, Status
+from runmanager.storage.journal import EpochRecord, Outcome, Status
 
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # until a lane that is asked to end is killed
@@ -134,27 +135,27 @@ class Pool:
 
     def _hear(self, lane: Lane, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
         has_ended = not lane.process.is_alive()  # first, so that no message comes after the last look
-        for kind, content in lane.messages():
+        for message in lane.messages():
             lane.quiet_s = 0.0
-            match kind:
-                case "ready":
+            match message:
+                case Ready():
                     lane.is_ready = True
                     self._failed_probes.pop(lane.device, None)
                     self._send(lane)
-                case "news" if lane.run is not None:
-                    lane.news = content
-                    self._watch.run_progressed(lane.run, content)
-                case "ended" if lane.run is not None:
+                case EpochRecord() | Step() if lane.run is not None:
+                    lane.news = message
+                    self._watch.run_progressed(lane.run, message)
+                case Outcome() if lane.run is not None:
                     self._print(lane)
                     # what an error has left on an accelerator goes with the process
-                    lane.is_spent = lane.device != "cpu" and content.status not in _HARMLESS
-                    yield self._free(lane), content
-                case "raised":
-                    raise content
-                case "refused":
-                    raise GridError([f"train() cannot be loaded by a worker process: {content}"])
-                case "lost":
-                    self._probe_failed(lane, content, runs)
+                    lane.is_spent = lane.device != "cpu" and message.status not in _HARMLESS
+                    yield self._free(lane), message
+                case Raised(error):
+                    raise error
+                case Refused(why):
+                    raise GridError([f"train() cannot be loaded by a worker process: {why}"])
+                case Lost(why):
+                    self._probe_failed(lane, why, runs)
         self._print(lane)
         if has_ended or (lane.is_spent and lane.run is None):
             if lane.run is not None:

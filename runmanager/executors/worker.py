@@ -1,9 +1,4 @@
-"""What the process of a lane does: it gets one run after the other and tells what becomes of it.
-
-Messages to the parent are pairs: ``("ready", None)`` once the device is warm, ``("refused", why)`` if the work
-cannot be loaded, ``("lost", why)`` if the device does not answer, ``("news", EpochRecord or Step)``,
-``("ended", Outcome)``, ``("raised", error)`` for what ends the grid.
-"""
+"""What the process of a lane does: it gets one run after the other and tells what becomes of it."""
 
 import ctypes
 import faulthandler
@@ -14,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -26,6 +22,7 @@ from runmanager import devices
 from runmanager.errors import RunManagerError
 from runmanager.executors import sending
 from runmanager.executors.base import Work
+from runmanager.executors.messages import Lost, Message, Raised, Ready, Refused
 from runmanager.executors.starting import SIGNALS
 
 _COLLECT_AFTER_S = 1.0  # looking for garbage takes as long as a small run
@@ -61,7 +58,7 @@ def main(
     """Execute the runs that come through a connection until it is closed.
 
     Args:
-        connection: Runs come, messages go.
+        connection: Runs come, a `Message` goes for whatever happens.
         output: Where standard output and standard error go, None to leave them.
         faults: Where the stacks go of a process that crashes, or is asked for them by SIGUSR1.
         place: Where that is.
@@ -77,26 +74,27 @@ def main(
 
 def _serve(connection: Connection, output: Connection | None, place: Place, work: bytes) -> None:
     own, device = os.getpid(), place.device
+    tell: Callable[[Message], None] = connection.send
     try:
         execute: Work = sending.load(work)
     except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
-        connection.send(("refused", f"{type(error).__name__}: {error}"))
+        tell(Refused(f"{type(error).__name__}: {error}"))
         return
     try:
         _bind(torch.device(device), place.num_lanes)
     except RuntimeError as error:
-        connection.send(("lost", str(error).partition("\n")[0]))
+        tell(Lost(str(error).partition("\n")[0]))
         return
-    connection.send(("ready", None))
+    tell(Ready())
     while (run := connection.recv()) is not None:
         before = time.monotonic()
         _redirect(output)  # a run may have closed it
         try:
-            outcome = execute(run, lambda news: connection.send(("news", news)) if os.getpid() == own else None)
+            outcome = execute(run, lambda news: tell(news) if os.getpid() == own else None)
         except _Stopped:
             raise
         except BaseException as error:  # noqa: BLE001 - it ends the grid, in the parent
-            connection.send(("raised", _sendable(error)))
+            tell(Raised(_sendable(error)))
             return
         finally:
             if os.getpid() != own:  # a process that the run has forked
@@ -105,7 +103,7 @@ def _serve(connection: Connection, output: Connection | None, place: Place, work
             gc.collect()
         if device != "cpu":
             torch.accelerator.empty_cache()
-        connection.send(("ended", outcome))
+        tell(outcome)
 
 
 def _obey(faults: Connection) -> None:
