@@ -8,6 +8,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,6 +86,10 @@ def works() -> list[Work]:
             lambda d: _product(d, torch.bfloat16), "bf16",
         ),
         Work(f"training step of {_BATCH}, fp32", _BATCH, "images/s", _training),
+        Work(
+            f"training step of {_BATCH}, bf16", _BATCH, "images/s",
+            lambda d: _training(d, torch.bfloat16), "bf16",
+        ),
     ]  # fmt: skip
 
 
@@ -134,14 +139,15 @@ def _product(device: torch.device, dtype: torch.dtype) -> Step:
     return lambda: left @ right
 
 
-def _training(device: torch.device) -> Step:
+def _training(device: torch.device, reduced: torch.dtype | None = None) -> Step:
     network = _network().to(device)
     optimizer = torch.optim.Adam(network.parameters(), fused=device.type in ("cpu", "cuda"))
     images = torch.rand(_BATCH, 1, 28, 28, device=device)
     labels = torch.randint(0, 10, (_BATCH,), device=device)
 
     def step() -> None:
-        loss = functional.cross_entropy(network(images), labels)
+        with torch.autocast(device.type, reduced) if reduced else nullcontext():
+            loss = functional.cross_entropy(network(images), labels)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

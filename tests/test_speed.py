@@ -24,6 +24,7 @@ def test_the_cpu_is_timed_beside_itself():
 
     assert set(table["device"]) == {"cpu"}
     assert {"16 x 16 product, fp32", "training step of 4, fp32"} <= set(table["work"])
+    assert ("training step of 4, bf16" in set(table["work"])) == ("16 x 16 product, bf16" in set(table["work"]))
     assert list(table["times the cpu"]) == [1.0] * len(table)
 
 
@@ -95,7 +96,7 @@ def test_inference_mode_does_not_hinder_the_training_step():
 
 
 def test_work_that_a_device_cannot_do_costs_its_row_and_one_warning(monkeypatch):
-    def out_of_memory(_):
+    def out_of_memory(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nlong advice")
 
     monkeypatch.setattr(speed, "_training", out_of_memory)
@@ -113,10 +114,10 @@ def test_without_the_cpus_time_there_is_no_ratio(monkeypatch):
     prepare = speed._training
     broken = RuntimeError("no")
 
-    def training(device):
+    def training(device, *precision):
         if device.type == "cpu":
             raise broken
-        return prepare(device)
+        return prepare(device, *precision)
 
     monkeypatch.setattr(speed, "_training", training)
     monkeypatch.setattr(speed, "seconds_of", lambda *_: [1.0])
