@@ -68,7 +68,8 @@ def _statistics(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     widths = (ranges[:, 1] / BINS - ranges[:, 0] / BINS).clamp_min(torch.finfo(ranges.dtype).tiny)
     values = torch.cat(tensors)
     doubles = torch.split(values.to(exact), sizes)
-    sums = torch.stack([total for part in doubles for total in (part.sum(), part.square().sum())]).reshape(shape)
+    totals = [total for part in doubles for total in (part.sum(), part.square().sum())]
+    sums = torch.stack(totals).reshape(shape)
     for part, low, width in zip(
         torch.split(values, sizes), ranges[:, 0].unbind(), widths.unbind(), strict=True
     ):

@@ -21,8 +21,6 @@ from runmanager.grid import Run
 from runmanager.storage import paths
 from runmanager.storage.journal import EpochRecord, Outcome
 
-"""A file in the experiment's folder while runs are executed: a node that reads it there has the same folder."""
-
 _PATIENCE_S = 3  # until a file that was written on one machine is seen on another
 
 
