@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager import ledger
 from runmanager import plan as planning
+from runmanager.board import columns
 from runmanager.display import join
 from runmanager.errors import GridError, StorageError
 from runmanager.executors import EXECUTORS, Executor, InlineExecutor
@@ -69,6 +70,7 @@ def run_grid(
     max_runs: int = 1000,
     tensorboard: bool = True,
     histogram_every: int = 1,
+    group_seeds: bool = False,
     display: bool | None = None,
     retry_failed: bool = False,
     resume_anyway: bool = False,
@@ -100,6 +102,7 @@ def run_grid(
         max_runs: The most runs that are wanted.
         tensorboard: Whether event files are written.
         histogram_every: Epochs from one set of histograms to the next, 0 for none.
+        group_seeds: Average the runs that differ in the hyperparameter `seed` alone in TensorBoard's HParams.
         display: False shows nothing.
         retry_failed: Execute runs again that ended by a fault: failed, diverged, hung, or out of memory.
         resume_anyway: Keep and continue runs that were begun with other code, data or versions.
@@ -127,6 +130,7 @@ def run_grid(
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(Stop())
         runs = planning.check(params, train, experiment, max_runs, problems)
+        groups = _seed_groups(runs) if group_seeds else None
         place.check(train)  # first: the workers' torch is imported while this process imports its own
         missing = planning.missing_devices(runs, place.missing, missing_device)
         now = fingerprint(train, data() if callable(data) else data)
@@ -142,6 +146,8 @@ def run_grid(
             durable.make_folder(folder.path)
             closing.enter_context(hold(folder.path))
         made = parallel.from_main(lambda: planning.make_plan(runs, folder.plan(grid, missing), now, **policy))
+        if is_main and tensorboard:
+            columns.settle(folder.path.parent, folder.path, groups)
         place.begin(folder.path)
         lanes = place.num_lanes(made.todo)
         work = GridWork(train, folder, tensorboard, histogram_every, now, resume_anyway, lanes)
@@ -150,6 +156,8 @@ def run_grid(
         exit_code = _execute(place, made, work, progress, on_error, retries, stop)
         if is_main and exit_code != STORAGE_FAILED:
             _export(folder.path)
+            if tensorboard:
+                columns.settle(folder.path.parent, folder.path, groups)  # for grids that were started meanwhile
         outcome = parallel.from_main(lambda: _grid_outcome(made, exit_code, folder.path))
         _conclude(progress, outcome)
         return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
@@ -191,6 +199,14 @@ def _check_choices(on_error: str, missing_device: str, retries: Any, problems: l
             problems.append(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
         problems.append(f"retries must be a whole number, 0 or more, got {retries!r}")
+
+
+def _seed_groups(runs: Sequence[Run]) -> list[str]:
+    """Return which hyperparameters tell runs apart that differ in more than their seeds."""
+    grid = [run._asdict() for run in runs]
+    if not any(columns.SEED in params for params in grid):
+        raise GridError(["group_seeds=True averages over the hyperparameter 'seed': give the grid one"])
+    return [name for name in varying(grid) if name != columns.SEED]
 
 
 def _progress(experiment: str, plan: Plan, lanes: int, *, show: bool) -> GridProgress:

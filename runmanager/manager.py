@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from runmanager import devices, faults, loaders, metrics, parallel
+from runmanager.board import columns
 from runmanager.continuing import Continuation
 from runmanager.display import choose_display
 from runmanager.errors import LifecycleError, MetricError, RunsWarning, StorageError
@@ -561,6 +562,8 @@ class RunManager:
         self, folder: RunFolder, device: torch.device, network: nn.Module | None, *, board: bool = True
     ) -> OpenRun:
         every = self._histogram_every if board else None
+        if every is not None and self._tables and parallel.is_main():  # else the grid's parent has done so
+            columns.join(folder)
         shared = {"jobs": self._jobs, "ranks": parallel.num_ranks()}
         details = {"fingerprint": self._fingerprint, **{name: n for name, n in shared.items() if n > 1}}
         self._current = open_run(

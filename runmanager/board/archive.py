@@ -1,5 +1,7 @@
 """Event files that a run has already: read them, retire them, keep of them what a new one needs."""
 
+import itertools
+import os
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import metadata as hparams_metadata
+from tensorboard.plugins.hparams.plugin_data_pb2 import SessionStartInfo
 
 from runmanager.board import events
 
@@ -14,6 +17,7 @@ SAMPLES = "visuals/samples"
 """The tag of the first inputs."""
 
 _HEADER = 12  # bytes: length and its checksum
+_OPENING = 4  # records: a file begins its session with the third
 _SESSION = (hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata.SESSION_END_INFO_TAG)
 
 
@@ -24,7 +28,10 @@ def event_files(folder: Path) -> list[Path]:
 
 def read(path: Path) -> Iterator[Event]:
     """Read the events of a file up to its end or the first damaged record."""
-    content = path.read_bytes()
+    return (event for _, event in _records(path.read_bytes()))
+
+
+def _records(content: bytes) -> Iterator[tuple[slice, Event]]:
     place = 0
     while place + _HEADER <= len(content):
         (length,) = struct.unpack_from("<Q", content, place)
@@ -33,8 +40,36 @@ def read(path: Path) -> Iterator[Event]:
         body = record[_HEADER:-4]
         if end > len(content) or events.framed(body) != record:
             return
-        yield Event.FromString(body)
+        yield slice(place, end), Event.FromString(body)
         place = end
+
+
+def session_start(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None:
+    """Find where a file begins its HParams session: the bytes, the event, what it says; None if it does not.
+
+    Args:
+        content: As much as is needed of the beginning of the file.
+    """
+    for place, event in itertools.islice(_records(content), _OPENING):
+        for value in event.summary.value:
+            if value.tag == hparams_metadata.SESSION_START_INFO_TAG:
+                return place, event, started(value)
+    return None
+
+
+def started(value: Summary.Value) -> SessionStartInfo:
+    """Return what the beginning of an HParams session says."""
+    return hparams_metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Replace an event file at once; a TensorBoard that reads it goes on with what was there before."""
+    temporary = path.with_name(f".rewritten-{os.getpid()}")  # no name that TensorBoard takes for an event file
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def has_ended(folder: Path) -> bool:

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager.board import archive, events, histograms, pictures
+from runmanager.board import archive, columns, events, histograms, pictures
 from runmanager.devices import undisturbed_random
 from runmanager.errors import RunsWarning
 from runmanager.storage import paths
@@ -96,7 +96,6 @@ class Board:
         histogram_every: int = 1,
     ) -> None:
         self._name = f"{experiment}/{folder.path.name}"
-        self._group = f"{experiment}/{folder.path.name.partition('_')[0]}"
         self._folder = folder
         self._every = histogram_every
         self._best: dict[str, float] = {}
@@ -133,7 +132,9 @@ class Board:
             archive.retire(folder)
             first_step = 0
         self._file = events.EventFile(folder, self._attempt, first_step)
-        values = [events.session_start(hparams(self._folder.params), self._group)]
+        shown_as = columns.read(folder.parent)
+        hparams, trial = shown_as.hparams(self._folder.params), shown_as.trial(self._folder)
+        values = [events.session_start(hparams, trial)]
         if first_step == 0:
             values.append(events.layout(CHARTS, "overview"))
             values.append(events.text("run/config", _markdown(self._folder.params, self._details)))
@@ -322,16 +323,8 @@ class _Hook:
         return _Hook, ()
 
 
-def hparams(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return hyperparameters as HParams shows them: bool, number, or short text (``none`` for None)."""
-    return {
-        name: value if isinstance(value, (bool, int, float)) else "none" if value is None else text(value)
-        for name, value in ((name, plain(value)) for name, value in params.items())
-    }
-
-
 def _markdown(params: Mapping[str, Any], details: Mapping[str, Any]) -> str:
-    shown = hparams(params)
+    shown = {name: "none" if value is None else value for name, value in params.items()}
     rows = [*shown.items(), *(row for row in _flat(details) if row not in shown.items())]
     lines = [f"| {_cell(name)} | {_cell(value)} |" for name, value in rows]
     return "\n".join(["| setting | value |", "|---|---|", *lines])
@@ -345,5 +338,5 @@ def _flat(details: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _cell(value: Any) -> str:
-    shown = text(value).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    shown = text(plain(value)).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
     return " ".join(shown.split())

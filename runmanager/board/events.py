@@ -129,14 +129,15 @@ def layout(charts: Mapping[str, Sequence[str]], title: str) -> Summary.Value:
     return _string_tensor("custom_scalars__config__", "custom_scalars", content.SerializeToString())
 
 
-def session_start(hparams: Mapping[str, Any], group: str) -> Summary.Value:
+def session_start(hparams: Mapping[str, Any], group: str, start_time: float | None = None) -> Summary.Value:
     """Make the HParams session of a run; None and all that is no number, bool or text become text.
 
     Args:
         hparams: Name -> value.
         group: The "Trial ID" that TensorBoard shows.
+        start_time: In seconds since 1970; None is now.
     """
-    info = SessionStartInfo(group_name=group, start_time_secs=time.time())
+    info = SessionStartInfo(group_name=group, start_time_secs=time.time() if start_time is None else start_time)
     for name, value in hparams.items():
         if isinstance(value, bool):
             info.hparams[name].bool_value = value

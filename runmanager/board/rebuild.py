@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from runmanager.board import archive
+from runmanager.board import archive, columns
 from runmanager.board.contents import OPENING, Board, tag
 from runmanager.storage.folders import read_runs
 from runmanager.storage.history import RunResult, read_run
@@ -24,6 +24,7 @@ def rebuild(experiment: Path, damaged: list[str]) -> int:
     Returns:
         How many runs were rebuilt.
     """
+    columns.settle(experiment.parent)
     results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
     wanted = [run for run in results if run.epochs and run.status is not Status.RUNNING]
     for run in wanted:

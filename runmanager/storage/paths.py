@@ -11,6 +11,7 @@ from runmanager.errors import GridError
 from runmanager.values import text
 
 GRID = "grid.json"
+HPARAMS = "hparams.json"
 RUN = "run.json"
 RESULTS_CSV = "results.csv"
 RESULTS_JSON = "results.json"
@@ -51,11 +52,30 @@ def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
     >>> run_folder(7, {"lr": 0.010, "device": "cuda:0"})
     '007_lr=0.01,device=cuda0'
     """
-    slug = ",".join(f"{_slug(name)}={_slug(text(value))}" for name, value in params.items())
+    slug = _joined(params)
     name = f"{number:0{digits}d}_{slug}" if slug else f"{number:0{digits}d}"
+    return shortened(name, repr(list(params.items())))
+
+
+def combination(params: Mapping[str, Any]) -> str:
+    """Name what several runs have in common, in 64 characters.
+
+    >>> combination({"lr": 0.010, "device": "cuda:0"})
+    'lr=0.01,device=cuda0'
+    """
+    return shortened(_joined(params), repr(list(params.items())))
+
+
+def shortened(name: str, whole: str | None = None) -> str:
+    """Cut a name to 64 characters, of which the last tell it from others that begin alike.
+
+    Args:
+        name: As long as it may be.
+        whole: What it stands for, if that is more than the name itself.
+    """
     if len(name) <= _LONGEST:
         return name
-    digest = hashlib.sha256(repr(list(params.items())).encode("utf-8", "replace")).hexdigest()[:6]
+    digest = hashlib.sha256((whole or name).encode("utf-8", "replace")).hexdigest()[:6]
     return f"{name[: _LONGEST - 7].rstrip('._,=-')}~{digest}"
 
 
@@ -76,6 +96,10 @@ def attempts(folder: Path) -> dict[int, str]:
     names = [name for name in os.listdir(place) if name.startswith("attempt-")]  # noqa: PTH208 - no Path each
     found = {int(m["number"]): f"{place}/{name}" for name in names if (m := _ATTEMPT.fullmatch(name))}
     return dict(sorted(found.items()))
+
+
+def _joined(params: Mapping[str, Any]) -> str:
+    return ",".join(f"{_slug(name)}={_slug(text(value))}" for name, value in params.items())
 
 
 def _slug(value: str) -> str:
