@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from runmanager import loaders, parallel
 from runmanager.errors import CheckpointError
@@ -138,6 +140,13 @@ class Continuation:
         kinds = frozenset(_kinds([states, random]))
         checkpoints.save_checkpoint(self._folder.path, checkpoint, verify=not kinds <= self._verified)
         self._verified |= kinds
+
+    def learning_rate(self) -> float | None:
+        """Return that of the first group of the first optimizer, None if there is none; never raises."""
+        optimizers = [part for part in self._parts.values() if isinstance(part, Optimizer)]
+        with suppress(LookupError, TypeError, ValueError, RuntimeError):
+            return float(optimizers[0].param_groups[0]["lr"])
+        return None
 
     def forget(self) -> None:
         """Remove the checkpoints of a run that is completed."""

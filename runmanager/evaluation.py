@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -10,6 +10,9 @@ from torch import nn
 from runmanager import loaders
 from runmanager.devices import undisturbed_random
 from runmanager.metrics import EpochSums
+
+if TYPE_CHECKING:
+    from runmanager.board.confusion import Confusion
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -27,6 +30,7 @@ def evaluate(
     device: torch.device,
     loss: Loss,
     on_batch: Callable[[], None] = lambda: None,
+    confusion: "Confusion | None" = None,
 ) -> Evaluation:
     """Compute the mean loss and accuracy in eval mode without gradients; waits for the device.
 
@@ -38,6 +42,7 @@ def evaluate(
         device: Where the batches are sent.
         loss: The mean over a batch, of the network's output and the labels.
         on_batch: Called at each batch.
+        confusion: Counts which classes are taken for which, where labels are classes.
     """
     sums = EpochSums()
     with undisturbed_random(device), _undisturbed(loader), _eval_mode(network), torch.no_grad():
@@ -47,7 +52,11 @@ def evaluate(
             sums.add_loss(loss(preds, labels), len(labels))
             if isinstance(preds, torch.Tensor) and preds.ndim > 1 and not labels.is_floating_point():
                 sums.add_correct(preds, labels)
+                if confusion:
+                    confusion.add(preds, labels)
     means = sums.means()
+    if confusion:
+        confusion.join()
     return Evaluation(means.get("loss", torch.nan), means.get("accuracy", torch.nan))
 
 

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from runmanager import devices, faults, loaders, metrics, parallel
 from runmanager.board import columns
+from runmanager.board.confusion import Confusion
 from runmanager.continuing import Continuation
 from runmanager.display import choose_display
 from runmanager.errors import LifecycleError, MetricError, RunsWarning, StorageError
@@ -402,8 +403,11 @@ class RunManager:
             self._check_column(column, opened)
         devices.wait_for(opened.device)
         before = perf_counter()
-        result = evaluate(self.network, loader, opened.device, loss, lambda: self._tell_step(opened))
+        counted = Confusion() if self._histogram_every is not None else None  # the same on all ranks
+        result = evaluate(self.network, loader, opened.device, loss, lambda: self._tell_step(opened), counted)
         seconds = perf_counter() - before
+        if counted and opened.board:
+            opened.board.confusion(name, counted, loader)
         values = {
             f"{name}_{kind}": v for kind, v in result._asdict().items() if not math.isnan(v) or kind == "loss"
         }

@@ -99,6 +99,11 @@ class EpochSums:
             self._sums["loss"].add(loss, size, size)
         self._unsized.clear()
 
+    @property
+    def num_samples(self) -> int:
+        """How many samples the losses were means over."""
+        return self._sums["loss"].weight
+
     def total(self, name: str) -> float:
         """Read one sum, waiting for the device; 0 if nothing was added."""
         return float(self._sums[name].total()) if name in self._sums else 0

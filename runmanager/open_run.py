@@ -39,6 +39,7 @@ class OpenRun:
         continuation: What is saved with every epoch, None if nothing is.
         loop: The loop over its epochs, None if there is none.
         num_epochs: How many epochs that loop is for, None if there is none.
+        lr: The learning rate that the current epoch began with, None if it is not known.
         last_loss: The mean of the last epoch's losses, None before the first.
         verdict: How it will end: completed, unless a loss was not finite.
         cause: Why it will not be completed.
@@ -63,6 +64,7 @@ class OpenRun:
     continuation: "Continuation | None" = None
     loop: "weakref.ref[Generator[int]] | None" = None  # weak, so that it ends with a plain for loop's break
     num_epochs: int | None = None
+    lr: float | None = None
     last_loss: float | None = None
     verdict: Status = Status.COMPLETED
     cause: str = ""
@@ -117,6 +119,7 @@ class OpenRun:
         self.begin_attempt()
         self.sums, self.evaluated, self.times = EpochSums(), {}, {}
         self.left_at, self.step, self.counts_batches = None, 0, False
+        self.lr = self.continuation.learning_rate() if self.board and self.continuation else None
         devices.wait_for(self.device)
         self.epoch_start = time.perf_counter()
 
@@ -157,7 +160,7 @@ class OpenRun:
         self.journal.epoch(record)
         self.committed = number
         if self.board:
-            self.board.epoch(record, network)
+            self.board.epoch(record, network, self.lr)
         return parallel.broadcast(record)  # when it is committed
 
     def end(self, outcome: Outcome) -> None:
@@ -200,9 +203,11 @@ class OpenRun:
             self.times["phase_train_s"] = self.epoch_seconds - self.times["phase_data_s"]
         metrics: dict[str, float] = {}
         metrics |= {name: means.pop(name) for name in LEADING if name in means}
-        durations = parallel.gather((self.epoch_seconds, self.left_at - self.start))
-        metrics |= {"epoch duration": max(seconds for seconds, _ in durations)}
-        metrics |= {"run duration": max(seconds for _, seconds in durations)}
+        own = (self.epoch_seconds, self.left_at - self.start, self.sums.num_samples)
+        epoch_seconds, run_seconds, num_samples = zip(*parallel.gather(own), strict=True)
+        metrics |= {"epoch duration": max(epoch_seconds), "run duration": max(run_seconds)}
+        if any(num_samples):
+            self.times["throughput_images_per_s"] = sum(num_samples) / max(epoch_seconds)
         return EpochRecord(number, {**metrics, **self.evaluated, **means}, self.times)
 
 

@@ -123,7 +123,7 @@ def _settle(root: Path, own: Path | None, grouped_by: Sequence[str] | None) -> N
     groups = {path: columns.grouped_by for path, (columns, _) in known.items()}
     if own:
         groups[own] = grouped_by
-    runs = {path: [run for run in read_runs(path, []) if path == own or run.path.is_dir()] for path in places}
+    runs = {path: [run for run in read_runs(path, []) if _is_shown(run, path == own)] for path in places}
     kinds = _kinds([Columns({}, groups[path]).shown(run.params) for path in places for run in runs[path]])
     for path in places:
         wanted = Columns(kinds, groups[path])
@@ -134,6 +134,11 @@ def _settle(root: Path, own: Path | None, grouped_by: Sequence[str] | None) -> N
                 _apply(path, runs[path], wanted)
         except HeldError:
             continue  # its holder does so at its end
+
+
+def _is_shown(run: RunFolder, is_own: bool) -> bool:
+    """Whether TensorBoard shows a run, or will when its grid has been executed."""
+    return run.path.is_dir() or (is_own and not run.unavailable)
 
 
 def _kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

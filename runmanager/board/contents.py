@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +12,13 @@ from typing import Any, Concatenate, ParamSpec
 
 import torch
 from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager.board import archive, columns, events, histograms, pictures
+from runmanager.board import archive, columns, events, histograms, matrices, pictures
+from runmanager.board.confusion import Confusion, class_names
 from runmanager.devices import undisturbed_random
 from runmanager.errors import RunsWarning
 from runmanager.storage import paths
@@ -40,6 +43,11 @@ _TAGS = {
     "train_accuracy": "accuracy/train_eval",
 }
 
+
+_LOGGED = (Status.FAILED, Status.OUT_OF_MEMORY, Status.HUNG)
+"""Ends that error.log explains."""
+
+_LONGEST = 10_000  # characters of an error, and of the end of an error.log, that are shown
 
 OPENING = ("custom_scalars__config__", "run/config", "run/error")
 """What every file begins with, and what an attempt that goes on disproves."""
@@ -99,6 +107,9 @@ class Board:
         self._folder = folder
         self._every = histogram_every
         self._best: dict[str, float] = {}
+        self._last: tuple[int, nn.Module | None] = (0, None)
+        self._drawn = 0
+        self._confusions: dict[str, tuple[Confusion, Any]] = {}
         self._first_input = _FirstInput()
         self._described = False
         self._file: events.EventFile | None = None
@@ -166,10 +177,21 @@ class Board:
         """Write metrics from before the first epoch, as step 0."""
         self._write(events.event(0, [events.scalar(tag(name), v) for name, v in metrics.items()]))
 
+    def confusion(self, name: str, counted: Confusion, loader: Any) -> None:
+        """Keep what an evaluation counted, to be drawn at the end of the run if no other of its name comes."""
+        self._confusions[name] = counted, loader
+
     @_guarded
-    def epoch(self, record: EpochRecord, network: nn.Module | None) -> None:
-        """Write what is known at an epoch's end; the first time, the samples and the graph too."""
-        self._write(events.event(record.epoch, self._scalars(record, network)))
+    def epoch(self, record: EpochRecord, network: nn.Module | None, lr: float | None = None) -> None:
+        """Write what is known at an epoch's end; the first time, the samples and the graph too.
+
+        Args:
+            record: The epoch.
+            network: As it is at its end.
+            lr: The learning rate that it began with, None if that is not known.
+        """
+        self._last = record.epoch, network
+        self._write(events.event(record.epoch, self._scalars(record, network, lr)))
         if network is not None and not self._described:
             self._described = True
             self._first_input.forget()
@@ -180,14 +202,18 @@ class Board:
 
     @_guarded
     def end(self, outcome: Outcome) -> None:
-        """Write how the run ended, and close the file."""
+        """Write the last pictures and how the run ended, and close the file."""
         self._first_input.forget()
         try:
-            values = [events.text("run/error", f"    {outcome.error}")] if outcome.error else []
+            if outcome.status is Status.COMPLETED:
+                self._last_histograms()
+                self._draw_confusions(outcome.epochs)
+            values = [events.text("run/error", _trouble(outcome, self._folder.path))] if outcome.error else []
             values.append(events.session_end(success=outcome.status is Status.COMPLETED))
             if outcome.status not in (Status.INTERRUPTED, Status.KILLED):  # they go on later: shown as unknown
                 self._write(*(events.event(outcome.epochs, [value]) for value in values))
         finally:
+            self._last, self._confusions = (0, None), {}
             self._close()
 
     def warn(self, problem: str) -> None:
@@ -231,15 +257,33 @@ class Board:
 
     @_guarded
     def _histograms(self, epoch: int, network: nn.Module) -> None:
+        self._drawn = epoch
         stats = histograms.statistics(histograms.tensors(network))
         values = [events.histogram(name, numbers) for name, numbers in stats.items()]
         if values:
             self._write(events.event(epoch, values))
 
+    def _last_histograms(self) -> None:
+        epoch, network = self._last
+        if network is not None and self._every and epoch != self._drawn:
+            self._histograms(epoch, network)
+
+    @_guarded
+    def _draw_confusions(self, epoch: int) -> None:
+        for name, (counted, loader) in self._confusions.items():
+            rows = counted.table()
+            if rows:
+                drawn = matrices.picture(rows, class_names(loader, len(rows)))
+                self._write(events.event(epoch, [events.image(f"visuals/confusion_{name}", *drawn)]))
+            if counted.problem:
+                self.warn(counted.problem)
+
     def _shown(self, records: Sequence[EpochRecord]) -> list[Event]:
         return [events.event(record.epoch, self._scalars(record, None)) for record in records]
 
-    def _scalars(self, record: EpochRecord, network: nn.Module | None) -> list[Any]:
+    def _scalars(
+        self, record: EpochRecord, network: nn.Module | None, lr: float | None = None
+    ) -> list[Summary.Value]:
         named = {tag(name): value for name, value in record.metrics.items()}
         named |= {f"time/{name}": value for name, value in record.times.items()}
         for name, value in record.metrics.items():
@@ -247,6 +291,8 @@ class Board:
                 best = max(self._best.get(name, -math.inf), -math.inf if math.isnan(value) else value)
                 self._best[name] = best
                 named[f"tuning/best_{tag(name).replace('/', '_')}"] = best
+        if lr is not None:
+            named.setdefault("train/lr", lr)
         norm = histograms.gradient_norm(network) if network is not None else None
         if norm is not None:
             named.setdefault("train/grad_norm", norm.item())  # a column of that name is the user's own
@@ -276,7 +322,7 @@ def end_abandoned(folder: Path, outcome: Outcome) -> None:
         return  # goes on later, or is not shown at all
     with contextlib.suppress(OSError):
         file = events.EventFile(folder, max(paths.attempts(folder), default=1), outcome.epochs + 1)
-        values = [events.text("run/error", f"    {outcome.error}"), events.session_end(success=False)]
+        values = [events.text("run/error", _trouble(outcome, folder)), events.session_end(success=False)]
         for value in values:
             file.write(events.event(outcome.epochs, [value]))
         file.close()
@@ -321,6 +367,15 @@ class _Hook:
 
     def __reduce__(self) -> tuple[type["_Hook"], tuple[()]]:
         return _Hook, ()
+
+
+def _trouble(outcome: Outcome, folder: Path) -> str:
+    """Write as Markdown why a run ended, and what its error.log has to say about that."""
+    log = ""
+    if outcome.status in _LOGGED:
+        with contextlib.suppress(OSError):
+            log = (folder / paths.ERROR_LOG).read_text(encoding="utf-8", errors="replace")
+    return textwrap.indent(f"{outcome.error[:_LONGEST]}\n\n{log[-_LONGEST:]}".rstrip(), "    ", lambda _: True)
 
 
 def _markdown(params: Mapping[str, Any], details: Mapping[str, Any]) -> str:

@@ -55,7 +55,7 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         epoch: Its number, from 1.
         metrics: Columns of the table -> values; durations in seconds.
-        times: What is outside of the epoch's duration, and its parts, in seconds.
+        times: What is outside of the epoch's duration, and its parts, in seconds; and the images per second.
     """
 
     epoch: int

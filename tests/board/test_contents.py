@@ -63,7 +63,7 @@ def test_a_run_has_every_specified_tag_in_order(tmp_path):
     begin = ["_hparams_/session_start_info", "custom_scalars__config__", "run/config"]
     scalars = [
         "loss/train", "accuracy/train", "time/epoch_s", "time/run_s", "loss/test", "accuracy/test",
-        "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s",
+        "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/throughput_images_per_s",
         "tuning/best_accuracy_train", "tuning/best_accuracy_test", "train/grad_norm",
     ]  # fmt: skip
     drawn = ["weights/1.weight", "weights_grad/1.weight", "weights/1.bias", "weights_grad/1.bias"]
@@ -73,6 +73,7 @@ def test_a_run_has_every_specified_tag_in_order(tmp_path):
         (0, "visuals/samples"),
         *((1, name) for name in drawn),
         *((2, name) for name in (*scalars, *drawn)),
+        (2, "visuals/confusion_test"),
         (2, "_hparams_/session_end_info"),
     ]
 
@@ -81,7 +82,8 @@ def test_the_scalars_of_an_epoch_are_one_event(tmp_path):
     train(manager_in(tmp_path, histogram_every=0), RUN, num_epochs=3)
 
     logged = [event for event in events_in(tmp_path) if event.step > 0]
-    assert [(event.step, len(event.summary.value)) for event in logged] == [(1, 12), (2, 12), (3, 12), (3, 1)]
+    sizes = [(event.step, len(event.summary.value)) for event in logged]
+    assert sizes == [(1, 13), (2, 13), (3, 13), (3, 1), (3, 1)]
 
 
 def test_scalars_equal_the_table(tmp_path):
@@ -146,11 +148,59 @@ def test_an_evaluation_before_the_first_epoch_is_step_0(tmp_path):
     assert shown["accuracy/test"] == [(0, expected[1]), (1, expected[1])]
 
 
-@pytest.mark.parametrize(("every", "steps"), [(1, [1, 2, 3, 4, 5]), (2, [1, 3, 5]), (0, [])])
-def test_histograms_come_as_often_as_asked(tmp_path, every, steps):
+@pytest.mark.parametrize(
+    ("every", "steps"), [(1, [1, 2, 3, 4, 5]), (2, [1, 3, 5]), (3, [1, 4, 5]), (9, [1, 5]), (0, [])]
+)
+def test_histograms_come_as_often_as_asked_and_of_the_last_epoch(tmp_path, every, steps):
     train(manager_in(tmp_path, histogram_every=every), RUN, num_epochs=5)
 
     assert histogram_steps(tmp_path) == steps
+
+
+def test_the_throughput_is_samples_per_second_of_the_epoch(tmp_path):
+    train(manager_in(tmp_path), RUN, num_epochs=2)
+
+    expected = [8 / seconds for seconds in load_results(tmp_path)["epoch duration"]]
+    assert points(tmp_path, "time/throughput_images_per_s") == pytest.approx(expected)
+
+
+def test_the_learning_rate_is_that_with_which_the_epoch_began(tmp_path):
+    network = make_network()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
+    manager = manager_in(tmp_path)
+
+    with manager.run(RUN, network):
+        for _ in manager.epochs(3, checkpoint={"network": network, "optimizer": optimizer}):
+            optimizer.param_groups[0]["lr"] /= 2
+
+    assert points(tmp_path, "train/lr") == [0.5, 0.25, 0.125]
+
+
+@pytest.mark.parametrize("lr", [torch.tensor(0.5), "warm", None])
+def test_a_learning_rate_that_is_no_number_is_not_shown(tmp_path, lr):
+    network = make_network()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
+    optimizer.param_groups[0]["lr"] = lr
+    manager = manager_in(tmp_path)
+
+    with manager.run(RUN, network):
+        for _ in manager.epochs(1, checkpoint={"optimizer": optimizer}):
+            pass
+
+    expected = [(1, 0.5)] if isinstance(lr, torch.Tensor) else []
+    assert scalars_in(tmp_path).get("train/lr", []) == expected
+
+
+def test_the_error_of_a_failed_run_is_cut_to_its_end(tmp_path):
+    def fail_at_length(_: int) -> None:
+        raise ValueError(100_000 * "x" + "the end")
+
+    with pytest.raises(ValueError, match="the end"):
+        train(manager_in(tmp_path), RUN, at_end=fail_at_length)
+
+    shown = texts_in(tmp_path)["run/error"]
+    assert shown.endswith("the end")
+    assert len(shown) < 25_000
 
 
 def test_the_samples_are_the_first_input(tmp_path):
@@ -240,7 +290,14 @@ def test_a_failed_run_is_a_failure_with_its_error(tmp_path):
         train(manager_in(tmp_path), RUN, at_end=fail)
 
     assert sessions_in(tmp_path)[-1].status == Status.STATUS_FAILURE
-    assert texts_in(tmp_path)["run/error"] == "    ValueError: cannot be shown (in epoch 1, step 2)"
+    error = texts_in(tmp_path)["run/error"].splitlines()
+    assert error[:3] == [
+        "    ValueError: cannot be shown (in epoch 1, step 2)",
+        "    ",
+        "    Traceback (most recent call last):",
+    ]
+    assert error[-1] == "    ValueError: cannot be shown"
+    assert all(line.startswith("    ") for line in error)  # shown as it is
 
 
 def test_a_diverged_run_is_a_failure_and_its_loss_is_nan(tmp_path):

@@ -163,7 +163,8 @@ def test_every_run_has_the_specified_scalars(server):
     expected = [
         "accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s",
         "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/run_s",
-        "train/grad_norm", "tuning/best_accuracy_test", "tuning/best_accuracy_train",
+        "time/throughput_images_per_s", "train/grad_norm",
+        "tuning/best_accuracy_test", "tuning/best_accuracy_train",
     ]  # fmt: skip
     assert names == dict.fromkeys([FAILED, *TRAINED], expected)
 
