@@ -1,7 +1,6 @@
 """Event files that a run has already: read them, retire them, keep of them what a new one needs."""
 
 import itertools
-import os
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,16 +59,6 @@ def session_start(content: bytes) -> tuple[slice, Event, SessionStartInfo] | Non
 def started(value: Summary.Value) -> SessionStartInfo:
     """Return what the beginning of an HParams session says."""
     return hparams_metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
-
-
-def replace(path: Path, content: bytes) -> None:
-    """Replace an event file at once; a TensorBoard that reads it goes on with what was there before."""
-    temporary = path.with_name(f".rewritten-{os.getpid()}")  # no name that TensorBoard takes for an event file
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def has_ended(folder: Path) -> bool:

@@ -175,7 +175,7 @@ def _mend(run: RunFolder, columns: Columns) -> bool:
             return False
         content = path.read_bytes()
         record = events.framed(events.event(event.step, [value], event.wall_time).SerializeToString())
-        archive.replace(path, content[: place.start] + record + content[place.stop :])
+        events.replace(path, content[: place.start] + record + content[place.stop :])
     return True
 
 

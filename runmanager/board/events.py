@@ -77,6 +77,16 @@ class EventFile:
         self._file.close()
 
 
+def replace(path: Path, content: bytes) -> None:
+    """Replace an event file at once; a TensorBoard that reads it goes on with what was there before."""
+    temporary = path.with_name(f".rewritten-{getpid()}")  # no name that TensorBoard takes for an event file
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def framed(content: bytes) -> bytes:
     """Frame the bytes of an Event as a TFRecord."""
     length = struct.pack("<Q", len(content))

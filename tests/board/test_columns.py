@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 from tensorboard.plugins.hparams import metadata
 
 from runmanager import RunManager, RunsWarning, load_runs, run_grid
-from runmanager.board import archive, columns
+from runmanager.board import archive, columns, events
 from runmanager.board.rebuild import rebuild
 from runmanager.errors import GridError
 from runmanager.storage import durable, paths
@@ -148,7 +148,7 @@ def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
         run(tmp_path, name, {axis: [0.1]})
     written: list[Path] = []
     monkeypatch.setattr(durable, "write_file", lambda path, _: written.append(path))
-    monkeypatch.setattr(archive, "replace", lambda path, _: written.append(path))
+    monkeypatch.setattr(events, "replace", lambda path, _: written.append(path))
 
     columns.settle(tmp_path)
     columns.settle(tmp_path, tmp_path / "first")
