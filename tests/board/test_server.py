@@ -1,3 +1,4 @@
+import csv
 import http.client
 import json
 import os
@@ -34,7 +35,9 @@ TRAINED = [f"grid/{n:03}_lr={lr},amp={amp}" for n, (lr, amp) in enumerate(
 )]  # fmt: skip
 FAILED = "broken/001"
 STATUSES = ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"]
+ALL = {"allowedStatuses": STATUSES, "colParams": [], "startIndex": 0, "sliceSize": 1_000_000}
 START_S, LOAD_S = 30, 30
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 
 
 class Server:
@@ -50,22 +53,25 @@ class Server:
         return json.loads(self.get(path, **query))
 
     def hparams(self, path: str, **body: Any) -> Any:
+        return json.loads(self.raw_hparams(path, **body), parse_constant=pytest.fail)
+
+    def raw_hparams(self, path: str, **body: Any) -> bytes:
         content = json.dumps({"experimentName": "", **body})
-        return json.loads(
-            self._request("POST", f"/data/plugin/hparams/{path}", content), parse_constant=pytest.fail
-        )
+        return self._request("POST", f"/data/plugin/hparams/{path}", content)
 
     def sessions(self) -> dict[str, Any]:
         """Return the session of each Trial ID."""
-        answer = self.hparams(
-            "session_groups", allowedStatuses=STATUSES, colParams=[], startIndex=0, sliceSize=1000
-        )
+        answer = self.hparams("session_groups", **ALL)
         return {group["name"]: group for group in answer.get("sessionGroups", [])}
 
-    def _request(self, method: str, path: str, content: str | None = None) -> bytes:
+    def form(self, path: str, *fields: tuple[str, str]) -> Any:
+        """Return the answer to a form that is sent."""
+        return json.loads(self._request("POST", f"/data/{path}", urlencode(fields), FORM))
+
+    def _request(self, method: str, path: str, content: str | None = None, kind: str = JSON) -> bytes:
         connection = http.client.HTTPConnection(self._address, timeout=30)
         try:
-            connection.request(method, path, content, {"Content-Type": "application/json"})
+            connection.request(method, path, content, {"Content-Type": kind})
             answer = connection.getresponse()
             body = answer.read()
         finally:
@@ -106,7 +112,8 @@ def server(request, logdir, tmp_path_factory):
     yield from serve(logdir, request.param, tmp_path_factory.mktemp("tensorboard"), num_sessions=5)
 
 
-def serve(logdir: Path, load_fast: str, own: Path, num_sessions: int) -> Iterator[Server]:
+def serve(logdir: Path, load_fast: str, own: Path, num_sessions: int, num_unknown: int = 0) -> Iterator[Server]:
+    """Start TensorBoard and wait until it has so many sessions, of which so many have no end."""
     options = ["--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0", "--load_fast", load_fast]
     with (own / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -119,7 +126,7 @@ def serve(logdir: Path, load_fast: str, own: Path, num_sessions: int) -> Iterato
     try:
         server = Server(address_in(own / "log", process))
         deadline = time.monotonic() + LOAD_S
-        while not is_loaded(server, num_sessions):
+        while not is_loaded(server, num_sessions, num_unknown):
             assert time.monotonic() < deadline, server.get("runs")
             time.sleep(0.1)
         yield server
@@ -139,11 +146,10 @@ def address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
         time.sleep(0.05)
 
 
-def is_loaded(server: Server, num_sessions: int) -> bool:
-    sessions = server.sessions().values()
-    return len(sessions) == num_sessions and all(
-        s["sessions"][0]["status"] != "STATUS_UNKNOWN" for s in sessions
-    )
+def is_loaded(server: Server, num_sessions: int, num_unknown: int) -> bool:
+    sessions = [session for group in server.sessions().values() for session in group["sessions"]]
+    unknown = [session for session in sessions if session["status"] == "STATUS_UNKNOWN"]
+    return len(sessions) == num_sessions and len(unknown) == num_unknown
 
 
 def test_the_runs_are_those_that_were_trained(server):
@@ -178,6 +184,24 @@ def test_scalars_equal_the_table(server, logdir, column):
     assert [[step for _, step, _ in series] for series in shown] == [[1, 2]] * 4
     values = [value for series in shown for _, _, value in series]
     assert values == table[column].astype("float32").astype("float64").tolist()
+
+
+def test_the_runs_of_a_grid_can_be_asked_for_at_once(server, logdir):
+    table = load_results(logdir / "grid").query("epoch == 2")
+
+    shown = server.form(
+        "plugin/scalars/scalars_multirun", ("tag", "loss/test"), *(("runs", run) for run in TRAINED)
+    )
+
+    assert [shown[run][-1][2] for run in TRAINED] == table["test_loss"].astype("float32").tolist()
+
+
+def test_scalars_can_be_had_as_csv(server):
+    content = server.get("plugin/scalars/scalars", run=TRAINED[0], tag="loss/train", format="csv").decode()
+
+    head, *rows = csv.reader(content.splitlines())
+    assert head == ["Wall time", "Step", "Value"]
+    assert [row[1] for row in rows] == ["1", "2"]
 
 
 def test_a_failed_run_keeps_the_epochs_it_completed(server, logdir):
@@ -261,6 +285,17 @@ def test_the_samples_are_a_png(server):
     assert image["step"] == 0
 
 
+def test_the_confusion_of_a_completed_run_is_a_png(server):
+    tags = server.json("plugin/images/tags")
+    (image,) = server.json("plugin/images/images", run=TRAINED[0], tag="visuals/confusion_test", sample="0")
+
+    png = server.get("plugin/images/individualImage", **dict(parse_qsl(image["query"])))
+
+    assert png.startswith(b"\x89PNG")
+    assert image["step"] == 2
+    assert {run for run, names in tags.items() if "visuals/confusion_test" in names} == set(TRAINED)
+
+
 def test_the_configuration_is_shown_as_a_table(server):
     (shown,) = server.json("plugin/text/text", run=TRAINED[3], tag="run/config")
 
@@ -276,6 +311,8 @@ def test_the_error_of_a_failed_run_is_shown_as_it_is(server):
 
     assert {run for run, names in tags.items() if "run/error" in names} == {FAILED}
     assert "<pre><code>ValueError: out of &lt;memory&gt;" in shown["text"]
+    assert "Traceback (most recent call last):" in shown["text"]
+    assert "fail_in_the_second_epoch" in shown["text"]
 
 
 def test_train_and_test_share_a_chart(server):
