@@ -28,7 +28,7 @@ def picture(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes,
     shades = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     numbers = [[_short(count) for count in row] for row in rows]
     font = ImageFont.load_default()
-    widest = max(font.getlength(number) for row in numbers for number in row)
+    widest = font.getlength(max((number for row in numbers for number in row), key=len))
     has_numbers = len(rows) <= _WITH_NUMBERS
     cell = max(int(widest) + 6, 20) if has_numbers else _LINE
     side = [_label(name, font) for name in names]
