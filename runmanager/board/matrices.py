@@ -42,24 +42,26 @@ def picture(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes,
     canvas.paste(corner, (_MARGIN, left - _LINE - _MARGIN))
     draw = ImageDraw.Draw(canvas)
     draw.rectangle((head - 1, left - 1, size[0] - _MARGIN, size[1] - _MARGIN), outline=128)
-    for number, label in enumerate(side):
-        middle = number * cell + (cell - label.height) // 2
+    for index, label in enumerate(side):
+        middle = index * cell + (cell - label.height) // 2
         canvas.paste(label, (head - label.width - _MARGIN, left + middle))
         turned = label.transpose(Image.Transpose.ROTATE_90)
         canvas.paste(turned, (head + middle, left - turned.height - _MARGIN))
+    stamps: dict[str, Image.Image] = {}  # each drawn once: most numbers occur again
     for row, column in np.argwhere(counts) if has_numbers else ():
-        place = (head + column * cell + cell / 2, left + row * cell + cell / 2)
-        fill = 255 if shades[row, column] > _DARK else 0
-        draw.text(place, numbers[row][column], fill=fill, font=font, anchor="mm")
+        number = numbers[row][column]
+        stamp = stamps.get(number) or stamps.setdefault(number, _label(number, font, paper=0, ink=255))
+        place = (head + column * cell + (cell - stamp.width) // 2, left + row * cell + (cell - _LINE) // 2)
+        canvas.paste(255 if shades[row, column] > _DARK else 0, place, stamp)
     file = io.BytesIO()
     canvas.save(file, format="PNG", compress_level=6)
     return file.getvalue(), canvas.width, canvas.height, 1
 
 
-def _label(name: str, font: Any) -> Image.Image:
+def _label(name: str, font: Any, paper: int = 255, ink: int = 0) -> Image.Image:
     shown = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
-    label = Image.new("L", (int(font.getlength(shown)) + 1, _LINE), 255)
-    ImageDraw.Draw(label).text((0, 0), shown, fill=0, font=font)
+    label = Image.new("L", (int(font.getlength(shown)) + 1, _LINE), paper)
+    ImageDraw.Draw(label).text((0, 0), shown, fill=ink, font=font)
     return label
 
 
