@@ -15,6 +15,9 @@ from runmanager.board import events
 SAMPLES = "visuals/samples"
 """The tag of the first inputs."""
 
+EPOCH = "time/epoch_s"
+"""A tag that every epoch has, and nothing else."""
+
 _HEADER = 12  # bytes: length and its checksum
 _OPENING = 4  # records: a file begins its session with the third
 _SESSION = (hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata.SESSION_END_INFO_TAG)
@@ -81,22 +84,25 @@ def is_described(folder: Path) -> bool:
 def kept(
     folder: Path, last_step: int, is_wanted: Callable[[Summary.Value], bool] = lambda _: True
 ) -> list[Event]:
-    """Return the events up to a step that a new file of this run should begin with.
+    """Return the events up to an epoch that a new file of this run should begin with.
 
     What opened the old files and how their sessions began and ended is left out, and so is what a later
-    attempt superseded.
+    attempt superseded. Steps are epochs, but for what the loop has added by batches: that is kept if it was
+    written before the end of the last epoch.
 
     Args:
         folder: The run's.
-        last_step: The last step that is kept.
+        last_step: The last epoch that is kept.
         is_wanted: Whether a value is kept.
     """
     found: list[Event] = []
+    epoch = 0  # the last that has ended
     for path in event_files(folder):
         for event in read(path):
             if event.HasField("session_log") and event.session_log.status == SessionLog.START:
                 found = [earlier for earlier in found if earlier.step < max(event.step, 1)]
-            elif event.HasField("summary") and event.step <= last_step:
+            elif event.HasField("summary") and (event.step <= last_step or epoch < last_step):
+                epoch = event.step if any(value.tag == EPOCH for value in event.summary.value) else epoch
                 values = [v for v in event.summary.value if v.tag not in _SESSION and is_wanted(v)]
                 if values:
                     summary = Summary(value=values)

@@ -37,7 +37,7 @@ CHARTS = {
 _TAGS = {
     "loss": "loss/train",
     "accuracy": "accuracy/train",
-    "epoch duration": "time/epoch_s",
+    "epoch duration": archive.EPOCH,
     "run duration": "time/run_s",
     "train_loss": "loss/train_eval",  # of evaluate(loader, "train"), beside that of the training itself
     "train_accuracy": "accuracy/train_eval",
@@ -118,18 +118,22 @@ class Board:
         self._attempt = attempt
         self._details = details
         self._waiting: list[Event] | None = []  # written before the file is open
+        self._first: list[Event] = []
 
     @_guarded
-    def open(self, records: Sequence[EpochRecord] = (), *, healed: bool = False) -> None:
+    def open(
+        self, records: Sequence[EpochRecord] = (), *, healed: bool = False, before: Sequence[Event] = ()
+    ) -> None:
         """Begin the event file.
 
         An attempt that goes on gets a file beside the earlier ones. Where those say how the run ended, which
-        TensorBoard would believe for ever, or there are none, the new file begins with what they held; so it
-        does where the run begins anew, with nothing.
+        TensorBoard would believe for ever, or have steps that are no epochs, which it would drop, or there are
+        none, the new file begins with what they held; so it does where the run begins anew, with nothing.
 
         Args:
             records: The epochs after which the attempt goes on.
             healed: Whether the last of them was committed to no journal before, and shown nowhere.
+            before: What stands in front of these epochs.
         """
         folder, after = self._folder.path, len(records)
         shown = self._shown(records)
@@ -137,8 +141,9 @@ class Board:
         first_step = after + 1 - len(carried)
         earlier = archive.event_files(folder)
         self._described = after > 0 and archive.is_described(folder)
-        if not after or not earlier or archive.has_ended(folder):
-            kept = archive.kept(folder, after, lambda value: value.tag not in OPENING) if after else []
+        kept = archive.kept(folder, after, lambda value: value.tag not in OPENING) if after else []
+        is_ahead = any(event.step > after for event in kept)
+        if not after or not earlier or is_ahead or archive.has_ended(folder):
             carried = [*kept, *carried] if kept else shown
             archive.retire(folder)
             first_step = 0
@@ -151,12 +156,8 @@ class Board:
             values.append(events.text("run/config", _markdown(self._folder.params, self._details)))
         waiting, self._waiting = self._waiting or [], None
         opening = [events.event(first_step, [value]) for value in values]
-        self._write(*opening, *carried, *waiting)
-
-    @_guarded
-    def carry(self, kept: Sequence[Event]) -> None:
-        """Write events that earlier files of this run held."""
-        self._write(*kept)
+        first = [] if after else self._first  # the first attempt has shown it
+        self._write(*opening, *before, *first, *carried, *waiting)
 
     @property
     def writer(self) -> SummaryWriter:
@@ -174,8 +175,12 @@ class Board:
 
     @_guarded
     def evaluation(self, metrics: Mapping[str, float]) -> None:
-        """Write metrics from before the first epoch, as step 0."""
-        self._write(events.event(0, [events.scalar(tag(name), v) for name, v in metrics.items()]))
+        """Write metrics from before the first epoch, as step 0, if the attempt begins with that."""
+        event = events.event(0, [events.scalar(tag(name), v) for name, v in metrics.items()])
+        if self._waiting is None:
+            self._write(event)
+        else:
+            self._first.append(event)
 
     def confusion(self, name: str, counted: Confusion, loader: Any) -> None:
         """Keep what an evaluation counted, to be drawn at the end of the run if no other of its name comes."""

@@ -45,7 +45,6 @@ def _rebuild(experiment: str, run: RunResult) -> None:
         name: run.start[name] for name in ("device", "device_name", "versions", "commit") if name in run.start
     }
     board = Board(experiment, run.folder, run.attempts, details)
-    board.carry(kept)
-    board.open(run.epochs)
+    board.open(run.epochs, before=kept)
     has_ended = run.status is Status.COMPLETED or run.status in FAULTS
     board.end(Outcome(run.status if has_ended else Status.INTERRUPTED, run.error, len(run.epochs)))

@@ -21,6 +21,7 @@ from tests.board.reading import (
     LOADER,
     event_files,
     events_in,
+    folder_scalars,
     make_network,
     scalars_in,
     sessions_in,
@@ -155,6 +156,24 @@ def test_histograms_come_as_often_as_asked_and_of_the_last_epoch(tmp_path, every
     train(manager_in(tmp_path, histogram_every=every), RUN, num_epochs=5)
 
     assert histogram_steps(tmp_path) == steps
+
+
+def test_a_continued_run_has_the_evaluation_before_its_first_epoch_once(tmp_path):
+    def execute(last: int) -> None:
+        manager, network = manager_in(tmp_path), make_network()
+        with manager.run(RUN, network, LOADER):
+            manager.evaluate(LOADER)
+            for epoch in manager.epochs(2, checkpoint={"network": network}):
+                if epoch > last:
+                    raise KeyboardInterrupt
+                manager.evaluate(LOADER)
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(1)
+    execute(2)
+
+    (folder,) = (path for path in (tmp_path / "e").iterdir() if path.is_dir())
+    assert [step for step, _ in folder_scalars(folder)["loss/test"]] == [0, 1, 2]
 
 
 def test_the_throughput_is_samples_per_second_of_the_epoch(tmp_path):

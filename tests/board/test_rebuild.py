@@ -47,7 +47,8 @@ def test_what_journals_do_not_hold_is_kept_and_nothing_is_there_twice(experiment
     rebuild(experiment, [])
 
     after = accumulated(experiment)
-    assert after.Tags() == before.Tags()
+    assert after.Tags() == before.Tags() | {"scalars": after.Tags()["scalars"]}
+    assert sorted(after.Tags()["scalars"]) == sorted(before.Tags()["scalars"])
     assert [step for step, value in values_in(experiment) if value.tag == "weights/1.weight"] == [1, 2, 3]
     assert len(after.Scalars("train/grad_norm")) == 3
     assert len(after.Tensors("run/config")) == 1
@@ -55,6 +56,20 @@ def test_what_journals_do_not_hold_is_kept_and_nothing_is_there_twice(experiment
         "attempt-1-2.evts",
         "attempt-1.evts",
     ]
+
+
+def test_what_was_added_by_batches_is_kept(tmp_path):
+    manager = RunManager("exp", tmp_path, display=False)
+
+    def add(epoch: int) -> None:
+        assert manager.tb
+        manager.tb.add_scalar("train_step/loss", epoch, 100 * epoch)
+
+    train(manager, {"lr": 0.1}, num_epochs=3, at_end=add)
+    rebuild(tmp_path / "exp", [])
+    rebuild(tmp_path / "exp", [])
+
+    assert scalars_in(tmp_path)["train_step/loss"] == [(100, 1), (200, 2), (300, 3)]
 
 
 def test_a_run_that_is_being_executed_is_left_alone(tmp_path):

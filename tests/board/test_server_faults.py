@@ -20,7 +20,7 @@ from tests.board.reading import event_files, train
 from tests.board.test_server import ALL, Server, serve
 
 FIVE = ["accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s"]
-NUM_SESSIONS, NUM_UNKNOWN = 20, 2
+NUM_SESSIONS, NUM_UNKNOWN = 21, 2
 
 
 def train_two_epochs(run: Any, manager: RunManager) -> None:
@@ -61,6 +61,22 @@ def execute(
         return run_grid(grid, train_, experiment=experiment, root=root, **options)
 
 
+class IsInterrupted:
+    """Adds its loss with every batch, and is interrupted in its third epoch, once."""
+
+    has_been = False
+
+    def __call__(self, run: Any, manager: RunManager) -> None:
+        def add(epoch: int) -> None:
+            for step in (2 * epoch - 1, 2 * epoch):
+                manager.tb.add_scalar("train_step/loss", run.lr + step, step)  # type: ignore[union-attr]
+            if epoch == 3 and not self.has_been:
+                self.has_been = True
+                raise KeyboardInterrupt
+
+        train(manager, run, 4, at_end=add, checkpoint=True)
+
+
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory):
     """Make runs that met all that can happen to them, each kind in an experiment of its own."""
@@ -72,6 +88,9 @@ def faulty(tmp_path_factory):
     fails_once = FailsOnce()
     for _ in range(2):
         execute(root, "again", {"lr": [0.1]}, fails_once, retry_failed=True)
+    is_interrupted = IsInterrupted()
+    for _ in range(2):
+        execute(root, "steps", {"lr": [0.5]}, is_interrupted)
     execute(root, "bad", {"bad": [math.nan, math.inf]}, diverge)
     execute(root, "first", {"lr": [0.1, 0.01], "momentum": [0.9]})
     execute(root, "second", {"lr": [1], "schedule": [None, "cosine"]})
@@ -113,6 +132,12 @@ def test_a_failed_run_that_is_executed_anew_is_a_success_and_shows_every_epoch_o
     table = load_results(faulty / "again")
     expected = list(enumerate(table["loss"].astype("float32").astype("float64"), 1))
     assert series(server, "again/001", "loss/train") == expected
+
+
+def test_what_was_added_by_batches_is_shown_once_by_a_run_that_was_continued(server):
+    assert series(server, "steps/001", "train_step/loss") == [(step, 0.5 + step) for step in range(1, 9)]
+    assert [step for step, _ in series(server, "steps/001", "loss/train")] == [1, 2, 3, 4]
+    assert status(server, "steps/001") == "STATUS_SUCCESS"
 
 
 def test_a_loss_that_is_not_finite_is_nan_and_the_run_a_failure(server):
