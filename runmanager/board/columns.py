@@ -9,7 +9,7 @@ import json
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,8 +102,8 @@ def join(run: RunFolder) -> None:
 def settle(root: Path, own: Path | None = None, grouped_by: Sequence[str] | None = None) -> None:
     """Decide how all runs under a root write their hyperparameters, and mend those that did otherwise.
 
-    Experiments that another process holds and runs that are being executed are left as they are, to be mended
-    the next time. Never raises: what cannot be shown is a warning.
+    Other experiments that a process holds or that cannot be written, and runs that are being executed, are left
+    as they are, to be mended the next time. Never raises: what cannot be shown is a warning.
 
     Args:
         root: The folder of the experiments.
@@ -118,7 +118,7 @@ def settle(root: Path, own: Path | None = None, grouped_by: Sequence[str] | None
 
 
 def _settle(root: Path, own: Path | None, grouped_by: Sequence[str] | None) -> None:
-    places = dict.fromkeys(path for path in (*experiments(root), own) if path and path.parent == root)
+    places = dict.fromkeys(path for path in (own, *experiments(root)) if path and path.parent == root)
     known = {path: _read(path) for path in places}
     groups = {path: columns.grouped_by for path, (columns, _) in known.items()}
     if own:
@@ -129,11 +129,11 @@ def _settle(root: Path, own: Path | None, grouped_by: Sequence[str] | None) -> N
         wanted = Columns(kinds, groups[path])
         if known[path] == (wanted, True):
             continue
-        try:
-            with nullcontext() if path == own else hold(path):
-                _apply(path, runs[path], wanted)
-        except HeldError:
-            continue  # its holder does so at its end
+        if path == own:
+            _apply(path, runs[path], wanted)
+            continue
+        with suppress(HeldError, OSError), hold(path):  # its holder does so at its end
+            _apply(path, runs[path], wanted)
 
 
 def _is_shown(run: RunFolder, is_own: bool) -> bool:

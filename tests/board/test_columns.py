@@ -1,3 +1,4 @@
+import errno
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from tensorboard.plugins.hparams import metadata
 from runmanager import RunManager, RunsWarning, load_runs, run_grid
 from runmanager.board import archive, columns, events
 from runmanager.board.rebuild import rebuild
-from runmanager.errors import GridError
+from runmanager.errors import GridError, StorageError
 from runmanager.storage import durable, paths
 from runmanager.storage.holder import hold
 from tests.board.reading import event_files, scalars_in, sessions_in, train
@@ -141,6 +142,24 @@ def test_an_experiment_that_somebody_else_holds_is_left_alone(tmp_path):
     columns.settle(tmp_path)
 
     assert shown(tmp_path)["first/001"] == {"lr": "0.1", "dropout": "none"}
+
+
+def test_an_experiment_that_cannot_be_written_is_left_alone(tmp_path, monkeypatch):
+    run(tmp_path, "another", {"lr": [0.1]})
+    write = durable.create_file
+    monkeypatch.setattr(
+        durable,
+        "create_file",
+        lambda path, content: no_space() if "another" in str(path) else write(path, content),
+    )
+
+    run(tmp_path, "own", {"dropout": [0.5]})
+
+    assert shown(tmp_path) == {"another/001": {"lr": 0.1}, "own/001": {"lr": "none", "dropout": "0.5"}}
+
+
+def no_space() -> bool:
+    raise StorageError(errno.EROFS, "read-only", "another")
 
 
 def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
