@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runmanager.errors import HeldError, RunsWarning
+from runmanager.errors import HeldError, RunsWarning, StorageError
 from runmanager.storage import durable, paths
 from runmanager.storage.folders import RunFolder, experiments, read_runs
 from runmanager.storage.history import read_run
@@ -92,7 +92,11 @@ def read(experiment: Path) -> Columns:
 
 
 def join(run: RunFolder) -> None:
-    """Make the hyperparameters of a run known that no grid has announced; never raises."""
+    """Make the hyperparameters of a run known that no grid has announced.
+
+    Raises:
+        StorageError: The experiment could not be written.
+    """
     experiment = run.path.parent
     known = read(experiment)
     if not known.fit(run.params):
@@ -103,15 +107,20 @@ def settle(root: Path, own: Path | None = None, grouped_by: Sequence[str] | None
     """Decide how all runs under a root write their hyperparameters, and mend those that did otherwise.
 
     Other experiments that a process holds or that cannot be written, and runs that are being executed, are left
-    as they are, to be mended the next time. Never raises: what cannot be shown is a warning.
+    as they are, to be mended the next time. What cannot be shown is a warning.
 
     Args:
         root: The folder of the experiments.
         own: The experiment that this process holds, or writes.
         grouped_by: What names the Trial IDs of `own`, as in `Columns`.
+
+    Raises:
+        StorageError: The file of `own` could not be written.
     """
     try:
         _settle(root, own, grouped_by)
+    except StorageError:
+        raise
     except Exception as error:  # noqa: BLE001 - no logging call may end a grid
         problem = f"{root}: HParams may miss runs ({type(error).__name__}: {error}); training goes on"
         warnings.warn(problem, RunsWarning, stacklevel=3)

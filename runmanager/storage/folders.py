@@ -65,7 +65,8 @@ class Experiment:
             StorageError: grid.json could not be written.
         """
         durable.make_folder(self.path)
-        durable.remove_leftovers(self.path, paths.GRID, paths.RESULTS_CSV, paths.RESULTS_JSON)
+        whole = (paths.GRID, paths.HPARAMS, paths.RESULTS_CSV, paths.RESULTS_JSON)
+        durable.remove_leftovers(self.path, *whole)
         planned = self.place(grid, unavailable)
         document = {"v": VERSION, "runs": [_to_json(run) for run in planned]}
         durable.write_file(self.path / paths.GRID, strict_json(document))

@@ -162,6 +162,20 @@ def no_space() -> bool:
     raise StorageError(errno.EROFS, "read-only", "another")
 
 
+def test_an_own_experiment_that_cannot_be_written_is_refused_before_the_first_run(tmp_path, monkeypatch):
+    write = durable.write_file
+    monkeypatch.setattr(
+        durable,
+        "write_file",
+        lambda path, content: no_space() if path.name == paths.HPARAMS else write(path, content),
+    )
+
+    with pytest.raises(StorageError):
+        run(tmp_path, "own", {"dropout": [0.5]})
+
+    assert event_files(tmp_path) == []
+
+
 def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
     for name, axis in (("first", "lr"), ("second", "dropout")):
         run(tmp_path, name, {axis: [0.1]})
