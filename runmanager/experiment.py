@@ -101,7 +101,7 @@ def run_grid(
             executed when the grid is started where it is), or "error".
         max_runs: The most runs that are wanted.
         tensorboard: Whether event files are written.
-        histogram_every: Epochs from one set of histograms to the next, 0 for none.
+        histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
         group_seeds: Average the runs that differ in the hyperparameter `seed` alone in TensorBoard's HParams.
         display: False shows nothing.
         retry_failed: Execute runs again that ended by a fault: failed, diverged, hung, or out of memory.

@@ -58,7 +58,7 @@ class RunManager:
             exists is added to; one that is given as `Experiment` has its root in it.
         root: The folder that TensorBoard is started on.
         tensorboard: Whether event files are written.
-        histogram_every: Epochs from one set of histograms to the next, 0 for none.
+        histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
         display: Whether the table is shown: at the end of each run in a terminal, in place in a notebook.
             None decides by where it runs.
         on_epoch: Called with the record of each epoch that was committed.
@@ -380,8 +380,9 @@ class RunManager:
         """Compute loss and accuracy in eval mode without gradients: the columns `test_loss`, `test_accuracy`.
 
         Outside of the epoch's duration, and without a trace in training: modes and random states are given
-        back. Before the first epoch, the values are shown in TensorBoard as step 0 and are no row. Of several
-        ranks, each evaluates its part of the samples; all have to call it.
+        back. Before the first epoch, the values are shown in TensorBoard as step 0 and are no row. Which class
+        was taken for which in the last evaluation is shown there when the run is completed. Of several ranks,
+        each evaluates its part of the samples; all have to call it.
 
         Args:
             loader: Yields (inputs, labels).

@@ -132,7 +132,7 @@ def _settle(root: Path, own: Path | None, grouped_by: Sequence[str] | None) -> N
     groups = {path: columns.grouped_by for path, (columns, _) in known.items()}
     if own:
         groups[own] = grouped_by
-    runs = {path: [run for run in read_runs(path, []) if _is_shown(run, path == own)] for path in places}
+    runs = {path: [run for run in read_runs(path, []) if _is_shown(run)] for path in places}
     kinds = _kinds([Columns({}, groups[path]).shown(run.params) for path in places for run in runs[path]])
     for path in places:
         wanted = Columns(kinds, groups[path])
@@ -145,9 +145,9 @@ def _settle(root: Path, own: Path | None, grouped_by: Sequence[str] | None) -> N
             _apply(path, runs[path], wanted)
 
 
-def _is_shown(run: RunFolder, is_own: bool) -> bool:
+def _is_shown(run: RunFolder) -> bool:
     """Whether TensorBoard shows a run, or will when its grid has been executed."""
-    return run.path.is_dir() or (is_own and not run.unavailable)
+    return not run.unavailable or run.path.is_dir()
 
 
 def _kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -79,7 +79,7 @@ class EventFile:
 
 def replace(path: Path, content: bytes) -> None:
     """Replace an event file at once; a TensorBoard that reads it goes on with what was there before."""
-    temporary = path.with_name(f".rewritten-{getpid()}")  # no name that TensorBoard takes for an event file
+    temporary = path.with_name(f".session.{getpid()}.tmp")  # no name that TensorBoard takes for an event file
     try:
         temporary.write_bytes(content)
         temporary.replace(path)

@@ -13,6 +13,7 @@ from runmanager.board import archive, columns, events
 from runmanager.board.rebuild import rebuild
 from runmanager.errors import GridError, StorageError
 from runmanager.storage import durable, paths
+from runmanager.storage.folders import Experiment
 from runmanager.storage.holder import hold
 from tests.board.reading import event_files, scalars_in, sessions_in, train
 
@@ -174,6 +175,17 @@ def test_an_own_experiment_that_cannot_be_written_is_refused_before_the_first_ru
         run(tmp_path, "own", {"dropout": [0.5]})
 
     assert event_files(tmp_path) == []
+
+
+def test_runs_whose_device_is_not_here_change_nothing_and_pending_ones_do(tmp_path):
+    run(tmp_path, "first", {"lr": [0.1]})
+    run(tmp_path, "elsewhere", {"dropout": [0.5], "device": ["cuda:99"]})
+    before = shown(tmp_path)
+    Experiment(tmp_path / "pending").plan([{"lr": None}], {})
+    columns.settle(tmp_path)
+
+    assert before == {"first/001": {"lr": 0.1}}
+    assert shown(tmp_path)["first/001"] == {"lr": "0.1"}
 
 
 def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
