@@ -124,7 +124,7 @@ def show(outcome: GridOutcome, root: str) -> None:
         print_table(without[["run", "status", *GRID, "error"]], title="Runs without a result")
     print(f"table        {outcome.folder / 'results.csv'}, results.json")
     print(f"in Python    from runmanager import load_results; load_results({root!r})")
-    print(f"TensorBoard  tensorboard --logdir {root}")
+    print(f"TensorBoard  runmanager tensorboard {root} --experiment {outcome.folder.name}")
 
 
 def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from runmanager.board.notebook import open_tensorboard as open_tensorboard
     from runmanager.devices import available_devices as available_devices
     from runmanager.devices import num_gpus as num_gpus
     from runmanager.devices import try_all_gpus as try_all_gpus
     from runmanager.devices import try_gpu as try_gpu
+    from runmanager.errors import BoardError as BoardError
     from runmanager.errors import CheckpointError as CheckpointError
     from runmanager.errors import DataError as DataError
     from runmanager.errors import DeviceError as DeviceError
@@ -39,11 +41,12 @@ if TYPE_CHECKING:
     from runmanager.training import fit as fit
 
 _HOMES = {
+    "board.notebook": ("open_tensorboard",),
     "devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (
-        "CheckpointError", "DataError", "DeviceError", "GridError", "HeldError", "HyperparameterError",
-        "LifecycleError", "MetricError", "RankError", "RunManagerError", "RunsWarning", "SettingError",
-        "StorageError",
+        "BoardError", "CheckpointError", "DataError", "DeviceError", "GridError", "HeldError",
+        "HyperparameterError", "LifecycleError", "MetricError", "RankError", "RunManagerError", "RunsWarning",
+        "SettingError", "StorageError",
     ),
     "experiment": ("GridOutcome", "run_grid"),
     "grid": ("Run", "RunBuilder"),

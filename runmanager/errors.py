@@ -10,6 +10,7 @@ RunManagerError
 |-- CheckpointError (ValueError)            a state that cannot be saved, or does not fit
 |-- SettingError (ValueError)               settings that a run cannot be trained with: all problems at once
 |-- HeldError (RuntimeError)                an experiment that another process is running
+|-- BoardError (RuntimeError)               TensorBoard could not be started, or has nothing to show
 |-- RankError (RuntimeError)                a process of a data-parallel run that is gone
 `-- StorageError (OSError)                  what has to last could not be written
 """
@@ -78,6 +79,10 @@ class SettingError(RunManagerError, ValueError):
 
 class HeldError(RunManagerError, RuntimeError):
     """An experiment that another process is running."""
+
+
+class BoardError(RunManagerError, RuntimeError):
+    """TensorBoard could not be started, or has nothing to show."""
 
 
 class RankError(RunManagerError, RuntimeError):

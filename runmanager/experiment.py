@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from runmanager import ledger
 from runmanager import plan as planning
 from runmanager.board import columns
+from runmanager.board.view import hint
 from runmanager.display import join
 from runmanager.errors import GridError, StorageError
 from runmanager.executors import EXECUTORS, Executor, InlineExecutor
@@ -153,12 +154,14 @@ def run_grid(
         work = GridWork(train, folder, tensorboard, histogram_every, now, resume_anyway, lanes)
         progress = _progress(experiment, made, lanes, show=is_main and display is not False)
         _announce(progress, folder.path, made)
+        _point(progress, folder.path, to_board=tensorboard)
         exit_code = _execute(place, made, work, progress, on_error, retries, stop)
         if is_main and exit_code != STORAGE_FAILED:
             _export(folder.path)
             if tensorboard:
                 columns.settle(folder.path.parent, folder.path, groups)  # for grids that were started meanwhile
         outcome = parallel.from_main(lambda: _grid_outcome(made, exit_code, folder.path))
+        _point(progress, folder.path, to_board=tensorboard)
         _conclude(progress, outcome)
         return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
 
@@ -350,6 +353,11 @@ def _announce(progress: GridProgress, folder: Path, plan: Plan) -> None:
         progress.say(f"! {what} changed since {count} runs were executed; {plan.policy}")
     if plan.failed:
         progress.say(f"! {plan.failed} runs ended by a fault before and stay so; {ledger.RETRY_FAILED}")
+
+
+def _point(progress: GridProgress, folder: Path, *, to_board: bool) -> None:
+    for line in hint(folder) if to_board else []:
+        progress.say(line)
 
 
 def _conclude(progress: GridProgress, outcome: GridOutcome) -> None:

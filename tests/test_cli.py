@@ -1,9 +1,14 @@
+import re
+import signal
+import socket
 import subprocess
 import sys
 
+import pytest
 from typer.testing import CliRunner
 
 from runmanager import RunManager, speed
+from runmanager.board.server import Server
 from runmanager.cli import app
 from runmanager.devices import available_devices
 from tests.board.reading import event_files, scalars_in, train
@@ -66,3 +71,70 @@ def test_help_imports_nothing_heavy():
 
     assert "rebuild-tensorboard" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.fixture
+def root(tmp_path):
+    train(RunManager("exp", tmp_path, display=False), {"lr": 0.1})
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["{root}/missing"], "does not exist"),
+        (["{root}", "--experiment", "other"], "no runs of an experiment 'other'; it has those of: exp"),
+        (["{root}/exp/001_lr=0.1/empty"], "start a grid first, or give the folder that it wrote"),
+        (["{root}", "--host", "0.0.0.0"], "all addresses of this machine are asked for by --bind-all"),  # noqa: S104
+        (["{root}", "--host", "localhost", "--bind-all"], "asked for by --bind-all, without --host"),
+        (["{root}", "--port", "{port}"], "port {port} is in use: choose another, or 0 for any that is free"),
+    ],
+)
+def test_what_tensorboard_cannot_show_is_refused_without_a_traceback(root, arguments, problem):
+    (root / "exp" / "001_lr=0.1" / "empty").mkdir()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        names = {"root": root, "port": taken.getsockname()[1]}
+        result = CliRunner().invoke(app, ["tensorboard", *(part.format(**names) for part in arguments)])
+
+    assert result.exit_code == 2
+    assert problem.format(**names) in " ".join(result.output.replace("│", " ").split())
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("display", [":0", ""])
+def test_tensorboard_is_opened_where_there_is_a_display(root, monkeypatch, display):
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr(Server, "wait", interrupt)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", display)
+
+    result = CliRunner().invoke(app, ["tensorboard", str(root), "--port", "0"])
+
+    (link,) = re.findall(r"TensorBoard: (http://127\.0\.0\.1:\S+#timeseries)", result.stdout)
+    assert opened == ([link] if display else [])
+
+
+def interrupt(_: Server) -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_ends_tensorboard_without_a_traceback(root):
+    command = [
+        sys.executable,
+        "-c",
+        "from runmanager.cli import app; app()",
+        "tensorboard",
+        str(root),
+        "--port",
+        "0",
+    ]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert "TensorBoard: http://127.0.0.1:" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+
+    assert (process.returncode, errors) == (0, "")

@@ -22,6 +22,7 @@ from runmanager import (
     load_runs,
     run_grid,
 )
+from runmanager.board.view import look
 from runmanager.executors import LanesExecutor
 from runmanager.ledger import RETRY_FAILED
 from runmanager.storage.journal import Journal
@@ -424,6 +425,23 @@ def test_the_exit_code_tells_which_signal_ended_a_grid(start, number):
         assert start(LRS, train).exit_code == 128 + number
     finally:
         signal.signal(number, before)
+
+
+def test_where_to_look_is_told_at_the_start_and_at_the_end(start, capsys, tmp_path):
+    start(LRS, Train(), tensorboard=True, display=None)
+
+    lines = capsys.readouterr().out.splitlines()
+    told = [number for number, line in enumerate(lines) if line.startswith("TensorBoard: ")]
+    assert [lines[number - 1].partition(" ")[0] for number in told] == [f"{tmp_path}/exp:", "✓"]
+    command, plain = (f"runmanager tensorboard {tmp_path} --experiment exp", f"tensorboard --logdir {tmp_path}")
+    assert {lines[number] for number in told} == {f"TensorBoard: {command} (or {plain} and this link)"}
+    assert {lines[number + 1] for number in told} == {f"    {look(tmp_path, 'exp').link()}"}
+
+
+def test_without_event_files_nothing_is_said_of_tensorboard(start, capsys):
+    start(LRS, Train(), display=None)
+
+    assert "TensorBoard" not in capsys.readouterr().out
 
 
 def test_a_plan_writes_nothing_and_is_no_failure(start, tmp_path, capsys):

@@ -1,0 +1,147 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import nbclient
+import nbformat
+import pytest
+
+from runmanager import BoardError, RunManager
+from runmanager.board import notebook
+from runmanager.board.server import Server
+from tests.board.reading import train
+
+HOME = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    train(RunManager("exp", folder, display=False), {"lr": 0.1})
+    return folder
+
+
+@pytest.fixture
+def server(root, tmp_path, monkeypatch):
+    """A TensorBoard of ours, whose temporary files are under tmp_path."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Server(root) as started:
+        yield started
+
+
+def runs_at(url):
+    with urllib.request.urlopen(f"{url}data/runs", timeout=30) as answer:  # noqa: S310
+        return json.load(answer)
+
+
+def answers(url):
+    with socket.socket() as client:
+        return client.connect_ex((urlsplit(url).hostname, urlsplit(url).port)) == 0
+
+
+def wait_until_gone(url):
+    deadline = time.monotonic() + 10
+    while answers(url) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not answers(url)
+
+
+def test_it_answers_on_this_machine_until_it_is_stopped(server, tmp_path):
+    assert urlsplit(server.url).hostname == "127.0.0.1"
+    assert runs_at(server.url) == ["exp/001_lr=0.1"]
+    assert server.lives
+
+    server.stop()
+
+    assert not answers(server.url)
+    assert not server.lives
+    assert list(tmp_path.iterdir()) == []  # no note of a TensorBoard that is no more
+    server.stop()
+
+
+def test_a_port_that_is_taken_is_refused(server, root):
+    port = urlsplit(server.url).port
+
+    with pytest.raises(BoardError, match=f"^port {port} is in use: choose another, or 0 for any that is free$"):
+        Server(root, port)
+
+
+def test_an_address_that_is_not_of_this_machine_is_refused(root):
+    with pytest.raises(BoardError, match=r"did not start on 192\.0\.2\.1, port 0: .+"):  # for documentation
+        Server(root, host="192.0.2.1")
+
+
+def test_a_tensorboard_that_ends_by_itself_is_told(server):
+    os.kill(server._process.pid, signal.SIGTERM)
+
+    with pytest.raises(BoardError, match=r"ended by itself: TensorBoard caught SIGTERM; exiting\.\.\."):
+        server.wait()
+
+
+def test_it_ends_with_a_process_that_is_killed(root):
+    program = (
+        "import time; from pathlib import Path; from runmanager.board.server import Server\n"
+        f"print(Server(Path({str(root)!r})).url, flush=True); time.sleep(60)"
+    )
+
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=HOME, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        url = process.stdout.readline().strip()
+        assert answers(url)
+        process.kill()
+
+    wait_until_gone(url)
+
+
+def test_without_a_notebook_the_link_is_printed_and_the_same_server_shows_it_again(root, capsys, monkeypatch):
+    monkeypatch.setattr(notebook, "_SERVERS", {})
+
+    for experiment in (None, "exp"):
+        notebook.open_tensorboard(root, experiment)
+
+    (server,) = notebook._SERVERS.values()
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"TensorBoard: {server.url}?smoothing=0")
+    assert second.startswith(f"TensorBoard: {server.url}?smoothing=0&runFilter=%5Eexp/")
+    server.stop()
+    notebook.open_tensorboard(root)  # it has ended: another one
+    (other,) = notebook._SERVERS.values()
+    assert runs_at(other.url) == ["exp/001_lr=0.1"]
+    other.stop()
+
+
+def test_behind_a_proxy_the_link_leads_through_it(root, capsys, monkeypatch):
+    monkeypatch.setattr(notebook, "_SERVERS", {})
+    monkeypatch.setenv("TENSORBOARD_PROXY_URL", "/user/me/proxy/%PORT%/")
+
+    notebook.open_tensorboard(root)
+
+    (server,) = notebook._SERVERS.values()
+    assert f" /user/me/proxy/{urlsplit(server.url).port}/?smoothing=0" in capsys.readouterr().out
+    server.stop()
+
+
+def test_a_notebook_shows_it_below_the_cell_until_the_kernel_ends(root):
+    cell = f"from runmanager import open_tensorboard\nopen_tensorboard({str(root)!r}, height=300)"
+    page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+
+    client = nbclient.NotebookClient(page, timeout=60, resources={"metadata": {"path": HOME}})
+    with client.setup_kernel():
+        client.execute_cell(page.cells[0], 0)
+        printed, frame = page.cells[0].outputs
+        link = printed.text.removeprefix("TensorBoard: ").strip()
+        assert runs_at(link.partition("?")[0]) == ["exp/001_lr=0.1"]
+
+    assert f'src="{link}"' in frame.data["text/html"].replace("&amp;", "&")
+    assert 'height="300"' in frame.data["text/html"]
+    wait_until_gone(link)
