@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from runmanager.board.notebook import open_tensorboard as open_tensorboard
+    from runmanager.board.reading import from_tensorboard as from_tensorboard
     from runmanager.devices import available_devices as available_devices
     from runmanager.devices import num_gpus as num_gpus
     from runmanager.devices import try_all_gpus as try_all_gpus
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "board.notebook": ("open_tensorboard",),
+    "board.reading": ("from_tensorboard",),
     "devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (
         "BoardError", "CheckpointError", "DataError", "DeviceError", "GridError", "HeldError",

@@ -43,7 +43,7 @@ def load_results(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
             (e.name, tables.epochs_table(_epochs(e, Path(path), damaged))) for e in _experiments(Path(path))
         ]
         table = tables.join(found or [("", tables.epochs_table(tables.by_column([])))], last=("jobs",))
-    _warn_of(damaged, path)
+    warn_of(damaged, path)
     return table
 
 
@@ -69,7 +69,7 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
         found = [(e.name, tables.runs_table(_runs(e, Path(path), damaged))) for e in _experiments(Path(path))]
         last = ("jobs", "peak memory", "parameters", "attempts", "mixed", "error")
         table = tables.join(found or [("", tables.runs_table([]))], last)
-    _warn_of(damaged, path)
+    warn_of(damaged, path)
     return table
 
 
@@ -120,7 +120,8 @@ def _epochs(experiment: Path, path: Path, damaged: list[str]) -> "Epochs":
     return epochs
 
 
-def _warn_of(damaged: list[str], path: str | os.PathLike[str]) -> None:
+def warn_of(damaged: list[str], path: str | os.PathLike[str]) -> None:
+    """Name what could not be read in one warning, to whom called the caller."""
     if damaged:
         more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
         named = "; ".join(damaged[:_NAMED]) + more
