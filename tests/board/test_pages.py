@@ -1,0 +1,106 @@
+"""TensorBoard's pages as a person sees them, in a browser without a window."""
+
+import os
+import re
+import shutil
+from typing import Any
+
+import pytest
+
+from runmanager import run_grid
+from runmanager.board.server import Server
+from runmanager.board.view import look
+from tests.board.reading import train
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
+]
+OPTIONS = [
+    "--enable-unsafe-swiftshader",
+    *(["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []),
+]
+GROUPS = ["Pinned", "accuracy", "loss", "time", "train", "tuning", "visuals", "weights", "weights_grad"]
+FIRST: dict[str, list[Any]] = {"lr": [0.1, 0.2, 0.3], "batch_size": [4, 8], "device": ["cpu"]}
+SECOND: dict[str, list[Any]] = {"momentum": [0.0, 0.9], "schedule": [None, "cosine"], "device": ["cpu"]}
+LOAD_MS = 30_000
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Make two experiments with different axes, of 6 and 4 runs."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    def train_two_epochs(run, manager):
+        train(manager, run, num_epochs=2)
+
+    for name, grid in (("first", FIRST), ("second", SECOND)):
+        run_grid(grid, train_two_epochs, experiment=name, root=folder, display=False, executor="inline")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(root):
+    with Server(root) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        yield driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+
+
+@pytest.fixture
+def page(browser):
+    """A page in which nothing goes wrong."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    page.set_default_timeout(LOAD_MS)
+    problems: list[str] = []
+    page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    yield page
+    shown = page.inner_text("body")
+    page.close()
+    assert problems == []
+    assert "exceeds 500" not in shown
+
+
+def expect(locator):
+    return playwright.expect(locator)
+
+
+def test_the_deep_link_shows_the_experiment_pinned_and_colored(page, server, root):
+    page.goto(look(root, "first").link(server.url))
+
+    expect(page.locator(".group-title")).to_have_text(GROUPS, timeout=LOAD_MS)
+    pinned = page.locator("metrics-pinned-view scalar-card")
+    expect(pinned).to_have_count(3)
+    assert [re.sub(r"\s", "", title) for title in pinned.locator(".tag").all_inner_texts()] == [
+        "accuracy/test", "loss/test", "time/epoch_s",
+    ]  # fmt: skip
+    rows = pinned.first.locator("tb-data-table-content-row")
+    expect(rows).to_have_count(6)
+    runs = [text for row in rows.all_inner_texts() if (text := re.search(r"first/\d+_lr=([\d.]+)", row))]
+    circles = pinned.first.locator(".row-circle span")
+    colors = circles.evaluate_all("spans => spans.map(span => getComputedStyle(span).backgroundColor)")
+    assert len(set(zip((run[1] for run in runs), colors, strict=True))) == len(set(colors)) == 3
+    assert page.get_by_text("second/").count() == 0
+
+
+def test_all_groups_of_tags_stand_in_order_without_a_link_too(page, server):
+    page.goto(f"{server.url}#timeseries")
+
+    expect(page.locator(".group-title")).to_have_text(GROUPS, timeout=LOAD_MS)
+    expect(page.get_by_text("second/004")).not_to_have_count(0)
+
+
+def test_parallel_coordinates_have_a_line_for_every_run_of_both_experiments(page, server):
+    page.goto(f"{server.url}#hparams")
+    page.get_by_text("PARALLEL COORDINATES VIEW").click()
+
+    expect(page.locator("g.foreground path")).to_have_count(10, timeout=LOAD_MS)
+    axes = page.locator(".axis-title").all_text_contents()
+    assert {"accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s"} <= set(axes)
