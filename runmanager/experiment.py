@@ -152,16 +152,17 @@ def run_grid(
         place.begin(folder.path)
         lanes = place.num_lanes(made.todo)
         work = GridWork(train, folder, tensorboard, histogram_every, now, resume_anyway, lanes)
-        progress = _progress(experiment, made, lanes, show=is_main and display is not False)
+        is_shown = is_main and display is not False
+        progress = _progress(experiment, made, lanes, show=is_shown)
         _announce(progress, folder.path, made)
-        _point(progress, folder.path, to_board=tensorboard)
+        _point(progress, folder.path, to_board=tensorboard and is_shown)
         exit_code = _execute(place, made, work, progress, on_error, retries, stop)
         if is_main and exit_code != STORAGE_FAILED:
             _export(folder.path)
             if tensorboard:
                 columns.settle(folder.path.parent, folder.path, groups)  # for grids that were started meanwhile
         outcome = parallel.from_main(lambda: _grid_outcome(made, exit_code, folder.path))
-        _point(progress, folder.path, to_board=tensorboard)
+        _point(progress, folder.path, to_board=tensorboard and is_shown)
         _conclude(progress, outcome)
         return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
 

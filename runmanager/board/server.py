@@ -1,10 +1,8 @@
 """A TensorBoard of ours: a process that answers on this machine and ends with this one."""
 
 import atexit
-import contextlib
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -96,8 +94,7 @@ class Server:
         try:
             self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
             self._process.wait()
         self._folder.cleanup()
 
