@@ -58,6 +58,7 @@ def tensorboard(
     The link pins accuracy, loss and epoch duration, switches the smoothing of curves off, shows the experiment,
     and colors runs by device if it varies, else by the first axis that does.
     """
+    from runmanager.board.columns import settle_below
     from runmanager.board.server import EVERYWHERE, HERE, Server
     from runmanager.board.view import look
     from runmanager.errors import BoardError
@@ -67,6 +68,7 @@ def tensorboard(
         raise typer.BadParameter(f"{rule}; got --host {host!r}")
     try:
         view = look(root, experiment)
+        settle_below(root)
         with Server(view.logdir, port, None if bind_all else host or HERE) as server:
             link = view.link(server.url)
             typer.echo("\n".join([*view.notes, f"TensorBoard: {link}", "Ctrl-C ends it."]))

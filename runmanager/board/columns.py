@@ -16,7 +16,7 @@ from typing import Any
 
 from runmanager.errors import HeldError, RunsWarning, StorageError
 from runmanager.storage import durable, paths
-from runmanager.storage.folders import RunFolder, experiments, read_runs
+from runmanager.storage.folders import RunFolder, experiments, is_experiment, read_runs
 from runmanager.storage.history import read_run
 from runmanager.storage.holder import hold
 from runmanager.storage.journal import Status, strict_json
@@ -124,6 +124,12 @@ def settle(root: Path, own: Path | None = None, grouped_by: Sequence[str] | None
     except Exception as error:  # noqa: BLE001 - no logging call may end a grid
         problem = f"{root}: HParams may miss runs ({type(error).__name__}: {error}); training goes on"
         warnings.warn(problem, RunsWarning, stacklevel=3)
+
+
+def settle_below(folder: Path) -> None:
+    """Do so for what TensorBoard is about to show: a root of experiments, one of them, or any folder."""
+    for root in {experiment.parent for experiment in experiments(folder) if is_experiment(experiment)}:
+        settle(root)
 
 
 def _settle(root: Path, own: Path | None, grouped_by: Sequence[str] | None) -> None:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from runmanager.board.columns import settle_below
 from runmanager.board.server import Server
 from runmanager.board.view import look
 from runmanager.display import in_notebook
@@ -33,6 +34,7 @@ def open_tensorboard(
     logdir = view.logdir.resolve()
     server = _SERVERS.get(logdir)
     if server is None or not server.lives:
+        settle_below(Path(root))
         server = _SERVERS[logdir] = Server(logdir)
     proxy = os.environ.get("TENSORBOARD_PROXY_URL", server.url)
     link = view.link(proxy.replace("%PORT%", str(urlsplit(server.url).port)))

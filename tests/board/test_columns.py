@@ -121,6 +121,30 @@ def test_an_experiment_that_is_being_run_is_mended_when_its_grid_ends(tmp_path):
     assert shown(tmp_path) == expected
 
 
+@pytest.mark.parametrize("folder", ["all", "all/first"])
+def test_experiments_that_were_moved_together_are_mended_before_they_are_shown(tmp_path, folder):
+    run(tmp_path / "one", "first", {"lr": [0.1]})
+    run(tmp_path / "two", "second", {"dropout": [0.5]})
+    for place in ("one/first", "two/second"):
+        (tmp_path / "all").mkdir(exist_ok=True)
+        (tmp_path / place).rename(tmp_path / "all" / Path(place).name)
+
+    columns.settle_below(tmp_path / folder)
+
+    assert shown(tmp_path / "all") == {
+        "first/001": {"lr": "0.1", "dropout": "none"},
+        "second/001": {"lr": "none", "dropout": "0.5"},
+    }
+
+
+def test_a_folder_of_other_tools_is_left_as_it_is(tmp_path):
+    (tmp_path / "events.out.tfevents.1").write_bytes(b"")
+
+    columns.settle_below(tmp_path)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["events.out.tfevents.1"]
+
+
 def test_a_run_that_is_being_executed_is_left_alone_and_mended_later(tmp_path):
     manager = RunManager("first", tmp_path, display=False)
 
