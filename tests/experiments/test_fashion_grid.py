@@ -8,6 +8,7 @@ import pytest
 from runmanager import load_results, load_runs
 
 HOME = Path(__file__).parents[2]
+TESTED = ["test_loss", "test_accuracy"]
 SMALL = "--train-size 500 --batch-size 250 --num-workers 0 --device cpu"
 
 
@@ -33,7 +34,7 @@ def test_the_grid_is_trained_once(start, tmp_path):
     assert f"{tmp_path}/fashion_grid: 1 runs, 0 to execute, 1 done before\n" in second.stdout
     assert [path.read_bytes() for path in tmp_path.rglob("*.jsonl")] == [written]
     (row,) = load_results(tmp_path).to_dict(orient="records")
-    assert list(row)[6:] == ["lr", "batch_size", "num_workers", "device", "train_size"]
+    assert list(row)[6:] == ["lr", "batch_size", "num_workers", "device", "train_size", *TESTED]
     assert 0 < row["accuracy"] < 0.5
     assert abs(row["loss"] - math.log(10)) < 0.1
     assert load_runs(tmp_path)["parameters"].tolist() == [32_998]
