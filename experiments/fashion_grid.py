@@ -3,8 +3,8 @@
     python experiments/fashion_grid.py
 
 One epoch of 60,000 images for each of lr x batch_size x num_workers x device, then the 10,000 test images.
-Expected: an accuracy of about 0.6 at batch size 1000 and below 0.35 at 20000, whose three steps are too few. Runs
-whose device is not there are listed as unavailable. Started again, the command executes only what is missing.
+Expected: an accuracy of about 0.6 at batch size 1000 and below 0.35 at 20000, whose three steps are too few.
+Runs whose device is not there are listed as unavailable. Started again, the command executes what is missing.
 """
 
 import argparse
