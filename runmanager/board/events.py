@@ -11,11 +11,11 @@ import struct
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from os import getpid
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, SummaryMetadata
@@ -30,12 +30,8 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import (
     SessionStartInfo,
 )
 
-Checksums = np.ndarray[Any, np.dtype[np.uint32]]
-
 _NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 _LARGEST = float(np.finfo(np.float32).max)  # that a scalar can hold
-_SHORT = 800  # bytes up to which a loop beats NumPy
-_POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli), reflected
 _MASK = 0xA282EAD8
 
 
@@ -206,62 +202,5 @@ def _timestamp(folder: Path) -> int:
 
 
 def _masked(content: bytes) -> int:
-    crc = crc32c(content)
+    crc: int = google_crc32c.value(content)
     return (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF
-
-
-def crc32c(content: bytes) -> int:
-    """Compute the CRC-32C of bytes, with NumPy instead of a Python loop per byte.
-
-    The checksum is linear: that of ``a + b`` is that of ``a``, moved on by ``len(b)`` zero bytes, xor that of
-    ``b``. So neighbours are joined pairwise, all pairs of a level at once.
-
-    >>> hex(crc32c(b"123456789"))
-    '0xe3069283'
-    """
-    if len(content) <= _SHORT:
-        table = _byte_list()
-        crc = 0xFFFFFFFF
-        for byte in content:
-            crc = (crc >> 8) ^ table[(crc ^ byte) & 0xFF]
-        return crc ^ 0xFFFFFFFF
-    levels = (len(content) - 1).bit_length()
-    padded = np.zeros(1 << levels, dtype=np.uint8)  # zeros in front leave a zero register zero
-    first = len(padded) - len(content)
-    padded[first:] = np.frombuffer(content, dtype=np.uint8)
-    padded[first : first + 4] ^= 0xFF  # the register starts as all ones
-    crcs = _byte_table()[padded]
-    for level in range(levels):
-        crcs = _moved(crcs[0::2], level) ^ crcs[1::2]
-    return int(crcs[0]) ^ 0xFFFFFFFF
-
-
-def _moved(crcs: Checksums, level: int) -> Checksums:
-    """Move checksums on by 2**level zero bytes."""
-    low, second, third, high = _move_tables(level)
-    moved: Checksums = low[crcs & 0xFF] ^ second[(crcs >> 8) & 0xFF]
-    moved ^= third[(crcs >> 16) & 0xFF] ^ high[crcs >> 24]
-    return moved
-
-
-@cache
-def _move_tables(level: int) -> Checksums:
-    """Return what each of the four bytes of a checksum becomes after 2**level zero bytes: (4, 256)."""
-    crcs = np.arange(256, dtype=np.uint32) << np.array([[0], [8], [16], [24]], dtype=np.uint32)
-    if level == 0:
-        tables: Checksums = (crcs >> 8) ^ _byte_table()[crcs & 0xFF]
-        return tables
-    return _moved(_moved(crcs, level - 1), level - 1)
-
-
-@cache
-def _byte_table() -> Checksums:
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ _POLYNOMIAL, table >> 1).astype(np.uint32)
-    return table
-
-
-@cache
-def _byte_list() -> list[int]:
-    return [int(entry) for entry in _byte_table()]
