@@ -17,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)}; or peers")
     parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of peers (default: 1)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     names = arguments.names or NAMES
     if names[0] == "peers":  # takes minutes, and other libraries: only when it is asked for
         from benchmarks import peers
