@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from runmanager.grid import RunBuilder as RunBuilder
     from runmanager.inventory import describe_devices as describe_devices
     from runmanager.manager import RunManager as RunManager
+    from runmanager.report import best as best
     from runmanager.report import compare as compare
+    from runmanager.report import effects as effects
+    from runmanager.report import over_seeds as over_seeds
     from runmanager.speed import benchmark_devices as benchmark_devices
     from runmanager.storage.results import load_results as load_results
     from runmanager.storage.results import load_runs as load_runs
@@ -54,7 +57,7 @@ _HOMES = {
     "grid": ("Run", "RunBuilder"),
     "inventory": ("describe_devices",),
     "manager": ("RunManager",),
-    "report": ("compare",),
+    "report": ("best", "compare", "effects", "over_seeds"),
     "speed": ("benchmark_devices",),
     "storage.results": ("load_results", "load_runs"),
     "training": ("fit",),
