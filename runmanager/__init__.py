@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from runmanager.storage.results import load_results as load_results
     from runmanager.storage.results import load_runs as load_runs
     from runmanager.training import fit as fit
+    from runmanager.view import show as show
 
 _HOMES = {
     "board.notebook": ("open_tensorboard",),
@@ -61,6 +62,7 @@ _HOMES = {
     "speed": ("benchmark_devices",),
     "storage.results": ("load_results", "load_runs"),
     "training": ("fit",),
+    "view": ("show",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

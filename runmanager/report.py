@@ -84,7 +84,7 @@ def compare(runs: "pd.DataFrame", axis: str = "device", value: str = "epoch dura
 
     _refuse(runs, [axis], [value])
     group, table = _combinations(runs, axis)
-    codes, values = _codes(runs[axis])
+    codes, values = numbered(runs[axis])
     columns = [text(value) for value in values]
     if len({*columns, *table}) < len(columns) + len(table.columns):  # text() shortens
         columns = [repr(value) for value in values]
@@ -152,7 +152,7 @@ def effects(runs: "pd.DataFrame", value: str | None = None) -> "pd.DataFrame":
     numbers = _numbers(runs, value)
     tables = []
     for name in _axes(runs):
-        codes, values = _codes(runs[name])
+        codes, values = numbered(runs[name])
         if len(values) > 1:
             found = _statistics(numbers, codes)[["n", "mean", "std"]]
             labels = pd.Series(values, found.index, dtype="object")
@@ -177,6 +177,17 @@ def main_metric(runs: "pd.DataFrame") -> str:
         if found:
             return found[0]
     return "loss"
+
+
+def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
+    """Number the values of a hyperparameter as they appear; equal ones, as `canonical` has it, are one."""
+    import numpy as np
+    import pandas as pd
+
+    keys = [_key(value) for value in column] if column.dtype == object else column.to_numpy()
+    codes, _ = pd.factorize(np.asarray(keys), use_na_sentinel=False)
+    firsts = np.unique(codes, return_index=True)[1]
+    return codes, column.iloc[firsts].tolist()
 
 
 def _is_larger_better(name: str) -> bool | None:
@@ -239,7 +250,7 @@ def _combinations(runs: "pd.DataFrame", axis: str) -> tuple[Numbers, "pd.DataFra
     import numpy as np
     import pandas as pd
 
-    coded = {name: _codes(runs[name]) for name in _axes(runs) if name != axis}
+    coded = {name: numbered(runs[name]) for name in _axes(runs) if name != axis}
     codes = pd.DataFrame({name: found for name, (found, _) in coded.items()})
     group = codes.groupby(list(codes), sort=False).ngroup().to_numpy() if coded else np.zeros(len(runs), int)
     firsts = np.unique(group, return_index=True)[1]
@@ -247,17 +258,6 @@ def _combinations(runs: "pd.DataFrame", axis: str) -> tuple[Numbers, "pd.DataFra
     table = runs[shown].take(firsts).reset_index(drop=True)
     table.attrs = {}
     return group, table
-
-
-def _codes(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
-    """Number the values of a hyperparameter as they appear; equal ones, as `canonical` has it, are one."""
-    import numpy as np
-    import pandas as pd
-
-    keys = [_key(value) for value in column] if column.dtype == object else column.to_numpy()
-    codes, _ = pd.factorize(np.asarray(keys), use_na_sentinel=False)
-    firsts = np.unique(codes, return_index=True)[1]
-    return codes, column.iloc[firsts].tolist()
 
 
 def _statistics(numbers: "pd.Series[float]", group: Numbers) -> "pd.DataFrame":

@@ -54,7 +54,8 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     `epoch duration` (median, s), `run duration` (s), the hyperparameters, `jobs` (how many runs of the grid
     shared the machine, at most; only if some did), `peak memory` (of its tensors on an accelerator, MiB; only
     if some had one), `parameters` (of the network), `attempts`, `mixed` (whether code, data or versions changed
-    in between), `error`; `experiment` in front if there are several.
+    in between), `error`; `experiment` in front if there are several. How runs stand, and their experiments, are
+    categories. `best` sorts the table, and `show` shows the best of it.
 
     Args:
         path: As for `load_results`.

@@ -15,7 +15,7 @@ import pandas as pd
 from runmanager.storage import paths
 from runmanager.storage.durable import write_file
 from runmanager.storage.history import RunResult
-from runmanager.storage.journal import LEADING, EpochRecord, strict_json
+from runmanager.storage.journal import LEADING, EpochRecord, Status, strict_json
 from runmanager.values import text
 
 HYPERPARAMETERS = "hyperparameters"
@@ -129,8 +129,9 @@ def join(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -
     first = [name for name in tables[0][1] if name not in params and name not in last] if tables else []
     leading = first[: first.index("run duration") + 1] if "run duration" in first else first
     found = (name for _, table in tables for name in table if name not in last)
+    rows = np.repeat(np.arange(len(tables)), [len(table) for _, table in tables])
     columns: dict[str, Any] = {
-        "experiment": _column([name for name, table in tables for _ in range(len(table))])
+        "experiment": pd.Categorical.from_codes(rows, pd.Index([name for name, _ in tables]))
     }
     for name in dict.fromkeys((*leading, *params, *found, *last)):
         columns[name] = _joined([table.get(name, _missing(name, len(table))) for _, table in tables])
@@ -173,9 +174,19 @@ def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _table(columns: Mapping[str, Any], params: Iterable[str]) -> pd.DataFrame:
-    table = pd.DataFrame(dict(columns))
+    kinds = {name: _category(columns[name]) for name in ("experiment", "status") if name in columns}
+    table = pd.DataFrame({**columns, **kinds})
     table.attrs[HYPERPARAMETERS] = list(params)
     return table
+
+
+def _category(values: pd.Series | pd.Categorical) -> pd.Categorical:
+    """Make a column of few different words; how runs stand has the order of `Status`."""
+    if isinstance(values, pd.Categorical):
+        return values
+    found = dict.fromkeys(values.tolist())
+    order = {str(status): place for place, status in enumerate(Status)}
+    return pd.Categorical(values, sorted(found, key=lambda word: order.get(word, len(order))))
 
 
 def _joined(parts: Sequence[pd.Series]) -> pd.Series:

@@ -196,6 +196,20 @@ def test_a_folder_without_runs_gives_an_empty_table(tmp_path):
     assert list(load_results(tmp_path))[-6:] == COLUMNS
 
 
+def test_experiments_and_how_runs_stand_are_categories_in_their_order(tmp_path):
+    for experiment, ends in {"b": ("failed", "completed"), "a": ("interrupted",)}.items():
+        for lr, end in enumerate(ends):
+            write_run(tmp_path / experiment, {"lr": lr}, [record(1)], Outcome(Status(end), "", 1))
+
+    runs, results = load_runs(tmp_path), load_results(tmp_path)
+
+    assert runs["status"].cat.categories.tolist() == ["completed", "failed", "interrupted"]
+    for table in (runs, results):
+        assert table["experiment"].cat.categories.tolist() == ["a", "b"]
+        assert table["experiment"].tolist() == ["a", "b", "b"]
+    assert load_runs(tmp_path / "b")["status"].value_counts().to_dict() == {"failed": 1, "completed": 1}
+
+
 def test_no_hyperparameter_can_have_the_name_of_a_column(tmp_path):
     write_run(tmp_path / "a", {}, [record(1)])
     write_run(tmp_path / "b", {}, [record(1)])
