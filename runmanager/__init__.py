@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from runmanager.errors import StorageError as StorageError
     from runmanager.experiment import GridOutcome as GridOutcome
     from runmanager.experiment import run_grid as run_grid
+    from runmanager.exports import export as export
+    from runmanager.exports import load_table as load_table
     from runmanager.grid import Run as Run
     from runmanager.grid import RunBuilder as RunBuilder
     from runmanager.inventory import describe_devices as describe_devices
@@ -55,6 +57,7 @@ _HOMES = {
         "SettingError", "StorageError",
     ),
     "experiment": ("GridOutcome", "run_grid"),
+    "exports": ("export", "load_table"),
     "grid": ("Run", "RunBuilder"),
     "inventory": ("describe_devices",),
     "manager": ("RunManager",),

@@ -28,6 +28,7 @@ RESERVED = frozenset(
         "attempts",
         "mixed",
         "error",
+        "hyperparameters",
     )
 )
 """Names that columns of the results already have."""

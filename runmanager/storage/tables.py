@@ -21,7 +21,8 @@ from runmanager.values import text
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` under which the names of its hyperparameters are."""
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\0")
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\0")
+"""What text begins with that a spreadsheet would execute."""
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -112,6 +113,16 @@ def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
         "error": _column([run.error for run in runs]),
     }
     return _table(columns, params)
+
+
+def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.DataFrame:
+    """Build a table from the values of its columns, with the types that loaded ones have.
+
+    Args:
+        columns: Name -> values as plain Python, `pandas.NA` where one is missing.
+        params: Which of them are hyperparameters.
+    """
+    return _table({name: _column(values) for name, values in columns.items()}, params)
 
 
 def join(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -> pd.DataFrame:
@@ -235,7 +246,7 @@ def _cell(value: Any) -> Any:
     if value is None or value is pd.NA or isinstance(value, (bool, int, float)):
         return value
     shown = text(value)
-    safe = f"'{shown}" if shown.startswith(_FORMULA) else shown
+    safe = f"'{shown}" if shown.startswith(FORMULA) else shown
     return safe.replace("\r\n", "\n").replace("\r", "\n")  # csv quotes \n; \r only since Python 3.13
 
 
