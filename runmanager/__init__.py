@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from runmanager.speed import benchmark_devices as benchmark_devices
     from runmanager.storage.results import load_results as load_results
     from runmanager.storage.results import load_runs as load_runs
+    from runmanager.trackers import export_mlflow as export_mlflow
+    from runmanager.trackers import export_wandb as export_wandb
     from runmanager.training import fit as fit
     from runmanager.view import show as show
 
@@ -64,6 +66,7 @@ _HOMES = {
     "report": ("best", "compare", "effects", "over_seeds"),
     "speed": ("benchmark_devices",),
     "storage.results": ("load_results", "load_runs"),
+    "trackers": ("export_mlflow", "export_wandb"),
     "training": ("fit",),
     "view": ("show",),
 }  # fmt: skip

@@ -67,11 +67,28 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
 
     damaged: list[str] = []
     with _without_collection():
-        found = [(e.name, tables.runs_table(_runs(e, Path(path), damaged))) for e in _experiments(Path(path))]
+        found = [(name, tables.runs_table(runs)) for name, runs in _by_experiment(Path(path), damaged)]
         last = ("jobs", "peak memory", "parameters", "attempts", "mixed", "error")
         table = tables.join(found or [("", tables.runs_table([]))], last)
     warn_of(damaged, path)
     return table
+
+
+def read_results(path: str | os.PathLike[str]) -> list[tuple[str, list[RunResult]]]:
+    """Read the runs of each experiment under a path, those that were not executed included.
+
+    Raises:
+        FileNotFoundError: There is no such path.
+    """
+    damaged: list[str] = []
+    found = list(_by_experiment(Path(path), damaged))
+    _warn_of(damaged, path)
+    return found
+
+
+def _by_experiment(path: Path, damaged: list[str]) -> Iterator[tuple[str, list[RunResult]]]:
+    for experiment in _experiments(path):
+        yield experiment.name, _runs(experiment, path, damaged)
 
 
 def _experiments(path: Path) -> list[Path]:
