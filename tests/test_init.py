@@ -5,7 +5,18 @@ import pytest
 
 import runmanager
 
-HEAVY = ("torch", "torchvision", "tensorboard", "pandas", "numpy", "rich")
+HEAVY = (
+    "torch",
+    "torchvision",
+    "tensorboard",
+    "pandas",
+    "numpy",
+    "rich",
+    "scipy",
+    "pyarrow",
+    "mlflow",
+    "wandb",
+)
 
 
 def test_importing_the_package_loads_nothing_heavy():
