@@ -82,7 +82,7 @@ def read_results(path: str | os.PathLike[str]) -> list[tuple[str, list[RunResult
     """
     damaged: list[str] = []
     found = list(_by_experiment(Path(path), damaged))
-    _warn_of(damaged, path)
+    warn_of(damaged, path)
     return found
 
 
