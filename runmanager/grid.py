@@ -5,9 +5,10 @@ import itertools
 import json
 import keyword
 import math
+import random
 import re
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ RESERVED = frozenset(
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
 _DEVICE = re.compile(r"(?P<type>[a-z]+)(:(?P<index>0|[1-9][0-9]?))?")  # torch reads cuda:256 as cuda:0
-_MOST_VALUES = 1_000_000  # of one axis, and combinations walked for where=
+_MOST_VALUES = 1_000_000  # of one axis, and combinations walked or drawn for where=
 _SHOWN = 60  # characters of a value in a message
 
 Axes = dict[tuple[str, ...], list[tuple[Any, ...]]]
@@ -44,7 +45,8 @@ Axes = dict[tuple[str, ...], list[tuple[Any, ...]]]
 class Run(tuple[Any, ...]):
     """One assignment of hyperparameters: a namedtuple that pickles.
 
-    Its fields are the axes of the grid in their order. `RunBuilder.get_runs` makes them.
+    Its fields are the axes of the grid in their order. `RunBuilder.get_runs` makes them. Runs with other fields
+    are other runs, whatever their values: ``[run for run in runs_b if run not in runs_a]``.
     """
 
     __slots__ = ()
@@ -60,6 +62,17 @@ class Run(tuple[Any, ...]):
         raise HyperparameterError(
             f"run has no hyperparameter {name!r}; it has: {', '.join(self._fields) or 'none'}"
         )
+
+    def __eq__(self, other: object) -> bool:
+        return not self._has_other_fields(other) and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return self._has_other_fields(other) or tuple.__ne__(self, other)
+
+    __hash__ = tuple.__hash__
+
+    def _has_other_fields(self, other: object) -> bool:
+        return isinstance(other, Run) and other._fields != self._fields
 
     def __reduce__(self) -> tuple[Callable[..., "Run"], tuple[tuple[str, ...], tuple[Any, ...]]]:
         return _make_run, (self._fields, tuple(self))
@@ -98,13 +111,52 @@ class RunBuilder:
         if size > most:
             raise GridError([_too_many(axes, size, most)])
         names = tuple(itertools.chain.from_iterable(axes))
-        combinations = itertools.product(*axes.values())
-        runs = (_make_run(names, itertools.chain.from_iterable(c)) for c in combinations)
+        runs = (_run(names, combination) for combination in itertools.product(*axes.values()))
         kept = list(runs) if where is None else [run for run in runs if where(run)]
         if len(kept) > max_runs:
             raise GridError([_too_many(axes, len(kept), max_runs)])
         if not kept:
             raise GridError([f"where= drops all {size} runs of this grid: keep at least one"])
+        return kept
+
+    @staticmethod
+    def sample(
+        params: Mapping[Any, Any],
+        n: int,
+        seed: int,
+        *,
+        where: Callable[[Run], bool] | None = None,
+    ) -> list[Run]:
+        """Draw `n` different runs of a grid, all of them equally likely, without expanding it.
+
+        They come in the order in which they are drawn: with the same seed, a larger `n` begins with the runs of
+        a smaller one, so that a sample can grow.
+
+        Args:
+            params: The axes, as for `get_runs`.
+            n: How many are wanted.
+            seed: What the sample follows from; the global random state is not used.
+            where: Draws from the runs for which it is true.
+
+        Raises:
+            GridError: As `get_runs`, or there are not so many runs.
+
+        >>> RunBuilder.sample({"lr": [0.1, 0.01, 0.001], "seed": range(10**6)}, 2, seed=0)
+        [Run(lr=0.01, seed=615835), Run(lr=0.01, seed=764006)]
+        """
+        axes = _checked_axes(params, _sample_problems(n, seed))
+        names = tuple(itertools.chain.from_iterable(axes))
+        size = math.prod(len(values) for values in axes.values())
+        if n > size:
+            raise GridError([f"a sample of {n:,} runs is wanted, this grid has {size:,}: write n={size}"])
+        drawn = (_run(names, _combination(axes, place)) for place in _shuffled(size, seed))
+        if where is None:
+            return list(itertools.islice(drawn, n))
+        tried = itertools.islice(drawn, max(n, _MOST_VALUES))
+        kept = list(itertools.islice(filter(where, tried), n))
+        if len(kept) < n:
+            seen = f"all {size:,} runs of this grid" if size <= _MOST_VALUES else f"{_MOST_VALUES:,} runs drawn"
+            raise GridError([f"where= keeps {len(kept)} of {seen}, a sample of {n:,} is wanted: lower n"])
         return kept
 
     @staticmethod
@@ -175,12 +227,21 @@ def device_of(run: Run) -> str:
     return str(getattr(run, "device", "cpu"))
 
 
-def _checked_axes(params: Mapping[Any, Any]) -> Axes:
+def _checked_axes(params: Mapping[Any, Any], others: Sequence[str] = ()) -> Axes:
+    """Return the axes if they and everything else can be used.
+
+    Args:
+        params: The axes as the user wrote them.
+        others: What else is wrong.
+    """
     if not isinstance(params, Mapping):
         raise GridError(
-            [f"a grid is a mapping of name -> list of values, got {_short(params)}: write {{'lr': [...]}}"]
+            [
+                *others,
+                f"a grid is a mapping of name -> list of values, got {_short(params)}: write {{'lr': [...]}}",
+            ]
         )
-    problems: list[str] = []
+    problems = list(others)
     axes: Axes = {}
     seen: set[str] = set()
     for key, values in params.items():
@@ -284,6 +345,44 @@ def _is_iterable(value: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _sample_problems(n: Any, seed: Any) -> list[str]:
+    problems = []
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        problems.append(f"n is how many runs are drawn, a whole number, 1 or more, got {n!r}")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        problems.append(f"seed must be a whole number, so that the same runs are drawn again, got {seed!r}")
+    return problems
+
+
+def _shuffled(size: int, seed: int) -> Iterator[int]:
+    """Yield the numbers below `size` in a random order; memory and time are those of the numbers drawn.
+
+    Fisher and Yates' shuffle, which remembers no more than what it has moved.
+    """
+    random_ = random.Random(seed)  # noqa: S311 - no secret
+    moved: dict[int, int] = {}
+    place = 0
+    while place < size:  # which may be more than range() can count
+        other = random_.randrange(place, size)
+        first, drawn = moved.get(place, place), moved.get(other, other)
+        moved[other] = first
+        yield drawn
+        place += 1
+
+
+def _combination(axes: Axes, place: int) -> list[tuple[Any, ...]]:
+    """Return what `itertools.product` of the axes has at a place."""
+    found: list[tuple[Any, ...]] = []
+    for values in reversed(axes.values()):
+        place, number = divmod(place, len(values))
+        found.append(values[number])
+    return found[::-1]
+
+
+def _run(names: tuple[str, ...], combination: Iterable[tuple[Any, ...]]) -> Run:
+    return _make_run(names, itertools.chain.from_iterable(combination))
 
 
 def _make_run(names: tuple[str, ...], values: Iterable[Any]) -> Run:

@@ -168,5 +168,6 @@ def _runs(params: Mapping[Any, Any] | Sequence[Any], max_runs: int) -> list[Run]
     counts = Counter(identity(run._asdict()) for run in runs)
     twice = [run for run in runs if counts[identity(run._asdict())] > 1]
     if twice:
-        raise GridError([f"{twice[0]!r} stands in this grid twice: give every run once"])
+        rule = "stands in this grid twice: give every run once"
+        raise GridError([f"{twice[0]!r} {rule}, as runs_a + [run for run in runs_b if run not in runs_a]"])
     return runs

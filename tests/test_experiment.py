@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -26,6 +27,7 @@ from runmanager.board.view import look
 from runmanager.executors import LanesExecutor
 from runmanager.ledger import RETRY_FAILED
 from runmanager.storage.journal import Journal
+from tests.board.reading import sessions_in
 
 LRS = {"lr": [0.1, 0.2, 0.3]}
 NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
@@ -319,7 +321,13 @@ def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(tmp_path):
     [
         ([], "a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got []"),
         ([{"lr": 1}], "a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got [{'lr': 1}]"),
-        (RunBuilder.get_runs(LRS) * 2, "Run(lr=0.1) stands in this grid twice: give every run once"),
+        (
+            RunBuilder.get_runs(LRS) * 2,
+            (
+                "Run(lr=0.1) stands in this grid twice: give every run once, as "
+                "runs_a + [run for run in runs_b if run not in runs_a]"
+            ),
+        ),
         (
             RunBuilder.get_runs({"lr": list(range(1, 12))}),
             "these are 11 runs, the limit is 10: allow it with max_runs=",
@@ -337,6 +345,36 @@ def test_a_grid_that_cannot_be_run_is_refused(start, tmp_path, params, problem):
 
     assert str(caught.value) == problem
     assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_of_two_grids_with_other_axes_are_one_grid(start, tmp_path, capsys):
+    by_sgd = RunBuilder.get_runs({"lr": [0.1], "momentum": [0.0, 0.9]})
+    by_adam = RunBuilder.get_runs({"lr": [0.1], ("beta", "n"): [(0.99, 3)]})
+    train = Train()
+
+    start(by_sgd + by_adam, train, plan_only=True)
+    outcome = start(by_sgd + by_adam, train, tensorboard=True)
+    again = start(by_adam + by_sgd, train)
+
+    assert outcome.exit_code == again.exit_code == 0
+    assert [path.name for path in sorted((tmp_path / "exp").glob("0*"))] == [
+        "001_momentum=0", "002_momentum=0.9", "003_beta=0.99,n=3",
+    ]  # fmt: skip
+    assert len(train.executed) == 3
+    assert again.runs["run"].tolist() == [3, 1, 2]
+    table = load_runs(tmp_path / "exp")
+    assert [{name: row[name] for name in ("lr", "momentum", "beta", "n") if pd.notna(row[name])}
+            for row in table.to_dict("records")] == [
+        {"lr": 0.1, "momentum": 0.0}, {"lr": 0.1, "momentum": 0.9}, {"lr": 0.1, "beta": 0.99, "n": 3},
+    ]  # fmt: skip
+    assert [set(sessions_in(path)[0].hparams) for path in sorted((tmp_path / "exp").glob("0*"))] == [
+        {"lr", "momentum"}, {"lr", "momentum"}, {"lr", "beta", "n"},
+    ]  # fmt: skip
+    assert [row["beta"] for row in csv_rows(tmp_path)] == ["", "", "", "", "0.99", "0.99"]
+    planned = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in planned if line.endswith("execute")] == [
+        ["1", "0", "execute"], ["2", "0.9", "execute"], ["3", "0.99", "3", "execute"],
+    ]  # fmt: skip
 
 
 def test_chosen_runs_are_a_grid_too(start):

@@ -2,10 +2,11 @@ import copy
 import keyword
 import math
 import pickle
+import random
 import re
 import subprocess
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,14 @@ def test_a_run_can_be_replaced_in_part_and_matched():
             assert device == "cuda"
 
 
+def test_runs_with_other_fields_are_other_runs_whatever_their_values():
+    (by_lr,), (by_decay,) = RunBuilder.get_runs({"lr": [0.1]}), RunBuilder.get_runs({"decay": [0.1]})
+
+    assert by_lr != by_decay
+    assert len({by_lr, by_decay, *RunBuilder.get_runs({"lr": [0.1]})}) == 2
+    assert by_lr == (0.1,)
+
+
 def test_a_missing_hyperparameter_is_named_beside_those_that_are_there():
     run = RunBuilder.get_runs(TUTORIAL)[0]
 
@@ -125,6 +134,84 @@ def test_names_of_tuples_own_methods_can_be_hyperparameters():
     (run,) = RunBuilder.get_runs({"count": [3], "index": [4]})
 
     assert (run.count, run.index) == (3, 4)  # type: ignore[comparison-overlap]
+
+
+@given(GRIDS, st.integers(), st.data())
+def test_a_sample_is_so_many_different_runs_of_the_grid_and_grows_from_a_smaller_one(params, seed, data):
+    runs = RunBuilder.get_runs(params)
+    fewer, more = sorted(data.draw(st.lists(st.integers(1, len(runs)), min_size=2, max_size=2)))
+
+    sample = RunBuilder.sample(params, more, seed)
+
+    assert len(set(sample)) == len(sample) == more
+    assert set(sample) <= set(runs)
+    assert RunBuilder.sample(params, fewer, seed) == sample[:fewer]
+
+
+def test_every_run_of_a_grid_is_equally_likely_to_be_drawn_and_at_each_place():
+    params = {"a": [1, 2], ("b", "c"): [(3, 4), (5, 6), (7, 8)]}
+
+    samples = [RunBuilder.sample(params, 2, seed) for seed in range(1200)]
+
+    for place in (0, 1):
+        drawn = Counter(sample[place] for sample in samples)
+        assert len(drawn) == 6
+        assert all(150 < count < 250 for count in drawn.values())  # 200 expected, 4 standard deviations
+
+
+def test_a_grid_too_large_to_be_expanded_can_be_sampled():
+    vast = HUGE | {f"q{number}": range(10) for number in range(12)}
+
+    sample = RunBuilder.sample(vast, 3, seed=1)
+
+    assert len(set(sample)) == 3
+    assert sample != RunBuilder.sample(vast, 3, seed=2)
+
+
+def test_a_sample_leaves_out_what_where_drops():
+    params = {"a": range(20), "b": range(20)}
+
+    sample = RunBuilder.sample(params, 190, seed=0, where=lambda run: run.a < run.b)
+
+    assert len(set(sample)) == 190
+    assert all(run.a < run.b for run in sample)
+
+
+def test_a_sample_is_drawn_without_the_global_random_state():
+    random.seed(0)
+    expected = random.random()  # noqa: S311 - the state that users draw from
+
+    random.seed(0)
+    RunBuilder.sample(TUTORIAL, 3, seed=0)
+
+    assert random.random() == expected  # noqa: S311
+
+
+@pytest.mark.parametrize(
+    ("n", "seed", "where", "problems"),
+    [
+        (9, 0, None, ["a sample of 9 runs is wanted, this grid has 8: write n=8"]),
+        (3, 0, lambda run: run.lr > 1, [
+            "where= keeps 0 of all 8 runs of this grid, a sample of 3 is wanted: lower n",
+        ]),
+        (0, 1.5, None, [
+            "n is how many runs are drawn, a whole number, 1 or more, got 0",
+            "seed must be a whole number, so that the same runs are drawn again, got 1.5",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_sample_that_cannot_be_drawn_is_refused(n, seed, where, problems):
+    with pytest.raises(GridError) as caught:
+        RunBuilder.sample(TUTORIAL, n, seed, where=where)
+
+    assert caught.value.problems == problems
+
+
+def test_what_is_wrong_with_a_sample_and_with_its_grid_is_told_at_once():
+    with pytest.raises(GridError) as caught:
+        RunBuilder.sample({"lr": 0.1}, -1, seed=0)
+
+    assert len(caught.value.problems) == 2
 
 
 def test_a_grid_without_axes_is_one_run_without_hyperparameters():

@@ -113,13 +113,13 @@ class Experiment:
         return run
 
 
-def varying(grid: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the hyperparameters that differ between runs, in their order."""
-    values: dict[str, set[str]] = {}
+def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the hyperparameters that differ between runs or that some lack, in their order."""
+    values: dict[str, list[str]] = {}
     for params in grid:
         for name, value in params.items():
-            values.setdefault(name, set()).add(json.dumps(canonical(value)))
-    return [name for name, found in values.items() if len(found) > 1]
+            values.setdefault(name, []).append(json.dumps(canonical(value)))
+    return [name for name, found in values.items() if len(set(found)) > 1 or len(found) < len(grid)]
 
 
 def read_runs(experiment: Path, damaged: list[str]) -> list[RunFolder]:

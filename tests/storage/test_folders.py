@@ -198,9 +198,13 @@ def test_parameters_come_back_with_their_types(tmp_path_factory, params):
 
 
 def test_only_what_differs_between_runs_varies():
-    grid = [{"lr": 0.1, "seed": 0, "shuffle": True}, {"lr": 0.1, "seed": 1, "shuffle": 1}, {"lr": 0.10}]
+    grid = [{"lr": 0.1, "seed": 0, "shuffle": True}, {"lr": 0.10, "seed": 1, "shuffle": 1}]
 
     assert varying(grid) == ["seed", "shuffle"]
+
+
+def test_a_hyperparameter_that_not_all_runs_have_varies():
+    assert varying([{"lr": 0.1}, {"lr": 0.1, "momentum": 0.9}]) == ["momentum"]
 
 
 @pytest.mark.parametrize("name", ["grid.json", "run.json"])
