@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from runmanager.errors import HyperparameterError as HyperparameterError
     from runmanager.errors import LifecycleError as LifecycleError
     from runmanager.errors import MetricError as MetricError
+    from runmanager.errors import PruneError as PruneError
     from runmanager.errors import RankError as RankError
     from runmanager.errors import RunManagerError as RunManagerError
     from runmanager.errors import RunsWarning as RunsWarning
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from runmanager.exports import load_table as load_table
     from runmanager.grid import Run as Run
     from runmanager.grid import RunBuilder as RunBuilder
+    from runmanager.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.inventory import describe_devices as describe_devices
     from runmanager.manager import RunManager as RunManager
     from runmanager.report import best as best
@@ -55,12 +57,14 @@ _HOMES = {
     "devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (
         "BoardError", "CheckpointError", "DataError", "DeviceError", "GridError", "HeldError",
-        "HyperparameterError", "LifecycleError", "MetricError", "RankError", "RunManagerError", "RunsWarning",
+        "HyperparameterError", "LifecycleError", "MetricError", "PruneError", "RankError", "RunManagerError",
+        "RunsWarning",
         "SettingError", "StorageError",
     ),
     "experiment": ("GridOutcome", "run_grid"),
     "exports": ("export", "load_table"),
     "grid": ("Run", "RunBuilder"),
+    "halving": ("SuccessiveHalving",),
     "inventory": ("describe_devices",),
     "manager": ("RunManager",),
     "report": ("best", "compare", "effects", "over_seeds"),

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from runmanager import loaders, parallel
 from runmanager.errors import CheckpointError
+from runmanager.goals import goal
 from runmanager.storage import checkpoints, paths
 from runmanager.storage.checkpoints import Checkpoint
 from runmanager.storage.folders import RunFolder
@@ -31,6 +32,9 @@ class Continuation:
         keep: "last", "best:<metric>", "min:<metric>" or "max:<metric>" keeps those weights of the network in
             weights.pt; None keeps none.
 
+    Attributes:
+        is_saved: Whether there is a checkpoint with every epoch.
+
     Raises:
         CheckpointError: A part has no state, or `keep` is neither form.
     """
@@ -43,8 +47,8 @@ class Continuation:
         loader: Any,
         keep: str | None,
     ) -> None:
-        which, _, metric = (keep or "last").partition(":")
-        if keep != "last" and keep is not None and not _is_choice(which, metric):
+        wanted = goal(keep) if keep else None
+        if keep not in (None, "last") and wanted is None:
             raise CheckpointError(
                 "keep must be 'last', 'best:<metric>' of a loss or an accuracy as 'best:test_accuracy', or "
                 f"'min:<metric>' or 'max:<metric>' of any other, got {keep!r}"
@@ -52,11 +56,10 @@ class Continuation:
         self._folder = folder
         self._device = device
         self._loader = loader
-        self._is_saved = parts is not None
+        self.is_saved = parts is not None
         self._parts = {**dict(loaders.generators(loader)), **(parts or {})}
         self._keep = keep
-        self._metric = metric
-        self._sign = -1 if which == "min" or (which == "best" and metric.endswith("loss")) else 1
+        self._goal = wanted
         self._best = -math.inf
         self._verified: frozenset[type] = frozenset()
         for name, part in self._parts.items():
@@ -76,7 +79,7 @@ class Continuation:
         Raises:
             CheckpointError: A state does not fit its part: the code has changed.
         """
-        if not self._is_saved:
+        if not self.is_saved:
             return []
         records, saved = parallel.broadcast(
             self._read(committed, problems) if parallel.is_main() else ([], None)
@@ -126,7 +129,7 @@ class Continuation:
         """
         if parallel.is_main():
             self._keep_weights(record, network)
-        if not self._is_saved:
+        if not self.is_saved:
             return
         states = {name: checkpoints.state_of(name, part) for name, part in self._parts.items()}
         random = checkpoints.random_state(self._device)
@@ -183,26 +186,21 @@ class Continuation:
 
     def _score(self, record: EpochRecord) -> float:
         """Return how good an epoch is by the metric that is kept by: larger is better."""
-        if not self._metric:
+        if self._goal is None:
             return -math.inf
-        if self._metric not in record.metrics:
+        metric, sign = self._goal
+        if metric not in record.metrics:
             raise CheckpointError(
                 f"keep={self._keep!r} but epoch {record.epoch} has no such metric; "
                 f"it has: {', '.join(record.metrics)}"
             )
-        value = record.metrics[self._metric]
-        return -math.inf if math.isnan(value) else self._sign * value
+        value = record.metrics[metric]
+        return -math.inf if math.isnan(value) else sign * value
 
 
 def _is_generator(part: Any) -> bool:
     """Whether a part has a state that is another one on each rank."""
     return isinstance(part, torch.Generator)
-
-
-def _is_choice(which: str, metric: str) -> bool:
-    """Whether it is known which value of a metric is the best."""
-    known = which in ("min", "max") or (which == "best" and metric.endswith(("loss", "accuracy")))
-    return known and bool(metric)
 
 
 def _kinds(state: Any) -> Iterator[type]:

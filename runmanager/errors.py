@@ -2,6 +2,7 @@
 
 RunManagerError
 |-- GridError (ValueError)                  a grid that cannot be run: all its problems at once
+|-- PruneError (ValueError)                 runs that cannot be stopped early and compared
 |-- HyperparameterError (AttributeError)    a run has no hyperparameter of that name
 |-- DeviceError (RuntimeError)              a device that is not there
 |-- LifecycleError (RuntimeError)           a hook in the wrong place
@@ -36,6 +37,10 @@ class GridError(RunManagerError, ValueError):
 
     def __reduce__(self) -> tuple[type["GridError"], tuple[list[str]]]:
         return GridError, (self.problems,)
+
+
+class PruneError(RunManagerError, ValueError):
+    """Runs that cannot be stopped early and compared: no such metric, or nothing to continue them with."""
 
 
 class HyperparameterError(RunManagerError, AttributeError):

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -16,9 +16,12 @@ from runmanager.board.view import hint
 from runmanager.display import join
 from runmanager.errors import GridError, StorageError
 from runmanager.executors import EXECUTORS, Executor, InlineExecutor
+from runmanager.executors.base import uncommitted
 from runmanager.grid import Run
+from runmanager.halving import SuccessiveHalving
 from runmanager.plan import Plan
 from runmanager.progress import GridProgress
+from runmanager.rounds import Round, rounds
 from runmanager.stopping import INTERRUPTED, Stop
 from runmanager.storage import durable, paths
 from runmanager.storage.fingerprint import fingerprint
@@ -77,6 +80,7 @@ def run_grid(
     resume_anyway: bool = False,
     data: Any = None,
     plan_only: bool = False,
+    prune: SuccessiveHalving | None = None,
 ) -> GridOutcome:
     """Execute every run of a grid that this experiment has not completed yet.
 
@@ -110,12 +114,17 @@ def run_grid(
         data: What `train` trains on, to be told when it has changed: tensors, a dataset, text for it, or a
             function that returns one of them, called once the grid is accepted.
         plan_only: Show what would be executed where and what is done already, and stop; nothing is written.
+        prune: Stops runs early that are behind, as `SuccessiveHalving`: their rows are of fewer epochs than
+            those of the others. They keep their checkpoint; the same grid without `prune`, or with one that
+            stops fewer, continues them.
 
     Raises:
         GridError: The grid or an argument cannot be used, or `train` cannot be sent to the workers; every
             problem at once, nothing was written.
         DeviceError: A device is not there and `missing_device` is "error"; nothing was written.
         HeldError: Another process is running this experiment.
+        PruneError: Runs cannot be stopped early: `train` gives ``manager.epochs`` no checkpoint, or the epoch
+            of a rung has no such metric. What was committed is kept.
         StorageError: The experiment's folder could not be written before the first run.
     """
     from runmanager import parallel
@@ -123,6 +132,9 @@ def run_grid(
     problems: list[str] = []
     place = _executor(executor, jobs, runs_per_device, timeout, problems)
     _check_choices(on_error, missing_device, retries, problems)
+    rule: object = prune
+    if not (rule is None or isinstance(rule, SuccessiveHalving)):
+        problems.append(f"prune must be SuccessiveHalving(metric=...), or None to stop no run, got {rule!r}")
     if parallel.num_ranks() > 1 and not isinstance(place, InlineExecutor):
         problems.append(
             "RANK and WORLD_SIZE are set, as by torchrun, where each rank executes the runs itself: write "
@@ -141,6 +153,7 @@ def run_grid(
         is_main = parallel.is_main()
         if plan_only:
             made = planning.make_plan(runs, folder.place(grid, missing), now, **policy)
+            made = next(rounds(made, prune)).plan
             _progress(experiment, made, place.num_lanes(made.todo), show=is_main).show_plan(made)
             return replace(_grid_outcome(made, COMPLETED, folder.path), exit_code=COMPLETED)
         if is_main:
@@ -150,13 +163,19 @@ def run_grid(
         if is_main and tensorboard:
             columns.settle(folder.path.parent, folder.path, groups)
         place.begin(folder.path)
-        lanes = place.num_lanes(made.todo)
-        work = GridWork(train, folder, tensorboard, histogram_every, now, resume_anyway, lanes)
-        is_shown = is_main and display is not False
-        progress = _progress(experiment, made, lanes, show=is_shown)
-        _announce(progress, folder.path, made)
-        _point(progress, folder.path, to_board=tensorboard and is_shown)
-        exit_code = _execute(place, made, work, progress, on_error, retries, stop)
+        exit_code, is_shown = COMPLETED, is_main and display is not False
+        for number, round_ in enumerate(rounds(made, prune)):
+            made = round_.plan
+            lanes = place.num_lanes(made.todo)
+            work = GridWork(train, folder, tensorboard, histogram_every, now, resume_anyway, lanes, prune)
+            progress = _progress(experiment, made, lanes, show=is_shown)
+            if not number:
+                _announce(progress, folder.path, made, prune)
+                _point(progress, folder.path, to_board=tensorboard and is_shown)
+            ended = _execute(place, round_, work, progress, on_error, retries, stop)
+            exit_code = ended or exit_code
+            if ended not in (COMPLETED, SOME_FAILED) or (ended and on_error == "stop"):
+                break
         if is_main and exit_code != STORAGE_FAILED:
             _export(folder.path)
             if tensorboard:
@@ -225,7 +244,7 @@ def _progress(experiment: str, plan: Plan, lanes: int, *, show: bool) -> GridPro
 
 def _execute(
     executor: Executor,
-    plan: Plan,
+    round_: Round,
     work: GridWork,
     progress: GridProgress,
     on_error: str,
@@ -234,6 +253,7 @@ def _execute(
 ) -> int:
     from runmanager import parallel
 
+    plan = round_.plan
     places = plan.place_of
     left = dict.fromkeys(places, retries)
     runs = deque(plan.todo)
@@ -242,6 +262,10 @@ def _execute(
     outcomes = executor.execute(runs, work, progress)
     try:
         with progress, stop.at_once(), contextlib.closing(outcomes):
+            for decision in round_.decisions:
+                progress.say(decision)
+            if parallel.is_main():
+                committer.commit_pruned(round_.behind)
             for run, ended in outcomes:
                 outcome = committer.commit(run, places[id(run)], ended)
                 is_retried = ledger.is_worth_a_retry(outcome) and left[id(run)] > 0
@@ -252,7 +276,7 @@ def _execute(
                 progress.run_ended(run, outcome, next_step)
                 if parallel.is_main():
                     exports.after_run()
-                if outcome.status is not Status.COMPLETED and not is_retried:
+                if outcome.status not in (Status.COMPLETED, Status.PRUNED) and not is_retried:
                     exit_code = SOME_FAILED
                     if on_error == "stop":
                         progress.say("stopped at the first failure (on_error='stop')")
@@ -270,6 +294,7 @@ class _Committer:
     """Commits the outcomes of runs that could not do so themselves: their process is gone, or they had none."""
 
     def __init__(self, plan: Plan, work: GridWork) -> None:
+        self._plan = plan
         self._work = work
         self._attempts = {id(run): found.attempts for run, found in zip(plan.runs, plan.before, strict=True)}
 
@@ -297,6 +322,17 @@ class _Committer:
         end_board(place.path, outcome)
         self._attempts[id(run)] = read_run(place, []).attempts
         return outcome
+
+    def commit_pruned(self, numbers: Iterable[int]) -> None:
+        """Commit that runs are pruned which were interrupted after the rung at which they are behind.
+
+        Raises:
+            StorageError: It could not be committed.
+        """
+        for number in numbers:
+            self.commit(
+                self._plan.runs[number], self._plan.places[number], uncommitted(Status.PRUNED, "behind")
+            )
 
 
 class _Exports:
@@ -326,7 +362,7 @@ def _grid_outcome(plan: Plan, exit_code: int, folder: Path) -> GridOutcome:
 
     own = [read_run(place, []) for place in plan.places]
     outcomes = [(run, _outcome(result)) for run, result in zip(plan.runs, own, strict=True)]
-    fine = (Status.COMPLETED, Status.UNAVAILABLE)
+    fine = (Status.COMPLETED, Status.UNAVAILABLE, Status.PRUNED)
     if exit_code == COMPLETED and any(outcome.status not in fine for _, outcome in outcomes):
         exit_code = SOME_FAILED
     epochs, summary = tables.epochs_table(tables.by_column(own)), tables.runs_table(own)
@@ -337,17 +373,20 @@ def _outcome(result: RunResult) -> Outcome:
     return Outcome(result.status, result.error, len(result.epochs))
 
 
-def _announce(progress: GridProgress, folder: Path, plan: Plan) -> None:
+def _announce(progress: GridProgress, folder: Path, plan: Plan, prune: SuccessiveHalving | None) -> None:
     missing = Counter(place.unavailable for place in plan.places if place.unavailable)
     numbers = {
         "of them begun before": plan.interrupted,
         "done before": plan.done,
         "failed before": plan.failed,
+        "pruned before": plan.pruned,
         "unavailable": missing.total(),
     }
     counts = [f"{len(plan.places)} runs", f"{len(plan.todo)} to execute"]
     counts += [f"{number} {what}" for what, number in numbers.items() if number]
     progress.say(f"{folder}: {', '.join(counts)}")
+    if prune:
+        progress.say(f"{prune}: runs that are behind are stopped, and can be continued")
     for reason, count in missing.items():
         progress.say(f"! {reason}: {count} runs are marked unavailable; start this again where it is")
     for what, count in plan.changed.items():
@@ -375,4 +414,7 @@ def _conclude(progress: GridProgress, outcome: GridOutcome) -> None:
         )
         going_on = f", {runs}{', '.join(begun)}" if begun else ""
         progress.say(f"kept: {counts[Status.COMPLETED]} completed{going_on}")
+    if stopped or outcome.exit_code not in (COMPLETED, SOME_FAILED):
         progress.say("next: start the same command again")
+    elif counts[Status.PRUNED]:
+        progress.say("pruned runs keep their checkpoints: the same grid without prune= continues them")

@@ -23,9 +23,10 @@ from runmanager.board import columns
 from runmanager.board.confusion import Confusion
 from runmanager.continuing import Continuation
 from runmanager.display import choose_display
-from runmanager.errors import LifecycleError, MetricError, RunsWarning, StorageError
+from runmanager.errors import LifecycleError, MetricError, PruneError, RunsWarning, StorageError
 from runmanager.evaluation import Evaluation, Loss, evaluate
 from runmanager.grid import RESERVED, params_of
+from runmanager.halving import SuccessiveHalving
 from runmanager.open_run import OpenRun, open_run
 from runmanager.storage import durable, paths
 from runmanager.storage.fingerprint import Fingerprint, changes
@@ -72,6 +73,7 @@ class RunManager:
             anew.
         resume_anyway: Continue such a run nevertheless; it is marked as mixed.
         only: The one run that may be begun, as a grid gives every run a manager; None allows all.
+        prune: Ends runs as pruned at the next of its rungs, for `run_grid` to decide which of them go on.
 
     Attributes:
         run_params: The current run.
@@ -101,6 +103,7 @@ class RunManager:
         fingerprint: Fingerprint | None = None,
         resume_anyway: bool = False,
         only: Any = None,
+        prune: SuccessiveHalving | None = None,
     ) -> None:
         self.run_params: Any = None
         self.run_count = 0
@@ -122,6 +125,7 @@ class RunManager:
         self._fingerprint = fingerprint or {}
         self._resume_anyway = resume_anyway
         self._only = only
+        self._prune = prune
         self._current: OpenRun | None = None  # stays after end_run(), for the attributes below
         self._begun: dict[str, int] = {}
         self._writer: SummaryWriter | None = None
@@ -187,10 +191,16 @@ class RunManager:
 
         Raises:
             LifecycleError: No run is open, or the last epoch has not ended.
+            PruneError: The run is to be stopped at a rung, and saves no checkpoint.
         """
         opened = self._open("begin_epoch()")
         if opened.epoch_start is not None:
             raise LifecycleError(f"begin_epoch() inside epoch {self.epoch_count}: call end_epoch() first")
+        if self._prune and not (opened.continuation and opened.continuation.is_saved):
+            raise PruneError(
+                "prune= stops runs at a rung and continues the best of them, and this one saves nothing to "
+                "continue with: write `for epoch in manager.epochs(n, checkpoint={...})`"
+            )
         self.epoch_count += 1
         opened.begin_epoch()
 
@@ -292,8 +302,8 @@ class RunManager:
         self.begin_run(run, network, loader)
         try:
             yield self
-        except StorageError:
-            self.end_interrupted()  # the disk failed, not the run: it can be continued
+        except (StorageError, PruneError):
+            self.end_interrupted()  # the disk or the grid's rule failed, not the run: it can be continued
             raise
         except (KeyboardInterrupt, GeneratorExit):
             self.end_interrupted()
@@ -331,14 +341,15 @@ class RunManager:
         wanted: object = n
         if not isinstance(wanted, int) or wanted < 0:
             raise LifecycleError(f"epochs() takes how many epochs are wanted, got {n!r}: write epochs(10)")
-        if checkpoint is not None or keep is not None:
-            self._continue(opened, checkpoint, keep)
-        loop = self._loop(opened, n)
-        opened.loop, opened.num_epochs = weakref.ref(loop), n
+        told = self._continue(opened, checkpoint, keep) if checkpoint is not None or keep is not None else 0
+        last = min(self._prune.next_rung(told), n) if self._prune else n
+        loop = self._loop(opened, last, n)
+        opened.loop, opened.num_epochs = weakref.ref(loop), last
         return loop
 
-    def _loop(self, opened: OpenRun, n: int) -> Generator[int]:
-        while self.epoch_count < n and opened.verdict is Status.COMPLETED:
+    def _loop(self, opened: OpenRun, last: int, n: int) -> Generator[int]:
+        """Yield the numbers of the epochs up to the `last` one of this attempt, of `n` that are wanted."""
+        while self.epoch_count < last and opened.verdict is Status.COMPLETED:
             self.begin_epoch()
             try:
                 yield self.epoch_count
@@ -347,6 +358,9 @@ class RunManager:
                     opened.leave_epoch()  # by break or by an exception: how the run ends will tell
                 raise
             self.end_epoch()
+        if self._prune and self.epoch_count == last < n and opened.verdict is Status.COMPLETED:
+            self._prune.check(opened.last_metrics)
+            opened.verdict, opened.cause = Status.PRUNED, f"after epoch {last} of {n}"
 
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the run's device.
@@ -419,7 +433,8 @@ class RunManager:
             opened.board.evaluation(values)
         return result
 
-    def _continue(self, opened: OpenRun, parts: Mapping[str, Any] | None, keep: str | None) -> None:
+    def _continue(self, opened: OpenRun, parts: Mapping[str, Any] | None, keep: str | None) -> int:
+        """Go on where the run was committed last; return how many of its epochs the journals told before."""
         if opened.journal is not None:
             raise LifecycleError(
                 "epochs(checkpoint=...) after an epoch of this run: call it once, before the first"
@@ -435,11 +450,13 @@ class RunManager:
                 opened.continuation.set_aside(earlier.attempts)
             committed = earlier.epochs
         records = opened.continuation.restore(committed, problems)
-        opened.begin_attempt(records, num_committed=min(len(records), len(committed)), mixed=mixed)
+        num_committed = min(len(records), len(committed))  # the last one may be in the checkpoint alone
+        opened.begin_attempt(records, num_committed=num_committed, mixed=mixed)
         self.epoch_count = opened.committed
         self.run_data += [_row(opened.folder, record) for record in records]
         if problems:
             warnings.warn("; ".join(problems), RunsWarning, stacklevel=4)
+        return parallel.broadcast(num_committed)
 
     def remaining(self, runs: Iterable[Any]) -> Iterator[Any]:
         """Yield those of the runs that this experiment has not completed yet.

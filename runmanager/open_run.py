@@ -40,7 +40,7 @@ class OpenRun:
         loop: The loop over its epochs, None if there is none.
         num_epochs: How many epochs that loop is for, None if there is none.
         lr: The learning rate that the current epoch began with, None if it is not known.
-        last_loss: The mean of the last epoch's losses, None before the first.
+        last_metrics: Those of the last epoch, empty before the first.
         verdict: How it will end: completed, unless a loss was not finite.
         cause: Why it will not be completed.
         start: When its clock was started (perf_counter, s).
@@ -65,7 +65,7 @@ class OpenRun:
     loop: "weakref.ref[Generator[int]] | None" = None  # weak, so that it ends with a plain for loop's break
     num_epochs: int | None = None
     lr: float | None = None
-    last_loss: float | None = None
+    last_metrics: Mapping[str, float] = field(default_factory=dict)
     verdict: Status = Status.COMPLETED
     cause: str = ""
     start: float = 0.0
@@ -111,7 +111,7 @@ class OpenRun:
         self.committed = num_committed
         if records:
             self.committed = records[-1].epoch
-            self.last_loss = records[-1].metrics.get("loss")
+            self.last_metrics = records[-1].metrics
             self.start -= records[-1].metrics["run duration"]  # goes on where it was
 
     def begin_epoch(self) -> None:
@@ -153,7 +153,7 @@ class OpenRun:
         loss = record.metrics.get("loss")
         if loss is not None and not math.isfinite(loss) and self.verdict is Status.COMPLETED:
             self.verdict, self.cause = Status.DIVERGED, self._divergence(number, loss)
-        self.last_loss = loss
+        self.last_metrics = record.metrics
         assert self.journal is not None
         if self.continuation and self.verdict is Status.COMPLETED:
             self.continuation.save(record, network)  # first, so that its row heals a journal that lacks it
@@ -191,7 +191,7 @@ class OpenRun:
     def _divergence(self, number: int, mean: float) -> str:
         """Say which loss of the epoch was the first that is not finite, and what the one before it was."""
         step, loss, before = self.sums.first_not_finite() or (0, mean, None)
-        before = self.last_loss if step == 1 else before
+        before = self.last_metrics.get("loss") if step == 1 else before
         where = f"epoch {number}" + (f", step {step}" if step else "")
         known = f" (last finite {before:.4g})" if before is not None and math.isfinite(before) else ""
         return f"loss became {loss} in {where}{known}"

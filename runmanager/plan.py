@@ -35,6 +35,7 @@ class Plan:
         interrupted: How many were interrupted and go on after their last committed epoch, if they can.
         changed: What changed since runs were begun -> how many.
         policy: What is done about that.
+        pruned: How many were stopped at a rung before, and are not to be continued now.
     """
 
     runs: Sequence[Run]
@@ -46,6 +47,7 @@ class Plan:
     interrupted: int
     changed: Mapping[str, int]
     policy: str
+    pruned: int = 0
 
     @property
     def place_of(self) -> dict[int, RunFolder]:
@@ -55,7 +57,8 @@ class Plan:
     @property
     def done(self) -> int:
         """How many runs are completed and stay so."""
-        return len(self.runs) - len(self.todo) - self.failed - sum(bool(p.unavailable) for p in self.places)
+        missing = sum(bool(place.unavailable) for place in self.places)
+        return len(self.runs) - len(self.todo) - self.failed - self.pruned - missing
 
 
 def make_plan(

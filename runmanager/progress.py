@@ -134,9 +134,9 @@ class GridProgress:
         running, place = self._running.pop(id(run), None), self._places[id(run)]
         self._waiting.pop(id(run), None)
         self._ended.add(id(run))
-        is_completed = outcome.status is Status.COMPLETED
+        is_completed, waits = outcome.status is Status.COMPLETED, outcome.status is Status.PRUNED
         facts = [" ".join(["run", str(place.number), *label(place.params, self._varying)])]
-        facts += [] if is_completed else [outcome.status]
+        facts += [] if is_completed else ["waits" if waits else outcome.status]  # until all are at the rung
         if running:
             seconds = time.monotonic() - running.started
             facts += [_values(running.metrics), printable(outcome.error), duration(seconds)]
@@ -144,7 +144,7 @@ class GridProgress:
                 self._known.append((place.params, seconds / running.part))
         else:
             facts.append(printable(outcome.error))
-        mark = "✓" if is_completed else "✗"
+        mark = "✓" if is_completed else "–" if waits else "✗"  # noqa: RUF001 - a dash
         lines = [f"{mark} {len(self._ended)}/{self._total} {join(facts)}"]
         lines += [f"    {next_step}"] if next_step else []
         self.say("\n".join(lines))  # nothing comes between them

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runmanager.errors import LifecycleError, StorageError
+from runmanager.errors import LifecycleError, PruneError, StorageError
 from runmanager.executors import Report, Step
 from runmanager.grid import Run
+from runmanager.halving import SuccessiveHalving
 from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Outcome, Status
@@ -33,6 +34,7 @@ class GridWork:
         fingerprint: Code, data and versions that results depend on.
         resume_anyway: Whether runs that were begun with others are continued nevertheless.
         jobs: How many runs of the grid share the machine, at most.
+        prune: Ends the run at its next rung.
     """
 
     train: Train
@@ -42,12 +44,14 @@ class GridWork:
     fingerprint: Fingerprint
     resume_anyway: bool
     jobs: int
+    prune: SuccessiveHalving | None = None
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute a run and return how it ended, which is committed by then.
 
         Raises:
             StorageError: Something could not be committed.
+            PruneError: The run cannot be stopped at a rung, or not be compared there.
             Exception: Whatever `train` raised, if other ranks execute the run too: they wait for this one, and
                 torchrun ends them when it is gone.
         """
@@ -67,6 +71,7 @@ class GridWork:
             resume_anyway=self.resume_anyway,
             jobs=self.jobs,
             only=run,
+            prune=self.prune,
             on_step=_Steps(report),
         )
         try:
@@ -77,7 +82,7 @@ class GridWork:
                 raise LifecycleError(  # noqa: TRY301 - a failure like those of train()
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
-        except StorageError:
+        except (StorageError, PruneError):
             manager.end_interrupted()
             raise
         except (KeyboardInterrupt, GeneratorExit):

@@ -23,7 +23,7 @@ from runmanager.devices import undisturbed_random
 from runmanager.errors import RunsWarning
 from runmanager.storage import paths
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.journal import EpochRecord, Outcome, Status
+from runmanager.storage.journal import GOES_ON, EpochRecord, Outcome, Status
 from runmanager.values import plain, text
 
 CHARTS = {
@@ -215,7 +215,7 @@ class Board:
                 self._draw_confusions(outcome.epochs)
             values = [events.text("run/error", _trouble(outcome, self._folder.path))] if outcome.error else []
             values.append(events.session_end(success=outcome.status is Status.COMPLETED))
-            if outcome.status not in (Status.INTERRUPTED, Status.KILLED):  # they go on later: shown as unknown
+            if outcome.status not in GOES_ON:  # shown as unknown
                 self._write(*(events.event(outcome.epochs, [value]) for value in values))
         finally:
             self._last, self._confusions = (0, None), {}

@@ -20,7 +20,7 @@ from runmanager.storage.journal import EpochRecord, Outcome, Status
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # until a lane that is asked to end is killed
 _MOST_PROBES = 2  # of a device that does not answer
-_HARMLESS = (Status.COMPLETED, Status.DIVERGED)
+_HARMLESS = (Status.COMPLETED, Status.DIVERGED, Status.PRUNED)
 
 
 class Pool:

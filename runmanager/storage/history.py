@@ -105,13 +105,17 @@ def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: str) 
 
 
 def _standing(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-    """Leave out attempts that ended before their first epoch: what was there before them stands."""
+    """Leave out attempts that ended before their first epoch: what was there before them stands.
+
+    But a run that was pruned, and was to go on, is pruned no more.
+    """
     if not attempts:
         return attempts
     *earlier, last = attempts
     begun = [attempt for attempt in earlier if attempt.epochs or _has_ended(attempt)]
     is_begun = last.epochs or _has_ended(last) or processes.lives(last.start) is not False
-    return [*begun, last] if is_begun or not begun else begun
+    goes_on = bool(begun) and _is_pruned(begun[-1]) and last.start.get("after")
+    return [*begun, last] if is_begun or goes_on or not begun else begun
 
 
 def _going_on(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
@@ -127,6 +131,10 @@ def _counts(name: str, lines: Iterable[Mapping[str, Any]]) -> list[int]:
 def _has_ended(attempt: Attempt) -> bool:
     goes_on = (Status.INTERRUPTED, Status.KILLED)
     return attempt.outcome is not None and attempt.outcome.status not in goes_on
+
+
+def _is_pruned(attempt: Attempt) -> bool:
+    return attempt.outcome is not None and attempt.outcome.status is Status.PRUNED
 
 
 def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:

@@ -43,6 +43,7 @@ class Status(StrEnum):
     HUNG = "hung"
     KILLED = "killed"
     INTERRUPTED = "interrupted"
+    PRUNED = "pruned"
     UNAVAILABLE = "unavailable"
     PENDING = "pending"
     RUNNING = "running"
@@ -69,6 +70,10 @@ _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, Recu
 
 FAULTS = frozenset({Status.FAILED, Status.DIVERGED, Status.OUT_OF_MEMORY, Status.HUNG})
 """Ends that the same run would meet again; after the others it goes on when the grid is started again."""
+
+
+GOES_ON = frozenset({Status.INTERRUPTED, Status.KILLED, Status.PRUNED})
+"""Ends after which a run may be continued: TensorBoard, which believes the first end for ever, is not told."""
 
 
 @dataclass(frozen=True)
