@@ -131,10 +131,7 @@ def run_grid(
 
     problems: list[str] = []
     place = _executor(executor, jobs, runs_per_device, timeout, problems)
-    _check_choices(on_error, missing_device, retries, problems)
-    rule: object = prune
-    if not (rule is None or isinstance(rule, SuccessiveHalving)):
-        problems.append(f"prune must be SuccessiveHalving(metric=...), or None to stop no run, got {rule!r}")
+    _check_choices(on_error, missing_device, retries, prune, problems)
     if parallel.num_ranks() > 1 and not isinstance(place, InlineExecutor):
         problems.append(
             "RANK and WORLD_SIZE are set, as by torchrun, where each rank executes the runs itself: write "
@@ -212,7 +209,9 @@ def _executor(
     return made
 
 
-def _check_choices(on_error: str, missing_device: str, retries: Any, problems: list[str]) -> None:
+def _check_choices(
+    on_error: str, missing_device: str, retries: Any, prune: object, problems: list[str]
+) -> None:
     choices = (
         ("on_error", on_error, ("continue", "stop")),
         ("missing_device", missing_device, ("skip", "error")),
@@ -222,6 +221,8 @@ def _check_choices(on_error: str, missing_device: str, retries: Any, problems: l
             problems.append(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
         problems.append(f"retries must be a whole number, 0 or more, got {retries!r}")
+    if not (prune is None or isinstance(prune, SuccessiveHalving)):
+        problems.append(f"prune must be SuccessiveHalving(metric=...), or None to stop no run, got {prune!r}")
 
 
 def _seed_groups(runs: Sequence[Run]) -> list[str]:

@@ -89,9 +89,8 @@ def test_of_the_runs_at_each_rung_the_best_go_on(start, tmp_path):
     assert len(outcome.results) == 21
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_lanes_stop_the_same_runs_as_inline(start, tmp_path, jobs):
-    outcome = start(Train(), prune=THIRD, executor="lanes", jobs=jobs)
+def test_two_lanes_stop_the_same_runs_as_inline(start, tmp_path):
+    outcome = start(Train(), prune=THIRD, executor="lanes", jobs=2)
 
     assert kept(outcome) == kept(tmp_path) == EXPECTED
     assert (outcome.exit_code, len(load_results(tmp_path / "exp"))) == (0, 21)

@@ -129,7 +129,7 @@ def _query(experiments: Experiments, selected: str | None) -> str:
 
 def _color(experiments: Experiments) -> str | None:
     """Return a regular expression; runs for which its group matches the same have the same color."""
-    axes = [varying(run.params for run in runs) for runs in experiments.values()]
+    axes = [varying([run.params for run in runs]) for runs in experiments.values()]
     if _DEVICE in chain(*axes):
         axis = _DEVICE
     elif len(experiments) > 1:

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from runmanager import RunBuilder, StorageError, run_grid
+from runmanager import RunBuilder, StorageError, SuccessiveHalving, run_grid
 from runmanager.executors import EXECUTORS
 from runmanager.storage.journal import EpochRecord, Outcome, Status
 
@@ -73,6 +73,12 @@ def train(run, manager):
                 raise ValueError("no")
 
 
+def train_on(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(2, checkpoint={}):
+            manager.track_loss(run.lr, 1)
+
+
 def execute(executor, runs, work, watch=None):
     return executor.execute(deque(runs), work, watch or Watcher())
 
@@ -135,6 +141,16 @@ def test_nothing_is_started_after_the_iterator_is_closed(executor):
     outcomes.close()
 
     assert sum(event[1:] == ("start",) for event in watch.seen) < 50
+
+
+def test_runs_that_are_behind_are_stopped_and_the_best_goes_on(name, tmp_path):
+    outcome = run_grid(
+        {"lr": [0.1, 0.2, 0.3]}, train_on, experiment="exp", root=tmp_path, executor=name,
+        prune=SuccessiveHalving("loss"), tensorboard=False, display=False,
+    )  # fmt: skip
+
+    ended = [("completed", 2), ("pruned", 1), ("pruned", 1)]
+    assert list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True)) == ended
 
 
 def test_a_grid_gives_the_same_table_as_inline(name, tmp_path):
