@@ -98,7 +98,8 @@ def _experiments(path: Path) -> list[Path]:
         )
     if not path.is_dir():
         raise NotADirectoryError(
-            f"results are loaded from a folder, got the file {str(path)!r}: give its folder"
+            f"results are loaded from a folder, got the file {str(path)!r}: give its folder, "
+            "or load the file with load_table()"
         )
     path = path.resolve()  # the experiment of the run folder '.' is not '.'
     return [path.parent] if _is_run(path) else experiments(path)

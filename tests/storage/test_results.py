@@ -225,6 +225,15 @@ def test_a_path_that_is_not_there_is_named(tmp_path, load):
         load(tmp_path / "missing")
 
 
+def test_a_file_is_not_taken_for_a_folder(tmp_path):
+    (tmp_path / "results.csv").touch()
+
+    with pytest.raises(
+        NotADirectoryError, match=r"got the file '.*results.csv': .* load the file with load_table"
+    ):
+        load_results(tmp_path / "results.csv")
+
+
 @pytest.mark.parametrize(
     ("details", "outcome", "status"),
     [
