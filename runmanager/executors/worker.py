@@ -85,6 +85,7 @@ def _serve(connection: Connection, output: Connection | None, place: Place, work
     except RuntimeError as error:
         tell(Lost(str(error).partition("\n")[0]))
         return
+    gc.freeze()  # what is imported stays: looking through it takes 0.2 s
     tell(Ready())
     while (run := connection.recv()) is not None:
         before = time.monotonic()
