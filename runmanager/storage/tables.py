@@ -237,7 +237,7 @@ def _column(values: list[Any]) -> pd.Series:
     if len(kinds) == 1 and kinds <= {int, bool, str}:
         try:
             return pd.Series(values)
-        except OverflowError:
+        except (OverflowError, UnicodeEncodeError):  # of NumPy; of pyarrow, which holds text where it is there
             pass
     return pd.Series(values, dtype="object")
 
