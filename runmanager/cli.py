@@ -7,11 +7,28 @@ from typing import Annotated
 
 import typer
 
+from runmanager.commands import changing, looking
+from runmanager.commands.frame import STORAGE_FAILED, Commands, Damage, add, say
+
+RESULTS, CARE = "Results", "Looking after runs and machines"
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=True,
-    help="See what a machine can do, and look after what runs have left behind.",
+    rich_markup_mode="rich",
+    help="""See what runs have left behind, decide, and look after them.
+
+    Start with [bold]runmanager list[/bold], then [bold]runmanager best[/bold]; each command has examples:
+    [bold]runmanager list --help[/bold].
+
+    Exit codes: 0 done, 1 something was damaged, different or not confirmed, 2 refused, 74 storage failed.""",
 )
+add(app, looking.list_runs, RESULTS, "list")
+add(app, looking.show, RESULTS)
+add(app, looking.compare, RESULTS)
+add(app, changing.verify, CARE)
+add(app, changing.rm, CARE)
 
 Root = Annotated[
     Path, typer.Argument(exists=True, file_okay=False, help="The root of all experiments, or one experiment.")
@@ -20,10 +37,10 @@ Root = Annotated[
 
 @app.callback()
 def main() -> None:
-    """See what a machine can do, and look after what runs have left behind."""
+    """See what runs have left behind, decide, and look after them."""
 
 
-@app.command()
+@app.command(rich_help_panel=CARE)
 def devices(
     benchmark: Annotated[
         bool,
@@ -41,54 +58,7 @@ def devices(
         print_table(benchmark_devices(), title="\nSpeed, warm and synchronised, of several timings")
 
 
-@app.command()
-def tensorboard(
-    root: Root = Path("runs"),
-    experiment: Annotated[str | None, typer.Option(help="The name of the one to show.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="0 for any; without, 6006 or the next that is free.")
-    ] = None,
-    host: Annotated[str | None, typer.Option(help="The address to answer on; without, localhost.")] = None,
-    bind_all: Annotated[
-        bool, typer.Option("--bind-all", help="Answer whoever reaches this machine, who may then see the runs.")
-    ] = False,
-) -> None:
-    """Start TensorBoard on this machine and open it, or print its link; Ctrl-C ends it.
-
-    The link pins accuracy, loss and epoch duration, switches the smoothing of curves off, shows the experiment,
-    and colors runs by device if it varies, else by the first axis that does.
-    """
-    from runmanager.board.columns import settle_below
-    from runmanager.board.server import EVERYWHERE, HERE, Server
-    from runmanager.board.view import look
-    from runmanager.errors import BoardError
-
-    if host in EVERYWHERE or (bind_all and host):
-        rule = "all addresses of this machine are asked for by --bind-all, without --host"
-        raise typer.BadParameter(f"{rule}; got --host {host!r}")
-    try:
-        view = look(root, experiment)
-        settle_below(root)
-        with Server(view.logdir, port, None if bind_all else host or HERE) as server:
-            link = view.link(server.url)
-            typer.echo("\n".join([*view.notes, f"TensorBoard: {link}", "Ctrl-C ends it."]))
-            if _has_display():
-                import webbrowser
-
-                webbrowser.open(link)
-            server.wait()
-    except BoardError as error:
-        typer.echo(f"runmanager: {error}", err=True)
-        raise typer.Exit(2) from error
-    except KeyboardInterrupt:
-        typer.echo("")
-
-
-def _has_display() -> bool:
-    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-
-
-@app.command()
+@app.command(rich_help_panel=CARE)
 def rebuild_tensorboard(root: Root = Path("runs")) -> None:
     """Make the event files anew from the journals, after they were damaged or lost.
 
@@ -97,13 +67,11 @@ def rebuild_tensorboard(root: Root = Path("runs")) -> None:
     from runmanager.board.rebuild import rebuild
     from runmanager.storage.folders import experiments
 
-    damaged: list[str] = []
+    damaged = Damage()
     try:
         for experiment in experiments(root):
             typer.echo(f"{experiment}: {rebuild(experiment, damaged)} runs rebuilt")
     except OSError as error:
-        typer.echo(f"cannot write {error.filename} ({error.strerror}): the journals are as they were", err=True)
-        raise typer.Exit(74) from error
-    for problem in damaged:
-        typer.echo(f"! {problem}", err=True)
-    raise typer.Exit(1 if damaged else 0)
+        say(f"cannot write {error.filename} ({error.strerror}): the journals are as they were")
+        raise typer.Exit(STORAGE_FAILED) from error
+    damaged.tell()

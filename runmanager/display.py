@@ -2,9 +2,10 @@
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 
@@ -92,15 +93,46 @@ def print_table(table: "pd.DataFrame", title: str | None = None, console: Consol
     console.print(drawn, soft_wrap=True)  # a narrow terminal folds the lines, it loses no column
 
 
+def print_rows(rows: Sequence[Mapping[str, Any]], console: Console | None = None) -> None:
+    """Print rows under the names of their columns: as `print_table`, but a thousand take no time.
+
+    Args:
+        rows: Column -> value; a column that a row lacks stays empty there.
+        console: Where to print.
+    """
+    console = console or wide_console()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines: list[list[str]] = [names, *([cell(row.get(name, math.nan)) for name in names] for row in rows)]
+    is_text = [any(isinstance(row.get(name), str) for row in rows) for name in names]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        parts = [
+            set_cell_size(shown, width) if left else " " * (width - cell_len(shown)) + shown
+            for shown, width, left in zip(line, widths, is_text, strict=True)
+        ]
+        style = "bold" if line is lines[0] else None
+        console.out("  ".join(parts).rstrip(), style=style, highlight=False)
+
+
 def plain_table(title: str | None = None) -> Table:
     """Return a table without lines."""
     return Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
 
 
+class _PlainConsole(Console):
+    """A console whose reader may have had enough."""
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to who prints, instead of ending the process with 1."""
+        raise BrokenPipeError
+
+
 def wide_console() -> Console:
     """Return a console on standard output; without a terminal, lines are as long as they need to be."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    return console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=200)
+    console = _PlainConsole(highlight=False, markup=False, emoji=False)
+    return (
+        console if console.is_terminal else _PlainConsole(highlight=False, markup=False, emoji=False, width=200)
+    )
 
 
 def cell(value: Any) -> str:

@@ -37,6 +37,23 @@ def text(value: Any) -> str:
     return str(value)
 
 
+def json_value(value: Any) -> Any:
+    """Turn a value into strict JSON for people and scripts: NaN and infinities are null, objects their text.
+
+    >>> json_value((1, float("nan"), {"a": float}))
+    [1, None, {'a': 'float'}]
+    """
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    if isinstance(value, Mapping):
+        return {text(key): json_value(item) for key, item in value.items()}
+    return text(value)
+
+
 def is_nameable(value: Any) -> bool:
     """Whether a value means the same in the next process, so that a run can be found again."""
     if isinstance(value, (list, tuple)):

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,19 @@ class Experiment:
             durable.write_file(run.path / paths.RUN, strict_json({"v": VERSION, **_to_json(run)}))
         self.runs[id_] = run
         return run
+
+    def forget(self, ids: Collection[str]) -> None:
+        """Take runs out of grid.json; of the others it keeps every word.
+
+        Raises:
+            StorageError: grid.json could not be written.
+        """
+        document = _read_json(self.path / paths.GRID, [])
+        entries = document.get("runs") if document else None
+        if document and isinstance(entries, list):
+            kept = [entry for entry in entries if not (isinstance(entry, dict) and entry.get("id") in ids)]
+            durable.write_file(self.path / paths.GRID, strict_json({**document, "runs": kept}))
+        self._runs = None
 
 
 def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:

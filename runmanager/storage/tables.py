@@ -16,7 +16,7 @@ from runmanager.storage import paths
 from runmanager.storage.durable import write_file
 from runmanager.storage.history import RunResult
 from runmanager.storage.journal import LEADING, EpochRecord, Status, strict_json
-from runmanager.values import text
+from runmanager.values import json_value, text
 
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` under which the names of its hyperparameters are."""
@@ -179,7 +179,7 @@ def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
 def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Turn a table into JSON objects; NaN and infinities become null, other objects their text."""
     return [
-        {str(name): _json_value(value) for name, value in row.items()}
+        {str(name): None if value is pd.NA else json_value(value) for name, value in row.items()}
         for row in table.to_dict(orient="records")
     ]
 
@@ -248,17 +248,3 @@ def _cell(value: Any) -> Any:
     shown = text(value)
     safe = f"'{shown}" if shown.startswith(FORMULA) else shown
     return safe.replace("\r\n", "\n").replace("\r", "\n")  # csv quotes \n; \r only since Python 3.13
-
-
-def _json_value(value: Any) -> Any:
-    if value is None or value is pd.NA:
-        return None
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_json_value(item) for item in value]
-    if isinstance(value, Mapping):
-        return {text(key): _json_value(item) for key, item in value.items()}
-    return text(value)

@@ -1,0 +1,1 @@
+"""The commands of `runmanager`, by what they do for their user."""
