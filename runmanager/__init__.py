@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from runmanager.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.inventory import describe_devices as describe_devices
     from runmanager.manager import RunManager as RunManager
+    from runmanager.page import write_report as write_report
     from runmanager.report import best as best
     from runmanager.report import compare as compare
     from runmanager.report import effects as effects
@@ -67,6 +68,7 @@ _HOMES = {
     "halving": ("SuccessiveHalving",),
     "inventory": ("describe_devices",),
     "manager": ("RunManager",),
+    "page": ("write_report",),
     "report": ("best", "compare", "effects", "over_seeds"),
     "speed": ("benchmark_devices",),
     "storage.results": ("load_results", "load_runs"),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from runmanager.commands import changing, looking
+from runmanager.commands import changing, looking, taking
 from runmanager.commands.frame import STORAGE_FAILED, Commands, Damage, add, say
 
 RESULTS, CARE = "Results", "Looking after runs and machines"
@@ -26,7 +26,9 @@ app = typer.Typer(
 )
 add(app, looking.list_runs, RESULTS, "list")
 add(app, looking.show, RESULTS)
+add(app, looking.best, RESULTS)
 add(app, looking.compare, RESULTS)
+add(app, taking.report, RESULTS)
 add(app, changing.verify, CARE)
 add(app, changing.rm, CARE)
 

@@ -1,4 +1,4 @@
-"""Commands that show what experiments and runs have left behind: list, show, compare."""
+"""Commands that show what experiments and runs have left behind: list, show, best, compare."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -80,6 +80,35 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
     damaged.tell()
 
 
+def best(
+    folder: Folder = Path("runs"),
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="COLUMN", help="The metric; without, the last accuracy or loss."),
+    ] = None,
+    n: Annotated[int, typer.Option("-n", min=1, metavar="N", help="How many runs.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show the best runs, the best first.
+
+    For example:
+
+      runmanager best runs/fashion_grid
+      runmanager best runs/fashion_grid --by "epoch duration" -n 3
+      runmanager best --json | jq '.[0]'
+    """
+    from runmanager.report import best as choose
+    from runmanager.view import show as view
+
+    runs = _load(folder)
+    if as_json:
+        _write_table(choose(runs, by, n), as_json=True)
+    else:
+        shown = view(runs, by, n)
+        _write_table(shown.table, as_json=False)
+        say(shown.caption)
+
+
 def compare(
     axis: Annotated[str, typer.Argument(metavar="AXIS", help="The hyperparameter, as device.")],
     folder: Folder = Path("runs"),
@@ -96,8 +125,12 @@ def compare(
       runmanager compare num_workers runs/fashion_grid --value accuracy
     """
     from runmanager.report import compare as pair
+    from runmanager.view import show as view
 
-    _write_table(pair(_load(folder), axis, value), as_json=as_json)
+    pairs = pair(_load(folder), axis, value)
+    _write_table(pairs, as_json=as_json)
+    if len(pairs) and not as_json:
+        say(view(pairs, n=len(pairs)).caption)
 
 
 def _load(folder: Path) -> "pd.DataFrame":

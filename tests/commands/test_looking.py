@@ -69,7 +69,7 @@ def test_an_empty_folder_has_no_runs_and_is_no_error(command, tmp_path):
     assert text.stderr.startswith(f"no runs under {tmp_path}: start a grid first")
 
 
-@pytest.mark.parametrize("name", [["list"], ["compare", "lr"]])
+@pytest.mark.parametrize("name", [["list"], ["best"], ["compare", "lr"]])
 def test_a_folder_that_is_not_there_is_refused_in_one_line(command, tmp_path, name):
     result = command(*name, tmp_path / "missing")
 
@@ -157,3 +157,16 @@ def test_runs_that_differ_in_one_axis_are_compared(command, root):
     assert [set(row) for row in rows] == [{"0.1", "0.01", "0.01 / 0.1"}]
     assert (unknown.exit_code, unknown.stdout) == (2, "")
     assert "'momentum' is no hyperparameter of these runs; they have: lr, device" in unknown.stderr
+
+
+def test_the_best_runs_come_first_with_what_varied(command, root):
+    text = command("best", root / "grid", "-n", 2)
+    rows = json.loads(command("best", root / "grid", "--by", "run duration", "--json").stdout)
+
+    heading, first, second = text.stdout.splitlines()
+    assert "lr" in heading.split()
+    assert "device" not in heading.split()
+    assert {first.split()[0], second.split()[0]} == {"1", "2"}
+    assert "the same in all: device=cpu" in text.stderr
+    assert rows[0]["run duration"] < rows[1]["run duration"]
+    assert rows[2]["run duration"] is None
