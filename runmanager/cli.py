@@ -29,6 +29,7 @@ add(app, looking.show, RESULTS)
 add(app, looking.best, RESULTS)
 add(app, looking.compare, RESULTS)
 add(app, taking.report, RESULTS)
+add(app, taking.export, RESULTS)
 add(app, changing.verify, CARE)
 add(app, changing.rm, CARE)
 

@@ -1,4 +1,4 @@
-"""Commands that put results where others can use them: report."""
+"""Commands that put results where others can use them: report, export."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,9 @@ from typing import Annotated
 import typer
 
 from runmanager.commands.frame import Folder, say
+from runmanager.errors import GridError
+
+Target = Annotated[Path | None, typer.Option(metavar="FILE", help="Write this file.")]
 
 
 def report(
@@ -34,3 +37,62 @@ def report(
 
     write_report(folder, output, by)
     say(f"{output} is written: open it in a browser")
+
+
+def export(
+    folder: Folder = Path("runs"),
+    csv: Target = None,
+    json: Target = None,
+    parquet: Target = None,
+    epochs: Annotated[
+        bool, typer.Option("--epochs", help="One row per epoch, instead of one per run.")
+    ] = False,
+    mlflow: Annotated[
+        str | None, typer.Option("--mlflow", metavar="URI", help="Log the runs there, as sqlite:///mlflow.db.")
+    ] = None,
+    wandb: Annotated[
+        Path | None, typer.Option("--wandb", metavar="FOLDER", help="Write W&B's offline format there.")
+    ] = None,
+) -> None:
+    """Write the results as files that come back with every type, or log them to other tools.
+
+    No text in the CSV is executed by a spreadsheet. Nothing is sent anywhere but to what --mlflow names.
+
+    For example:
+
+      runmanager export runs/fashion_grid --csv runs.csv
+      runmanager export --epochs --parquet epochs.parquet
+      runmanager export --mlflow sqlite:///mlflow.db
+
+    Exit codes: 0; 2 if nothing is asked for or a library is not there; 74 if a file could not be written.
+    """
+    files = {suffix: path for suffix, path in ((".csv", csv), (".json", json), (".parquet", parquet)) if path}
+    if not files and mlflow is None and wandb is None:
+        raise GridError(["nothing to export to: give --csv, --json, --parquet, --mlflow or --wandb"])
+    if files:
+        _export_files(folder, files, epochs=epochs)
+    if mlflow is not None:
+        from runmanager.trackers import export_mlflow
+
+        say(f"{mlflow}: {len(export_mlflow(folder, tracking_uri=mlflow))} runs logged; the others were there")
+    if wandb is not None:
+        from runmanager.trackers import export_wandb
+
+        say(f"{wandb}: {len(export_wandb(folder, folder=wandb))} runs written")
+
+
+def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None:
+    from runmanager.exports import export as write
+    from runmanager.storage.results import load_results, load_runs
+
+    wrong = [
+        f"--{suffix[1:]} writes a file that ends in {suffix}, got '{path}'"
+        for suffix, path in files.items()
+        if path.suffix.lower() != suffix
+    ]
+    if wrong:
+        raise GridError(wrong)
+    table = load_results(folder) if epochs else load_runs(folder)
+    for path in files.values():
+        write(table, path)
+        say(f"{path}: {len(table)} {'epochs' if epochs else 'runs'}")
