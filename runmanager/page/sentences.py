@@ -151,6 +151,8 @@ def parallel(gathered: Gathered, top: Sequence[int]) -> str:
     which = "The best run has" if len(top) == 1 else f"Of the best {len(top)} runs (colored),"
     common: list[str] = []
     for axis in gathered.axes:
+        if axis.name == _SEED:
+            continue  # what seeds have in common is chance
         counts = Counter(axis.place[number] for number in top)
         place, number = counts.most_common(1)[0]
         base = sum(axis.place[p] == place for p in gathered.order) / len(gathered.order)

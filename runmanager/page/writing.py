@@ -175,12 +175,14 @@ def _curves(gathered: Gathered) -> list[dict[str, str]]:
     return found
 
 
-def _parallel(gathered: Gathered) -> tuple[str, str] | None:
+def _parallel(gathered: Gathered) -> tuple[str, str, int] | None:
+    """Return the parallel coordinates, their sentence, and how many runs are colored as the best."""
     if not gathered.compared:
         return None
-    top = gathered.order[: max(1, len(gathered.order) // 10)]
+    number = len(gathered.order)
+    top = gathered.order[: max(1, min(3, number // 3), number // 10)]
     words = sentences.parallel(gathered, top)
-    return figures.parallel(gathered, gathered.compared[:_MOST_AXES], top, words), words
+    return figures.parallel(gathered, gathered.compared[:_MOST_AXES], top, words), words, len(top)
 
 
 def _effects(gathered: Gathered) -> list[dict[str, Any]]:
