@@ -8,15 +8,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from click import ClickException
 from typer.core import TyperGroup
 
 from runmanager.errors import RunManagerError, RunsWarning, StorageError
-from runmanager.storage import paths
-from runmanager.storage.folders import RunFolder, is_experiment, read_runs
+
+if TYPE_CHECKING:
+    from runmanager.storage.folders import RunFolder
 
 SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
 """Exit codes; 0 is that all went well, a reader that had enough (`| head`) included."""
@@ -74,7 +74,7 @@ def write_json(content: Any) -> None:
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def find_run(path: Path, damaged: list[str]) -> tuple[Path, RunFolder]:
+def find_run(path: Path, damaged: list[str]) -> tuple[Path, "RunFolder"]:
     """Find a run by its folder or by its number in an experiment.
 
     Args:
@@ -87,6 +87,8 @@ def find_run(path: Path, damaged: list[str]) -> tuple[Path, RunFolder]:
     Raises:
         FileNotFoundError: There is no such run.
     """
+    from runmanager.storage.folders import is_experiment, read_runs
+
     place = Path(os.path.normpath(path.absolute()))
     experiment = place.parent.resolve()
     if not experiment.is_dir() or not is_experiment(experiment):
@@ -104,9 +106,9 @@ def find_run(path: Path, damaged: list[str]) -> tuple[Path, RunFolder]:
     raise FileNotFoundError(f"{path.parent} has no run {path.name!r}; {known}: runmanager list {path.parent}")
 
 
-def files_of(run: RunFolder) -> list[Path]:
+def files_of(run: "RunFolder") -> list[Path]:
     """Return the files in a run's folder, none if there is no such folder."""
-    if paths.run_number(run.path.name) is None or not run.path.is_dir():
+    if not run.path.is_dir():
         return []
     return sorted(path for path in run.path.iterdir() if not path.name.startswith("."))
 
@@ -120,8 +122,6 @@ def _told() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except (ClickException, typer.Exit, typer.Abort):
-        raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python flushes into it at its end
     except KeyboardInterrupt as error:
