@@ -120,10 +120,11 @@ def test_a_point_of_a_figure_tells_which_run_it_is(page):
 
 
 def test_it_prints_without_what_only_a_screen_can_do(browser, report):
-    page = browser.new_page()
+    page = browser.new_page(viewport={"width": 720, "height": 1000})  # A4, without its margins
     page.goto(report.as_uri())
     page.emulate_media(media="print")
 
+    assert page.evaluate("document.documentElement.scrollWidth") <= 720
     assert page.locator("#runs tbody tr:visible").count() == 40
     assert page.locator("nav").is_hidden()
     assert page.locator("#filter").is_hidden()
