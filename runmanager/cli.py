@@ -43,6 +43,49 @@ def main() -> None:
     """See what runs have left behind, decide, and look after them."""
 
 
+@app.command(rich_help_panel=RESULTS)
+def tensorboard(
+    root: Root = Path("runs"),
+    experiment: Annotated[str | None, typer.Option(help="The name of the one to show.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="0 for any; without, 6006 or the next that is free.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="The address to answer on; without, localhost.")] = None,
+    bind_all: Annotated[
+        bool, typer.Option("--bind-all", help="Answer whoever reaches this machine, who may then see the runs.")
+    ] = False,
+) -> None:
+    """Start TensorBoard on this machine and open it, or print its link; Ctrl-C ends it.
+
+    The link pins accuracy, loss and epoch duration, switches the smoothing of curves off, shows the experiment,
+    and colors runs by device if it varies, else by the first axis that does.
+    """
+    from runmanager.board.columns import settle_below
+    from runmanager.board.server import EVERYWHERE, HERE, Server
+    from runmanager.board.view import look
+
+    if host in EVERYWHERE or (bind_all and host):
+        rule = "all addresses of this machine are asked for by --bind-all, without --host"
+        raise typer.BadParameter(f"{rule}; got --host {host!r}")
+    try:
+        view = look(root, experiment)
+        settle_below(root)
+        with Server(view.logdir, port, None if bind_all else host or HERE) as server:
+            link = view.link(server.url)
+            typer.echo("\n".join([*view.notes, f"TensorBoard: {link}", "Ctrl-C ends it."]))
+            if _has_display():
+                import webbrowser
+
+                webbrowser.open(link)
+            server.wait()
+    except KeyboardInterrupt:
+        typer.echo("")
+
+
+def _has_display() -> bool:
+    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+
+
 @app.command(rich_help_panel=CARE)
 def devices(
     benchmark: Annotated[

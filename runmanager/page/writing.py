@@ -19,7 +19,7 @@ from runmanager.report import compare
 from runmanager.storage import durable, paths
 from runmanager.storage.history import RunResult
 from runmanager.storage.journal import Outcome, Status, read_file
-from runmanager.storage.results import read_runs_of
+from runmanager.storage.results import read_results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,7 @@ def write_report(
         StorageError: The file could not be written; one that was there is as it was.
     """
     damaged: list[str] = []
-    found = read_runs_of(path, damaged)
+    found = dict(read_results(path, damaged))
     if not any(found.values()):
         raise FileNotFoundError(f"no runs under {os.fspath(path)}: start a grid first, or give its folder")
     title = next(iter(found)) if len(found) == 1 else Path(path).resolve().name

@@ -74,15 +74,25 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     return table
 
 
-def read_results(path: str | os.PathLike[str]) -> list[tuple[str, list[RunResult]]]:
+def read_results(
+    path: str | os.PathLike[str], damaged: list[str] | None = None
+) -> list[tuple[str, list[RunResult]]]:
     """Read the runs of each experiment under a path, those that were not executed included.
+
+    Args:
+        path: As for `load_results`.
+        damaged: Whatever cannot be read goes here; without, it is named in a `RunsWarning`.
 
     Raises:
         FileNotFoundError: There is no such path.
     """
-    damaged: list[str] = []
-    found = list(_by_experiment(Path(path), damaged))
-    warn_of(damaged, path)
+    problems: list[str] = []
+    with _without_collection():
+        found = list(_by_experiment(Path(path), problems))
+    if damaged is None:
+        warn_of(problems, path)
+    else:
+        damaged += problems
     return found
 
 
