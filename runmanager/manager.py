@@ -631,9 +631,10 @@ class RunManager:
     def _own_table(self) -> "pd.DataFrame":
         import pandas as pd
 
-        if not self.run_data:
-            return pd.DataFrame(columns=["run", "epoch", *LEADING])
-        return pd.DataFrame(self.run_data)
+        from runmanager.storage.tables import from_columns
+
+        names = dict.fromkeys(name for row in self.run_data for name in row) or ("run", "epoch", *LEADING)
+        return from_columns({name: [row.get(name, pd.NA) for row in self.run_data] for name in names}, ())
 
     def _check_column(self, name: str, opened: OpenRun) -> None:
         if name in RESERVED or name in opened.folder.params or not name.isidentifier():

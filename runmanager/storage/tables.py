@@ -77,13 +77,13 @@ def _by_name(metrics: Sequence[Mapping[str, float]], names: Sequence[str]) -> Nu
 def epochs_table(epochs: Epochs) -> pd.DataFrame:
     """Build the table of `load_results` for one experiment."""
     rows = np.repeat(np.arange(len(epochs.numbers)), epochs.counts)
-    params = {name: _column(values).array.take(rows) for name, values in epochs.params.items()}
+    params = {name: _repeated(values, rows) for name, values in epochs.params.items()}
     leading = {name: epochs.metrics[name] for name in LEADING}
     further = {name: values for name, values in epochs.metrics.items() if name not in {**leading, **params}}
     numbers = np.array(epochs.numbers, dtype=np.int64)[rows]
-    columns = {"run": numbers, "epoch": epochs.epochs, **leading, **params, **further}
+    columns: dict[str, Any] = {"run": numbers, "epoch": epochs.epochs, **leading, **params, **further}
     if any(jobs > 1 for jobs in epochs.jobs):
-        columns["jobs"] = _column(epochs.jobs).array.take(rows)
+        columns["jobs"] = _repeated(epochs.jobs, rows)
     return _table(columns, params)
 
 
@@ -166,7 +166,7 @@ def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
     """
     plain = pd.DataFrame(
         {
-            name: [_cell(value) for value in table[name]]
+            name: pd.Series([_cell(value) for value in table[name]], table.index, dtype="object")
             if not pd.api.types.is_numeric_dtype(table[name])
             else table[name]
             for name in table
@@ -240,6 +240,11 @@ def _column(values: list[Any]) -> pd.Series:
         except (OverflowError, UnicodeEncodeError):  # of NumPy; of pyarrow, which holds text where it is there
             pass
     return pd.Series(values, dtype="object")
+
+
+def _repeated(values: list[Any], rows: Numbers) -> pd.Series:
+    column = _column(values)
+    return pd.Series(column.array.take(rows), dtype=column.dtype, copy=False)  # else its type is guessed anew
 
 
 def _cell(value: Any) -> Any:

@@ -116,7 +116,7 @@ def test_a_run_is_removed_with_its_rows_once_that_is_confirmed(command, experime
     assert removed.exit_code == 0
     assert load_runs(experiment)["run"].tolist() == [2]
     assert {path.name for path in experiment.iterdir()} == {
-        "002_lr=0.01", "grid.json", "results.csv", "results.json",
+        "002_lr=0.01", "grid.json", "hparams.json", "results.csv", "results.json",
     }  # fmt: skip
     assert (experiment / "results.csv").read_text().count("\n") == 1 + 3
 
