@@ -89,6 +89,7 @@ def test_of_the_runs_at_each_rung_the_best_go_on(start, tmp_path):
     assert len(outcome.results) == 21
 
 
+@pytest.mark.slow
 def test_two_lanes_stop_the_same_runs_as_inline(start, tmp_path):
     outcome = start(Train(), prune=THIRD, executor="lanes", jobs=2)
 
@@ -340,6 +341,7 @@ def test_runs_of_a_union_are_compared_with_each_other(start):
     assert pd.isna(outcome.runs["momentum"]).tolist() == [True, True, False]
 
 
+@pytest.mark.slow
 def test_a_killed_process_keeps_its_place(start, tmp_path):
     program = tmp_path / "killed.py"
     program.write_text(KILLED)
