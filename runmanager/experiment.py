@@ -126,6 +126,7 @@ def run_grid(
         PruneError: Runs cannot be stopped early: `train` gives ``manager.epochs`` no checkpoint, or the epoch
             of a rung has no such metric. What was committed is kept.
         StorageError: The experiment's folder could not be written before the first run.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while the data were loaded; nothing was written.
     """
     from runmanager import parallel
 
@@ -143,7 +144,8 @@ def run_grid(
         groups = _seed_groups(runs) if group_seeds else None
         place.check(train)  # first: the workers' torch is imported while this process imports its own
         missing = planning.missing_devices(runs, place.missing, missing_device)
-        now = fingerprint(train, data() if callable(data) else data)
+        with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
+            now = fingerprint(train, data() if callable(data) else data)
         folder = Experiment(Path(root) / experiment)
         grid = [run._asdict() for run in runs]
         policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
@@ -174,7 +176,7 @@ def run_grid(
             if ended not in (COMPLETED, SOME_FAILED) or (ended and on_error == "stop"):
                 break
         if is_main and exit_code != STORAGE_FAILED:
-            _export(folder.path)
+            exit_code = _export_at_last(folder.path, progress) or exit_code
             if tensorboard:
                 columns.settle(folder.path.parent, folder.path, groups)  # for grids that were started meanwhile
         outcome = parallel.from_main(lambda: _grid_outcome(made, exit_code, folder.path))
@@ -356,6 +358,15 @@ def _export(folder: Path) -> None:
     from runmanager.storage import tables
 
     tables.export(tables.epochs_table(tables.by_column(read_experiment(folder, []))), folder)
+
+
+def _export_at_last(folder: Path, progress: GridProgress) -> int:
+    try:
+        _export(folder)
+    except StorageError as error:
+        progress.say(f"✗ {error}")
+        return STORAGE_FAILED
+    return COMPLETED
 
 
 def _grid_outcome(plan: Plan, exit_code: int, folder: Path) -> GridOutcome:

@@ -1,4 +1,5 @@
 import csv
+import errno
 import math
 import os
 import signal
@@ -26,6 +27,7 @@ from runmanager import (
 from runmanager.board.view import look
 from runmanager.executors import LanesExecutor
 from runmanager.ledger import RETRY_FAILED
+from runmanager.storage import tables
 from runmanager.storage.journal import Journal
 from tests.board.reading import sessions_in
 
@@ -512,6 +514,26 @@ def test_data_are_not_loaded_for_a_grid_that_is_refused(start):
         start({"lr": "0.1"}, Train(), data=lambda: loaded.append(1))
 
     assert loaded == []
+
+
+def test_ctrl_c_while_the_data_are_loaded_ends_at_once_and_writes_nothing(start, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        start({"lr": [0.1]}, Train(), data=lambda: signal.raise_signal(signal.SIGINT))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_that_cannot_be_written_at_the_end_are_a_failure_of_storage(start, monkeypatch, capsys):
+    def full(*_):
+        raise StorageError(f"cannot write results.csv ({os.strerror(errno.ENOSPC)})")
+
+    monkeypatch.setattr(tables, "export", full)
+    monkeypatch.setattr("runmanager.experiment._Exports.after_run", lambda _: None)
+
+    outcome = start({"lr": [0.1]}, Train(), display=None)
+
+    assert (outcome.exit_code, kept(outcome)) == (74, [("completed", 2)])
+    assert "No space left on device" in capsys.readouterr().out
 
 
 def test_settings_beside_an_executor_of_its_own_are_refused(start, tmp_path):
