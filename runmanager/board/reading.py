@@ -5,7 +5,7 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -28,6 +28,7 @@ from runmanager.storage.tables import Epochs, epochs_table
 _HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
 _SMALL = 1024  # bytes of a record that is no histogram and no image
 _TAG = re.compile(r"(?P<kind>loss|accuracy)/(?P<data>.+)|train/(?P<metric>.+)", re.IGNORECASE)
+_OURS = ("run", "epoch", *LEADING)
 _TIMES = {"time/epoch_s": "epoch duration", "time/run_s": "run duration"}
 
 
@@ -37,7 +38,8 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
     Columns: `run` (its folder below `logdir`, as TensorBoard shows it), `epoch` (the step of TensorBoard), the
     hyperparameters of HParams, then the scalars. Those that `load_results` has a column for are named alike and
     stand where it has them: ``loss/train`` is `loss`, ``Accuracy/test`` is `test_accuracy`; all others keep
-    their tags. A run without an HParams session has that of the folder above it, as Keras writes it, or of the
+    their tags. A hyperparameter named like one of the first columns, as `epoch`, is ``hparams/epoch``.
+    A run without an HParams session has that of the folder above it, as Keras writes it, or of the
     only folder below it, as torch's `add_hparams` does. HParams knows no integers: a column of whole numbers
     becomes one. Of a step that was logged twice the last value counts. What is damaged is left out and named in
     one `RunsWarning`; what is still being written is left out too. Histograms and images are not looked at.
@@ -207,8 +209,10 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
     """Arrange the points of runs as `load_results` arranges epochs."""
     steps = {name: sorted(set().union(*run.points.values())) for name, run in runs.items()}
     counts = [len(found) for found in steps.values()]
-    names = dict.fromkeys(param for name in runs for param in hparams[name])
-    params = {param: _typed([hparams[name].get(param, pd.NA) for name in runs]) for param in names}
+    names = _param_columns(dict.fromkeys(param for name in runs for param in hparams[name]))
+    params = {
+        column: _typed([hparams[name].get(param, pd.NA) for name in runs]) for param, column in names.items()
+    }
     columns = _columns(dict.fromkeys(tag for run in runs.values() for tag in run.points), params)
     metrics = {column: np.full(sum(counts), np.nan) for column in dict.fromkeys((*LEADING, *columns.values()))}
     for run, found, end in zip(runs.values(), steps.values(), itertools.accumulate(counts), strict=True):
@@ -220,6 +224,19 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
     table = epochs_table(Epochs(numbers, counts, params, [1] * len(runs), epochs, metrics))
     table["run"] = pd.Series(list(runs), dtype="str").take(table["run"].to_numpy()).array
     return table.drop(columns=[name for name in LEADING if name not in columns.values()])
+
+
+def _param_columns(params: Collection[str]) -> dict[str, str]:
+    """Name the column of each hyperparameter, which other tools may call as a column of ours."""
+    taken = {*_OURS, *params}
+    columns: dict[str, str] = {}
+    for param in params:
+        names = itertools.accumulate(
+            itertools.repeat("hparams/"), lambda name, more: more + name, initial=param
+        )
+        columns[param] = param if param not in _OURS else next(name for name in names if name not in taken)
+        taken.add(columns[param])
+    return columns
 
 
 def _columns(tags: Iterable[str], params: Iterable[str]) -> dict[str, str]:

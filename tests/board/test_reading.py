@@ -105,6 +105,24 @@ def test_a_column_comes_back_from_its_tag(column):
     assert _column(tag(column)) == column
 
 
+@pytest.mark.parametrize("name", ["run", "epoch", "loss", "accuracy", "epoch duration", "run duration"])
+def test_a_hyperparameter_named_like_a_column_stands_beside_it(tmp_path, name):
+    write(tmp_path / "a")
+    with SummaryWriter(str(tmp_path / "a")) as writer:
+        writer.add_hparams({name: 7, f"hparams/{name}": 8}, {}, run_name=".")
+
+    table = from_tensorboard(tmp_path)
+
+    assert table[f"hparams/{name}"].tolist() == [8] * 3
+    assert table[f"hparams/hparams/{name}"].tolist() == [7] * 3
+    assert table[["run", "epoch", "loss"]].to_dict("list") == {
+        "run": ["a"] * 3,
+        "epoch": [0, 1, 2],
+        "loss": pytest.approx([1, 1 / 2, 1 / 3]),
+    }
+    assert set(table.attrs["hyperparameters"]) == {f"hparams/hparams/{name}", f"hparams/{name}"}
+
+
 def test_a_run_has_the_hyperparameters_that_add_hparams_wrote_below_it(tmp_path):
     write(tmp_path / "a", hparams={"lr": 0.1, "batch": 64, "name": "adam"})
     write(tmp_path / "b", hparams={"lr": 1, "batch": 32, "name": "sgd"})
