@@ -28,6 +28,7 @@ from runmanager.storage.tables import Epochs, epochs_table
 _HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
 _SMALL = 1024  # bytes of a record that is no histogram and no image
 _TAG = re.compile(r"(?P<kind>loss|accuracy)/(?P<data>.+)|train/(?P<metric>.+)", re.IGNORECASE)
+_NOT_ZERO = re.compile(rb"[^\0]")
 _OURS = ("run", "epoch", *LEADING)
 _TIMES = {"time/epoch_s": "epoch duration", "time/run_s": "run duration"}
 
@@ -173,9 +174,13 @@ def _next_header(content: mmap.mmap, place: int) -> int:
     """Find the next length whose checksum is right: no record is 4 GiB long, so it ends in four zeros."""
     while (zeros := content.find(b"\0\0\0\0", place + 4)) >= 0:
         place = zeros - 4
-        if _is_intact(content[place : place + _HEADER]):
+        header = content[place : place + _HEADER]
+        if _is_intact(header):
             return place
         place += 1
+        if not any(header):  # what a power cut leaves may be nothing but zeros, and long
+            end = _NOT_ZERO.search(content, place)
+            place = max(place, end.start() - _HEADER + 1) if end else len(content)
     return len(content)
 
 

@@ -1,3 +1,4 @@
+import time
 import warnings
 
 import numpy as np
@@ -282,6 +283,20 @@ def test_a_flipped_byte_costs_one_record_and_is_named_once(small):
         if len(found) < len(expected):
             assert issubclass(caught[0].category, RunsWarning)
             assert f"{path} (1 records)" in str(caught[0].message)
+
+
+@pytest.mark.parametrize(("cut", "damaged"), [(0, 1), (5, 2)])
+def test_zeros_that_a_power_cut_left_are_skipped_at_once(small, cut, damaged):
+    path, whole = small
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) - cut] + bytes(20_000_000) + content)
+
+    start = time.perf_counter()
+    with pytest.warns(RunsWarning, match=rf"\({damaged} records\)"):
+        table = from_tensorboard(path.parent)
+
+    assert time.perf_counter() - start < 5  # one by one they take 20 s
+    pd.testing.assert_frame_equal(table, whole)
 
 
 def test_a_damaged_histogram_is_no_concern(tmp_path):
