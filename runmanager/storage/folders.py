@@ -189,8 +189,17 @@ def _is_empty(folder: Path) -> bool:
 
 
 def is_experiment(path: Path) -> bool:
-    """Whether a folder holds the runs of a grid."""
-    return (path / paths.GRID).is_file() or bool(_run_folders(path)[0])
+    """Whether a folder holds the runs of a grid; one that may not be read does not."""
+    with contextlib.suppress(OSError):
+        return (path / paths.GRID).is_file() or any(_has_run(path / name) for name in _run_folders(path)[0])
+    return False
+
+
+def _has_run(folder: Path) -> bool:
+    """Whether a folder with the name of a run's, as a date has it too, is one."""
+    with contextlib.suppress(OSError):
+        return (folder / paths.RUN).exists() or bool(paths.attempts(folder))
+    return False
 
 
 def experiments(root: Path) -> list[Path]:

@@ -1,13 +1,15 @@
+import errno
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from runmanager.storage.folders import Experiment, is_experiment, read_runs, varying
+from runmanager.storage.folders import Experiment, experiments, is_experiment, read_runs, varying
 from runmanager.storage.journal import to_line
 from runmanager.values import identity
 
@@ -173,6 +175,31 @@ def test_a_folder_without_runs_is_no_experiment(tmp_path):
     (tmp_path / "notes").mkdir()
 
     assert [is_experiment(tmp_path), is_experiment(tmp_path / "missing")] == [False, False]
+
+
+def test_folders_with_the_name_of_a_run_and_nothing_of_one_are_no_runs(tmp_path):
+    for name in ("2024", "20231105_1200"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.txt").touch()
+    started(tmp_path / "exp", GRID)
+
+    assert not is_experiment(tmp_path)
+    assert experiments(tmp_path) == [tmp_path / "exp"]
+
+
+def test_a_folder_that_cannot_be_read_hides_no_experiment(tmp_path, monkeypatch):
+    started(tmp_path / "exp", GRID)
+    (tmp_path / "private").mkdir()
+    stat = Path.stat
+
+    def refuse(path, **options):
+        if path.parent.name == "private":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)  # root may read everything
+
+    assert experiments(tmp_path) == [tmp_path / "exp"]
 
 
 SCALARS = st.one_of(
