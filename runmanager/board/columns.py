@@ -16,7 +16,7 @@ from typing import Any
 
 from runmanager.errors import HeldError, RunsWarning, StorageError
 from runmanager.storage import durable, paths
-from runmanager.storage.folders import RunFolder, experiments, is_experiment, read_runs
+from runmanager.storage.folders import RunFolder, experiments, is_experiment, read_runs, varying
 from runmanager.storage.history import read_run
 from runmanager.storage.holder import hold
 from runmanager.storage.journal import Status, strict_json
@@ -112,7 +112,8 @@ def settle(root: Path, own: Path | None = None, grouped_by: Sequence[str] | None
     Args:
         root: The folder of the experiments.
         own: The experiment that this process holds, or writes.
-        grouped_by: What names the Trial IDs of `own`, as in `Columns`.
+        grouped_by: None if each run of `own` has a Trial ID of its own; else it is named by what varies in all
+            runs of the experiment, of which the grid knows only a part.
 
     Raises:
         StorageError: The file of `own` could not be written.
@@ -128,6 +129,7 @@ def settle(root: Path, own: Path | None = None, grouped_by: Sequence[str] | None
 
 def settle_below(folder: Path) -> None:
     """Do so for what TensorBoard is about to show: a root of experiments, one of them, or any folder."""
+    folder = folder.resolve()  # "." has neither a name nor a folder above it
     for root in {experiment.parent for experiment in experiments(folder) if is_experiment(experiment)}:
         settle(root)
 
@@ -139,6 +141,7 @@ def _settle(root: Path, own: Path | None, grouped_by: Sequence[str] | None) -> N
     if own:
         groups[own] = grouped_by
     runs = {path: [run for run in read_runs(path, []) if _is_shown(run)] for path in places}
+    groups = {path: None if names is None else _grouped_by(runs[path]) for path, names in groups.items()}
     kinds = _kinds([Columns({}, groups[path]).shown(run.params) for path in places for run in runs[path]])
     for path in places:
         wanted = Columns(kinds, groups[path])
@@ -149,6 +152,11 @@ def _settle(root: Path, own: Path | None, grouped_by: Sequence[str] | None) -> N
             continue
         with suppress(HeldError, OSError), hold(path):  # its holder does so at its end
             _apply(path, runs[path], wanted)
+
+
+def _grouped_by(runs: Sequence[RunFolder]) -> list[str]:
+    """Return what tells the runs of all grids of an experiment apart, except for their seeds."""
+    return [name for name in varying([run.params for run in runs]) if name != SEED]
 
 
 def _is_shown(run: RunFolder) -> bool:

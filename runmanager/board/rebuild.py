@@ -24,6 +24,7 @@ def rebuild(experiment: Path, damaged: list[str]) -> int:
     Returns:
         How many runs were rebuilt.
     """
+    experiment = experiment.resolve()  # "." has neither a name nor a folder above it
     columns.settle(experiment.parent)
     results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
     wanted = [run for run in results if run.epochs and run.status is not Status.RUNNING]

@@ -137,6 +137,19 @@ def test_experiments_that_were_moved_together_are_mended_before_they_are_shown(t
     }
 
 
+@pytest.mark.parametrize("show", [columns.settle_below, lambda folder: rebuild(folder, [])])
+def test_an_experiment_that_is_the_current_folder_has_its_name(tmp_path, monkeypatch, show):
+    run(tmp_path, "first", {"lr": [0.1]})
+    run(tmp_path / "other", "second", {"dropout": [0.5]})
+    (tmp_path / "other" / "second").rename(tmp_path / "second")
+    monkeypatch.chdir(tmp_path / "first")
+
+    show(Path())
+
+    assert shown(tmp_path)["first/001"] == {"lr": "0.1", "dropout": "none"}
+    assert sessions(tmp_path)["first/001"].group_name == "first/001"
+
+
 def test_a_folder_of_other_tools_is_left_as_it_is(tmp_path):
     (tmp_path / "events.out.tfevents.1").write_bytes(b"")
 
@@ -289,6 +302,16 @@ def test_seeds_that_are_grouped_share_a_trial_and_are_no_hyperparameter(tmp_path
         *(2 * ["e/lr=0.01"]),
     ]
     assert {frozenset(hparams) for hparams in shown(tmp_path).values()} == {frozenset({"lr", "device"})}
+
+
+def test_runs_of_a_later_grid_share_no_trial_with_other_hyperparameters(tmp_path):
+    for lr in (0.1, 0.01):
+        run(tmp_path, "e", {"lr": [lr], "seed": [1, 2]}, group_seeds=True)
+
+    assert [session.group_name for session in sessions(tmp_path).values()] == [
+        *(2 * ["e/lr=0.1"]),
+        *(2 * ["e/lr=0.01"]),
+    ]
 
 
 def test_seeds_that_are_all_that_varies_are_one_trial(tmp_path):
