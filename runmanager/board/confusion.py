@@ -33,6 +33,10 @@ class Confusion:
             if self._counts is None:
                 self._counts = torch.zeros(num * num + 1, dtype=torch.int64, device=preds.device)
                 self._num_classes = num
+            if num != self._num_classes:
+                # counted, they would be in others' cells, or outside, where CUDA ends the process
+                self.problem = f"confusion: batches have scores of {self._num_classes} and of {num} classes"
+                return
             labels = labels.long()
             is_class = (labels >= 0) & (labels < num)
             cells = torch.where(is_class, labels * num + preds.argmax(dim=1), num * num).reshape(-1)

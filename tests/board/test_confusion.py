@@ -72,6 +72,17 @@ def test_what_cannot_be_read_is_not_counted(num_classes):
     assert counted.problem == ""
 
 
+@pytest.mark.parametrize("num_classes", [2, 4])
+def test_batches_with_other_classes_are_a_problem_and_not_counted_among_these(num_classes):
+    counted = Confusion()
+
+    counted.add(scores(PREDICTED), GIVEN)
+    counted.add(torch.zeros(2, num_classes), torch.tensor([0, num_classes - 1]))
+
+    assert counted.problem == f"confusion: batches have scores of 3 and of {num_classes} classes"
+    assert counted.table() is None
+
+
 def test_what_cannot_be_counted_is_a_problem_and_no_error():
     counted = Confusion()
 
