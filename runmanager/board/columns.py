@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.errors import HeldError, RunsWarning, StorageError
-from runmanager.storage import durable, paths
+from runmanager.storage import durable, paths, processes
 from runmanager.storage.folders import RunFolder, experiments, is_experiment, read_runs, varying
-from runmanager.storage.history import read_run
 from runmanager.storage.holder import hold
-from runmanager.storage.journal import Status, strict_json
+from runmanager.storage.journal import read_attempt, strict_json
 from runmanager.values import plain, text
 
 BOOL, NUMBER, TEXT = "bool", "number", "text"
@@ -181,7 +180,7 @@ def _apply(experiment: Path, runs: Sequence[RunFolder], columns: Columns) -> Non
 
 
 def _mend(run: RunFolder, columns: Columns) -> bool:
-    """Write a run's hyperparameters anew where they are others; False if it is being executed."""
+    """Write a run's hyperparameters anew where they are others; False if it may be being executed."""
     from runmanager.board import archive, events
 
     hparams, trial = columns.hparams(run.params), columns.trial(run)
@@ -194,12 +193,22 @@ def _mend(run: RunFolder, columns: Columns) -> bool:
         value = events.session_start(hparams, trial, info.start_time_secs)
         if archive.started(value) == info:
             continue
-        if read_run(run, []).status is Status.RUNNING:
+        if _may_be_executed(run):
             return False
         content = path.read_bytes()
         record = events.framed(events.event(event.step, [value], event.wall_time).SerializeToString())
         events.replace(path, content[: place.start] + record + content[place.stop :])
     return True
+
+
+def _may_be_executed(run: RunFolder) -> bool:
+    """Whether a process, here or on another machine, may have the event file of a run open."""
+    try:
+        journals = list(paths.attempts(run.path).values())
+        last = read_attempt(journals[-1]) if journals else None
+    except OSError:
+        return True
+    return last is not None and last.outcome is None and processes.lives(last.start) is not False
 
 
 def _written(value: Any, wanted: str) -> Any:

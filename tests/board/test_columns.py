@@ -1,4 +1,6 @@
 import errno
+import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,12 @@ from runmanager import RunManager, RunsWarning, load_runs, run_grid
 from runmanager.board import archive, columns, events
 from runmanager.board.rebuild import rebuild
 from runmanager.errors import GridError, StorageError
-from runmanager.storage import durable, paths
+from runmanager.storage import durable, paths, processes
 from runmanager.storage.folders import Experiment
 from runmanager.storage.holder import hold
+from runmanager.storage.journal import to_line
 from tests.board.reading import event_files, scalars_in, sessions_in, train
+from tests.damaging import as_if_killed, journals
 
 
 def run(root: Path, experiment: str, grid: dict[Any, Any], **options: Any) -> None:
@@ -168,6 +172,21 @@ def test_a_run_that_is_being_executed_is_left_alone_and_mended_later(tmp_path):
     assert during["first/001"] == {"lr": 0.1}
     assert shown(tmp_path)["first/001"] == {"lr": "0.1", "dropout": "none"}
     assert list(scalars_in(tmp_path / "first")["loss/train"])
+
+
+@pytest.mark.parametrize(("host", "is_mended"), [("another", False), (processes._host(), True)])
+def test_a_run_without_an_end_is_mended_where_its_process_is_known_to_be_gone(tmp_path, host, is_mended):
+    train(RunManager("first", tmp_path, display=False), {"lr": 0.1})
+    as_if_killed(tmp_path / "first" / "001_lr=0.1")
+    (journal,) = journals(tmp_path / "first" / "001_lr=0.1")
+    lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
+    lines[0]["host"] = host
+    journal.write_bytes(b"".join(to_line({k: v for k, v in line.items() if k != "crc"}) for line in lines))
+    os.utime(journal, (0, 0))  # no epoch for long
+
+    run(tmp_path, "second", {"dropout": [0.5]})
+
+    assert shown(tmp_path)["first/001"] == ({"lr": "0.1", "dropout": "none"} if is_mended else {"lr": 0.1})
 
 
 def test_an_experiment_that_somebody_else_holds_is_left_alone(tmp_path):
