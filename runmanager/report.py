@@ -169,7 +169,9 @@ def effects(runs: "pd.DataFrame", value: str | None = None) -> "pd.DataFrame":
 
 def main_metric(runs: "pd.DataFrame") -> str:
     """Return the column that tells most of how good runs are; `best` says which."""
-    numbers = [str(name) for name in runs if not str(name).startswith("best ") and not runs[name].isna().all()]
+    params = runs.attrs.get(HYPERPARAMETERS, ())
+    names = [str(name) for name in runs if name not in params and not str(name).startswith("best ")]
+    numbers = [name for name in names if not runs[name].isna().all()]
     for kind in ("accuracy", "loss"):
         known = [f"{data}_{kind}" for data in _EVALUATED]
         others = [name for name in numbers if name.endswith(f"_{kind}")]

@@ -57,11 +57,11 @@ def show(runs: "pd.DataFrame", by: str | None = None, n: int = 20, *, largest: b
     Raises:
         GridError: As `best` does.
     """
-    if by is None and (found := main_metric(runs)) in runs:
+    if by is None and OVERALL not in runs.attrs and (found := main_metric(runs)) in runs:
         by = found
     same = {name: values[0] for name in runs if len(values := numbered(runs[name])[1]) == 1}
     params = [name for name in runs.attrs.get(HYPERPARAMETERS, ()) if name in runs]
-    first = [*_LEADING, *params, *([by] if by else [])]
+    first = dict.fromkeys([*_LEADING, *params, *([by] if by else [])])
     order = [*(name for name in first if name in runs), *(name for name in runs if name not in first)]
     shown = [name for name in order if len(runs) == 1 or name not in same or name in ("run", by)]
     rows = best(runs, by, n, largest=largest) if by else runs.head(n)

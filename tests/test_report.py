@@ -408,3 +408,14 @@ def test_an_axis_that_is_no_hyperparameter_cannot_be_averaged_over():
         "'seed' is no hyperparameter of these runs; they have: lr",
         "'loss' is no column of these runs; they have: lr, epoch duration",
     ]
+
+
+def test_a_hyperparameter_is_never_taken_for_a_metric():
+    runs = table_of(
+        ({"target_accuracy": 0.9, "aux_loss": "none", "loss": 0.5}, 1.0),
+        ({"target_accuracy": 0.95, "aux_loss": "mse", "loss": 0.25}, 1.0),
+    )
+    runs.attrs[HYPERPARAMETERS] = ["target_accuracy", "aux_loss"]
+
+    assert main_metric(runs) == "loss"
+    assert best(runs)["loss"].tolist() == [0.25, 0.5]

@@ -100,3 +100,22 @@ def test_the_interval_of_the_mean_ratio_is_shown():
 def test_a_column_that_is_not_there_is_refused():
     with pytest.raises(GridError, match="'f1' is no column of these runs"):
         show(runs_of(), "f1")
+
+
+def test_pairs_of_values_named_as_metrics_are_shown_in_their_order():
+    runs = runs_of(**{"epoch duration": [2.0, 1.0, 2.0]}).assign(
+        lr=[0.1, 0.2, 0.2], net=["accuracy", "loss", "accuracy"]
+    )
+    runs = pd.concat([runs, runs.head(1).assign(net="loss")])
+    runs.attrs[HYPERPARAMETERS] = ["lr", "net"]
+
+    view = show(compare(runs, "net"))
+
+    assert view.table["lr"].tolist() == [0.1, 0.2]
+    assert "first" not in view.caption
+
+
+def test_a_hyperparameter_to_sort_by_is_shown_once():
+    view = show(runs_of(), "lr", largest=False)
+
+    assert list(view.table) == ["run", "lr", "net", "loss"]
