@@ -72,9 +72,10 @@ def compare(runs: "pd.DataFrame", axis: str = "device", value: str = "epoch dura
     Returns:
         One row per combination of the other hyperparameters: those of them that vary, a column per value of
         `axis`, and for each value but the first its ratio to the first, so that ``cpu / cuda`` is how many
-        times as long the cpu takes. Of runs with the same hyperparameters it is the mean. Combinations without
-        a number for every value of `axis` are left out. ``attrs["overall"]`` has a dict per ratio: its name
-        as `ratio`, the number of pairs `n`, their geometric `mean`, and its 95 % interval from `low` to
+        times as long the cpu takes. Of runs with the same hyperparameters it is the mean. Values of `axis`
+        without any number, as a device that is not there, are left out if two others have some; so are
+        combinations without a number for every other value. ``attrs["overall"]`` has a dict per ratio: its
+        name as `ratio`, the number of pairs `n`, their geometric `mean`, and its 95 % interval from `low` to
         `high`, by Student's t of the logarithms (one pair has none; nor has a mean, if a ratio is not above 0).
 
     Raises:
@@ -89,7 +90,10 @@ def compare(runs: "pd.DataFrame", axis: str = "device", value: str = "epoch dura
     if len({*columns, *table}) < len(columns) + len(table.columns):  # text() shortens
         columns = [repr(value) for value in values]
     means = _numbers(runs, value).groupby([group, codes]).mean().unstack()  # noqa: PD010 - of a Series
+    known = [column for code, column in enumerate(columns) if means[code].notna().any()]
     sides = pd.DataFrame({column: means[code] for code, column in enumerate(columns)}, index=table.index)
+    columns = known if len(known) > 1 else columns
+    sides = sides[columns]
     pairs = pd.concat([table, sides], axis="columns").dropna(subset=columns).reset_index(drop=True)
     ratios = {f"{column} / {columns[0]}": pairs[column] / pairs[columns[0]] for column in columns[1:]}
     pairs = pairs.assign(**ratios)
@@ -158,7 +162,8 @@ def effects(runs: "pd.DataFrame", value: str | None = None) -> "pd.DataFrame":
             labels = pd.Series(values, found.index, dtype="object")
             between = (found["n"] * (found["mean"] - numbers.mean()) ** 2).sum()
             total = ((numbers - numbers.mean()) ** 2).sum()
-            found["explained"] = between / total if total else math.nan
+            varies = total and numbers.min() < numbers.max()  # 0.1 + 0.1 + 0.1 is more than 3 * 0.1
+            found["explained"] = between / total if varies else math.nan
             tables.append(found.assign(axis=name, value=labels))
     columns = ["axis", "value", "n", "mean", "std", "explained"]
     if not tables:

@@ -35,7 +35,8 @@ def test_comparing_agrees_with_pandas(seconds):
 
     pairs = compare(runs, "device", "epoch duration")
 
-    first, *others = runs["device"].unique()
+    known = runs.dropna()["device"].unique()
+    first, *others = [d for d in runs["device"].unique() if len(known) < 2 or d in known]
     reference = runs.pivot_table("epoch duration", ["lr", "batch_size"], "device", dropna=False)
     reference = reference.reindex(columns=[first, *others]).dropna()
     for other in others:
@@ -72,6 +73,17 @@ def test_runs_without_a_partner_or_a_number_are_left_out():
     pairs = compare(runs)
 
     assert rows_of(pairs) == [{"lr": 0.1, "cpu": 2.0, "cuda": 1.0, "cuda / cpu": 0.5}]
+
+
+def test_a_value_of_which_no_run_has_a_number_leaves_the_pairs_of_the_others():
+    runs = table_of(
+        *(({"lr": lr, "device": d}, v) for lr in (1, 2) for d, v in (("tpu", math.nan), ("a", 2.0), ("b", 1.0)))
+    )
+
+    pairs = compare(runs)
+
+    assert rows_of(pairs) == [{"lr": lr, "a": 2.0, "b": 1.0, "b / a": 0.5} for lr in (1, 2)]
+    assert pairs.attrs["overall"][0]["n"] == 2
 
 
 def test_only_runs_of_the_same_experiment_are_paired():
@@ -276,8 +288,9 @@ def test_a_grid_in_which_nothing_varies_has_no_effects():
     assert (len(table), list(table)) == (0, ["axis", "value", "n", "mean", "std", "explained"])
 
 
-def test_a_result_that_does_not_vary_is_explained_by_nothing():
-    runs = table_of(({"lr": 0.1}, 1.0), ({"lr": 0.2}, 1.0))
+@pytest.mark.parametrize("seconds", [1.0, 0.1])
+def test_a_result_that_does_not_vary_is_explained_by_nothing(seconds):
+    runs = table_of(({"lr": 0.1}, seconds), ({"lr": 0.2}, seconds), ({"lr": 0.3}, seconds))
 
     assert effects(runs, "epoch duration")["explained"].isna().all()
 
