@@ -34,7 +34,8 @@ class Scale:
     ) -> None:
         self._map: Callable[[float], float] = math.log10 if is_logarithmic else float
         if low == high:
-            low, high = (low / 2, high * 2) if is_logarithmic else (low - 0.5, high + 0.5)
+            room = max(0.5, abs(low) / 2)  # 1e17 + 0.5 is 1e17
+            low, high = (low / 2, high * 2) if is_logarithmic else (low - room, high + room)
         self.low, self.high, self.is_logarithmic = low, high, is_logarithmic
         self._start, self._end = start, end
 

@@ -169,7 +169,8 @@ def _curves(gathered: Gathered) -> list[dict[str, str]]:
     for number, metric in enumerate(_metrics(gathered)[:2]):
         partner = metric.rpartition("_")[2] if "_" in metric else None
         words = sentences.curves(gathered, metric, partner)
-        if any(metric in record.metrics for run in gathered.results for record in run.epochs):
+        records = (record for run in gathered.results for record in run.epochs)
+        if any(math.isfinite(record.metrics.get(metric, math.nan)) for record in records):
             figure = figures.curves(gathered, metric, _colored(gathered), words, f"curves-{number}")
             found.append({"name": metric, "figure": figure, "words": words})
     return found

@@ -1,6 +1,7 @@
 import base64
 import hashlib
 import itertools
+import math
 import re
 
 import pytest
@@ -189,6 +190,17 @@ def test_curves_need_more_than_one_epoch(tmp_path):
     assert "No run has more than one epoch, so there are no curves." in text_of(by_id(page, "learning"))
     with pytest.raises(ValueError, match="not enough values"):
         figure(page, "curves-0")
+
+
+@pytest.mark.parametrize(("value", "names"), [(math.inf, []), (2e16, ["curves-0", "curves-1"])])
+def test_numbers_that_are_infinite_or_huge_and_equal_make_a_page_too(tmp_path, value, names):
+    write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.2}], lambda _: value)
+
+    page = report(tmp_path / "grid")
+
+    drawn = [svg.get("aria-labelledby", "").partition("-title")[0] for svg in page.iter("svg")]
+    assert [name for name in drawn if name.startswith("curves")] == names
+    assert sum(bool(row.get("data-r")) for row in page.iter("tr")) == 2
 
 
 def test_several_experiments_are_one_page_that_tells_them_apart(tmp_path):
