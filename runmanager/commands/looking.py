@@ -143,7 +143,7 @@ def _load(folder: Path) -> "pd.DataFrame":
 
 
 def _write_table(table: "pd.DataFrame", *, as_json: bool) -> None:
-    from runmanager.display import print_table
+    from runmanager.display import print_rows
     from runmanager.storage.tables import to_rows
 
     if as_json:
@@ -151,7 +151,9 @@ def _write_table(table: "pd.DataFrame", *, as_json: bool) -> None:
     elif table.empty:
         say("nothing to show: no run has a value there, or none has a partner")
     else:
-        print_table(table)
+        print_rows(
+            [dict(zip(map(str, table), row, strict=True)) for row in table.itertuples(index=False, name=None)]
+        )
 
 
 def _summary(folder: Path, runs: Sequence["RunResult"]) -> dict[str, Any]:

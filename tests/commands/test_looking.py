@@ -7,6 +7,7 @@ import pytest
 from runmanager import RunManager
 from tests.board.reading import train
 from tests.damaging import flip, journals
+from tests.page.reading import write_runs
 
 HEAVY = ("torch", "tensorboard", "pandas", "numpy")
 
@@ -170,3 +171,14 @@ def test_the_best_runs_come_first_with_what_varied(command, root):
     assert "the same in all: device=cpu" in text.stderr
     assert rows[0]["run duration"] < rows[1]["run duration"]
     assert rows[2]["run duration"] is None
+
+
+def test_however_many_runs_are_asked_for_the_best_is_the_first(command, tmp_path):
+    grid = [{"seed": seed, "device": device} for seed in range(45) for device in ("cpu", "cuda")]
+    write_runs(tmp_path / "grid", grid, lambda run: run["seed"] / 100)
+
+    best = command("best", tmp_path, "-n", 50).stdout.splitlines()
+    pairs = command("compare", "device", tmp_path).stdout.splitlines()
+
+    assert [len(best), len(pairs)] == [1 + 50, 1 + 45]
+    assert best[1].split()[:2] == ["89", "44"]
