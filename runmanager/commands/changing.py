@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runmanager.commands.frame import SOME_WRONG, AsJson, Damage, RunPath, find_run, say, write_json
+from runmanager.commands.frame import (
+    SOME_WRONG,
+    AsJson,
+    Damage,
+    RunPath,
+    allow_unread,
+    find_run,
+    say,
+    write_json,
+)
 from runmanager.errors import GridError
 from runmanager.values import json_value
 
@@ -55,10 +64,11 @@ def verify(
         raise GridError([f"{rule}: --with path/to/{program}:train"])
     with contextlib.redirect_stdout(sys.stderr):  # whatever the function prints
         verdict = execute(found, load_function(function))
-    if as_json:
-        write_json(_to_json(found, verdict))
-    else:
-        _print_verdict(found, verdict)
+    with allow_unread():
+        if as_json:
+            write_json(_to_json(found, verdict))
+        else:
+            _print_verdict(found, verdict)
     raise typer.Exit(0 if verdict.is_identical else SOME_WRONG)
 
 
@@ -96,11 +106,17 @@ def rm(
         contents |= {folder.path: look(folder) for folder in found.values()}
     for path, inside in contents.items():
         say(_described(path, inside))
-    if not yes and not typer.confirm(f"Remove {_count(len(contents), 'run')}?", err=True):
+    if not yes and not _is_confirmed(f"Remove {_count(len(contents), 'run')}?"):
         raise typer.Exit(SOME_WRONG)
     for experiment, found in by_experiment.items():
         remove(experiment, found.values())
     say(f"{_count(len(contents), 'run')} removed")
+
+
+def _is_confirmed(question: str) -> bool:
+    with allow_unread():
+        return typer.confirm(question, err=True)
+    return False
 
 
 def _print_verdict(found: "RunResult", verdict: "Verdict") -> None:

@@ -63,10 +63,26 @@ class Damage(list[str]):
 
 
 def say(message: str) -> None:
-    """Write a line for the person at the terminal, beside what a script reads."""
+    """Write a line for the person at the terminal, beside what a script reads; nobody has to read it."""
     from runmanager.display import printable
 
-    typer.echo("\n".join(map(printable, message.split("\n"))), err=True)
+    with allow_unread():
+        typer.echo("\n".join(map(printable, message.split("\n"))), err=True)
+
+
+@contextmanager
+def allow_unread() -> Iterator[None]:
+    """Go on behind the block when a reader that had enough has closed the pipe that it writes to."""
+    try:
+        yield
+    except BrokenPipeError:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            try:
+                stream.flush()
+            except BrokenPipeError:
+                os.dup2(
+                    os.open(os.devnull, os.O_WRONLY), stream.fileno()
+                )  # or Python flushes into it at its end
 
 
 def write_json(content: Any) -> None:
@@ -120,10 +136,10 @@ def _told() -> Iterator[None]:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # whatever the terminal can show
     try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python flushes into it at its end
+        with allow_unread():
+            yield
+            if sys.stdout:  # a process may be started without
+                sys.stdout.flush()
     except KeyboardInterrupt as error:
         raise typer.Exit(INTERRUPTED) from error
     except StorageError as error:

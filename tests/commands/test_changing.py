@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -185,3 +188,34 @@ def test_a_run_that_a_bare_manager_executes_is_not_removed(command, tmp_path):
     assert results[0].exit_code == 2
     assert "is being executed: nothing was removed" in results[0].stderr
     assert load_runs(tmp_path)["status"].tolist() == ["completed"]
+
+
+def without_reader(stream, *arguments):
+    """Call `runmanager` with a pipe that nobody reads as one of its streams; return its exit code."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    streams: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | {stream: writing}
+    command = [sys.executable, "-c", "from runmanager.cli import app; app()", *map(str, arguments)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, check=False, **streams)
+    os.close(writing)
+    return done.returncode
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_verdict_that_nobody_reads_is_in_the_exit_code(experiment, tmp_path, flags):
+    (tmp_path / "other.py").write_text(PROGRAM.replace("manual_seed(getattr(", "manual_seed(1 + getattr("))
+    arguments = ["verify", experiment / "1", "--with", f"{tmp_path}/other.py:train", *flags]
+
+    assert without_reader("stdout", *arguments) == 1
+
+
+def test_nothing_is_removed_if_nobody_can_be_asked(experiment):
+    code = without_reader("stderr", "rm", experiment / "1")
+
+    assert (code, load_runs(experiment)["run"].tolist()) == (1, [1, 2])
+
+
+def test_what_need_not_be_asked_is_removed_though_nobody_reads_of_it(experiment):
+    code = without_reader("stderr", "rm", "--yes", experiment / "1")
+
+    assert (code, load_runs(experiment)["run"].tolist()) == (0, [2])

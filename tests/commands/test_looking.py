@@ -150,6 +150,14 @@ def test_a_reader_that_has_enough_is_no_error(root):
     assert (process.returncode, errors) == (0, b"")
 
 
+def test_a_process_without_standard_output_is_no_error(root):
+    program = "import sys; sys.stdout = None; from runmanager.cli import app; app()"
+
+    done = subprocess.run([sys.executable, "-c", program, "list", str(root)], capture_output=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_runs_that_differ_in_one_axis_are_compared(command, root):
     command("rm", "--yes", root / "grid" / "3")
     rows = json.loads(command("compare", "lr", root / "grid", "--value", "accuracy", "--json").stdout)
