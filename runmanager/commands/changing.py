@@ -94,7 +94,7 @@ def rm(
     Exit codes: 0 removed; 1 not confirmed; 2 refused, nothing was removed; 74 storage failed.
     """
     from runmanager.storage.holder import check_free
-    from runmanager.storage.removal import look, remove
+    from runmanager.storage.removal import check_ended, look, remove
 
     by_experiment: dict[Path, dict[str, RunFolder]] = {}
     for path in runs:
@@ -108,15 +108,18 @@ def rm(
         say(_described(path, inside))
     if not yes and not _is_confirmed(f"Remove {_count(len(contents), 'run')}?"):
         raise typer.Exit(SOME_WRONG)
+    for found in by_experiment.values():  # all of them before the first is removed
+        check_ended(found.values())
     for experiment, found in by_experiment.items():
         remove(experiment, found.values())
     say(f"{_count(len(contents), 'run')} removed")
 
 
 def _is_confirmed(question: str) -> bool:
-    with allow_unread():
+    try:
         return typer.confirm(question, err=True)
-    return False
+    except BrokenPipeError as error:  # nobody can be asked
+        raise typer.Exit(SOME_WRONG) from error
 
 
 def _print_verdict(found: "RunResult", verdict: "Verdict") -> None:

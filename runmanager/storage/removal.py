@@ -14,10 +14,11 @@ from runmanager.storage.history import read_experiment, read_run
 from runmanager.storage.holder import hold
 from runmanager.storage.journal import Status
 
-_OWN = re.compile(
-    r"run\.json|error\.log|weights\.pt|checkpoint(\.prev)?\.(pt|damaged)|events\.out\.tfevents\..+|\..+\.tmp"
-    r"|attempt-\d+(-\d+)?\.(jsonl|evts|checkpoint\.pt)"
+_NAMES = (
+    r"(run\.json|error\.log|weights\.pt|checkpoint(\.prev)?\.(pt|damaged)|events\.out\.tfevents\..+"
+    r"|attempt-\d+(-\d+)?\.(jsonl|evts|checkpoint\.pt))"
 )
+_OWN = re.compile(rf"{_NAMES}|\.({_NAMES}|session)\..+\.tmp")  # what a writer that died left behind is hidden
 
 
 @dataclass(frozen=True)
@@ -68,14 +69,23 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
 
     runs = list(runs)
     with hold(experiment):
-        for run in runs:
-            if read_run(run, []).status is Status.RUNNING:
-                raise HeldError(f"{run.path} is being executed: nothing was removed; wait for it, or end it")
+        check_ended(runs)
         for run in runs:
             with durable.explained(run.path):
                 _remove_files(run)
         Experiment(experiment).forget({run.id for run in runs})
         tables.export(tables.epochs_table(tables.by_column(read_experiment(experiment, []))), experiment)
+
+
+def check_ended(runs: Iterable[RunFolder]) -> None:
+    """Refuse runs of which one has not ended.
+
+    Raises:
+        HeldError: One of them is being executed.
+    """
+    for run in runs:
+        if read_run(run, []).status is Status.RUNNING:
+            raise HeldError(f"{run.path} is being executed: nothing was removed; wait for it, or end it")
 
 
 def _remove_files(run: RunFolder) -> None:

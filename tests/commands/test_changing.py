@@ -138,7 +138,8 @@ def test_what_is_not_ours_stays_and_links_are_not_followed(command, experiment, 
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "run.json").write_text("mine")
-    (folder / "notes.txt").write_text("mine")
+    for name in ("notes.txt", ".mine.tmp", ".run.json.7.0a1b2c3d.tmp"):
+        (folder / name).write_text("mine")
     (folder / "weights.pt").symlink_to(outside / "run.json")
     (experiment / "007_linked").symlink_to(outside, target_is_directory=True)
 
@@ -147,9 +148,9 @@ def test_what_is_not_ours_stays_and_links_are_not_followed(command, experiment, 
 
     assert linked.exit_code == 2
     assert removed.exit_code == 0
-    assert "stays there: notes.txt, weights.pt" in removed.stderr
+    assert "stays there: .mine.tmp, notes.txt, weights.pt" in removed.stderr
     assert (outside / "run.json").read_text() == "mine"
-    assert {path.name for path in folder.iterdir()} == {"weights.pt", "notes.txt"}
+    assert {path.name for path in folder.iterdir()} == {"weights.pt", "notes.txt", ".mine.tmp"}
 
 
 @pytest.mark.parametrize("names", [["results.csv"], [".."], ["1", "9"], ["."]])
@@ -181,13 +182,14 @@ def test_a_run_that_a_bare_manager_executes_is_not_removed(command, tmp_path):
     results = []
 
     def remove(_):
-        results.append(command("rm", "--yes", tmp_path / "bare" / "1"))
+        results.append(command("rm", "--yes", tmp_path / "another" / "1", tmp_path / "bare" / "1"))
 
+    train_small(RunManager("another", tmp_path, display=False), {"lr": 0.1})
     train_small(RunManager("bare", tmp_path, display=False), {"lr": 0.1}, at_end=remove)
 
     assert results[0].exit_code == 2
     assert "is being executed: nothing was removed" in results[0].stderr
-    assert load_runs(tmp_path)["status"].tolist() == ["completed"]
+    assert load_runs(tmp_path)["status"].tolist() == ["completed", "completed"]
 
 
 def without_reader(stream, *arguments):
