@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from runmanager.errors import GridError
+from runmanager.errors import GridError, StorageError
 from runmanager.storage import durable
 from runmanager.storage.history import RunResult
 from runmanager.storage.journal import FAULTS, Status
@@ -17,6 +17,7 @@ from runmanager.storage.results import read_results
 
 _MOST_METRICS = 1000  # that MLflow takes at once
 _MOST_PARAMS = 100
+_STATE = "runmanager.state"
 _LONGEST = 5000  # characters that MLflow takes of a tag or a parameter
 _QUIET = {
     "silent": True, "console": "off", "save_code": False, "disable_code": True, "disable_git": True,
@@ -42,22 +43,17 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
     Raises:
         GridError: mlflow is not installed.
         FileNotFoundError: There is no such path.
+        StorageError: MLflow refuses; what it did not get whole is logged again by the next export.
     """
     mlflow = _library("mlflow", "export_mlflow")
-    client = mlflow.MlflowClient(tracking_uri)
     logged: list[str] = []
-    for name, run in _begun(path):
-        experiment = client.get_experiment_by_name(name)
-        place = experiment.experiment_id if experiment else client.create_experiment(name)
-        state = f"{run.status} after {len(run.epochs)} epochs"
-        tags = {"runmanager.id": run.folder.id, "runmanager.state": state, "runmanager.status": str(run.status)}
-        tags |= {"runmanager.run": str(run.folder.number), "runmanager.error": run.error[:_LONGEST]}
-        before = client.search_runs([place], f"tags.`runmanager.id` = '{run.folder.id}'")
-        if any(old.data.tags.get("runmanager.state") == state for old in before):
-            continue
-        for old in before:
-            client.delete_run(old.info.run_id)
-        logged.append(_log_to_mlflow(mlflow, client, place, run, tags))
+    try:
+        client = mlflow.MlflowClient(tracking_uri)
+        for name, run in _begun(path):
+            logged += _update_in_mlflow(mlflow, client, name, run)
+    except mlflow.MlflowException as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise StorageError(f"MLflow at {tracking_uri or mlflow.get_tracking_uri()} refuses: {first}") from error
     return logged
 
 
@@ -119,6 +115,30 @@ def _begun(path: str | os.PathLike[str]) -> Iterator[tuple[str, RunResult]]:
 
 def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _update_in_mlflow(mlflow: Any, client: Any, name: str, run: RunResult) -> list[str]:
+    """Log a run in the place of what MLflow has of it; return its id there, none if nothing has changed."""
+    experiment = client.get_experiment_by_name(name)
+    place = experiment.experiment_id if experiment else client.create_experiment(name)
+    state = _state(run)
+    before = client.search_runs([place], f"tags.`runmanager.id` = '{run.folder.id}'")
+    if any(old.data.tags.get(_STATE) == state for old in before):
+        return []
+    for old in before:
+        client.delete_run(old.info.run_id)
+    tags = {"runmanager.id": run.folder.id, "runmanager.status": str(run.status)}
+    tags |= {"runmanager.run": str(run.folder.number), "runmanager.error": run.error[:_LONGEST]}
+    number = _log_to_mlflow(mlflow, client, place, run, tags)
+    client.set_tag(number, _STATE, state)  # last: without it the next export begins anew
+    return [number]
+
+
+def _state(run: RunResult) -> str:
+    """Name how a run stands: as long as it is the same, so are all numbers of the run."""
+    numbers = repr([(record.epoch, sorted(record.metrics.items())) for record in run.epochs])
+    digest = hashlib.sha256(numbers.encode()).hexdigest()[:16]
+    return f"{run.status} after {len(run.epochs)} epochs, {digest}"
 
 
 def _log_to_mlflow(mlflow: Any, client: Any, place: str, run: RunResult, tags: dict[str, str]) -> str:

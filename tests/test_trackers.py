@@ -1,4 +1,5 @@
 import math
+import shutil
 import struct
 import sys
 from contextlib import suppress
@@ -6,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from runmanager import GridError, RunManager, export_mlflow, export_wandb
+from runmanager.errors import StorageError
 from runmanager.storage.folders import Experiment
 
 RECORD = struct.Struct("<IHB")
@@ -92,6 +94,37 @@ def test_exporting_to_mlflow_again_adds_only_what_is_new(tmp_path, mlflow):
     assert (len(first), before, len(new), len(runs)) == (2, [], 1, 3)
     (added,) = (run for run in runs.values() if run.info.run_id in new)
     assert (added.info.status, added.data.tags["runmanager.status"]) == ("KILLED", "interrupted")
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_run_that_was_executed_anew_replaces_what_mlflow_had_of_it(tmp_path, mlflow):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    for loss in (0.5, 0.25):
+        shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+        study(tmp_path / "runs", [(loss,)])
+        export_mlflow(tmp_path / "runs", tracking_uri=uri)
+
+    _, runs = logged(mlflow, uri)
+
+    assert (len(runs), runs["1"].data.metrics["loss"]) == (2, 0.25)
+
+
+@pytest.mark.filterwarnings("default")
+def test_what_mlflow_did_not_get_whole_is_logged_again(tmp_path, mlflow, monkeypatch):
+    study(tmp_path / "runs")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+
+    def refuse(*_, **__):
+        raise mlflow.MlflowException("the disk is full\nand more")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mlflow.MlflowClient, "log_batch", refuse)
+        with pytest.raises(StorageError, match=r"refuses: the disk is full$"):
+            export_mlflow(tmp_path / "runs", tracking_uri=uri)
+    again = export_mlflow(tmp_path / "runs", tracking_uri=uri)
+
+    _, runs = logged(mlflow, uri)
+    assert (len(again), sorted(runs), runs["1"].data.metrics["loss"]) == (2, ["1", "2"], 0.25)
 
 
 def records(module, folder):
