@@ -1,6 +1,7 @@
 """A TensorBoard of ours: a process that answers on this machine and ends with this one."""
 
 import atexit
+import json
 import os
 import re
 import subprocess
@@ -17,6 +18,13 @@ from runmanager.errors import BoardError
 HERE = "127.0.0.1"
 EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - to refuse them
 _START_S, _STOP_S = 60.0, 5.0
+# what stands beside a notebook may be called as a module of Python: it comes last
+_PROGRAM = """
+import json, sys
+sys.path += json.loads(sys.argv.pop(1))
+from runmanager.board.server import serve
+serve()
+"""
 _ADDRESS = re.compile(r"^TensorBoard \S+ at (http\S+)", re.MULTILINE)
 
 
@@ -45,7 +53,7 @@ class Server:
         options = ["--logdir", str(logdir), *where, "--port", "default" if port is None else str(port)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - no shell sees the folder's name
-                [sys.executable, "-m", __name__, *options],
+                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(_found_in()), *options],
                 stdin=subprocess.PIPE,  # whose end tells it that this process has gone
                 stdout=log,
                 stderr=log,
@@ -115,7 +123,7 @@ class Server:
         return next((line for line in reversed(lines) if line.strip()), "it said nothing")
 
 
-def _serve() -> None:
+def serve() -> None:
     """Be the process: TensorBoard's own command, until standard input ends."""
 
     def end_with_parent() -> None:
@@ -128,5 +136,6 @@ def _serve() -> None:
     run_main()
 
 
-if __name__ == "__main__":
-    _serve()
+def _found_in() -> list[str]:
+    """Return where this process finds modules, this package first, for one that may be told less."""
+    return [str(Path(__file__).parents[2]), *filter(None, sys.path)]

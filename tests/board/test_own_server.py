@@ -86,6 +86,23 @@ def test_a_tensorboard_that_ends_by_itself_is_told(server):
         server.wait()
 
 
+def test_it_starts_beside_files_named_like_modules_and_finds_what_its_parent_finds(root, tmp_path):
+    (tmp_path / "queue.py").write_text("raise ImportError('not the queue of Python')")
+    program = (
+        f"import sys; sys.path[:] = [*sys.path[1:], {str(HOME)!r}]; from pathlib import Path\n"
+        "from runmanager.board.server import Server\n"
+        f"with Server(Path({str(root)!r})) as server: print(server.url)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    found = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+
+    assert found.stdout.startswith("http://127.0.0.1:"), found.stderr
+
+
 def test_it_ends_with_a_process_that_is_killed(root):
     program = (
         "import time; from pathlib import Path; from runmanager.board.server import Server\n"
