@@ -149,7 +149,7 @@ def _settle(root: Path, own: Path | None, grouped_by: Sequence[str] | None) -> N
         if path == own:
             _apply(path, runs[path], wanted)
             continue
-        with suppress(HeldError, OSError), hold(path):  # its holder does so at its end
+        with suppress(HeldError, OSError), hold(path, is_brief=True):  # its holder does so at its end
             _apply(path, runs[path], wanted)
 
 

@@ -20,12 +20,19 @@ from runmanager.storage import durable, paths, processes
 
 RENEWED_EVERY_S = 10.0
 GONE_AFTER_S = 90.0
+BRIEF_S = 15.0
+"""How long a holder that said it would be brief is waited for."""
+
 _TRIES = 10
 
 
 @contextmanager
-def hold(experiment: Path) -> Iterator[None]:
+def hold(experiment: Path, *, is_brief: bool = False) -> Iterator[None]:
     """Hold an experiment while the block runs.
+
+    Args:
+        experiment: Its folder.
+        is_brief: Whether that takes seconds: others wait for it, and it waits for nobody.
 
     Raises:
         HeldError: Another process holds it; the message says which, and when it was last active.
@@ -33,7 +40,9 @@ def hold(experiment: Path) -> Iterator[None]:
     """
     path = experiment / paths.HOLDER
     nonce = uuid.uuid4().hex
-    content = {**processes.this_process(), "user": _user(), "nonce": nonce}
+    content = {**processes.this_process(), "user": _user(), "nonce": nonce, "is_brief": is_brief}
+    if not is_brief:
+        _wait_for_brief(experiment)
     with durable.explained(path):
         _take(path, content)
     done = threading.Event()
@@ -65,6 +74,7 @@ def check_free(experiment: Path) -> None:
     Raises:
         HeldError: It does.
     """
+    _wait_for_brief(experiment)
     held = holder(experiment)
     if held and held[0].get("pid") != os.getpid() and is_holding(*held):
         raise HeldError(_refusal(experiment, *held))
@@ -74,6 +84,14 @@ def is_holding(process: dict[str, Any], age_s: float) -> bool:
     """Whether a holder is still there: on this machine its process is looked at, else its age."""
     alive = processes.lives(process)
     return age_s < GONE_AFTER_S if alive is None else alive
+
+
+def _wait_for_brief(experiment: Path) -> None:
+    deadline = time.monotonic() + BRIEF_S
+    while (held := holder(experiment)) and held[0].get("is_brief") is True and is_holding(*held):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.05)
 
 
 def _take(path: Path, content: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,26 @@ def test_an_experiment_that_somebody_else_holds_is_left_alone(tmp_path):
     columns.settle(tmp_path)
 
     assert shown(tmp_path)["first/001"] == {"lr": "0.1", "dropout": "none"}
+
+
+def test_a_grid_starts_in_an_experiment_that_another_is_mending(tmp_path, monkeypatch):
+    run(tmp_path, "first", {"lr": [0.1]})
+    mend, mending = columns._apply, threading.Event()
+
+    def mend_for_long(experiment: Path, *arguments: Any) -> None:
+        if experiment.name == "first" and not mending.is_set():
+            mending.set()
+            time.sleep(1)
+        mend(experiment, *arguments)
+
+    monkeypatch.setattr(columns, "_apply", mend_for_long)
+    other = threading.Thread(target=run, args=(tmp_path, "second", {"dropout": [0.5]}))
+    other.start()
+    assert mending.wait(30)
+    run(tmp_path, "first", {"lr": [0.1, 1.0]})
+    other.join()
+
+    assert load_runs(tmp_path / "first")["status"].tolist() == ["completed"] * 2
 
 
 def test_an_experiment_that_cannot_be_written_is_left_alone(tmp_path, monkeypatch):
