@@ -122,6 +122,8 @@ def _axis(name: str, params: Sequence[dict[str, Any]]) -> Axis:
     distinct = sorted(values, key=values.__getitem__) if is_ordered else list(values)
     place = {key: number for number, key in enumerate(distinct)}
     labels = [MISSING if values[key] is None else printable(text(values[key])) for key in distinct]
+    if len(set(labels)) < len(labels):  # text() shortens
+        labels = [printable(repr(values[key])) for key in distinct]
     return Axis(name, labels, [place[key] for key in keys], is_ordered)
 
 

@@ -95,26 +95,26 @@ def why(gathered: Gathered) -> str:
 def effect(gathered: Gathered, axis: Axis) -> str:
     """Say which value of a hyperparameter is best, and by how much."""
     means = {}
-    for number, label in enumerate(axis.labels):
-        own = [gathered.scores[p] for p in gathered.order if axis.place[p] == number]
+    for place in range(len(axis.labels)):
+        own = [gathered.scores[p] for p in gathered.order if axis.place[p] == place]
         if own:
-            means[label] = (statistics.fmean(own), len(own))
-    ranked = sorted(means, key=lambda label: means[label][0], reverse=gathered.is_larger_better)
+            means[place] = (statistics.fmean(own), len(own))
+    ranked = sorted(means, key=lambda place: means[place][0], reverse=gathered.is_larger_better)
     if len(ranked) < 2:  # noqa: PLR2004 - a comparison needs two
-        return f"Only runs with {axis.name} {ranked[0]} have a result." if ranked else ""
-    best, last = ranked[0], ranked[-1]
+        return f"Only runs with {axis.name} {axis.labels[ranked[0]]} have a result." if ranked else ""
+    (best_mean, number), (last_mean, _) = means[ranked[0]], means[ranked[-1]]
+    best, last = axis.labels[ranked[0]], axis.labels[ranked[-1]]
     share = gathered.explained.get(axis.name, math.nan)
     if share < _LITTLE:
         return (
-            f"It hardly matters: from {cell(means[last][0])} ({last}) to {cell(means[best][0])} ({best}) on "
+            f"It hardly matters: from {cell(last_mean)} ({last}) to {cell(best_mean)} ({best}) on "
             f"average. It explains {_percent(share)}."
         )
-    gap = abs(means[best][0] - means[last][0])
-    number = means[best][1]
+    gap = abs(best_mean - last_mean)
     side = "above" if gathered.is_larger_better else "below"
     runs = "one run" if number == 1 else f"{number} runs"
     return (
-        f"{best} is best on average: {cell(means[best][0])} ({runs}), {gap:.2g} {side} {last}. "
+        f"{best} is best on average: {cell(best_mean)} ({runs}), {gap:.2g} {side} {last}. "
         f"It explains {_percent(share)}."
     )
 
@@ -130,9 +130,9 @@ def curves(gathered: Gathered, metric: str, partner: str | None) -> str:
             top = max(values, key=lambda epoch: values[epoch] if larger else -values[epoch])
             last = max(values)
             name = _capital(gathered.names[gathered.order[0]])
-            if top == last:
+            if len(values) > 1 and top == last:
                 parts.append(f"{name} was still getting better at its last epoch, {last}.")
-            else:
+            elif len(values) > 1:
                 parts.append(f"{name} was best at epoch {top} of {last}: {cell(values[top])}.")
         if partner and partner in (run.epochs[-1].metrics if run.epochs else {}) and values:
             seen = run.epochs[-1].metrics[partner]

@@ -203,6 +203,29 @@ def test_numbers_that_are_infinite_or_huge_and_equal_make_a_page_too(tmp_path, v
     assert sum(bool(row.get("data-r")) for row in page.iter("tr")) == 2
 
 
+@pytest.mark.parametrize("values", [(0.12345678, 0.12345679), (None, "none")])
+def test_values_that_read_the_same_are_compared(tmp_path, values):
+    first, second = ({"x": value} for value in values)
+    write_runs(tmp_path / "grid", [first, second], lambda run: 0.5 if run == first else 0.75)
+
+    page = report(tmp_path / "grid")
+
+    words = f"{values[1]!r} is best on average: 0.75 (one run), 0.25 above {values[0]!r}."
+    assert words in text_of(page)
+
+
+def test_a_run_of_one_epoch_is_not_said_to_get_better(tmp_path):
+    outcomes = {0: Outcome(Status.COMPLETED, "", 1)}
+    write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.9}], lambda run: 1 - run["lr"], outcomes=outcomes)
+
+    page = report(tmp_path / "grid")
+
+    learning = text_of(by_id(page, "learning"))
+    assert text_of(next(page.iter("h1"))).startswith("Run 1")
+    assert "getting better" not in learning
+    assert "Its last accuracy on the training data is" in learning
+
+
 def test_several_experiments_are_one_page_that_tells_them_apart(tmp_path):
     for name, best in (("first", 0.7), ("second", 0.8)):
         write_runs(
