@@ -48,11 +48,10 @@ def best(
     by = main_metric(runs) if by is None else by
     problems = _no_numbers(runs, [by])
     if largest is None:
-        largest = _is_larger_better(by)
+        largest = is_larger_better(by)
         if largest is None and not problems:
-            problems += [
-                f"whether large values of {by!r} are good is not known: give largest=True or largest=False"
-            ]
+            rule = f"whether large values of {by!r} are good is not known"
+            problems += [f"{rule}: give largest=True or largest=False (--largest or --smallest)"]
     if n is not None and n < 0:
         problems += [f"n must be a number of runs, got {n!r}"]
     if problems:
@@ -197,7 +196,8 @@ def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
     return codes, column.iloc[firsts].tolist()
 
 
-def _is_larger_better(name: str) -> bool | None:
+def is_larger_better(name: str) -> bool | None:
+    """Whether large values of a column are good, None if its name does not tell."""
     if name.endswith(_LARGER):
         return True
     return False if name.endswith(_SMALLER) else None

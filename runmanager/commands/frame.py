@@ -27,6 +27,14 @@ Folder = Annotated[
 RunPath = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run's folder, or EXPERIMENT/NUMBER, as runs/fashion_grid/2.")
 ]
+Largest = Annotated[
+    bool | None,
+    typer.Option(
+        "--largest/--smallest",
+        help="Which values are good; without, as the name of the metric says.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts; messages go to standard error.")]
 
 

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runmanager.commands.frame import AsJson, Damage, Folder, RunPath, files_of, find_run, say, write_json
+from runmanager.commands.frame import (
+    AsJson,
+    Damage,
+    Folder,
+    Largest,
+    RunPath,
+    files_of,
+    find_run,
+    say,
+    write_json,
+)
 from runmanager.storage import paths
 from runmanager.values import json_value
 
@@ -87,6 +97,7 @@ def best(
         typer.Option("--by", metavar="COLUMN", help="The metric; without, the last accuracy or loss."),
     ] = None,
     n: Annotated[int, typer.Option("-n", min=1, metavar="N", help="How many runs.")] = 10,
+    largest: Largest = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the best runs, the best first.
@@ -102,9 +113,9 @@ def best(
 
     runs = _load(folder)
     if as_json:
-        _write_table(choose(runs, by, n), as_json=True)
+        _write_table(choose(runs, by, n, largest=largest), as_json=True)
     else:
-        shown = view(runs, by, n)
+        shown = view(runs, by, n, largest=largest)
         _write_table(shown.table, as_json=False)
         say(shown.caption)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from runmanager.commands.frame import Folder, say
+from runmanager.commands.frame import Folder, Largest, say
 from runmanager.errors import GridError
 
 Target = Annotated[Path | None, typer.Option(metavar="FILE", help="Write this file.")]
@@ -20,6 +20,7 @@ def report(
         str | None,
         typer.Option("--by", metavar="COLUMN", help="The metric; without, the last accuracy or loss."),
     ] = None,
+    largest: Largest = None,
 ) -> None:
     """Write one HTML file that shows which run is best, and why.
 
@@ -35,7 +36,7 @@ def report(
     """
     from runmanager.page import write_report
 
-    write_report(folder, output, by)
+    write_report(folder, output, by, largest=largest)
     say(f"{output} is written: open it in a browser")
 
 
@@ -64,7 +65,7 @@ def export(
       runmanager export --epochs --parquet epochs.parquet
       runmanager export --mlflow sqlite:///mlflow.db
 
-    Exit codes: 0; 2 if nothing is asked for or a library is not there; 74 if a file could not be written.
+    Exit codes: 0; 2 if there is nothing to do, or no library for it; 74 if a file could not be written.
     """
     files = {suffix: path for suffix, path in ((".csv", csv), (".json", json), (".parquet", parquet)) if path}
     if not files and mlflow is None and wandb is None:
@@ -93,6 +94,11 @@ def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None
     if wrong:
         raise GridError(wrong)
     table = load_results(folder) if epochs else load_runs(folder)
+    if table.empty:
+        what = "epochs" if epochs else "runs"
+        raise FileNotFoundError(
+            f"no {what} under {folder}: start a grid first, or give the folder that it wrote"
+        )
     for path in files.values():
         write(table, path)
         say(f"{path}: {len(table)} {'epochs' if epochs else 'runs'}")

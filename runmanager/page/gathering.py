@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runmanager.display import printable
-from runmanager.report import best, effects, main_metric
+from runmanager.report import best, effects, is_larger_better, main_metric
 from runmanager.storage import tables
 from runmanager.storage.folders import varying
 from runmanager.storage.history import RunResult
@@ -77,13 +77,16 @@ class Gathered:
         return ", ".join(f"{axis.name} {axis.labels[axis.place[position]]}" for axis in self.axes)
 
 
-def gather(title: str, found: Mapping[str, Sequence[RunResult]], by: str | None = None) -> Gathered:
+def gather(
+    title: str, found: Mapping[str, Sequence[RunResult]], by: str | None = None, *, largest: bool | None = None
+) -> Gathered:
     """Judge runs.
 
     Args:
         title: Of the page.
         found: Experiment -> its runs; those without runs are left out.
         by: The metric; by default the one that `best` sorts by.
+        largest: Whether its large values are good; by default as its name says.
 
     Raises:
         GridError: There is no such metric, or it is not known whether large values are good.
@@ -93,11 +96,11 @@ def gather(title: str, found: Mapping[str, Sequence[RunResult]], by: str | None 
     experiments = [name for name, runs in found.items() for _ in runs]
     table = tables.join([(name, tables.runs_table(runs)) for name, runs in found.items()])
     metric = main_metric(table) if by is None else by
-    ranked = best(table.reset_index(drop=True), metric)
+    ranked = best(table.reset_index(drop=True), metric, largest=largest)
     completed = [run.status is Status.COMPLETED for run in results]
     scores = [float(v) if ok else math.nan for v, ok in zip(table[metric], completed, strict=True)]
     order = [position for position in ranked.index if math.isfinite(scores[position])]
-    larger = len(order) < 2 or scores[order[0]] >= scores[order[-1]]  # noqa: PLR2004 - a first and a last
+    larger = bool(is_larger_better(metric) if largest is None else largest)
     known = effects(table, metric)
     explained = {str(name): float(share) for name, share in known.groupby("axis")["explained"].first().items()}
     params = [dict(run.folder.params) for run in results]

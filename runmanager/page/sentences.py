@@ -122,7 +122,7 @@ def effect(gathered: Gathered, axis: Axis) -> str:
 def curves(gathered: Gathered, metric: str, partner: str | None) -> str:
     """Say how the best run went, and whether stopping earlier would have been better."""
     parts: list[str] = []
-    larger = metric.endswith("accuracy")
+    larger = gathered.is_larger_better if metric == gathered.metric else metric.endswith("accuracy")
     if gathered.order:
         run = gathered.results[gathered.order[0]]
         values = _values(run, metric)

@@ -31,7 +31,11 @@ _HOME = Path(__file__).parent
 
 
 def write_report(
-    path: str | os.PathLike[str] = "runs", target: str | os.PathLike[str] = "report.html", by: str | None = None
+    path: str | os.PathLike[str] = "runs",
+    target: str | os.PathLike[str] = "report.html",
+    by: str | None = None,
+    *,
+    largest: bool | None = None,
 ) -> Path:
     """Write one HTML file that shows which run is best, and why.
 
@@ -41,6 +45,7 @@ def write_report(
         path: The root of all experiments, or one experiment.
         target: The file; it appears complete.
         by: The metric that runs are judged by; by default the one that `best` sorts by.
+        largest: Whether its large values are good; by default as its name says.
 
     Returns:
         The file.
@@ -55,7 +60,7 @@ def write_report(
     if not any(found.values()):
         raise FileNotFoundError(f"no runs under {os.fspath(path)}: start a grid first, or give its folder")
     title = next(iter(found)) if len(found) == 1 else Path(path).resolve().name
-    page = render(gather(printable(title), found, by), damaged)
+    page = render(gather(printable(title), found, by, largest=largest), damaged)
     durable.write_file(Path(target), page.encode("utf-8", "backslashreplace"))
     return Path(target)
 
@@ -113,6 +118,7 @@ def _table(gathered: Gathered) -> dict[str, Any]:
     names = ["status"] if len(set(runs["status"])) > 1 else []
     numbers = ["epochs"] if len(set(runs["epochs"])) > 1 else []
     times = [name for name in ("epoch duration", "run duration") if not runs[name].isna().all()]
+    numbers, times = ([name for name in names if name != gathered.metric] for names in (numbers, times))
     columns = [("run", "text"), (gathered.metric, "number")]
     columns += [(axis.name, "number" if axis.is_ordered else "text") for axis in gathered.axes]
     columns += [(name, "number") for name in (*others, *numbers, *times)] + [(name, "text") for name in names]
