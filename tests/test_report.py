@@ -397,7 +397,10 @@ def test_the_main_metric_is_the_one_that_tells_most(columns, metric):
         ({"by": "status"}, "'status' is no column of numbers: give a metric, as 'loss'"),
         (
             {"by": "f1"},
-            "whether large values of 'f1' are good is not known: give largest=True or largest=False (--largest or --smallest)",
+            (
+                "whether large values of 'f1' are good is not known: "
+                "give largest=True or largest=False (--largest or --smallest)"
+            ),
         ),
         ({"n": -1}, "n must be a number of runs, got -1"),
     ],
