@@ -141,8 +141,8 @@ class RunBuilder:
         Raises:
             GridError: As `get_runs`, or there are not so many runs.
 
-        >>> RunBuilder.sample({"lr": [0.1, 0.01, 0.001], "seed": range(10**6)}, 2, seed=0)
-        [Run(lr=0.01, seed=615835), Run(lr=0.01, seed=764006)]
+        >>> RunBuilder.sample({"lr": [0.1, 0.01, 0.001], "seed": range(10**4)}, 2, seed=0)
+        [Run(lr=0.001, seed=7670), Run(lr=0.01, seed=2624)]
         """
         axes = _checked_axes(params, _sample_problems(n, seed))
         names = tuple(itertools.chain.from_iterable(axes))

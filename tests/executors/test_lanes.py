@@ -452,7 +452,7 @@ def test_news_keep_a_run_from_counting_as_hung_however_long_the_parent_was_busy(
 
 def test_an_endless_line_is_broken(tmp_path):
     def work(_run, _report):
-        sys.stdout.write("x" * 300_000)
+        sys.stdout.write("x" * 3_000_000)
         sys.stdout.flush()
         return COMPLETED
 
