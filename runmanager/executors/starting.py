@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-SIGNALS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
-"""Those that end a grid: the process that lanes are forked from never gets them, a lane says which it wants."""
+from runmanager.stopping import SIGNALS
 
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Let the signals that end a grid wait until the block is done; what it starts begins with them blocked."""
+    """Let the signals that end a grid wait until the block is done; what it starts begins with them blocked.
+
+    So the process that lanes are forked from never gets them, and a lane says which it wants.
+    """
     if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -23,7 +23,7 @@ from runmanager.errors import RunManagerError
 from runmanager.executors import sending
 from runmanager.executors.base import Work
 from runmanager.executors.messages import Lost, Message, Raised, Ready, Refused
-from runmanager.executors.starting import SIGNALS
+from runmanager.stopping import SIGNALS
 
 _COLLECT_AFTER_S = 1.0  # looking for garbage takes as long as a small run
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
