@@ -86,7 +86,7 @@ def replace(path: Path, content: bytes) -> None:
 def framed(content: bytes) -> bytes:
     """Frame the bytes of an Event as a TFRecord."""
     length = struct.pack("<Q", len(content))
-    return b"".join((length, struct.pack("<I", _masked(length)), content, struct.pack("<I", _masked(content))))
+    return b"".join((length, checksum(length), content, checksum(content)))
 
 
 def event(step: int, values: Iterable[Summary.Value], wall_time: float | None = None) -> Event:
@@ -201,6 +201,7 @@ def _timestamp(folder: Path) -> int:
     return max(int(time.time()), *(int(match[1]) + 1 for match in earlier), 0)
 
 
-def _masked(content: bytes) -> int:
+def checksum(content: bytes) -> bytes:
+    """Return the masked CRC-32C of bytes, as it stands behind them in a TFRecord."""
     crc: int = google_crc32c.value(content)
-    return (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF)

@@ -7,7 +7,6 @@ import re
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -142,7 +141,7 @@ def _read_file(path: Path, run: _Run) -> int:
                 event = Event.FromString(record[:-_FOOTER])
                 wanted = [value for value in event.summary.value if run.wants(value)]
                 begins = event.session_log.status == SessionLog.START
-                is_checked = wanted or len(record) <= _SMALL  # of others it would take longer than all else
+                is_checked = wanted or len(record) <= _SMALL  # of others nothing is used
                 if is_checked and not _is_intact(record):
                     raise ValueError("its checksum differs")  # noqa: TRY301 - damaged, as below
                 if begins:
@@ -159,7 +158,7 @@ def _records(content: mmap.mmap) -> Iterator[bytes]:
     place = 0
     while place + _HEADER <= len(content):
         header = content[place : place + _HEADER]
-        if not _is_intact_header(header):
+        if not _is_intact(header):
             yield b""
             place = _next_header(content, place + 1)
             continue
@@ -184,14 +183,9 @@ def _next_header(content: mmap.mmap, place: int) -> int:
     return len(content)
 
 
-@lru_cache(maxsize=1 << 12)  # lengths come again and again
-def _is_intact_header(header: bytes) -> bool:
-    return _is_intact(header)
-
-
 def _is_intact(checked: bytes) -> bool:
     """Whether bytes are followed by their masked checksum, as TFRecord has it."""
-    return events.framed(checked[:-_FOOTER])[-_FOOTER:] == checked[-_FOOTER:]
+    return events.checksum(checked[:-_FOOTER]) == checked[-_FOOTER:]
 
 
 def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
