@@ -82,10 +82,7 @@ class GridWork:
                 raise LifecycleError(  # noqa: TRY301 - a failure like those of train()
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
-        except (StorageError, PruneError):
-            manager.end_interrupted()
-            raise
-        except (KeyboardInterrupt, GeneratorExit):
+        except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
             manager.end_interrupted()
             raise
         except BaseException as error:  # here a failing run becomes an outcome
