@@ -80,8 +80,9 @@ def _child(job: dict[str, Any]) -> int:
     except (StorageError, HeldError) as error:
         sys.stdout.write(f"{type(error).__name__}: {error}\n")
         code = 74 if isinstance(error, StorageError) else 2
-    except BaseException:  # noqa: BLE001 - as the interpreter would
+    except BaseException as error:  # noqa: BLE001 - as the interpreter would
         traceback.print_exc()
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
     finally:
         sys.stdout.flush()
         os._exit(code)
