@@ -78,7 +78,8 @@ def train(run: Run, manager: "RunManager") -> None:
 def data(seed: int) -> tuple[ImageTensors, TensorLoader, TensorLoader]:
     """Return the images of a repeat, those to choose by, and those to test on."""
     every, test = fashion_mnist("data"), fashion_mnist("data", train=False)
-    images, labels = every[seed * IMAGES : (seed + 1) * IMAGES]
+    drawn = torch.randperm(50_000, generator=torch.Generator().manual_seed(seed))[:IMAGES]
+    images, labels = every[drawn]
     choice = ImageTensors(*every[50_000:])
     to_choose, to_test = (TensorLoader(some, 2000, shuffle=False) for some in (choice, test))
     return ImageTensors(images, labels), to_choose, to_test
