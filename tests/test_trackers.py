@@ -54,6 +54,7 @@ def logged(mlflow, uri):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_mlflow_gets_every_metric_of_every_epoch(tmp_path, mlflow):
     study(tmp_path / "runs")
@@ -75,6 +76,7 @@ def test_mlflow_gets_every_metric_of_every_epoch(tmp_path, mlflow):
     assert failed.data.params["size"] == "None"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_exporting_to_mlflow_again_adds_only_what_is_new(tmp_path, mlflow):
     study(tmp_path / "runs")
@@ -96,6 +98,7 @@ def test_exporting_to_mlflow_again_adds_only_what_is_new(tmp_path, mlflow):
     assert (added.info.status, added.data.tags["runmanager.status"]) == ("KILLED", "interrupted")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_a_run_that_was_executed_anew_replaces_what_mlflow_had_of_it(tmp_path, mlflow):
     uri = f"sqlite:///{tmp_path}/mlflow.db"
@@ -109,6 +112,7 @@ def test_a_run_that_was_executed_anew_replaces_what_mlflow_had_of_it(tmp_path, m
     assert (len(runs), runs["1"].data.metrics["loss"]) == (2, 0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_what_mlflow_did_not_get_whole_is_logged_again(tmp_path, mlflow, monkeypatch):
     study(tmp_path / "runs")
@@ -149,10 +153,12 @@ def records(module, folder):
             parts = b""
 
 
+@pytest.mark.slow
 def test_wandb_gets_every_metric_of_every_epoch(tmp_path, wandb):
     study(tmp_path / "runs")
 
     folders = export_wandb(tmp_path / "runs", folder=tmp_path / "new")
+    wandb.teardown()  # its service writes on after it has answered
 
     assert [folder.parent for folder in folders] == [tmp_path / "new" / "wandb"] * 2
     found = [list(records(wandb, folder)) for folder in folders]
@@ -178,6 +184,7 @@ def test_wandb_gets_every_metric_of_every_epoch(tmp_path, wandb):
     assert exits == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_run_has_the_same_wandb_id_whenever_it_is_exported(tmp_path, wandb):
     study(tmp_path / "runs", losses=())
 
