@@ -121,6 +121,7 @@ def test_a_journal_says_how_many_ranks_there_were(folder):
     assert [start.get("ranks") for start in starts] == [2, None]
 
 
+@pytest.mark.slow
 def test_torchrun_starts_the_ranks(folder, tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 

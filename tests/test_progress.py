@@ -274,6 +274,7 @@ outcome = run_grid({"lr": [0.1, 0.2]}, train, experiment="exp", executor="inline
 """
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_same_in_place(tmp_path):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

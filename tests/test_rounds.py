@@ -147,6 +147,7 @@ def test_pruned_runs_keep_a_checkpoint_of_their_last_epoch(start, tmp_path):
     assert last == {0: None, 1: 3, 2: 3, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1, 8: 1}
 
 
+@pytest.mark.slow
 def test_a_grid_that_is_interrupted_again_and_again_ends_as_an_undisturbed_one(start, tmp_path):
     run_grid(
         NINE, Train(), experiment="exp", root=tmp_path / "whole", prune=THIRD, tensorboard=False, display=False

@@ -202,6 +202,7 @@ print(outcome.results["loss"].tolist())
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_runs_in_lanes_where_processes_are_spawned(tmp_path):
     patch = "import runmanager.executors.lanes as lanes\nlanes._start_method = lambda: 'spawn'\n"
     script = tmp_path / "script.py"
@@ -355,6 +356,7 @@ assert outcome.results["loss"].tolist() == [3.0, 6.0], outcome.runs
 """
 
 
+@pytest.mark.slow
 def test_a_function_of_a_notebook_cell_runs_in_lanes(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL.format(root=str(tmp_path)))])
 
@@ -387,6 +389,7 @@ print(outcome.results["loss"].tolist())
 """
 
 
+@pytest.mark.slow
 def test_a_data_set_of_a_script_reaches_the_processes_of_its_loader(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(OWN_DATASET)

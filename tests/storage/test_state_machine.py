@@ -316,7 +316,7 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=40, stateful_step_count=30)
+TestLife.settings = settings(max_examples=15, stateful_step_count=30)
 
 
 class LongLife(Life):
