@@ -10,9 +10,11 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from runmanager.errors import GridError
+from runmanager.stopping import SIGNALS
 
 _ANSWER_S = 3  # until a cluster has to answer: ray.init() waits for 40 s and ends the process then
 
@@ -63,7 +65,7 @@ def connected(address: str | None) -> Iterator[None]:
             options: dict[str, Any] = {"address": "local", "include_dashboard": False, "_temp_dir": where}
         else:
             options = {"address": _answering(address)}
-        after.callback(ray.shutdown)
+        after.callback(_shut_down)
         with _own_signals(), _quiet(), _on_loop_back(only=address is None):
             try:
                 ray.init(**options, log_to_driver=False, configure_logging=False)
@@ -163,6 +165,36 @@ def _own_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _shut_down() -> None:
+    """Shut Ray down and let a signal that comes meanwhile wait, unless it comes again.
+
+    Ray that is half shut down ends the process, with exit code 1 and without a word, as soon as any of its
+    objects is touched.
+    """
+    import ray
+
+    came: list[int] = []
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        handler = before[number]
+        if came and callable(handler):
+            handler(number, frame)
+        came.append(number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in SIGNALS} if is_main else {}
+    before = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in before:
+        signal.signal(number, wait)
+    try:
+        ray.shutdown()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 def _answering(address: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 from runmanager import GridError, RunBuilder
 from runmanager.executors import RayExecutor, ray_tasks
 from runmanager.executors.base import uncommitted
-from runmanager.executors.ray_cluster import Node
+from runmanager.executors.ray_cluster import Node, connected
 from runmanager.executors.ray_tasks import Place, unfit
 from runmanager.executors.sending import dump
 from runmanager.storage import paths
@@ -78,6 +78,25 @@ def test_a_missing_ray_is_named_with_its_extra(monkeypatch):
 
     with pytest.raises(GridError, match=r"RayExecutor needs ray: pip install 'runmanager\[ray\]'"):
         RayExecutor()
+
+
+@pytest.mark.parametrize(("times", "finished"), [(1, True), (2, False)])
+def test_ctrl_c_waits_until_ray_is_shut_down_unless_it_comes_again(monkeypatch, times, finished):
+    ray, said = pytest.importorskip("ray"), []
+
+    def shut_down():
+        for _ in range(times):
+            signal.raise_signal(signal.SIGINT)
+        said.append("finished")
+
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    monkeypatch.setattr(ray, "shutdown", shut_down)
+    before = signal.getsignal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), connected(None):
+        assert said == []
+
+    assert (bool(said), signal.getsignal(signal.SIGINT)) == (finished, before)
 
 
 @pytest.mark.parametrize(
