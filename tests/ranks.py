@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo
+import torch._dynamo  # here, so that no rank has to import it, and pandas and TensorBoard with the tables
 from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from runmanager import RunManager, parallel, run_grid
+from runmanager.board import contents  # noqa: F401
 from runmanager.grid import Run, RunBuilder
+from runmanager.storage import tables  # noqa: F401
 
 INPUTS = torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
 SAMPLES = TensorDataset(INPUTS, (INPUTS.sum(dim=1) > 0).long())

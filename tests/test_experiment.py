@@ -194,6 +194,7 @@ sys.exit(outcome.exit_code)
 """
 
 
+@pytest.mark.slow
 def test_sigterm_keeps_what_is_committed(tmp_path):
     arguments = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

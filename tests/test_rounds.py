@@ -111,7 +111,7 @@ def test_a_grid_that_is_through_has_nothing_to_do(start):
     assert (outcome.exit_code, kept(outcome)) == (0, EXPECTED)
 
 
-@pytest.mark.parametrize("executor", ["inline", "lanes"])
+@pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
 def test_pruned_runs_are_continued_bit_for_bit(tmp_path, start, executor):
     run_grid(NINE, Train(), experiment="exp", root=tmp_path / "whole", tensorboard=False, display=False)
     start(Train(), prune=THIRD, executor=executor)

@@ -218,6 +218,7 @@ def test_a_script_without_a_main_guard_runs_in_lanes_where_processes_are_spawned
     assert load_runs(tmp_path / "runs")["jobs"].tolist() == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_lane_dies_with_its_parent(tmp_path):
     program = textwrap.dedent(
         """
@@ -328,6 +329,7 @@ def test_a_process_whose_run_failed_on_an_accelerator_is_replaced(two_gpus):
     assert processes[0] != processes[1] == processes[2]
 
 
+@pytest.mark.slow
 def test_a_device_that_does_not_answer_twice_gets_no_more_runs(two_gpus):
     watch = Watcher()
 

@@ -195,6 +195,7 @@ class TestUnfit:
 
 @pytest.mark.usefixtures("local_ray")
 class TestOnThisMachine:
+    @pytest.mark.slow
     def test_a_process_that_dies_harms_its_own_run_alone(self):
         def work(run, report):
             if run.lr == 0.2:
@@ -209,6 +210,7 @@ class TestOnThisMachine:
         assert "SYSTEM_ERROR" in killed.log
         assert outcomes == {0.1: COMPLETED, 0.3: COMPLETED}
 
+    @pytest.mark.slow
     def test_a_run_that_hangs_is_ended_and_shows_where_it_hung(self):
         def work(run, report):
             if run.lr == 0.2:
