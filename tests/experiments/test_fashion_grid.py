@@ -23,6 +23,7 @@ def start(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_the_grid_is_trained_once(start, tmp_path):
     first = start(SMALL)
     (journal,) = tmp_path.rglob("*.jsonl")
