@@ -40,7 +40,7 @@ def list_runs(root: Folder = Path("runs"), as_json: AsJson = False) -> None:
       runmanager list runs/fashion_grid          its runs, last values of their metrics
       runmanager list --json | jq '.[].runs[] | select(.status == "failed") | .folder'
 
-    Exit codes: 0, or 1 if something was damaged; 2 if there is no such folder.
+    Exit codes: 0, or 1 if something was damaged; 2 if there is no such folder, or it is a run's.
     """
     from runmanager.display import print_rows
     from runmanager.storage.folders import experiments
@@ -50,6 +50,8 @@ def list_runs(root: Folder = Path("runs"), as_json: AsJson = False) -> None:
         raise FileNotFoundError(
             f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote, as 'runs'"
         )
+    if (root / paths.RUN).is_file():
+        raise FileNotFoundError(f"{root} is one run: runmanager show {root}")
     damaged = Damage()
     found = {folder: read_experiment(folder, damaged) for folder in experiments(root)}
     found = {folder: runs for folder, runs in found.items() if runs}

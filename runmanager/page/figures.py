@@ -52,12 +52,17 @@ class Scale:
         [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
         >>> Scale(0.5, 20, 0, 1, is_logarithmic=True).ticks()
         [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
+        >>> Scale(2.1, 4, 0, 1, is_logarithmic=True).ticks()
+        [2.5, 3.0, 3.5, 4.0]
         """
         if self.is_logarithmic:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             found = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
             inside = [tick for tick in found if self.low <= tick <= self.high]
-            return inside if len(inside) <= 2 * about else [tick for tick in inside if f"{tick:e}"[0] == "1"]
+            if len(inside) > 2 * about:
+                return [tick for tick in inside if f"{tick:e}"[0] == "1"]
+            if len(inside) > 2:  # noqa: PLR2004 - fewer say little about a short range
+                return inside
         rough = (self.high - self.low) / about
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)

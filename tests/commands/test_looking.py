@@ -62,6 +62,15 @@ def test_listing_imports_nothing_heavy(root):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_for_a_run_the_command_that_shows_it_is_named(command, root):
+    folder = next((root / "other").glob("001_*"))
+
+    result = command("list", folder)
+
+    assert result.exit_code == 2
+    assert f"{folder} is one run: runmanager show {folder}" in result.stderr.replace("\n", " ")
+
+
 def test_an_empty_folder_has_no_runs_and_is_no_error(command, tmp_path):
     text, document = command("list", tmp_path), command("list", tmp_path, "--json")
 
