@@ -138,14 +138,14 @@ def wide_console() -> Console:
 def cell(value: Any) -> str:
     """Write a value as a table shows it: four digits, nothing for what is missing.
 
-    >>> cell(0.598666), cell(7.504), cell(12345.6), cell(1000), cell(float("nan")), cell("cpu")
-    ('0.5987', '7.504', '12346', '1000', '', 'cpu')
+    >>> cell(0.598666), cell(7.504), cell(12345.6), cell(1e30), cell(1000), cell(float("nan")), cell("cpu")
+    ('0.5987', '7.504', '12346', '1e+30', '1000', '', 'cpu')
     """
     if isinstance(value, bool) or not isinstance(value, float):
         return "" if _is_missing(value) else printable(text(value))
     if math.isnan(value):
         return ""
-    return f"{value:.0f}" if abs(value) >= 9999.5 else f"{value:.4g}"  # noqa: PLR2004 - four digits
+    return f"{value:.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"  # noqa: PLR2004 - four digits
 
 
 def duration(seconds: float) -> str:

@@ -81,7 +81,8 @@ class SuccessiveHalving:
         if name not in metrics:
             known = ", ".join(metrics)
             raise PruneError(
-                f"runs are to be compared by {name!r}, which the epoch of a rung does not have; it has: {known}"
+                f"runs are to be compared by {name!r}, which the epoch of a rung does not have; it has: "
+                f"{known}. Track it in every epoch"
             )
 
     def best(self, values: Sequence[float]) -> list[int]:

@@ -45,14 +45,17 @@ def best(
     Raises:
         GridError: There is no such column, it holds no numbers, or it cannot be told which are good.
     """
-    by = main_metric(runs) if by is None else by
+    if by is None:
+        by = main_metric(runs)
+        if by in runs and len(runs) and runs[by].isna().all():
+            raise GridError(["no run has an accuracy or a loss: say by which column, as by='f1' (--by f1)"])
     problems = _no_numbers(runs, [by])
     if largest is None:
         largest = is_larger_better(by)
         if largest is None and not problems:
             rule = f"whether large values of {by!r} are good is not known"
             problems += [f"{rule}: give largest=True or largest=False (--largest or --smallest)"]
-    if n is not None and n < 0:
+    if n is not None and (type(n) is not int or n < 0):
         problems += [f"n must be a number of runs, got {n!r}"]
     if problems:
         raise GridError(problems)

@@ -91,7 +91,8 @@ def load_function(name: str) -> "Train":
     module = _import(source)
     function = getattr(module, attribute, None)
     if not callable(function):
-        there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        own = {key: value for key, value in vars(module).items() if callable(value) and not key.startswith("_")}
+        there = [key for key, value in own.items() if getattr(value, "__module__", "") == module.__name__]
         raise GridError([f"{source} has no function {attribute!r}; it has: {', '.join(there) or 'none'}"])
     train: Train = function
     return train
@@ -119,7 +120,7 @@ def _execute(found: "RunResult", train: "Train", folder: Path) -> tuple[Mapping[
         train(run, manager)
     except _FirstEpochEnded:
         return seen[0].metrics, Outcome(Status.COMPLETED)
-    except Exception as error:  # noqa: BLE001 - that it fails now is what was to be found out
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - that it fails now is what was to be found out
         return {}, Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
     finally:
         torch.set_num_threads(threads)
@@ -148,6 +149,9 @@ def _import(source: str) -> ModuleType:
         assert spec.loader
         module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
+    except SystemExit as error:
+        guard = 'put what starts the grid under `if __name__ == "__main__":`'
+        raise GridError([f"{source} ends the process when it is imported: {guard}"]) from error
     except Exception as error:
         raise GridError([f"{source} cannot be imported: {type(error).__name__}: {error}"]) from error
     return module

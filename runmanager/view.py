@@ -57,7 +57,12 @@ def show(runs: "pd.DataFrame", by: str | None = None, n: int = 20, *, largest: b
     Raises:
         GridError: As `best` does.
     """
-    if by is None and OVERALL not in runs.attrs and (found := main_metric(runs)) in runs:
+    if (
+        by is None
+        and OVERALL not in runs.attrs
+        and (found := main_metric(runs)) in runs
+        and runs[found].notna().any()
+    ):
         by = found
     same = {name: values[0] for name in runs if len(values := numbered(runs[name])[1]) == 1}
     params = [name for name in runs.attrs.get(HYPERPARAMETERS, ()) if name in runs]

@@ -76,4 +76,4 @@ def test_a_metric_that_an_epoch_lacks_is_named_beside_those_that_it_has():
         SuccessiveHalving("test_loss").check({"loss": 1.0, "accuracy": 0.5})
 
     rule = "runs are to be compared by 'test_loss', which the epoch of a rung does not have"
-    assert str(caught.value) == f"{rule}; it has: loss, accuracy"
+    assert str(caught.value) == f"{rule}; it has: loss, accuracy. Track it in every epoch"

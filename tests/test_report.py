@@ -390,6 +390,15 @@ def test_the_main_metric_is_the_one_that_tells_most(columns, metric):
     assert main_metric(pd.DataFrame({name: [float(value)] for name, value in columns.items()})) == metric
 
 
+def test_without_accuracy_and_loss_the_metric_has_to_be_named():
+    runs = pd.DataFrame({"f1": [0.1, 0.3], "loss": [math.nan] * 2})
+
+    with pytest.raises(GridError, match="no run has an accuracy or a loss: say by which column"):
+        best(runs)
+
+    assert best(runs, "f1", largest=True)["f1"].tolist() == [0.3, 0.1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -403,6 +412,7 @@ def test_the_main_metric_is_the_one_that_tells_most(columns, metric):
             ),
         ),
         ({"n": -1}, "n must be a number of runs, got -1"),
+        ({"n": 1.5}, "n must be a number of runs, got 1.5"),
     ],
 )
 def test_what_cannot_be_sorted_is_refused(arguments, problem):

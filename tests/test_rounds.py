@@ -285,7 +285,7 @@ def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed(
 
     assert str(caught.value) == (
         "runs are to be compared by 'val_loss', which the epoch of a rung does not have; it has: loss, "
-        "epoch duration, run duration, test_loss"
+        "epoch duration, run duration, test_loss. Track it in every epoch"
     )
     assert (0, 1) not in again.executed
     assert kept(outcome) == EXPECTED

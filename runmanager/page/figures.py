@@ -54,6 +54,8 @@ class Scale:
         [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
         >>> Scale(2.1, 4, 0, 1, is_logarithmic=True).ticks()
         [2.5, 3.0, 3.5, 4.0]
+        >>> Scale(1e-14, 3e-14, 0, 1).ticks(2)
+        [1e-14, 2e-14, 3e-14]
         """
         if self.is_logarithmic:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
@@ -64,10 +66,12 @@ class Scale:
             if len(inside) > 2:  # noqa: PLR2004 - fewer say little about a short range
                 return inside
         rough = (self.high - self.low) / about
+        if rough == 0:  # the smallest numbers there are
+            return [self.low, self.high]
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return [round(number * step, 12) for number in range(first, last + 1)]
+        return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 
 
 class Figure:

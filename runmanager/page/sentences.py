@@ -171,6 +171,8 @@ def devices(gathered: Gathered, pairs: "pd.DataFrame | None") -> str:
     """Say which device is faster, and by how much."""
     if pairs is None or pairs.empty:
         used = sorted({str(run.start.get("device")) for run in gathered.results if run.start.get("device")})
+        if not any(run.epochs for run in gathered.results):
+            return "No run has a result yet."
         if len(used) == 1:
             return f"All runs with a result were executed on {used[0]}: there is nothing to compare it with."
         return "No two completed runs differ in their device only: there are no pairs to compare."

@@ -1,6 +1,7 @@
 """What results depend on beside the hyperparameters: code, data, library versions; and what of it changed."""
 
 import contextlib
+import dis
 import functools
 import hashlib
 import inspect
@@ -9,7 +10,7 @@ import sys
 import sysconfig
 import types
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,18 @@ _MOST_PARTS = 8  # of data that have a hash each
 _PARTS = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
 """What a TensorDataset, an ImageTensors, a Subset and a DataLoader consist of."""
 
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+_MISSING = object()
+
 
 def fingerprint(train: Callable[..., Any], data: Any = None) -> Fingerprint:
     """Take the fingerprint of a training function.
 
     Args:
         train: Hashed as compiled, with every function, class and constant of the user's own files that it
-            names, however deep, those in lists and dicts included; comments, docstrings and layout do not
-            count, and of a partial's arguments text does not, which mostly is a path.
+            loads, however deep; of lists and dicts the functions in them count, not the constants. Comments,
+            docstrings and layout do not count, and of a partial's arguments text does not, which mostly is a
+            path.
         data: What it trains on: tensors, arrays, a dataset of them, or text that stands for it; of anything
             else the type, length and repr count. None to leave it out.
     """
@@ -103,22 +108,24 @@ def _unwrapped(function: Any) -> Any:
 def _named_in(part: Any) -> Iterator[Any]:
     functions = [part] if isinstance(part, types.FunctionType) else _methods(part)
     for function in functions:
-        names = list(_names(function.__code__))
-        values = [*_looked_up(names, function.__globals__, set()), *_enclosed(function)]
+        code, scope = function.__code__, function.__globals__
+        loaded = {name: scope[name] for name in _loaded(code) if name in scope}
+        values = [*_looked_up(loaded.values(), list(_names(code)), set()), *_enclosed(function)]
         inside = (item for value in values for item in _items(value, depth=3))
         yield from (_unwrapped(value) for value in inside if callable(value))
     if inspect.isclass(part):
         yield from part.__bases__
 
 
-def _looked_up(names: Sequence[str], scope: Mapping[str, Any], seen: set[int]) -> Iterator[Any]:
-    """Find what names stand for, those in a module that is named too."""
-    for value in (scope[name] for name in names if name in scope):
+def _looked_up(values: Iterable[Any], names: Sequence[str], seen: set[int]) -> Iterator[Any]:
+    """Yield values, and in the place of a module what is named of it."""
+    for value in values:
         if not isinstance(value, types.ModuleType):
             yield value
         elif id(value) not in seen:
             seen.add(id(value))
-            yield from _looked_up(names, vars(value), seen)
+            inside = vars(value)
+            yield from _looked_up([inside[name] for name in names if name in inside], names, seen)
 
 
 def _enclosed(function: types.FunctionType) -> Iterator[Any]:
@@ -143,13 +150,44 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
+def _loaded(code: types.CodeType) -> Iterator[str]:
+    """Yield the global names that code loads; `co_names` has those of attributes too."""
+    for step in dis.get_instructions(code):
+        if step.opname in _LOADS:
+            yield step.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _loaded(constant)
+
+
+def _constants(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the constants that code loads, also as ``module.NAME`` from modules of the user."""
+    value: Any = None
+    for step in dis.get_instructions(code):
+        is_attribute = step.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(value, types.ModuleType)
+        if step.opname in _LOADS or is_attribute:
+            value = (vars(value) if is_attribute else scope).get(step.argval, _MISSING)
+            if value is not _MISSING and _is_plain(value):
+                yield step.argval, value
+            if not (isinstance(value, types.ModuleType) and _is_users_file(value)):
+                value = None
+        else:
+            value = None
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _constants(constant, scope)
+
+
 def _is_users(part: Any) -> bool:
     module = sys.modules.get(getattr(part, "__module__", ""), None)
-    file = getattr(module, "__file__", None)
-    if file is None:  # a notebook's cell, or built in
+    if getattr(module, "__file__", None) is None:  # a notebook's cell, or built in
         return getattr(part, "__module__", "") == "__main__"
-    path = Path(file).resolve()
-    return not any(path.is_relative_to(folder) for folder in _libraries())
+    return _is_users_file(module)
+
+
+def _is_users_file(module: types.ModuleType | None) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and not any(Path(file).resolve().is_relative_to(own) for own in _libraries())
 
 
 @functools.cache
@@ -173,9 +211,8 @@ def _hash_of_code(part: Any) -> str:
     functions = [part] if isinstance(part, types.FunctionType) else _methods(part)
     content = [part.__qualname__, *(_compiled(function.__code__) for function in functions)]
     for function in functions:
-        names = sorted({*_names(function.__code__)} & function.__globals__.keys())
-        constants = [(name, function.__globals__[name]) for name in names]
-        content += [pair for pair in constants if _is_plain(pair[1])]
+        constants = {*map(repr, _constants(function.__code__, function.__globals__))}
+        content += sorted(constants)
         content += [value for value in _enclosed(function) if _is_plain(value)]
     if inspect.isclass(part):
         content += [pair for pair in vars(part).items() if _is_plain(pair[1]) and not pair[0].startswith("__")]

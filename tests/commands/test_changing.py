@@ -95,12 +95,14 @@ def test_a_function_that_fails_now_is_different(command, experiment, tmp_path):
         (None, "verify needs the function that the run was executed with: --with path/to/"),
         ("program.py", "a function is named as experiments/fashion_grid.py:train, got"),
         ("program.py:tarin", "has no function 'tarin'; it has: train"),
+        ("leaving.py:train", 'put what starts the grid under `if __name__ == "__main__":`'),
         ("missing.py:train", "cannot be imported: FileNotFoundError"),
         ("no.such.module:train", "cannot be imported: ModuleNotFoundError"),
     ],
 )
 def test_a_function_that_is_not_there_is_refused(command, experiment, tmp_path, monkeypatch, function, problem):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaving.py").write_text("import sys\n\nsys.exit(0)\n")
 
     result = command("verify", experiment / "1", *(["--with", function] if function else []))
 

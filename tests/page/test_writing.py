@@ -187,7 +187,9 @@ def test_curves_need_more_than_one_epoch(tmp_path):
 
     page = report(tmp_path / "grid")
 
-    assert "No run has more than one epoch, so there are no curves." in text_of(by_id(page, "learning"))
+    assert "No run has a metric over more than one epoch, so there are no curves." in text_of(
+        by_id(page, "learning")
+    )
     with pytest.raises(ValueError, match="not enough values"):
         figure(page, "curves-0")
 

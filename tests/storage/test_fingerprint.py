@@ -202,6 +202,24 @@ def test_functions_of_other_modules_of_the_users_count(load, code):
     assert said.startswith("code of step")
 
 
+def test_a_constant_of_another_module_of_the_users_counts(load):
+    code = "import conf\n\ndef train(run, manager):\n    return run.lr * conf.SCALE\n"
+    load("SCALE = 1\nOTHER = 1\n", "conf")
+    before = fingerprint(load(code).train)
+    load("SCALE = 1\nOTHER = 2\n", "conf")
+    same = fingerprint(load(code).train)
+    load("SCALE = 3\nOTHER = 2\n", "conf")
+
+    assert changes(before, same) == []
+    assert changes(before, fingerprint(load(code).train)) == ["code of train"]
+
+
+def test_a_global_with_the_name_of_an_attribute_does_not_count(load):
+    code = "lr = 1\nrun = None\n\ndef train(run, manager):\n    manager.run(run.lr)\n"
+
+    assert changed(load, ("lr = 1", "lr = 2"), ("run = None", "run = (1, 2)"), code=code) == []
+
+
 def test_two_functions_of_one_name_both_count(load):
     load("def step(x):\n    return 1\n", "first")
     load("def step(x):\n    return 2\n", "second")
