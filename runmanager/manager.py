@@ -639,6 +639,8 @@ class RunManager:
     def _check_column(self, name: str, opened: OpenRun) -> None:
         if name in RESERVED or name in opened.folder.params or not name.isidentifier():
             taken = "is a hyperparameter" if name in opened.folder.params else "is a column already"
+            if filler := {"loss": "track_loss", "accuracy": "track_num_correct"}.get(name):
+                taken = f"is a column already, which {filler} fills"
             problem = taken if name.isidentifier() else "is no name"
             raise MetricError(f"{name!r} {problem}: give the metric another name, as in track(f1=...)")
 

@@ -43,7 +43,8 @@ def verify(
 
     The run's own hyperparameters are given to the function, in this process and with as many threads as the run
     had; nothing is written to the run. Durations are not compared. On a cpu the same code, data, versions and
-    number of threads give the same bits; accelerators promise that only with deterministic algorithms.
+    number of threads give the same bits; accelerators promise that only with deterministic algorithms. The file
+    is imported: what starts a grid in it belongs under `if __name__ == "__main__":`.
 
     For example:
 

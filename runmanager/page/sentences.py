@@ -39,16 +39,21 @@ def margin(gathered: Gathered) -> str:
     best, *others = gathered.order
     parts = [f"Its settings: {gathered.params(best)}."] if gathered.axes else []
     if others:
+        same = [position for position in others if gathered.scores[position] == gathered.scores[best]]
+        if len(same) == len(others):
+            return " ".join([*parts, f"All {len(gathered.order)} runs with a result have the same."])
         gap = abs(gathered.scores[best] - gathered.scores[others[0]])
         side = "above" if gathered.is_larger_better else "below"
-        next_, last = gathered.names[others[0]], gathered.names[others[-1]]
-        parts.append(
-            f"That is {gap:.2g} {side} the next, {next_}; the last, {last}, has "
-            f"{cell(gathered.scores[others[-1]])}."
-            if gap
-            else f"{_capital(next_)} has the same; the last, {last}, has {cell(gathered.scores[others[-1]])}."
-        )
+        first, last = gathered.names[others[0]], gathered.names[others[-1]]
+        lead = f"That is {gap:.2g} {side} the next, {first}" if gap else _ties(_capital(first), len(same) - 1)
+        parts.append(f"{lead}; the last, {last}, has {cell(gathered.scores[others[-1]])}.")
     return " ".join(parts)
+
+
+def _ties(name: str, others: int) -> str:
+    if not others:
+        return f"{name} has the same"
+    return f"{name} and {others} {'other' if others == 1 else 'others'} have the same"
 
 
 def seeds(gathered: Gathered) -> str:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from runmanager import write_report
+from runmanager import RunManager, write_report
 from runmanager.errors import GridError, StorageError
 from runmanager.storage.journal import Outcome, Status
 from tests.damaging import flip, journals
@@ -180,6 +180,25 @@ def test_few_or_odd_runs_make_a_page_too(tmp_path, grid, outcomes, num_epochs, w
 
     assert text_of(next(page.iter("h1"))).startswith(words)
     assert sum(bool(row.get("data-r")) for row in page.iter("tr")) == len(grid)
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ([0.5, 0.5, 0.5], "All 3 runs with a result have the same."),
+        ([0.5, 0.5, 0.5, 0.7], "Run 2 and 1 other have the same; the last, run 4, has 0.7."),
+    ],
+)
+def test_runs_that_are_equally_good_are_counted(tmp_path, losses, said):
+    manager = RunManager("grid", tmp_path, tensorboard=False, display=False)
+    for number, loss in enumerate(losses):
+        with manager.run({"number": number}):
+            for _ in manager.epochs(1):
+                manager.track_loss(loss, 10)
+
+    (lead, *_) = [text_of(p) for p in report(tmp_path / "grid").iter("p") if p.get("class") == "lead"]
+
+    assert lead.endswith(said)
 
 
 def test_curves_need_more_than_one_epoch(tmp_path):
