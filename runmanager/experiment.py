@@ -181,7 +181,7 @@ def run_grid(
                 columns.settle(folder.path.parent, folder.path, groups)  # for grids that were started meanwhile
         outcome = parallel.from_main(lambda: _grid_outcome(made, exit_code, folder.path))
         _point(progress, folder.path, to_board=tensorboard and is_shown)
-        _conclude(progress, outcome)
+        _conclude(progress, outcome, prune)
         return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
 
 
@@ -412,10 +412,13 @@ def _point(progress: GridProgress, folder: Path, *, to_board: bool) -> None:
         progress.say(line)
 
 
-def _conclude(progress: GridProgress, outcome: GridOutcome) -> None:
+def _conclude(progress: GridProgress, outcome: GridOutcome, prune: SuccessiveHalving | None) -> None:
     counts = Counter(ended.status for _, ended in outcome.outcomes)
     counted = join(f"{status} {counts[status]}" for status in Status if counts[status])
     progress.say(f"{counted} — {outcome.folder / paths.RESULTS_CSV}")
+    epochs = [ended.epochs for _, ended in outcome.outcomes if ended.status is Status.COMPLETED]
+    if prune and epochs and max(epochs) <= prune.min_epochs:
+        progress.say(f"! no run was stopped early: none has more epochs than min_epochs={prune.min_epochs}")
     stopped = [ended for _, ended in outcome.outcomes if ended.status in ledger.GOING_ON]
     if stopped:
         begun = [str(ended.epochs) for ended in stopped if ended.epochs]

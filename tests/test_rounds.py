@@ -276,6 +276,16 @@ def test_hooks_alone_cannot_be_stopped(start):
         start(train, prune=THIRD)
 
 
+@pytest.mark.parametrize(("num_epochs", "is_told"), [(3, True), (4, False)])
+def test_it_is_told_if_no_run_has_epochs_enough_to_be_stopped(start, capsys, num_epochs, is_told):
+    prune = SuccessiveHalving("test_loss", min_epochs=3)
+
+    start(Train(num_epochs=num_epochs), prune=prune, display=True)
+
+    said = "no run was stopped early: none has more epochs than min_epochs=3" in capsys.readouterr().out
+    assert said == is_told
+
+
 @pytest.mark.parametrize("executor", ["inline", "lanes"])
 def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed(start, executor):
     with pytest.raises(PruneError) as caught:
