@@ -91,8 +91,13 @@ def load_function(name: str) -> "Train":
     module = _import(source)
     function = getattr(module, attribute, None)
     if not callable(function):
-        own = {key: value for key, value in vars(module).items() if callable(value) and not key.startswith("_")}
-        there = [key for key, value in own.items() if getattr(value, "__module__", "") == module.__name__]
+        there = [
+            key
+            for key, value in vars(module).items()
+            if callable(value)
+            and not key.startswith("_")
+            and getattr(value, "__module__", "") == module.__name__
+        ]
         raise GridError([f"{source} has no function {attribute!r}; it has: {', '.join(there) or 'none'}"])
     train: Train = function
     return train

@@ -178,14 +178,12 @@ def _shut_down() -> None:
     came: list[int] = []
 
     def wait(number: int, frame: FrameType | None) -> None:
-        handler = before[number]
-        if came and callable(handler):
-            handler(number, frame)
+        if came:
+            before[number](number, frame)
         came.append(number)
 
-    is_main = threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.getsignal(number) for number in SIGNALS} if is_main else {}
-    before = {number: handler for number, handler in handlers.items() if callable(handler)}
+    numbers = SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    before = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
     for number in before:
         signal.signal(number, wait)
     try:

@@ -143,39 +143,41 @@ def _methods(part: Any) -> list[types.FunctionType]:
     return [member for member in (*members, *plain) if isinstance(member, types.FunctionType)]
 
 
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield code, and that of the functions inside."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _names(constant)
+            yield from _codes(constant)
+
+
+def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
+    return itertools.chain.from_iterable(map(dis.get_instructions, _codes(code)))
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    for own in _codes(code):
+        yield from own.co_names
 
 
 def _loaded(code: types.CodeType) -> Iterator[str]:
     """Yield the global names that code loads; `co_names` has those of attributes too."""
-    for step in dis.get_instructions(code):
-        if step.opname in _LOADS:
-            yield step.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _loaded(constant)
+    return (step.argval for step in _instructions(code) if step.opname in _LOADS)
 
 
 def _constants(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the constants that code loads, also as ``module.NAME`` from modules of the user."""
     value: Any = None
-    for step in dis.get_instructions(code):
+    for step in _instructions(code):
         is_attribute = step.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(value, types.ModuleType)
-        if step.opname in _LOADS or is_attribute:
-            value = (vars(value) if is_attribute else scope).get(step.argval, _MISSING)
-            if value is not _MISSING and _is_plain(value):
-                yield step.argval, value
-            if not (isinstance(value, types.ModuleType) and _is_users_file(value)):
-                value = None
-        else:
+        if step.opname not in _LOADS and not is_attribute:
             value = None
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _constants(constant, scope)
+            continue
+        value = (vars(value) if is_attribute else scope).get(step.argval, _MISSING)
+        if value is not _MISSING and _is_plain(value):
+            yield step.argval, value
+        if not (isinstance(value, types.ModuleType) and _is_users_file(value)):
+            value = None
 
 
 def _is_users(part: Any) -> bool:
@@ -211,8 +213,7 @@ def _hash_of_code(part: Any) -> str:
     functions = [part] if isinstance(part, types.FunctionType) else _methods(part)
     content = [part.__qualname__, *(_compiled(function.__code__) for function in functions)]
     for function in functions:
-        constants = {*map(repr, _constants(function.__code__, function.__globals__))}
-        content += sorted(constants)
+        content += sorted({*map(repr, _constants(function.__code__, function.__globals__))})
         content += [value for value in _enclosed(function) if _is_plain(value)]
     if inspect.isclass(part):
         content += [pair for pair in vars(part).items() if _is_plain(pair[1]) and not pair[0].startswith("__")]
