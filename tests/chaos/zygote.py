@@ -100,6 +100,7 @@ def _execute(
     tensorboard: bool = False,
 ) -> int:
     warnings.simplefilter("error")
+    warnings.simplefilter("ignore", ResourceWarning)  # of a module that a signal tears while it is read
     if mutant:
         faults.MUTANTS[mutant]()
     if fault:
