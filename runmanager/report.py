@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import GridError
+from runmanager.goals import is_larger_better
 from runmanager.storage.journal import Status
 from runmanager.storage.tables import HYPERPARAMETERS, Numbers
 from runmanager.values import canonical, text
@@ -22,8 +23,6 @@ OVERALL = "overall"
 
 _CONFIDENCE = 0.95
 _EVALUATED = ("validation", "val", "test")
-_LARGER = ("accuracy",)
-_SMALLER = ("loss", "duration", "memory")
 
 
 def best(
@@ -45,10 +44,7 @@ def best(
     Raises:
         GridError: There is no such column, it holds no numbers, or it cannot be told which are good.
     """
-    if by is None:
-        by = main_metric(runs)
-        if by in runs and len(runs) and runs[by].isna().all():
-            raise GridError(["no run has an accuracy or a loss: say by which column, as by='f1' (--by f1)"])
+    by = _metric(runs) if by is None else by
     problems = _no_numbers(runs, [by])
     if largest is None:
         largest = is_larger_better(by)
@@ -124,7 +120,7 @@ def over_seeds(
     """
     import pandas as pd
 
-    names = [main_metric(runs)] if values is None else [values] if isinstance(values, str) else list(values)
+    names = [_metric(runs)] if values is None else [values] if isinstance(values, str) else list(values)
     _refuse(runs, [axis], names)
     group, table = _combinations(runs, axis)
     found = [_statistics(_numbers(runs, name), group).add_prefix(f"{name} ") for name in names]
@@ -153,7 +149,7 @@ def effects(runs: "pd.DataFrame", value: str | None = None) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    value = main_metric(runs) if value is None else value
+    value = _metric(runs) if value is None else value
     _refuse(runs, [], [value])
     numbers = _numbers(runs, value)
     tables = []
@@ -174,18 +170,18 @@ def effects(runs: "pd.DataFrame", value: str | None = None) -> "pd.DataFrame":
     return pd.concat(tables, ignore_index=True)[columns]
 
 
-def main_metric(runs: "pd.DataFrame") -> str:
-    """Return the column that tells most of how good runs are; `best` says which."""
+def main_metric(runs: "pd.DataFrame") -> str | None:
+    """Return the column that tells most of how good runs are; `best` says which. None if none has a number."""
     params = runs.attrs.get(HYPERPARAMETERS, ())
     names = [str(name) for name in runs if name not in params and not str(name).startswith("best ")]
-    numbers = [name for name in names if not runs[name].isna().all()]
+    numbers = [name for name in names if runs.empty or not runs[name].isna().all()]
     for kind in ("accuracy", "loss"):
         known = [f"{data}_{kind}" for data in _EVALUATED]
         others = [name for name in numbers if name.endswith(f"_{kind}")]
         found = [name for name in (*known, *others, kind) if name in numbers]
         if found:
             return found[0]
-    return "loss"
+    return None
 
 
 def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
@@ -199,11 +195,11 @@ def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
     return codes, column.iloc[firsts].tolist()
 
 
-def is_larger_better(name: str) -> bool | None:
-    """Whether large values of a column are good, None if its name does not tell."""
-    if name.endswith(_LARGER):
-        return True
-    return False if name.endswith(_SMALLER) else None
+def _metric(runs: "pd.DataFrame") -> str:
+    found = main_metric(runs)
+    if found is None:
+        raise GridError(["no run has an accuracy or a loss: say which column counts, as by='f1' (--by f1)"])
+    return found
 
 
 def _axes(runs: "pd.DataFrame") -> list[str]:
@@ -236,7 +232,7 @@ def _no_numbers(runs: "pd.DataFrame", names: Iterable[str]) -> list[str]:
             known = ", ".join(map(str, runs)) or "none"
             problems.append(f"{name!r} is no column of these runs; they have: {known}")
         elif not is_numeric_dtype(runs[name]) or is_bool_dtype(runs[name]):
-            problems.append(f"{name!r} is no column of numbers: give a metric, as {main_metric(runs)!r}")
+            problems.append(f"{name!r} is no column of numbers: give a metric, as {main_metric(runs) or 'f1'!r}")
     return problems
 
 

@@ -57,13 +57,8 @@ def show(runs: "pd.DataFrame", by: str | None = None, n: int = 20, *, largest: b
     Raises:
         GridError: As `best` does.
     """
-    if (
-        by is None
-        and OVERALL not in runs.attrs
-        and (found := main_metric(runs)) in runs
-        and runs[found].notna().any()
-    ):
-        by = found
+    if by is None and OVERALL not in runs.attrs:
+        by = main_metric(runs)
     same = {name: values[0] for name in runs if len(values := numbered(runs[name])[1]) == 1}
     params = [name for name in runs.attrs.get(HYPERPARAMETERS, ()) if name in runs]
     first = dict.fromkeys([*_LEADING, *params, *([by] if by else [])])

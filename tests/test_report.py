@@ -383,7 +383,8 @@ def test_which_values_are_good_follows_from_the_name(by, first):
         ({"loss": 1, "accuracy": 1, "best accuracy": 1, "test_loss": 1}, "accuracy"),
         ({"loss": 1, "accuracy": math.nan, "test_loss": 1}, "test_loss"),
         ({"loss": 1, "accuracy": math.nan}, "loss"),
-        ({"loss": math.nan, "accuracy": math.nan}, "loss"),
+        ({"loss": math.nan, "accuracy": math.nan}, None),
+        ({"f1": 1}, None),
     ],
 )
 def test_the_main_metric_is_the_one_that_tells_most(columns, metric):
@@ -393,8 +394,10 @@ def test_the_main_metric_is_the_one_that_tells_most(columns, metric):
 def test_without_accuracy_and_loss_the_metric_has_to_be_named():
     runs = pd.DataFrame({"f1": [0.1, 0.3], "loss": [math.nan] * 2})
 
-    with pytest.raises(GridError, match="no run has an accuracy or a loss: say by which column"):
+    with pytest.raises(GridError, match="no run has an accuracy or a loss: say which column counts"):
         best(runs)
+    with pytest.raises(GridError, match="no run has an accuracy or a loss: say which column counts"):
+        effects(runs)
 
     assert best(runs, "f1", largest=True)["f1"].tolist() == [0.3, 0.1]
 

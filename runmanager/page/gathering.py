@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runmanager.display import printable
-from runmanager.report import best, effects, is_larger_better, main_metric
+from runmanager.goals import is_larger_better
+from runmanager.report import best, effects, main_metric
 from runmanager.storage import tables
 from runmanager.storage.folders import varying
 from runmanager.storage.history import RunResult
@@ -95,7 +96,7 @@ def gather(
     results = [run for runs in found.values() for run in runs]
     experiments = [name for name, runs in found.items() for _ in runs]
     table = tables.join([(name, tables.runs_table(runs)) for name, runs in found.items()])
-    metric = main_metric(table) if by is None else by
+    metric = by or main_metric(table) or "loss"
     ranked = best(table.reset_index(drop=True), metric, largest=largest)
     completed = [run.status is Status.COMPLETED for run in results]
     scores = [float(v) if ok else math.nan for v, ok in zip(table[metric], completed, strict=True)]
@@ -119,15 +120,13 @@ def gather(
 def _axis(name: str, params: Sequence[dict[str, Any]]) -> Axis:
     keys = [json.dumps(canonical(given.get(name))) for given in params]
     values: dict[str, Any] = {key: given.get(name) for key, given in zip(keys, params, strict=True)}
-    is_ordered = all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) for value in values.values()
-    )
-    distinct = sorted(values, key=values.__getitem__) if is_ordered else list(values)
+    numbers = [key for key, value in values.items() if type(value) in (int, float)]
+    distinct = [*sorted(numbers, key=values.__getitem__), *(key for key in values if key not in numbers)]
     place = {key: number for number, key in enumerate(distinct)}
     labels = [MISSING if values[key] is None else printable(text(values[key])) for key in distinct]
     if len(set(labels)) < len(labels):  # text() shortens
         labels = [printable(repr(values[key])) for key in distinct]
-    return Axis(name, labels, [place[key] for key in keys], is_ordered)
+    return Axis(name, labels, [place[key] for key in keys], is_ordered=len(numbers) == len(values))
 
 
 def _or_zero(share: float | None) -> float:

@@ -80,6 +80,18 @@ def test_nothing_is_wider_than_the_screen(page):
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def test_a_long_value_is_broken_into_lines(browser, tmp_path):
+    grid = [{"note": letter * 2000, "lr": lr} for letter in "ab" for lr in (0.1, 0.2)]
+    outcomes = {0: Outcome(Status.FAILED, "x" * 2000, 0)}
+    write_runs(tmp_path / "grid", grid, lambda run: run["lr"], outcomes=outcomes)
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+
+    page.goto(write_report(tmp_path / "grid", tmp_path / "report.html").as_uri())
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.close()
+
+
 def test_headings_sort_the_table_and_say_so(page):
     scores = "[...document.querySelectorAll('#runs tbody tr')].map(row => row.cells[1].textContent)"
     best_first = page.evaluate(scores)

@@ -201,6 +201,21 @@ def test_runs_that_are_equally_good_are_counted(tmp_path, losses, said):
     assert lead.endswith(said)
 
 
+def test_numbers_stand_in_their_order_before_what_is_none(tmp_path):
+    write_runs(tmp_path / "grid", [{"depth": d} for d in (8, None, 16, 2)], lambda run: run["depth"] or 1)
+
+    drawn = figure(report(tmp_path / "grid"), "parallel")
+
+    labels = [text_of(label) for label in drawn.iter("text")]
+    assert [label for label in labels if label in ("2", "8", "16", "none")] == ["2", "8", "16", "none"]
+
+
+def test_shares_of_an_uneven_grid_are_explained(tmp_path):
+    write_runs(tmp_path / "grid", [{"lr": n, "width": n} for n in (1, 2, 3)], lambda run: run["lr"] / 10)
+
+    assert "more than 100 % in all" in text_of(by_id(report(tmp_path / "grid"), "why"))
+
+
 def test_curves_need_more_than_one_epoch(tmp_path):
     write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"], num_epochs=1)
 
