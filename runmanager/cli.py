@@ -9,6 +9,7 @@ import typer
 
 from runmanager.commands import changing, looking, taking
 from runmanager.commands.frame import STORAGE_FAILED, Commands, Damage, add, say
+from runmanager.values import counted
 
 RESULTS, CARE = "Results", "Looking after runs and machines"
 
@@ -116,7 +117,7 @@ def rebuild_tensorboard(root: Root = Path("runs")) -> None:
     damaged = Damage()
     try:
         for experiment in experiments(root):
-            typer.echo(f"{experiment}: {rebuild(experiment, damaged)} runs rebuilt")
+            typer.echo(f"{experiment}: {counted(rebuild(experiment, damaged), 'run')} rebuilt")
     except OSError as error:
         say(f"cannot write {error.filename} ({error.strerror}): the journals are as they were")
         raise typer.Exit(STORAGE_FAILED) from error

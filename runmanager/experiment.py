@@ -29,6 +29,7 @@ from runmanager.storage.folders import Experiment, RunFolder, varying
 from runmanager.storage.history import RunResult, read_experiment, read_run
 from runmanager.storage.holder import hold
 from runmanager.storage.journal import Outcome, Status, end_abandoned
+from runmanager.values import counted
 from runmanager.work import GridWork, Train
 
 if TYPE_CHECKING:
@@ -394,17 +395,17 @@ def _announce(progress: GridProgress, folder: Path, plan: Plan, prune: Successiv
         "pruned before": plan.pruned,
         "unavailable": missing.total(),
     }
-    counts = [f"{len(plan.places)} runs", f"{len(plan.todo)} to execute"]
+    counts = [counted(len(plan.places), "run"), f"{len(plan.todo)} to execute"]
     counts += [f"{number} {what}" for what, number in numbers.items() if number]
     progress.say(f"{folder}: {', '.join(counts)}")
     if prune:
         progress.say(f"{prune}: runs that are behind are stopped, and can be continued")
     for reason, count in missing.items():
-        progress.say(f"! {reason}: {count} runs are marked unavailable; start this again where it is")
+        progress.say(f"! {reason}: {counted(count, 'run')} unavailable; start this again where it is")
     for what, count in plan.changed.items():
-        progress.say(f"! {what} changed since {count} runs were executed; {plan.policy}")
+        progress.say(f"! {what} changed since the execution of {counted(count, 'run')}; {plan.policy}")
     if plan.failed:
-        progress.say(f"! {plan.failed} runs ended by a fault before and stay so; {ledger.RETRY_FAILED}")
+        progress.say(f"! {counted(plan.failed, 'run')} ended by a fault before; {ledger.RETRY_FAILED}")
 
 
 def _point(progress: GridProgress, folder: Path, *, to_board: bool) -> None:
@@ -414,8 +415,8 @@ def _point(progress: GridProgress, folder: Path, *, to_board: bool) -> None:
 
 def _conclude(progress: GridProgress, outcome: GridOutcome, prune: SuccessiveHalving | None) -> None:
     counts = Counter(ended.status for _, ended in outcome.outcomes)
-    counted = join(f"{status} {counts[status]}" for status in Status if counts[status])
-    progress.say(f"{counted} — {outcome.folder / paths.RESULTS_CSV}")
+    statuses = join(f"{status} {counts[status]}" for status in Status if counts[status])
+    progress.say(f"{statuses} — {outcome.folder / paths.RESULTS_CSV}")
     epochs = [ended.epochs for _, ended in outcome.outcomes if ended.status is Status.COMPLETED]
     if prune and epochs and max(epochs) <= prune.min_epochs:
         progress.say(f"! no run was stopped early: none has more epochs than min_epochs={prune.min_epochs}")

@@ -14,7 +14,7 @@ from runmanager.errors import GridError
 from runmanager.grid import RESERVED
 from runmanager.storage import durable
 from runmanager.storage.journal import LEADING, strict_json
-from runmanager.storage.tables import FORMULA, HYPERPARAMETERS, from_columns
+from runmanager.storage.tables import FORMULA, HYPERPARAMETERS, check_table, from_columns
 from runmanager.values import decode, encode, plain
 
 if TYPE_CHECKING:
@@ -42,9 +42,10 @@ def export(table: "pd.DataFrame", path: str | os.PathLike[str]) -> None:
             Parquet: columns of mixed types as JSON.
 
     Raises:
-        GridError: The name ends otherwise, or pyarrow is not there.
+        GridError: This is no table, the name ends otherwise, or pyarrow is not there.
         StorageError: The file could not be written; the one before is still there.
     """
+    check_table(table)
     write, _ = _format(path)
     durable.make_folder(Path(path).absolute().parent)
     durable.write_file(Path(path), write(table))

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-
 _LARGER = ("accuracy",)
 _SMALLER = ("loss", "duration", "memory")
 

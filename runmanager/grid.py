@@ -105,7 +105,7 @@ class RunBuilder:
         >>> RunBuilder.get_runs({("lr", "momentum"): [(0.1, 0.9), (0.01, 0.99)]})
         [Run(lr=0.1, momentum=0.9), Run(lr=0.01, momentum=0.99)]
         """
-        axes = _checked_axes(params)
+        axes = _checked_axes(params, _where_problems(where))
         size = math.prod(len(values) for values in axes.values())
         most = max_runs if where is None else max(max_runs, _MOST_VALUES)
         if size > most:
@@ -144,7 +144,7 @@ class RunBuilder:
         >>> RunBuilder.sample({"lr": [0.1, 0.01, 0.001], "seed": range(10**4)}, 2, seed=0)
         [Run(lr=0.001, seed=7670), Run(lr=0.01, seed=2624)]
         """
-        axes = _checked_axes(params, _sample_problems(n, seed))
+        axes = _checked_axes(params, [*_sample_problems(n, seed), *_where_problems(where)])
         names = tuple(itertools.chain.from_iterable(axes))
         size = math.prod(len(values) for values in axes.values())
         if n > size:
@@ -345,6 +345,12 @@ def _is_iterable(value: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _where_problems(where: Any) -> list[str]:
+    if where is None or callable(where):
+        return []
+    return [f"where is a function of a run, as lambda run: run.lr > 0.01, got {where!r}"]
 
 
 def _sample_problems(n: Any, seed: Any) -> list[str]:

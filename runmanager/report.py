@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from runmanager.errors import GridError
 from runmanager.goals import is_larger_better
 from runmanager.storage.journal import Status
-from runmanager.storage.tables import HYPERPARAMETERS, Numbers
+from runmanager.storage.tables import HYPERPARAMETERS, Numbers, check_table
 from runmanager.values import canonical, text
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def best(
     Raises:
         GridError: There is no such column, it holds no numbers, or it cannot be told which are good.
     """
+    check_table(runs)
     by = _metric(runs) if by is None else by
     problems = _no_numbers(runs, [by])
     if largest is None:
@@ -81,6 +82,7 @@ def compare(runs: "pd.DataFrame", axis: str = "device", value: str = "epoch dura
     """
     import pandas as pd
 
+    check_table(runs)
     _refuse(runs, [axis], [value])
     group, table = _combinations(runs, axis)
     codes, values = numbered(runs[axis])
@@ -120,6 +122,7 @@ def over_seeds(
     """
     import pandas as pd
 
+    check_table(runs)
     names = [_metric(runs)] if values is None else [values] if isinstance(values, str) else list(values)
     _refuse(runs, [axis], names)
     group, table = _combinations(runs, axis)
@@ -149,6 +152,7 @@ def effects(runs: "pd.DataFrame", value: str | None = None) -> "pd.DataFrame":
     """
     import pandas as pd
 
+    check_table(runs)
     value = _metric(runs) if value is None else value
     _refuse(runs, [], [value])
     numbers = _numbers(runs, value)
@@ -232,7 +236,8 @@ def _no_numbers(runs: "pd.DataFrame", names: Iterable[str]) -> list[str]:
             known = ", ".join(map(str, runs)) or "none"
             problems.append(f"{name!r} is no column of these runs; they have: {known}")
         elif not is_numeric_dtype(runs[name]) or is_bool_dtype(runs[name]):
-            problems.append(f"{name!r} is no column of numbers: give a metric, as {main_metric(runs) or 'f1'!r}")
+            known = main_metric(runs) or "loss"
+            problems.append(f"{name!r} is no column of numbers: give a metric, as {known!r}")
     return problems
 
 

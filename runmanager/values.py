@@ -37,6 +37,15 @@ def text(value: Any) -> str:
     return str(value)
 
 
+def counted(number: int, what: str) -> str:
+    """Write how many there are of something.
+
+    >>> counted(1, "run"), counted(1000, "run")
+    ('1 run', '1,000 runs')
+    """
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def json_value(value: Any) -> Any:
     """Turn a value into strict JSON for people and scripts: NaN and infinities are null, objects their text.
 

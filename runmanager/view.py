@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.display import cell, join
 from runmanager.report import OVERALL, best, main_metric, numbered
-from runmanager.storage.tables import HYPERPARAMETERS
+from runmanager.storage.tables import HYPERPARAMETERS, check_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +57,7 @@ def show(runs: "pd.DataFrame", by: str | None = None, n: int = 20, *, largest: b
     Raises:
         GridError: As `best` does.
     """
+    check_table(runs)
     if by is None and OVERALL not in runs.attrs:
         by = main_metric(runs)
     same = {name: values[0] for name in runs if len(values := numbered(runs[name])[1]) == 1}

@@ -23,7 +23,7 @@ def test_event_files_that_were_lost_are_rebuilt_for_every_experiment(tmp_path):
     result = CliRunner().invoke(app, ["rebuild-tensorboard", str(tmp_path)])
 
     assert result.exit_code == 0
-    assert result.stdout.count("1 runs rebuilt") == 2
+    assert result.stdout.count("1 run rebuilt") == 2
     assert [step for step, _ in scalars_in(tmp_path / "one")["loss/train"]] == [1]
 
 

@@ -18,6 +18,7 @@ from runmanager.errors import CheckpointError, HeldError, LifecycleError, RunsWa
 from runmanager.loaders import ImageTensors, TensorLoader
 from runmanager.storage import processes, provenance
 from runmanager.storage.journal import read_attempt
+from runmanager.values import counted
 from tests.board.reading import event_files, folder_scalars
 from tests.damaging import as_if_killed, flip
 
@@ -497,7 +498,7 @@ def test_runs_begun_with_other_things_are_executed_anew(tmp_path, capsys, reques
 
     lines = capsys.readouterr().out.splitlines()
     count = len(old)
-    said = f"! {WHAT[kind]} changed since {count} runs were executed{ANEW}"
+    said = f"! {WHAT[kind]} changed since the execution of {counted(count, 'run')}{ANEW}"
     assert lines[:2] == [f"{tmp_path / 'exp'}: 2 runs, 2 to execute", said]
     assert executed == [0.1, 0.2]
     assert {path: path.read_bytes() for path in old} == old
@@ -516,7 +517,7 @@ def test_runs_begun_with_other_code_go_on_where_that_is_wanted(tmp_path, capsys)
     outcome = by_grid(tmp_path, train, ONE, display=True, resume_anyway=True)
 
     said = (
-        "! code of train changed since 1 runs were executed; they are kept and continued, and marked as mixed"
+        "! code of train changed since the execution of 1 run; they are kept and continued, and marked as mixed"
     )
     assert capsys.readouterr().out.splitlines()[1] == said
     assert outcome.results["loss"].tolist() == [0.1, -0.1]

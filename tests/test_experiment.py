@@ -419,7 +419,7 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
         "✓ 3/3 run 3 lr=0.3 · loss 0.3",
         "completed 2",
         f"{folder}: 3 runs, 0 to execute, 2 done before, 1 failed before",
-        f"! 1 runs ended by a fault before and stay so; {RETRY_FAILED}",
+        f"! 1 run ended by a fault before; {RETRY_FAILED}",
         "completed 2",
     ]
 
@@ -505,7 +505,7 @@ def test_data_may_be_a_function_and_changed_data_are_told(start, capsys):
     start({"lr": [0.1]}, changed, data=lambda: images + 1, display=None)
 
     assert (same.executed, changed.executed) == ([], [0.1])
-    assert "the data changed since 1 runs were executed" in capsys.readouterr().out
+    assert "the data changed since the execution of 1 run" in capsys.readouterr().out
 
 
 def test_data_are_not_loaded_for_a_grid_that_is_refused(start):

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter, OrderedDict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -253,6 +254,17 @@ def test_a_paired_axis_varies_its_names_together():
         "Run(lr=0.01, momentum=0.99, seed=0)",
         "Run(lr=0.01, momentum=0.99, seed=1)",
     ]
+
+
+@pytest.mark.parametrize("make", [RunBuilder.get_runs, partial(RunBuilder.sample, n=1, seed=0)])
+def test_a_where_that_is_no_function_is_told_with_the_other_problems(make):
+    with pytest.raises(GridError) as caught:
+        make({"lr": 0.1}, where="lr > 0.01")
+
+    assert caught.value.problems[0] == (
+        "where is a function of a run, as lambda run: run.lr > 0.01, got 'lr > 0.01'"
+    )
+    assert len(caught.value.problems) == 2
 
 
 def test_where_keeps_the_runs_for_which_it_is_true():

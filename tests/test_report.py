@@ -1,5 +1,7 @@
 import itertools
 import math
+import re
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -8,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from runmanager import RunManager, load_runs
+from runmanager import RunManager, export, load_runs, show
 from runmanager.errors import GridError
 from runmanager.report import best, compare, effects, main_metric, over_seeds
 from runmanager.storage.tables import HYPERPARAMETERS
 
 GRID = list(itertools.product([0.1, 0.01], [64, 128], ["cpu", "cuda", "cuda:1"]))
+FUNCTIONS = [best, compare, effects, over_seeds, show, partial(export, path="runs.csv")]
 SECONDS = st.floats(0.001, 1000) | st.just(math.nan)
 
 
@@ -425,6 +428,13 @@ def test_what_cannot_be_sorted_is_refused(arguments, problem):
         best(runs, **arguments)
 
     assert caught.value.problems == [problem]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("wrong", ["runs", [1], None])
+def test_what_is_no_table_is_refused(function, wrong):
+    with pytest.raises(GridError, match=re.escape(f"as load_runs('runs') gives, got {wrong!r}")):
+        function(wrong)
 
 
 def test_an_axis_that_is_no_hyperparameter_cannot_be_averaged_over():

@@ -19,7 +19,7 @@ from runmanager.commands.frame import (
     write_json,
 )
 from runmanager.storage import paths
-from runmanager.values import json_value
+from runmanager.values import counted, json_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,7 +176,7 @@ def _summary(folder: Path, runs: Sequence["RunResult"]) -> dict[str, Any]:
 
 def _counted(runs: Sequence["RunResult"]) -> str:
     counts = Counter(str(run.status) for run in runs)
-    return ", ".join([f"{len(runs)} runs", *(f"{number} {status}" for status, number in counts.items())])
+    return ", ".join([counted(len(runs), "run"), *(f"{number} {status}" for status, number in counts.items())])
 
 
 def _rows(runs: Sequence["RunResult"]) -> list[dict[str, Any]]:

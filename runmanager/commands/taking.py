@@ -7,6 +7,7 @@ import typer
 
 from runmanager.commands.frame import Folder, Largest, say
 from runmanager.errors import GridError
+from runmanager.values import counted
 
 Target = Annotated[Path | None, typer.Option(metavar="FILE", help="Write this file.")]
 
@@ -75,11 +76,13 @@ def export(
     if mlflow is not None:
         from runmanager.trackers import export_mlflow
 
-        say(f"{mlflow}: {len(export_mlflow(folder, tracking_uri=mlflow))} runs logged; the others were there")
+        number = len(export_mlflow(folder, tracking_uri=mlflow))
+        say(f"{mlflow}: {counted(number, 'run')} logged; what was there stays")
     if wandb is not None:
         from runmanager.trackers import export_wandb
 
-        say(f"{wandb}: {len(export_wandb(folder, folder=wandb))} runs written")
+        number = len(export_wandb(folder, folder=wandb))
+        say(f"{wandb}: {counted(number, 'run')} written")
 
 
 def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None:
@@ -101,4 +104,4 @@ def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None
         )
     for path in files.values():
         write(table, path)
-        say(f"{path}: {len(table)} {'epochs' if epochs else 'runs'}")
+        say(f"{path}: {counted(len(table), 'epoch' if epochs else 'run')}")

@@ -95,7 +95,7 @@ def why(gathered: Gathered) -> str:
         what = "the other" if little == 1 else f"the other {little}"
         sentence += f"; {what} less than {_percent(_LITTLE)}" + (" each" if little > 1 else "")
     if sum(known.values()) > 1 + _LITTLE:
-        sentence += ". The grid is uneven, so axes that go together share what they explain: more than 100 % in all"
+        sentence += ". In an uneven grid, axes that go together share what they explain: over 100 % in all"
     return f"{sentence}."
 
 

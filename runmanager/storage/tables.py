@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from runmanager.errors import GridError
 from runmanager.storage import paths
 from runmanager.storage.durable import write_file
 from runmanager.storage.history import RunResult
@@ -123,6 +124,16 @@ def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.
         params: Which of them are hyperparameters.
     """
     return _table({name: _column(values) for name, values in columns.items()}, params)
+
+
+def check_table(table: object) -> None:
+    """Refuse what is no table.
+
+    Raises:
+        GridError: It is something else, as the path that a table is loaded from.
+    """
+    if not isinstance(table, pd.DataFrame):
+        raise GridError([f"a table of runs is wanted, as load_runs('runs') gives, got {table!r:.60}"])
 
 
 def join(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -> pd.DataFrame:
