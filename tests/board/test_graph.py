@@ -70,11 +70,11 @@ def test_the_tutorials_network_is_drawn_layer_by_layer():
 
     assert [(node.name, node.op, shape_of(node)) for node in nodes[1:]] == [
         ("conv1", "Conv2d", (5, 6, 24, 24)),
-        ("relu1", "ReLU", (5, 6, 24, 24)),
         ("pool1", "MaxPool2d", (5, 6, 12, 12)),
+        ("relu1", "ReLU", (5, 6, 12, 12)),
         ("conv2", "Conv2d", (5, 12, 8, 8)),
-        ("relu2", "ReLU", (5, 12, 8, 8)),
         ("pool2", "MaxPool2d", (5, 12, 4, 4)),
+        ("relu2", "ReLU", (5, 12, 4, 4)),
         ("flatten", "Flatten", (5, 192)),
         ("fc1", "Linear", (5, 120)),
         ("relu3", "ReLU", (5, 120)),
@@ -91,7 +91,7 @@ def test_the_tutorials_network_is_drawn_layer_by_layer():
 def test_a_graph_without_a_known_input_has_no_shapes():
     nodes = nodes_of(make_network())
 
-    assert [node.name for node in nodes][1:3] == ["conv1", "relu1"]
+    assert [node.name for node in nodes][1:3] == ["conv1", "pool1"]
     assert [shape_of(node) for node in nodes] == [()] * 14
 
 

@@ -4,7 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch.nn import functional
 
+from experiments.fashion_grid import make_network
 from runmanager import load_results, load_runs
 
 HOME = Path(__file__).parents[2]
@@ -21,6 +24,26 @@ def start(tmp_path):
         return subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False, timeout=60)
 
     return run
+
+
+def test_the_network_gives_the_bits_of_the_tutorials():
+    def tutorial(x):
+        x = functional.max_pool2d(functional.relu(network.conv1(x)), 2)
+        x = functional.max_pool2d(functional.relu(network.conv2(x)), 2).flatten(1)
+        return network.out(functional.relu(network.fc2(functional.relu(network.fc1(x)))))
+
+    torch.manual_seed(0)
+    network = make_network()
+    images = torch.rand(20, 1, 28, 28).round(decimals=1)  # with equal values in many windows
+
+    results = []
+    for forward in (network, tutorial):
+        network.zero_grad()
+        scores = forward(images)
+        functional.cross_entropy(scores, torch.arange(20) % 10).backward()
+        results.append([scores, *(parameter.grad.clone() for parameter in network.parameters())])
+
+    assert all(map(torch.equal, *results))
 
 
 @pytest.mark.slow
