@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -155,7 +155,7 @@ def run_grid(
             made = planning.make_plan(runs, folder.place(grid, missing), now, **policy)
             made = next(rounds(made, prune)).plan
             _progress(experiment, made, place.num_lanes(made.todo), show=is_main).show_plan(made)
-            return replace(_grid_outcome(made, COMPLETED, folder.path), exit_code=COMPLETED)
+            return replace(_grid_outcome(made, COMPLETED, folder.path), exit_code=stop.exit_code)
         if is_main:
             durable.make_folder(folder.path)
             closing.enter_context(hold(folder.path))
@@ -168,7 +168,7 @@ def run_grid(
             made = round_.plan
             lanes = place.num_lanes(made.todo)
             work = GridWork(train, folder, tensorboard, histogram_every, now, resume_anyway, lanes, prune)
-            progress = _progress(experiment, made, lanes, show=is_shown)
+            progress = _progress(experiment, made, lanes, show=is_shown, check=stop.check)
             if not number:
                 _announce(progress, folder.path, made, prune)
                 _point(progress, folder.path, to_board=tensorboard and is_shown)
@@ -183,7 +183,7 @@ def run_grid(
         outcome = parallel.from_main(lambda: _grid_outcome(made, exit_code, folder.path))
         _point(progress, folder.path, to_board=tensorboard and is_shown)
         _conclude(progress, outcome, prune)
-        return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
+    return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
 
 
 def _executor(
@@ -236,14 +236,18 @@ def _seed_groups(runs: Sequence[Run]) -> list[str]:
     return [name for name in varying(grid) if name != columns.SEED]
 
 
-def _progress(experiment: str, plan: Plan, lanes: int, *, show: bool) -> GridProgress:
+def _progress(
+    experiment: str, plan: Plan, lanes: int, *, show: bool, check: Callable[[], None] | None = None
+) -> GridProgress:
     past = [
         (found.folder.params, found.epochs[-1].metrics["run duration"])
         for found in plan.before
         if found.status is Status.COMPLETED and found.epochs
     ]
     names = varying([place.params for place in plan.places])
-    return GridProgress(experiment, plan.place_of, plan.todo, names, lanes=lanes, past=past, show=show)
+    return GridProgress(
+        experiment, plan.place_of, plan.todo, names, lanes=lanes, past=past, show=show, check=check
+    )
 
 
 def _execute(
@@ -271,15 +275,16 @@ def _execute(
             if parallel.is_main():
                 committer.commit_pruned(round_.behind)
             for run, ended in outcomes:
-                outcome = committer.commit(run, places[id(run)], ended)
-                is_retried = ledger.is_worth_a_retry(outcome) and left[id(run)] > 0
-                if is_retried:
-                    left[id(run)] -= 1
-                    runs.append(run)
-                next_step = ledger.next_step(outcome, places[id(run)], is_retried=is_retried)
-                progress.run_ended(run, outcome, next_step)
-                if parallel.is_main():
-                    exports.after_run()
+                with stop.later():
+                    outcome = committer.commit(run, places[id(run)], ended)
+                    is_retried = ledger.is_worth_a_retry(outcome) and left[id(run)] > 0
+                    if is_retried:
+                        left[id(run)] -= 1
+                        runs.append(run)
+                    next_step = ledger.next_step(outcome, places[id(run)], is_retried=is_retried)
+                    progress.run_ended(run, outcome, next_step)
+                    if parallel.is_main():
+                        exports.after_run()
                 if outcome.status not in (Status.COMPLETED, Status.PRUNED) and not is_retried:
                     exit_code = SOME_FAILED
                     if on_error == "stop":

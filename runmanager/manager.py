@@ -33,7 +33,7 @@ from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.history import read_run
 from runmanager.storage.holder import check_free
-from runmanager.storage.journal import LEADING, EpochRecord, Outcome, Status
+from runmanager.storage.journal import LEADING, EpochRecord, Outcome, Status, end_abandoned
 from runmanager.storage.results import load_results
 from runmanager.values import identity
 
@@ -503,11 +503,18 @@ class RunManager:
 
     def end_interrupted(self) -> Outcome | None:
         """End the open run, if there is one, as interrupted; what was committed is kept."""
-        if not self.is_open:
+        opened, was_open = self._current, self.is_open
+        if opened is None:
             return None
         with suppress(StorageError):  # a journal without an end says the same
-            self._close(Status.INTERRUPTED, "interrupted")
-        return self.outcome
+            if was_open:
+                self._close(Status.INTERRUPTED, "interrupted")
+        with suppress(StorageError):  # but only once this process is gone: the signal may have torn its end
+            found = read_run(opened.folder, []) if parallel.is_main() else None
+            if found and (found.attempts, found.status) == (opened.attempt, Status.RUNNING):
+                outcome = Outcome(Status.INTERRUPTED, "interrupted", len(found.epochs))
+                end_abandoned(opened.folder.path, outcome, {})
+        return self.outcome if was_open else None
 
     @property
     def is_open(self) -> bool:

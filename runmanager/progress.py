@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from rich.cells import cell_len
@@ -38,6 +38,7 @@ class GridProgress:
         lanes: How many runs are executed at the same time, at most.
         past: Hyperparameters and duration (s) of the runs that were completed before.
         show: False shows nothing at all.
+        check: Called when a run begins or gets on; what it raises goes to the executor.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class GridProgress:
         lanes: int = 1,
         past: Sequence[tuple[Mapping[str, Any], float]] = (),
         show: bool = True,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self._name = name
+        self._check = check or (lambda: None)
         self._places = places
         self._total = len(todo)
         self._varying = varying
@@ -105,6 +108,7 @@ class GridProgress:
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
         """Show that a run has begun in a lane."""
+        self._check()
         place, now = self._places[id(run)], time.monotonic()
         self._waiting.pop(id(run), None)
         self._ended.discard(id(run))  # once more
@@ -115,6 +119,7 @@ class GridProgress:
 
     def run_progressed(self, run: Run, news: EpochRecord | Step) -> None:
         """Show how far a run is."""
+        self._check()
         running = self._running.get(id(run))
         if running is None:
             return

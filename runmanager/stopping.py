@@ -10,14 +10,38 @@ from typing import Any, Self
 INTERRUPTED = 130
 """The exit code after Ctrl-C: 128 and the signal's number, as shells have it."""
 
-SIGNALS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """Those that end a grid."""
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Let the signals that end a grid wait until the block is done, unless one comes again."""
+    came: list[int] = []
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        if came:
+            before[number](number, frame)
+        came.append(number)
+
+    numbers = SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    before = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+    try:
+        for number in before:
+            signal.signal(number, wait)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 class Stop:
     """Lets Ctrl-C, SIGTERM and SIGHUP end a grid: at once while runs are executed, else before or after that.
 
-    What is planned and summed up takes a moment, and is not torn. A second signal ends even that.
+    What is planned, committed and summed up takes a moment, and is not torn. A second signal ends even that.
+    Python drops what is raised within ``__del__`` and the like; so the signal is remembered, for `check`.
 
     Attributes:
         exit_code: That of the signal that came, 0 if none did.
@@ -31,13 +55,28 @@ class Stop:
     @contextmanager
     def at_once(self) -> Iterator[None]:
         """Raise KeyboardInterrupt in the block if a signal comes, or has come."""
-        if self.exit_code:
-            raise KeyboardInterrupt
+        self.check()
         self._is_at_once = True
         try:
             yield
+            self.check()
         finally:
             self._is_at_once = False
+
+    @contextmanager
+    def later(self) -> Iterator[None]:
+        """Let a signal wait until this part of an `at_once` block is done."""
+        self._is_at_once = False
+        try:
+            yield
+        finally:
+            self._is_at_once = True
+        self.check()
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come."""
+        if self.exit_code:
+            raise KeyboardInterrupt
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

@@ -1,5 +1,6 @@
 import csv
 import errno
+import itertools
 import math
 import os
 import signal
@@ -522,6 +523,43 @@ def test_ctrl_c_while_the_data_are_loaded_ends_at_once_and_writes_nothing(start,
         start({"lr": [0.1]}, Train(), data=lambda: signal.raise_signal(signal.SIGINT))
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_at_any_write_leaves_no_run_running_and_loses_nothing(tmp_path, monkeypatch):
+    left = math.inf  # how many calls until the signal comes
+
+    def tapped(call):
+        def tap(*args, **options):
+            nonlocal left
+            result = call(*args, **options)
+            left -= 1
+            if left == 0:
+                signal.raise_signal(signal.SIGINT)
+            return result
+
+        return tap
+
+    def start(root):
+        options: dict[str, Any] = {"tensorboard": False, "display": False, "executor": "inline"}
+        return run_grid({"lr": [0.1, 0.2]}, Train(), experiment="exp", root=root, **options)
+
+    whole = start(tmp_path / "whole").results["loss"].tolist()
+    for name in ("open", "write", "fsync", "link", "replace", "unlink", "mkdir"):
+        monkeypatch.setattr(os, name, tapped(getattr(os, name)))
+    for number in itertools.count(1):
+        left = number
+        code = start(tmp_path / f"{number}").exit_code
+        is_done, left = left > 0, math.inf
+
+        runs = load_runs(tmp_path / f"{number}" / "exp")
+        assert code == (0 if is_done else 130)
+        assert set(runs["status"]) <= {"completed", "interrupted", "pending"}, number
+        assert start(tmp_path / f"{number}").exit_code == 0
+        assert load_results(tmp_path / f"{number}" / "exp")["loss"].tolist() == whole
+        if is_done:
+            break
+
+    assert number > 40
 
 
 def test_tables_that_cannot_be_written_at_the_end_are_a_failure_of_storage(start, monkeypatch, capsys):

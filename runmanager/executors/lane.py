@@ -13,7 +13,7 @@ from typing import Any
 
 from runmanager.executors.base import Step
 from runmanager.executors.messages import Message
-from runmanager.executors.starting import signals_wait, without_main
+from runmanager.executors.starting import without_main
 from runmanager.grid import Run
 from runmanager.storage.journal import EpochRecord
 
@@ -56,7 +56,7 @@ class Lane:
         place = worker.Place(device, num_lanes, multiprocessing.get_start_method())
         arguments = (its_connection, its_output, its_faults, place, work)
         self.process = context.Process(target=worker.main, args=arguments, name=f"lane {number}: {device}")
-        with signals_wait(), without_main():
+        with without_main():
             self.process.start()
         for end in (its_connection, its_output, its_faults):
             if end is not None:

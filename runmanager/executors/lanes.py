@@ -5,12 +5,13 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
 
 from runmanager.executors import sending
 from runmanager.executors.base import Executor, Watch, Work
 from runmanager.executors.placing import Placing
 from runmanager.executors.pool import Pool
-from runmanager.executors.starting import signals_wait, without_main
+from runmanager.executors.starting import signals_blocked, without_main
 from runmanager.grid import Run, device_of
 from runmanager.storage.journal import Outcome
 
@@ -46,6 +47,10 @@ class LanesExecutor(Executor):
         self._preload()
         sending.dump(train)
 
+    def begin(self, folder: Path) -> None:  # noqa: ARG002 - whichever
+        """Import what the tables need while the common ancestor still imports torch."""
+        from runmanager.storage import tables  # noqa: F401
+
     def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome as it ends."""
         self._preload()
@@ -69,7 +74,7 @@ class LanesExecutor(Executor):
 
             resource_tracker.ensure_running()  # or the next would do it, and let signals in
             forkserver.set_forkserver_preload(_PRELOADED)
-            with signals_wait(), without_main():
+            with signals_blocked(), without_main():
                 forkserver.ensure_running()
 
     def _placing(self) -> Placing:

@@ -13,7 +13,7 @@ from runmanager.executors.deaths import Deaths, whereabouts
 from runmanager.executors.lane import Lane
 from runmanager.executors.messages import Lost, Raised, Ready, Refused
 from runmanager.executors.placing import Placing
-from runmanager.executors.starting import signals_wait
+from runmanager.executors.starting import signals_blocked
 from runmanager.grid import Run, device_of
 from runmanager.storage.journal import EpochRecord, Outcome, Status
 
@@ -110,7 +110,7 @@ class Pool:
             self._watch.say("Forced stop.")
             raise
         finally:
-            with signals_wait():
+            with signals_blocked():
                 for lane in self._lanes:
                     lane.close()
                 self._lanes.clear()
@@ -125,7 +125,8 @@ class Pool:
             self._remove(idle[0])
         numbers = {lane.number for lane in self._lanes}
         number = next(number for number in range(len(numbers) + 1) if number not in numbers)
-        self._lanes.append(Lane(number, device, self._context, self._work, self._num_lanes))
+        with signals_blocked():  # so that `end` knows of every process
+            self._lanes.append(Lane(number, device, self._context, self._work, self._num_lanes))
         return self._lanes[-1]
 
     def _send(self, lane: Lane) -> None:

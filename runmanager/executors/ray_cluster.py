@@ -10,11 +10,10 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from runmanager.errors import GridError
-from runmanager.stopping import SIGNALS
+from runmanager.stopping import signals_wait
 
 _ANSWER_S = 3  # until a cluster has to answer: ray.init() waits for 40 s and ends the process then
 
@@ -175,24 +174,8 @@ def _shut_down() -> None:
     """
     import ray
 
-    came: list[int] = []
-
-    def wait(number: int, frame: FrameType | None) -> None:
-        if came:
-            before[number](number, frame)
-        came.append(number)
-
-    numbers = SIGNALS if threading.current_thread() is threading.main_thread() else ()
-    before = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
-    for number in before:
-        signal.signal(number, wait)
-    try:
+    with signals_wait():
         ray.shutdown()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number in came[:1]:
-            signal.raise_signal(number)
 
 
 def _answering(address: str) -> str:

@@ -2,28 +2,29 @@
 
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from runmanager.stopping import SIGNALS
+from runmanager.stopping import SIGNALS, signals_wait
 
 
 @contextmanager
-def signals_wait() -> Iterator[None]:
+def signals_blocked() -> Iterator[None]:
     """Let the signals that end a grid wait until the block is done; what it starts begins with them blocked.
 
-    So the process that lanes are forked from never gets them, and a lane says which it wants.
+    So the process that lanes are forked from never gets them, and a lane says which it wants. Blocking is not
+    enough for this process: the system gives the signal to another thread, and Python raises in this one.
     """
-    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with signals_wait():
+        if not hasattr(signal, "pthread_sigmask"):
+            yield
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -117,7 +117,7 @@ def _obey(faults: Connection) -> None:
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)  # with the processes of its loaders, so that they can be ended together
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS - {signal.SIGINT})  # blocked when this was started
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*SIGNALS} - {signal.SIGINT})  # blocked until now
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     threading.Thread(target=_follow_parent, daemon=True).start()
