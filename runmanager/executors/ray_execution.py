@@ -20,7 +20,7 @@ from runmanager.grid import Run, device_of
 from runmanager.storage.journal import Outcome, Status
 
 _MOST_LOSSES = 20  # of the nodes of one run
-_GRACE_S = 2  # a process outlives its node's by a second at most: Ray looks for that so often
+_GRACE_S = 5  # a process outlives its node's by a second, at which Ray looks, or by more on a busy machine
 _NEW_NODE_S = 60  # a run waits for a node that it fits on, if there was one before
 _ANSWER_S = 60  # until a node has to answer
 _STOP_S = 5  # until a run that is to stop is forced to

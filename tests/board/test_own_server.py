@@ -38,8 +38,13 @@ def server(root, tmp_path, monkeypatch):
 
 
 def runs_at(url):
-    with urllib.request.urlopen(f"{url}data/runs", timeout=30) as answer:  # noqa: S310
-        return json.load(answer)
+    """Wait until some runs are loaded, which may be after it answers."""
+    found: list[str] = []
+    deadline = time.monotonic() + 30
+    while not found and time.monotonic() < deadline:
+        with urllib.request.urlopen(f"{url}data/runs", timeout=30) as answer:  # noqa: S310
+            found = json.load(answer)
+    return found
 
 
 def answers(url):

@@ -50,6 +50,7 @@ def server(root):
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
+        playwright.expect.set_options(timeout=LOAD_MS)
         yield driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
 
 
@@ -75,16 +76,15 @@ def expect(locator):
 def test_the_deep_link_shows_the_experiment_pinned_and_colored(page, server, root):
     page.goto(look(root, "first").link(server.url))
 
-    expect(page.locator(".group-title")).to_have_text(GROUPS, timeout=LOAD_MS)
+    expect(page.locator(".group-title")).to_have_text(GROUPS)
     pinned = page.locator("metrics-pinned-view scalar-card")
     expect(pinned).to_have_count(3)
-    assert [re.sub(r"\s", "", title) for title in pinned.locator(".tag").all_inner_texts()] == [
-        "accuracy/test", "loss/test", "time/epoch_s",
-    ]  # fmt: skip
+    expect(pinned.locator(".tag")).to_have_text(["accuracy/test", "loss/test", "time/epoch_s"])
     rows = pinned.first.locator("tb-data-table-content-row")
     expect(rows).to_have_count(6)
     runs = [text for row in rows.all_inner_texts() if (text := re.search(r"first/\d+_lr=([\d.]+)", row))]
     circles = pinned.first.locator(".row-circle span")
+    expect(circles).to_have_count(6)
     colors = circles.evaluate_all("spans => spans.map(span => getComputedStyle(span).backgroundColor)")
     assert len(set(zip((run[1] for run in runs), colors, strict=True))) == len(set(colors)) == 3
     assert page.get_by_text("second/").count() == 0
@@ -93,7 +93,7 @@ def test_the_deep_link_shows_the_experiment_pinned_and_colored(page, server, roo
 def test_all_groups_of_tags_stand_in_order_without_a_link_too(page, server):
     page.goto(f"{server.url}#timeseries")
 
-    expect(page.locator(".group-title")).to_have_text(GROUPS, timeout=LOAD_MS)
+    expect(page.locator(".group-title")).to_have_text(GROUPS)
     expect(page.get_by_text("second/004")).not_to_have_count(0)
 
 
@@ -101,6 +101,6 @@ def test_parallel_coordinates_have_a_line_for_every_run_of_both_experiments(page
     page.goto(f"{server.url}#hparams")
     page.get_by_text("PARALLEL COORDINATES VIEW").click()
 
-    expect(page.locator("g.foreground path")).to_have_count(10, timeout=LOAD_MS)
+    expect(page.locator("g.foreground path")).to_have_count(10)
     axes = page.locator(".axis-title").all_text_contents()
     assert {"accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s"} <= set(axes)

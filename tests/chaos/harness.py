@@ -25,7 +25,8 @@ HOME = Path(__file__).parents[2]
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
-_PATIENCE_S = 10
+MOST_LEFT_S = 45  # that what lanes are forked from outlives a dead parent: on a busy machine it imports torch
+_PATIENCE_S = 60
 
 
 def seeded(seed: int) -> random.Random:
@@ -99,7 +100,7 @@ def members(session: int) -> dict[int, int]:
 
 
 def seconds_until_gone(session: int) -> float:
-    """Wait until no process of a session lives, for ten seconds at most."""
+    """Wait until no process of a session lives, for a minute at most."""
     before = time.monotonic()
     while members(session) and time.monotonic() - before < _PATIENCE_S:
         time.sleep(0.01)

@@ -44,7 +44,19 @@ def race(zygote: Zygote, root: Path, params: dict[str, list[Any]], name: str) ->
     losers = outputs_of_losers(zygote, pids)
     assert len(losers) == NUM_PROCESSES - 1, [path.read_text() for path in pids.values()]
     (winner,) = pids.keys() - losers.keys()
+    wait_for_run(root, winner)
     return winner, losers
+
+
+def wait_for_run(root: Path, winner: int) -> None:
+    """Wait until the winner has written its name and begun its run: it may be killed then."""
+    deadline = time.monotonic() + 30
+    holder = root / EXPERIMENT / paths.HOLDER
+    while time.monotonic() < deadline:
+        if json.loads(holder.read_text())["pid"] == winner and any(holder.parent.glob("*/attempt-*.jsonl")):
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"{winner} has not begun")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -69,7 +70,8 @@ class Killer(threading.Thread):
                 node = self._random.choice(sorted(self._cluster.worker_nodes, key=lambda node: node.node_id))
                 self._cluster.remove_node(node, allow_graceful=False)
                 self.num_killed += 1
-                self._cluster.add_node(num_cpus=1, resources={"slot": 1})
+                with suppress(TimeoutError):  # on a busy machine it comes later
+                    self._cluster.add_node(num_cpus=1, resources={"slot": 1})
         finally:
             self._gate.touch()
 

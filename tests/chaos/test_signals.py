@@ -5,13 +5,12 @@ import time
 
 import pytest
 
-from tests.chaos.harness import Witness, result, seconds_until_gone, seeded, show
+from tests.chaos.harness import MOST_LEFT_S, Witness, result, seconds_until_gone, seeded, show
 from tests.chaos.work import EXPERIMENT, axes, wait_for
 
 PARAMS = axes(lrs=[0.01, 0.02], num_epochs=4, padding=450_000)
 NUM_SIGNALS = {signal.SIGINT: 50, signal.SIGTERM: 20}
-PATIENCE_S = 10
-MOST_LEFT_S = 9  # that the process outlives its parent from which lanes are forked: it may still import torch
+PATIENCE_S = 30  # on a busy machine; how long it took is printed
 
 
 @pytest.mark.slow
@@ -38,12 +37,13 @@ def stop_at_random_moments(zygote, tmp_path, how, number, exit_code):
     slowest = 0.0
     while sent < NUM_SIGNALS[number]:
         root = tmp_path / f"{finished}"
-        witness, code = Witness(root / EXPERIMENT), exit_code
+        witness, code, latest = Witness(root / EXPERIMENT), exit_code, seconds
         while code in (exit_code, 130, -number):
             ready = root.with_suffix(f".{sent}.{finished}")
             pid = zygote.start(root, PARAMS, how, ready=str(ready))
             wait_for(str(ready))
-            code, is_sent, took = zygote.wait(pid, draw.uniform(0, seconds), number)
+            code, is_sent, took = zygote.wait(pid, draw.uniform(0, latest), number)
+            latest *= 1.2  # so that it comes to its end on a machine that has become slow
             ready.unlink()
             sent += is_sent
             stopped += is_sent and code == exit_code

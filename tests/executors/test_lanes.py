@@ -63,7 +63,7 @@ def execute(work, num_runs=1, watch=None, **options):
 
 
 def test_faults_of_seven_kinds_harm_only_their_own_runs_and_are_named(tmp_path):
-    options: dict[str, Any] = {"jobs": 3, "timeout": 3, "display": False, "tensorboard": False}
+    options: dict[str, Any] = {"jobs": 3, "timeout": 5, "display": False, "tensorboard": False}
     outcome = run_grid(grid_of_20(), train, experiment="exp", root=tmp_path, **options)
 
     named = {row.fault: (row.status, row.error) for row in outcome.runs.itertuples() if row.fault}
@@ -73,7 +73,7 @@ def test_faults_of_seven_kinds_harm_only_their_own_runs_and_are_named(tmp_path):
     }  # fmt: skip
     for fault, words in {
         "memory": "out of main memory in epoch 2", "segfault": "segmentation fault", "exit": "exit code 3",
-        "hang": "no progress for 3 s", "raise": "ValueError: no", "nan": "loss became nan",
+        "hang": "no progress for 5 s", "raise": "ValueError: no", "nan": "loss became nan",
         "nowhere": "cuda:99",
     }.items():  # fmt: skip
         assert words in str(named[fault][1])
@@ -239,7 +239,7 @@ def test_a_lane_dies_with_its_parent(tmp_path):
         pid = int(awaited(tmp_path / "pid"))
         parent.kill()
 
-    assert is_gone(pid, within_s=5)
+    assert is_gone(pid, within_s=30)
 
 
 @pytest.mark.skipif(_start_method() != "forkserver", reason="lanes are children of this process")
@@ -255,7 +255,7 @@ def test_the_end_of_a_terminal_is_left_to_the_process_that_started_the_lanes():
 
 
 def awaited(path):
-    for _ in range(3000):
+    for _ in range(12_000):
         if path.exists() and path.read_text():
             return path.read_text()
         time.sleep(0.01)
@@ -448,9 +448,9 @@ def test_news_keep_a_run_from_counting_as_hung_however_long_the_parent_was_busy(
     class Busy(Watcher):
         def run_progressed(self, run, news):  # noqa: ARG002 - of the one there is
             if news.step == 2:
-                time.sleep(1.2)
+                time.sleep(3.5)
 
-    ((_, outcome),) = execute(work, watch=Busy(), timeout=1)
+    ((_, outcome),) = execute(work, watch=Busy(), timeout=3)
 
     assert outcome == COMPLETED
 

@@ -217,10 +217,10 @@ class TestOnThisMachine:
                 time.sleep(100)
             return COMPLETED
 
-        outcomes = execute(work, timeout=0.5)
+        outcomes = execute(work, timeout=3)
 
         hung = outcomes.pop(0.2)
-        assert (hung.status, hung.error) == (Status.HUNG, "no batch and no epoch for 0.5 s")
+        assert (hung.status, hung.error) == (Status.HUNG, "no batch and no epoch for 3 s")
         assert "time.sleep(100)" in hung.log
         assert outcomes == {0.1: COMPLETED, 0.3: COMPLETED}
 
@@ -336,10 +336,13 @@ def test_ctrl_c_ends_a_grid_and_the_ray_that_it_started(tmp_path):
     seconds = time.monotonic() - before
 
     assert process.returncode == 130
-    assert seconds < 10
+    assert seconds < 30
     assert "Traceback" not in shown
     assert "interrupted 1 · pending 1" in shown
-    assert list(processes_of(tmp_path)) == []
+    deadline = time.monotonic() + 30
+    while (left := list(processes_of(tmp_path))) and time.monotonic() < deadline:
+        time.sleep(0.1)  # Ray's processes notice one after the other
+    assert left == []
 
 
 def processes_of(folder):

@@ -2,6 +2,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,13 +28,13 @@ def start(tmp_path):
 
 
 def test_the_network_gives_the_bits_of_the_tutorials():
-    def tutorial(x):
+    def tutorial(x: Any) -> Any:
         x = functional.max_pool2d(functional.relu(network.conv1(x)), 2)
         x = functional.max_pool2d(functional.relu(network.conv2(x)), 2).flatten(1)
         return network.out(functional.relu(network.fc2(functional.relu(network.fc1(x)))))
 
     torch.manual_seed(0)
-    network = make_network()
+    network: Any = make_network()
     images = torch.rand(20, 1, 28, 28).round(decimals=1)  # with equal values in many windows
 
     results = []
