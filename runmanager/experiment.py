@@ -273,7 +273,8 @@ def _execute(
             for decision in round_.decisions:
                 progress.say(decision)
             if parallel.is_main():
-                committer.commit_pruned(round_.behind)
+                with stop.later():
+                    committer.commit_pruned(round_.behind)
             for run, ended in outcomes:
                 with stop.later():
                     outcome = committer.commit(run, places[id(run)], ended)
@@ -400,8 +401,8 @@ def _announce(progress: GridProgress, folder: Path, plan: Plan, prune: Successiv
         "pruned before": plan.pruned,
         "unavailable": missing.total(),
     }
-    counts = [counted(len(plan.places), "run"), f"{len(plan.todo)} to execute"]
-    counts += [f"{number} {what}" for what, number in numbers.items() if number]
+    counts = [counted(len(plan.places), "run"), f"{len(plan.todo):,} to execute"]
+    counts += [f"{number:,} {what}" for what, number in numbers.items() if number]
     progress.say(f"{folder}: {', '.join(counts)}")
     if prune:
         progress.say(f"{prune}: runs that are behind are stopped, and can be continued")

@@ -19,14 +19,17 @@ class Goal(NamedTuple):
 
 
 def goal(text: str) -> Goal | None:
-    """Read "min:<metric>", "max:<metric>", or "best:<metric>" of one whose name tells; None if it is neither.
+    """Read "best:<metric>" of a loss or an accuracy, "min:<metric>" or "max:<metric>"; None if it is neither.
 
     >>> goal("best:test_loss"), goal("max:f1"), goal("best:f1")
     (Goal(metric='test_loss', sign=-1), Goal(metric='f1', sign=1), None)
     """
     which, _, metric = text.partition(":")
-    is_larger = {"min": False, "max": True, "best": is_larger_better(metric)}.get(which)
-    return Goal(metric, 1 if is_larger else -1) if metric and is_larger is not None else None
+    is_known = which in ("min", "max") or (which == "best" and metric.endswith(("loss", "accuracy")))
+    if not is_known or not metric:
+        return None
+    is_larger = which == "max" or (which == "best" and is_larger_better(metric))
+    return Goal(metric, 1 if is_larger else -1)
 
 
 def is_larger_better(name: str) -> bool | None:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import GridError, HyperparameterError
-from runmanager.values import canonical, is_nameable, plain
+from runmanager.values import canonical, counted, is_nameable, plain
 
 RESERVED = frozenset(
     (
@@ -116,7 +116,7 @@ class RunBuilder:
         if len(kept) > max_runs:
             raise GridError([_too_many(axes, len(kept), max_runs)])
         if not kept:
-            raise GridError([f"where= drops all {size} runs of this grid: keep at least one"])
+            raise GridError([f"where= keeps none of {counted(size, 'run')}: keep at least one"])
         return kept
 
     @staticmethod

@@ -28,7 +28,7 @@ from runmanager.evaluation import Evaluation, Loss, evaluate
 from runmanager.grid import RESERVED, params_of
 from runmanager.halving import SuccessiveHalving
 from runmanager.open_run import OpenRun, open_run
-from runmanager.storage import durable, paths
+from runmanager.storage import durable, paths, processes
 from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.history import read_run
@@ -299,22 +299,23 @@ class RunManager:
         Raises:
             Exception: As `begin_run`.
         """
-        self.begin_run(run, network, loader)
         try:
-            yield self
-        except (StorageError, PruneError):
-            self.end_interrupted()  # the disk or the grid's rule failed, not the run: it can be continued
+            self.begin_run(run, network, loader)
+            try:
+                yield self
+            except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
+                self.end_interrupted()  # what failed was not the run: it can be continued
+                raise
+            except BaseException as error:
+                self._explain_devices(error)
+                self.end_failed(error, run)
+                raise
+            if self.is_open:
+                self._open("end_run()").close_loop()
+                self.end_run()
+        except KeyboardInterrupt:
+            self.end_interrupted()  # its beginning or its end was torn
             raise
-        except (KeyboardInterrupt, GeneratorExit):
-            self.end_interrupted()
-            raise
-        except BaseException as error:
-            self._explain_devices(error)
-            self.end_failed(error, run)
-            raise
-        if self.is_open:
-            self._open("end_run()").close_loop()
-            self.end_run()
 
     def epochs(
         self, n: int, *, checkpoint: Mapping[str, Any] | None = None, keep: str | None = None
@@ -502,7 +503,11 @@ class RunManager:
         return self._close(faults.status_of(error), faults.cause_of(error, opened.device, epoch, step))
 
     def end_interrupted(self) -> Outcome | None:
-        """End the open run, if there is one, as interrupted; what was committed is kept."""
+        """End the run as interrupted unless it has ended; what was committed is kept.
+
+        Returns:
+            How the run that was open ended, None if none was.
+        """
         opened, was_open = self._current, self.is_open
         if opened is None:
             return None
@@ -511,7 +516,8 @@ class RunManager:
                 self._close(Status.INTERRUPTED, "interrupted")
         with suppress(StorageError):  # but only once this process is gone: the signal may have torn its end
             found = read_run(opened.folder, []) if parallel.is_main() else None
-            if found and (found.attempts, found.status) == (opened.attempt, Status.RUNNING):
+            own = {**processes.this_process(), "attempt": opened.attempt}.items()
+            if found and found.status is Status.RUNNING and own <= found.start.items():
                 outcome = Outcome(Status.INTERRUPTED, "interrupted", len(found.epochs))
                 end_abandoned(opened.folder.path, outcome, {})
         return self.outcome if was_open else None

@@ -12,7 +12,7 @@ from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.history import RunResult, read_run
 from runmanager.storage.journal import FAULTS, Status
-from runmanager.values import identity
+from runmanager.values import counted, identity
 
 ANEW = (
     "they are executed anew, their old attempts are kept; "
@@ -154,7 +154,7 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
             found[identity(run._asdict())] = reasons[device]
     if found and missing_device == "error":
         text = "; ".join(dict.fromkeys(found.values()))
-        raise DeviceError(f"{text}: {len(found)} runs ask for it; nothing was started")
+        raise DeviceError(f"{text}: asked for by {counted(len(found), 'run')}; nothing was started")
     return found
 
 

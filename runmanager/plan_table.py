@@ -59,7 +59,7 @@ def summary(rows: Sequence[Planned], lanes: int) -> str:
     counts = Counter(row.what for row in rows)
     seconds = [row.seconds for row in rows if row.seconds is not None]
     total = estimate.about(estimate.scheduled(seconds, [0.0] * lanes)) if seconds else ""
-    return join([counted(len(rows), "run"), *(f"{what} {number}" for what, number in counts.items()), total])
+    return join([counted(len(rows), "run"), *(f"{what} {number:,}" for what, number in counts.items()), total])
 
 
 def _to_execute(before: RunResult, cost: float | None, *, is_anew: bool) -> Planned:

@@ -45,7 +45,7 @@ def best(
         GridError: There is no such column, it holds no numbers, or it cannot be told which are good.
     """
     check_table(runs)
-    by = _metric(runs) if by is None else by
+    by = _metric(runs, "by='f1' (--by f1)") if by is None else by
     problems = _no_numbers(runs, [by])
     if largest is None:
         largest = is_larger_better(by)
@@ -118,12 +118,19 @@ def over_seeds(
         mean by Student's t. One run has neither spread nor interval.
 
     Raises:
-        GridError: `axis` is no hyperparameter of these runs, or one of `values` is no column of numbers.
+        GridError: `axis` is no hyperparameter of these runs, one of `values` is no column of numbers, or no run
+            has an accuracy or a loss and none is given.
     """
     import pandas as pd
 
     check_table(runs)
-    names = [_metric(runs)] if values is None else [values] if isinstance(values, str) else list(values)
+    names = (
+        [_metric(runs, "values=['f1']")]
+        if values is None
+        else [values]
+        if isinstance(values, str)
+        else list(values)
+    )
     _refuse(runs, [axis], names)
     group, table = _combinations(runs, axis)
     found = [_statistics(_numbers(runs, name), group).add_prefix(f"{name} ") for name in names]
@@ -148,12 +155,12 @@ def effects(runs: "pd.DataFrame", value: str | None = None) -> "pd.DataFrame":
         explain too, and the sum can be larger. Each value more explains more, also by chance.
 
     Raises:
-        GridError: `value` is no column of numbers.
+        GridError: `value` is no column of numbers, or none is given and no run has an accuracy or a loss.
     """
     import pandas as pd
 
     check_table(runs)
-    value = _metric(runs) if value is None else value
+    value = _metric(runs, "value='f1'") if value is None else value
     _refuse(runs, [], [value])
     numbers = _numbers(runs, value)
     tables = []
@@ -199,10 +206,10 @@ def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
     return codes, column.iloc[firsts].tolist()
 
 
-def _metric(runs: "pd.DataFrame") -> str:
+def _metric(runs: "pd.DataFrame", example: str) -> str:
     found = main_metric(runs)
     if found is None:
-        raise GridError(["no run has an accuracy or a loss: say which column counts, as by='f1' (--by f1)"])
+        raise GridError([f"no run has an accuracy or a loss: say which column counts, as {example}"])
     return found
 
 

@@ -43,7 +43,7 @@ def counted(number: int, what: str) -> str:
     >>> counted(1, "run"), counted(1000, "run")
     ('1 run', '1,000 runs')
     """
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def json_value(value: Any) -> Any:

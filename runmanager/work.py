@@ -55,9 +55,6 @@ class GridWork:
             Exception: Whatever `train` raised, if other ranks execute the run too: they wait for this one, and
                 torchrun ends them when it is gone.
         """
-        from runmanager import parallel
-
-        process = os.getpid()
         from runmanager.manager import RunManager
 
         manager = RunManager(
@@ -75,6 +72,16 @@ class GridWork:
             on_step=_Steps(report),
         )
         try:
+            return self._execute(run, manager)
+        except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
+            manager.end_interrupted()
+            raise
+
+    def _execute(self, run: Run, manager: "RunManager") -> Outcome:
+        from runmanager import parallel
+
+        process = os.getpid()
+        try:
             self.train(run, manager)
             if manager.is_open:
                 manager.end_run()
@@ -83,7 +90,6 @@ class GridWork:
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
         except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
-            manager.end_interrupted()
             raise
         except BaseException as error:  # here a failing run becomes an outcome
             if os.getpid() != process:  # one that the run has forked: it has no say in it

@@ -156,7 +156,7 @@ def test_runs_whose_device_is_not_there_are_skipped(start):
 @NO_CUDA
 def test_a_device_that_is_not_there_refuses_the_grid_where_that_is_wanted(start, tmp_path):
     with pytest.raises(
-        DeviceError, match=r"^device 'cuda' is not there; .*: 2 runs ask for it; nothing was st"
+        DeviceError, match=r"^device 'cuda' is not there; .*: asked for by 2 runs; nothing was st"
     ):
         start({"lr": [0.1, 0.2], "device": ["cuda", "cpu"]}, Train(), missing_device="error")
 
@@ -525,7 +525,58 @@ def test_ctrl_c_while_the_data_are_loaded_ends_at_once_and_writes_nothing(start,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_at_any_write_leaves_no_run_running_and_loses_nothing(tmp_path, monkeypatch):
+class Dropping:
+    """Gets Ctrl-C where Python drops what is raised."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_whose_exception_python_drops_ends_the_run_with_the_next_news_of_it(start):
+    def train(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(5):
+                manager.track_loss(run.lr, 1)
+                if epoch == 2:
+                    Dropping()
+
+    outcome = start({"lr": [0.1, 0.2]}, train)
+
+    assert (outcome.exit_code, kept(outcome)) == (130, [("interrupted", 2), ("pending", 0)])
+
+
+def by_hooks(run, manager):
+    manager.begin_run(run)
+    for _ in range(2):
+        manager.begin_epoch()
+        manager.track_loss(run.lr, 1)
+        manager.end_epoch()
+    manager.end_run()
+
+
+def failing_by_hooks(run, manager):
+    manager.begin_run(run)
+    manager.begin_epoch()
+    raise ValueError("no")
+
+
+def failing_before_it_begins(run, manager):
+    raise ValueError("no")
+
+
+def diverging(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(2):
+            manager.track_loss(math.nan, 1)
+
+
+FAILING = [Train({0.1: ValueError("no")}), failing_by_hooks, failing_before_it_begins, diverging]
+TRAINS = [Train(), *(pytest.param(train, marks=pytest.mark.slow) for train in (by_hooks, *FAILING))]
+
+
+@pytest.mark.parametrize("train", TRAINS)
+def test_ctrl_c_at_any_write_leaves_no_run_running_and_loses_nothing(tmp_path, monkeypatch, train):
     left = math.inf  # how many calls until the signal comes
 
     def tapped(call):
@@ -541,9 +592,9 @@ def test_ctrl_c_at_any_write_leaves_no_run_running_and_loses_nothing(tmp_path, m
 
     def start(root):
         options: dict[str, Any] = {"tensorboard": False, "display": False, "executor": "inline"}
-        return run_grid({"lr": [0.1, 0.2]}, Train(), experiment="exp", root=root, **options)
+        return run_grid({"lr": [0.1]}, train, experiment="exp", root=root, **options)
 
-    whole = start(tmp_path / "whole").results["loss"].tolist()
+    whole = start(tmp_path / "whole")
     for name in ("open", "write", "fsync", "link", "replace", "unlink", "mkdir"):
         monkeypatch.setattr(os, name, tapped(getattr(os, name)))
     for number in itertools.count(1):
@@ -552,14 +603,15 @@ def test_ctrl_c_at_any_write_leaves_no_run_running_and_loses_nothing(tmp_path, m
         is_done, left = left > 0, math.inf
 
         runs = load_runs(tmp_path / f"{number}" / "exp")
-        assert code == (0 if is_done else 130)
-        assert set(runs["status"]) <= {"completed", "interrupted", "pending"}, number
-        assert start(tmp_path / f"{number}").exit_code == 0
-        assert load_results(tmp_path / f"{number}" / "exp")["loss"].tolist() == whole
+        assert code == (whole.exit_code if is_done else 130)
+        assert set(runs["status"]) <= {"completed", "failed", "diverged", "interrupted", "pending"}, number
+        assert start(tmp_path / f"{number}").exit_code == whole.exit_code
+        again = load_results(tmp_path / f"{number}" / "exp")
+        assert again["loss"].equals(whole.results["loss"])
         if is_done:
             break
 
-    assert number > 40
+    assert number > 20
 
 
 def test_tables_that_cannot_be_written_at_the_end_are_a_failure_of_storage(start, monkeypatch, capsys):

@@ -304,7 +304,7 @@ def test_a_grid_that_is_too_large_is_refused_at_once(params, options, runs, limi
 def test_a_grid_of_which_where_keeps_nothing_is_refused():
     problems = problems_of(TUTORIAL, where=lambda run: run.lr > 1)
 
-    assert problems == ["where= drops all 8 runs of this grid: keep at least one"]
+    assert problems == ["where= keeps none of 8 runs: keep at least one"]
 
 
 def test_as_many_runs_as_are_allowed_are_expanded():

@@ -1,8 +1,10 @@
 import copy
 import json
 import math
+import os
 import random
 import re
+from contextlib import suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,8 +27,8 @@ from runmanager import (
     load_results,
     load_runs,
 )
-from runmanager.storage import paths
-from runmanager.storage.journal import Outcome, Status, read_attempt
+from runmanager.storage import paths, processes
+from runmanager.storage.journal import EpochRecord, Journal, Outcome, Status, read_attempt
 
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(10) % 3
@@ -231,6 +233,21 @@ def test_a_run_is_recorded_as_it_ended(tmp_path, tensorboard, error, loss, statu
     assert statuses(tmp_path) == [(status, 1, cause)]
     assert manager.outcome == Outcome(Status(status), cause, 1)
     assert not manager.is_open
+
+
+def test_ctrl_c_before_the_first_epoch_leaves_the_same_run_of_another_process_alone(
+    plain, tmp_path, monkeypatch
+):
+    other = {**processes.this_process(), "pid": os.getppid(), "pid_start": processes._started(os.getppid())}
+
+    with suppress(KeyboardInterrupt), plain.run(RUN):
+        with monkeypatch.context() as patch:
+            patch.setattr(processes, "this_process", lambda: other)
+            journal = Journal(tmp_path / "exp" / "001_lr=0.1", 1, {})
+        journal.epoch(EpochRecord(1, {"loss": 0.5}))
+        raise KeyboardInterrupt
+
+    assert statuses(tmp_path) == [("running", 1, "")]
 
 
 def test_a_failed_run_leaves_its_traceback(plain, tmp_path):

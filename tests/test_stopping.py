@@ -33,7 +33,7 @@ def other_thread():
         told.wait()
         signal.raise_signal(signal.SIGINT)
 
-    thread = threading.Thread(target=get)
+    thread = threading.Thread(target=get, daemon=True)
     thread.start()
 
     def tell():

@@ -176,7 +176,9 @@ def _summary(folder: Path, runs: Sequence["RunResult"]) -> dict[str, Any]:
 
 def _counted(runs: Sequence["RunResult"]) -> str:
     counts = Counter(str(run.status) for run in runs)
-    return ", ".join([counted(len(runs), "run"), *(f"{number} {status}" for status, number in counts.items())])
+    return ", ".join(
+        [counted(len(runs), "run"), *(f"{number:,} {status}" for status, number in counts.items())]
+    )
 
 
 def _rows(runs: Sequence["RunResult"]) -> list[dict[str, Any]]:

@@ -112,6 +112,8 @@ class Pool:
         finally:
             with signals_blocked():
                 for lane in self._lanes:
+                    lane.process.kill()  # all, before a second signal can come between
+                for lane in self._lanes:
                     lane.close()
                 self._lanes.clear()
 
@@ -180,8 +182,9 @@ class Pool:
         with suppress(OSError):
             lane.connection.send(None)
         lane.process.join(_PATIENCE_S)
-        self._lanes.remove(lane)
-        lane.close()
+        with signals_blocked():
+            self._lanes.remove(lane)
+            lane.close()
 
     def _probe_failed(self, lane: Lane, why: str, runs: deque[Run]) -> None:
         runs.appendleft(self._free(lane))

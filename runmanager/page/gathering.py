@@ -27,7 +27,7 @@ class Axis:
 
     Attributes:
         name: Its name.
-        labels: Its values as text, numbers in their order, others as they came.
+        labels: Its values as text, numbers in their order, then others as they came.
         place: The position of each run's value among them.
         is_ordered: Whether the values are numbers.
     """
@@ -96,7 +96,7 @@ def gather(
     results = [run for runs in found.values() for run in runs]
     experiments = [name for name, runs in found.items() for _ in runs]
     table = tables.join([(name, tables.runs_table(runs)) for name, runs in found.items()])
-    metric = by or main_metric(table) or "loss"
+    metric = (main_metric(table) or "loss") if by is None else by
     ranked = best(table.reset_index(drop=True), metric, largest=largest)
     completed = [run.status is Status.COMPLETED for run in results]
     scores = [float(v) if ok else math.nan for v, ok in zip(table[metric], completed, strict=True)]
@@ -120,8 +120,9 @@ def gather(
 def _axis(name: str, params: Sequence[dict[str, Any]]) -> Axis:
     keys = [json.dumps(canonical(given.get(name))) for given in params]
     values: dict[str, Any] = {key: given.get(name) for key, given in zip(keys, params, strict=True)}
-    numbers = [key for key, value in values.items() if type(value) in (int, float)]
-    distinct = [*sorted(numbers, key=values.__getitem__), *(key for key in values if key not in numbers)]
+    numbers = {key: value for key, value in values.items() if type(value) in (int, float)}
+    in_order = sorted(numbers, key=lambda key: (math.isnan(numbers[key]), numbers[key]))
+    distinct = [*in_order, *(key for key in values if key not in numbers)]
     place = {key: number for number, key in enumerate(distinct)}
     labels = [MISSING if values[key] is None else printable(text(values[key])) for key in distinct]
     if len(set(labels)) < len(labels):  # text() shortens

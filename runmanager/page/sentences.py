@@ -12,6 +12,7 @@ from runmanager.page.gathering import Axis, Gathered
 from runmanager.report import OVERALL, over_seeds
 from runmanager.storage.history import RunResult
 from runmanager.storage.journal import Status
+from runmanager.values import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -204,7 +205,7 @@ def failures(results: Sequence[RunResult]) -> str:
     if not counts:
         return f"Nothing: all {len(results)} runs are completed." if len(results) > 1 else "Nothing."
     listed = ", ".join(f"{number} {status}" for status, number in counts.most_common())
-    return f"{counts.total()} of {len(results)} runs are not completed: {listed}."
+    return f"{counts.total()} of {counted(len(results), 'run')} did not complete: {listed}."
 
 
 def execution(results: Sequence[RunResult], facts: Mapping[str, Any]) -> str:
@@ -213,7 +214,7 @@ def execution(results: Sequence[RunResult], facts: Mapping[str, Any]) -> str:
     seconds = sum(run.epochs[-1].metrics.get("run duration", 0.0) for run in results if run.epochs)
     machines = len(facts.get("machine", ()))
     where = f" on {machines} machine" + ("s" if machines > 1 else "") if machines else ""
-    return f"{epochs:,} epochs took {duration(seconds)} of training{where}."
+    return f"{counted(epochs, 'epoch')} took {duration(seconds)} of training{where}."
 
 
 def _values(run: RunResult, metric: str) -> dict[int, float]:

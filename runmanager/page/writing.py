@@ -20,6 +20,7 @@ from runmanager.storage import durable, paths
 from runmanager.storage.history import RunResult
 from runmanager.storage.journal import Outcome, Status, read_file
 from runmanager.storage.results import read_results
+from runmanager.values import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -277,7 +278,9 @@ def _facts(gathered: Gathered) -> dict[str, list[str]]:
             if value not in (None, ""):
                 found.setdefault(name, Counter())[printable(str(value))] += 1
     listed = {
-        name: [v if len(counts) == 1 else f"{v} ({number:,} runs)" for v, number in counts.most_common(6)]
+        name: [
+            v if len(counts) == 1 else f"{v} ({counted(number, 'run')})" for v, number in counts.most_common(6)
+        ]
         for name, counts in found.items()
     }
     walls = [start["t_wall"] for start in starts if isinstance(start.get("t_wall"), (int, float))]

@@ -179,7 +179,7 @@ def _end(outcome: Outcome, crc: int) -> dict[str, Any]:
 
 
 def end_abandoned(folder: Path, outcome: Outcome, details: Mapping[str, Any]) -> None:
-    """Commit how the last attempt at a run ended, whose process is gone, in a new journal if it began none.
+    """Commit how the last attempt at a run ended that could not say so, in a new journal if it began none.
 
     Args:
         folder: The run's.

@@ -116,7 +116,7 @@ def test_devices_are_compared_pair_by_pair(page):
 def test_what_went_wrong_is_told_with_its_cause_and_the_next_step(page):
     words = text_of(by_id(page, "wrong"))
 
-    assert "3 of 24 runs are not completed: " in words
+    assert "3 of 24 runs did not complete: " in words
     assert "failed ValueError: no run 3" in words
     assert "--retry-failed" in words
     assert "Traceback ValueError: no" in words
