@@ -20,7 +20,7 @@ from tests.chaos.harness import (
     seeded,
     show,
 )
-from tests.chaos.work import EXPERIMENT, axes
+from tests.chaos.work import EXPERIMENT, axes, wait_for
 
 NUM_KILLS = 200
 HOWS = ["inline", "inline", "bare", "bare", "lanes"]
@@ -105,14 +105,18 @@ def test_lanes_that_are_killed_are_replaced_and_their_runs_go_on(zygote, tmp_pat
         root = tmp_path / f"{grids}"
         grids += 1
         witness = Witness(root / EXPERIMENT)
-        pid = zygote.start(root, PARAMS, "lanes", tensorboard=True)
-        for _ in range(6):
-            time.sleep(draw.uniform(0, 1))
-            lanes = [number for number, group in members(pid).items() if group == number != pid]
+        ready = str(root.with_suffix(".ready"))
+        pid = zygote.start(root, PARAMS, "lanes", tensorboard=True, ready=ready)
+        wait_for(ready)
+        left = draw.randint(1, 4)
+        while left and pid in (found := members(pid)):
+            lanes = [number for number, group in found.items() if group == number != pid]
+            time.sleep(draw.uniform(0, 0.5) if lanes else 0.01)  # a run takes about so long
             if lanes:
                 with suppress(ProcessLookupError):  # it has just ended
                     os.kill(draw.choice(lanes), signal.SIGKILL)
                     kills += 1
+                    left -= 1
         code, is_killed, _ = zygote.wait(pid)
         problems += witness.problems()
         problems += [f"{root}: exit code {code}"] if code or is_killed else []
