@@ -252,8 +252,7 @@ class Board:
     def _graph(self, network: nn.Module) -> None:
         from runmanager.board.graph import graph
 
-        with undisturbed_random(torch.device("cpu")), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with undisturbed_random(torch.device("cpu")):
             try:
                 content = graph(network, self._first_input.shape, self._first_input.dtype)
             except Exception:  # noqa: BLE001 - fx cannot trace every network: then there is no graph

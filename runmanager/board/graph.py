@@ -3,7 +3,9 @@
 import contextlib
 import copy
 import operator
-from collections.abc import Sequence
+import threading
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,12 +16,14 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.versions_pb2 import VersionDef
 from torch import fx, nn
 
+_TRACING = threading.Lock()  # while torch.fx traces it replaces how modules are called, for the whole process
+
 
 def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | None) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
 
     The trace runs on a copy whose parameters have shapes but no values, so the network, its buffers and its
-    device are left alone, and its hooks are not called.
+    device are left alone, and its hooks are not called. Other threads may compute meanwhile.
 
     Args:
         network: The network, compiled or not.
@@ -30,11 +34,12 @@ def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | 
         Exception: Whatever torch.fx raises where control flow depends on data.
     """
     original = getattr(network, "_orig_mod", network)  # torch.compile wraps
-    hollow = _without_values(original)
-    traced = fx.symbolic_trace(hollow)
-    if shape is not None:
-        with contextlib.suppress(Exception):  # the other inputs' shapes are not known
-            _Shapes(traced).run(torch.empty(tuple(shape), dtype=dtype, device="meta"))
+    with _TRACING, warnings.catch_warnings(action="ignore"):
+        hollow = _without_values(original)
+        traced = fx.GraphModule(hollow, _Tracer().trace(hollow))
+        if shape is not None:
+            with contextlib.suppress(Exception):  # the other inputs' shapes are not known
+                _Shapes(traced).run(torch.empty(tuple(shape), dtype=dtype, device="meta"))
     names = _names(traced)
     modules = dict(traced.named_modules())
     nodes = [_node(node, names, modules) for node in traced.graph.nodes]
@@ -54,6 +59,22 @@ def _without_values(network: nn.Module) -> nn.Module:
         module._forward_pre_hooks.clear()  # noqa: SLF001 - no other way
         module._forward_hooks.clear()  # noqa: SLF001
     return hollow
+
+
+class _Tracer(fx.Tracer):
+    """Traces the modules of its own thread; those of other threads compute as ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        own = threading.get_ident() == self._thread
+        return super().call_module(m, forward, args, kwargs) if own else forward(*args, **kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        own = threading.get_ident() == self._thread
+        return super().getattr(attr, attr_val, parameter_proxy_cache) if own else attr_val
 
 
 class _Shapes(fx.Interpreter):

@@ -1,4 +1,6 @@
 import copy
+import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,25 @@ class DictOutput(nn.Module):
     def forward(self, x):
         scores = self.fc(x)
         return {"scores": self.dropout(scores), "best": torch.max(scores, 1)[1]}
+
+
+class Awaited(nn.Module):
+    """Says that it is called, and goes on when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+        self.called, self.may_go_on = threading.Event(), threading.Event()
+
+    def __deepcopy__(self, memo):
+        hollow = Awaited()
+        hollow.called, hollow.may_go_on = self.called, self.may_go_on
+        return hollow
+
+    def forward(self, x):
+        self.called.set()
+        assert self.may_go_on.wait(30)
+        return self.fc(x)
 
 
 def nodes_of(network: nn.Module, *shape: int) -> list[NodeDef]:
@@ -182,6 +203,44 @@ def test_tracing_leaves_the_network_as_it_was():
         assert torch.equal(values, before[name])
     network(torch.ones(4, 3))
     assert len(calls) == 2  # the hooks are still there
+
+
+def test_other_threads_compute_while_a_network_is_traced():
+    traced, other, inputs = Awaited(), Block().eval(), torch.ones(4, 3)
+    expected = other(inputs)
+    nodes: list[NodeDef] = []
+    tracing = threading.Thread(target=lambda: nodes.extend(nodes_of(traced)))
+
+    tracing.start()
+    assert traced.called.wait(30)
+    try:
+        computed = other(inputs)
+    finally:
+        traced.may_go_on.set()
+        tracing.join()
+
+    assert torch.equal(computed, expected)
+    assert [node.op for node in nodes] == ["placeholder", "Linear", "output"]
+
+
+def test_networks_of_several_threads_are_traced_one_after_the_other():
+    first, second = Awaited(), Awaited()
+    called, warn = nn.Module.__call__, list(warnings.filters)
+    threads = [threading.Thread(target=nodes_of, args=(network,)) for network in (first, second)]
+
+    for thread, network in zip(threads, (first, second), strict=True):
+        thread.start()
+        network.called.wait(1)
+    first.may_go_on.set()
+    threads[0].join(1)
+    second.may_go_on.set()
+    for thread in threads:
+        thread.join()
+
+    assert second.called.is_set()
+    assert nn.Module.__call__ is called
+    assert list(warnings.filters) == warn
+    assert torch.equal(nn.Identity()(torch.ones(3)), torch.ones(3))
 
 
 def test_tracing_draws_no_random_numbers(tmp_path):
