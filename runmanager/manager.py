@@ -1,5 +1,6 @@
 """RunManager: the bracket round a training loop."""
 
+import itertools
 import json
 import math
 import traceback
@@ -563,7 +564,7 @@ class RunManager:
     @property
     def _folder(self) -> Experiment:
         if self._experiment is None:
-            self._experiment = Experiment(self._root / (self._name or _dated_name(self._root)))
+            self._experiment = Experiment(self._root / self._name if self._name else _dated(self._root))
         return self._experiment
 
     def _open(self, call: str) -> OpenRun:
@@ -687,7 +688,13 @@ def _row(folder: RunFolder, record: EpochRecord) -> OrderedDict[str, Any]:
     return row
 
 
-def _dated_name(root: Path) -> str:
+def _dated(root: Path) -> Path:
+    """Make a folder named by the time, another one than whoever does so in the same second."""
     name = datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
-    taken = [name, *(f"{name}_{number}" for number in range(2, 1000))]
-    return next(candidate for candidate in taken if not (root / candidate).exists())
+    durable.make_folder(root)
+    for number in itertools.count(1):
+        folder = root / (name if number == 1 else f"{name}_{number}")
+        with durable.explained(folder), suppress(FileExistsError):
+            folder.mkdir()
+            break
+    return folder

@@ -4,6 +4,8 @@ import math
 import os
 import random
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -188,6 +190,21 @@ def test_a_device_that_is_not_there_is_named_with_those_that_are(plain, tmp_path
 def test_the_name_of_an_experiment_is_a_folder(name):
     with pytest.raises(GridError, match="an experiment's name is a folder"):
         RunManager(name)
+
+
+def test_experiments_without_a_name_that_begin_at_once_have_folders_of_their_own(tmp_path):
+    barrier = threading.Barrier(8)
+
+    def begin(_):
+        barrier.wait()
+        manager = RunManager(root=tmp_path, display=False, tensorboard=False)
+        with manager.run(RUN):
+            return manager.results
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(begin, range(8)))
+
+    assert [len(list(path.glob("*/run.json"))) for path in tmp_path.iterdir()] == [1] * 8
 
 
 def test_an_experiment_without_a_name_gets_the_date_and_a_folder_of_its_own(tmp_path):

@@ -10,6 +10,7 @@ import socket
 import struct
 import sys
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from os import getpid
 from pathlib import Path
@@ -75,7 +76,8 @@ class EventFile:
 
 def replace(path: Path, content: bytes) -> None:
     """Replace an event file at once; a TensorBoard that reads it goes on with what was there before."""
-    temporary = path.with_name(f".session.{getpid()}.tmp")  # no name that TensorBoard takes for an event file
+    # no name that TensorBoard takes for an event file, nor another writer's
+    temporary = path.with_name(f".session.{uuid.uuid4().hex}.tmp")
     try:
         temporary.write_bytes(content)
         temporary.replace(path)

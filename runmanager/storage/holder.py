@@ -25,6 +25,9 @@ BRIEF_S = 15.0
 
 _TRIES = 10
 
+_held: dict[str, int] = {}
+"""The nonces under which this process holds experiments -> the thread that does."""
+
 
 @contextmanager
 def hold(experiment: Path, *, is_brief: bool = False) -> Iterator[None]:
@@ -41,10 +44,35 @@ def hold(experiment: Path, *, is_brief: bool = False) -> Iterator[None]:
     path = experiment / paths.HOLDER
     nonce = uuid.uuid4().hex
     content = {**processes.this_process(), "user": _user(), "nonce": nonce, "is_brief": is_brief}
-    if not is_brief:
-        _wait_for_brief(experiment)
-    with durable.explained(path):
-        _take(path, content)
+    with _known(nonce):
+        with durable.explained(path):
+            _take(path, content)
+        with _released(path, nonce), _renewed(path, nonce):
+            yield
+
+
+@contextmanager
+def _known(nonce: str) -> Iterator[None]:
+    """Know that this process holds by a nonce; what else bears its number was torn before it could let go."""
+    _held[nonce] = threading.get_ident()
+    try:
+        yield
+    finally:
+        del _held[nonce]
+
+
+@contextmanager
+def _released(path: Path, nonce: str) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if _read(path).get("nonce") == nonce:
+            with suppress(OSError):  # the file of a process that is gone holds nothing
+                path.unlink()
+
+
+@contextmanager
+def _renewed(path: Path, nonce: str) -> Iterator[None]:
     done = threading.Event()
     renewer = threading.Thread(target=_renew, args=(path, nonce, done), daemon=True)
     renewer.start()
@@ -53,9 +81,6 @@ def hold(experiment: Path, *, is_brief: bool = False) -> Iterator[None]:
     finally:
         done.set()
         renewer.join()
-        if _read(path).get("nonce") == nonce:
-            with suppress(OSError):  # the file of a process that is gone holds nothing
-                path.unlink()
 
 
 def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
@@ -69,21 +94,27 @@ def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
 
 
 def check_free(experiment: Path) -> None:
-    """Do nothing unless another process holds an experiment.
+    """Do nothing unless another process, or another thread of this one, holds an experiment.
 
     Raises:
         HeldError: It does.
     """
     _wait_for_brief(experiment)
     held = holder(experiment)
-    if held and held[0].get("pid") != os.getpid() and is_holding(*held):
+    if held and is_holding(*held) and not _is_own(held[0]):
         raise HeldError(_refusal(experiment, *held))
 
 
 def is_holding(process: dict[str, Any], age_s: float) -> bool:
     """Whether a holder is still there: on this machine its process is looked at, else its age."""
+    if processes.is_this(process):
+        return process.get("nonce") in _held
     alive = processes.lives(process)
     return age_s < GONE_AFTER_S if alive is None else alive
+
+
+def _is_own(process: dict[str, Any]) -> bool:
+    return processes.is_this(process) and _held.get(process.get("nonce", "")) == threading.get_ident()
 
 
 def _wait_for_brief(experiment: Path) -> None:
@@ -95,15 +126,20 @@ def _wait_for_brief(experiment: Path) -> None:
 
 
 def _take(path: Path, content: dict[str, Any]) -> None:
-    for _ in range(_TRIES):
+    tries, deadline = 0, time.monotonic() + (0 if content.get("is_brief") else BRIEF_S)
+    while tries < _TRIES:
         if durable.create_file(path, json.dumps(content).encode()):
             return
         current = _read(path)
         age = _age(path)
         if current and is_holding(current, age):
+            if current.get("is_brief") is True and time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
             raise HeldError(_refusal(path.parent, current, age))
         if path.exists() and _succeed(path, current, content):
             return
+        tries += 1
     raise HeldError(f"{path.parent} is being taken by others at this moment: start again")
 
 

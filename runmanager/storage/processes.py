@@ -18,6 +18,11 @@ def this_process() -> dict[str, Any]:
     return {"host": _host(), "boot": _boot(), "pid": pid, "pid_start": _started(pid)}
 
 
+def is_this(process: Mapping[str, Any]) -> bool:
+    """Whether a process once described by `this_process` is this one."""
+    return {key: process.get(key) for key in ("host", "boot", "pid", "pid_start")} == this_process()
+
+
 def lives(process: Mapping[str, Any]) -> bool | None:
     """Whether a process once described by `this_process` still lives; None if it is on another machine."""
     pid = process.get("pid")

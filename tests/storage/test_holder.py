@@ -2,13 +2,14 @@ import json
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from runmanager.errors import HeldError
-from runmanager.storage import holder, processes
+from runmanager.storage import durable, holder, processes
 from tests.damaging import NO_PROCESS
 
 PARENT = {"pid": os.getppid(), "pid_start": processes._started(os.getppid())}
@@ -251,3 +252,66 @@ def test_to_look_at_the_holder_writes_nothing(tmp_path):
     assert found[0]["host"] == "another"
     assert 49 < found[1] < 60
     assert {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.iterdir())} == before
+
+
+def in_a_thread(call):
+    """Call a function in another thread and return what it returns or raises."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(call)
+        return future.exception() or future.result()
+
+
+def test_the_thread_that_holds_an_experiment_finds_it_free_and_another_does_not(tmp_path):
+    with holder.hold(tmp_path):
+        holder.check_free(tmp_path)
+        refused = in_a_thread(lambda: holder.check_free(tmp_path))
+
+    assert isinstance(refused, HeldError)
+    holder.check_free(tmp_path)
+
+
+def test_a_process_of_another_machine_with_the_same_number_is_another(tmp_path):
+    held_by(tmp_path, host="another", pid=os.getpid())
+
+    with pytest.raises(HeldError, match="ada@another"):
+        holder.check_free(tmp_path)
+
+
+def test_what_this_process_could_not_release_is_held_by_nobody(tmp_path):
+    held_by(tmp_path, nonce="torn by Ctrl-C")
+
+    holder.check_free(tmp_path)
+    with holder.hold(tmp_path):
+        assert nonce(tmp_path) != "torn by Ctrl-C"
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_while_the_holder_is_being_renewed_releases_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(threading.Thread, "join", interrupt)
+
+    with pytest.raises(InterruptedError), holder.hold(tmp_path):
+        pass
+
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    with holder.hold(tmp_path):
+        pass
+
+
+def test_a_brief_holder_that_comes_first_is_waited_for(tmp_path, monkeypatch):
+    create, release = durable.create_file, threading.Event()
+
+    def create_late(path, content):
+        if not release.is_set():
+            release.set()
+            held_by(tmp_path, is_brief=True, **PARENT)
+            threading.Timer(0.3, path.unlink).start()
+        return create(path, content)
+
+    monkeypatch.setattr(durable, "create_file", create_late)
+
+    with holder.hold(tmp_path):
+        assert nonce(tmp_path) != "theirs"
+
+    assert list(tmp_path.iterdir()) == []
