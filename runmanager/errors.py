@@ -16,7 +16,11 @@ RunManagerError
 `-- StorageError (OSError)                  what has to last could not be written
 """
 
-from collections.abc import Sequence
+import os
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class RunManagerError(Exception):
@@ -100,6 +104,18 @@ class StorageError(RunManagerError, OSError):
 
 class RunsWarning(UserWarning):
     """Something under runs/ could not be read or shown; everything else was."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ignore warnings while the block runs. Filters belong to the process, so threads take turns."""
+    with _QUIET, warnings.catch_warnings(action="ignore"):
+        yield
+
+
+_QUIET = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a process that is forked meanwhile would wait for ever
+    os.register_at_fork(before=_QUIET.acquire, after_in_parent=_QUIET.release, after_in_child=_QUIET.release)
 
 
 def _numbered(problems: list[str]) -> list[str]:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
-from warnings import catch_warnings
 
 import torch
 from torch import nn
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from runmanager import faults
+from runmanager.errors import quiet
 from runmanager.evaluation import Loss
 from runmanager.storage.journal import Status
 
@@ -149,7 +149,7 @@ def usable_precisions(device: torch.device) -> list[str]:
 
 def _computes(device: torch.device, precision: str) -> bool:
     try:
-        with catch_warnings(action="ignore"), _autocast(device, precision):  # torch warns that it does nothing
+        with quiet(), _autocast(device, precision):  # torch warns that it does nothing
             images = torch.ones(2, 1, 8, 8, device=device)
             weights = torch.ones(2, 1, 3, 3, device=device, requires_grad=True)
             features = functional.conv2d(images, weights).flatten(1)  # (2, 72)

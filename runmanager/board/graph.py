@@ -4,7 +4,6 @@ import contextlib
 import copy
 import operator
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.versions_pb2 import VersionDef
 from torch import fx, nn
 
-_TRACING = threading.Lock()  # while torch.fx traces it replaces how modules are called, for the whole process
+from runmanager.errors import quiet
 
 
 def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | None) -> bytes:
@@ -34,7 +33,7 @@ def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | 
         Exception: Whatever torch.fx raises where control flow depends on data.
     """
     original = getattr(network, "_orig_mod", network)  # torch.compile wraps
-    with _TRACING, warnings.catch_warnings(action="ignore"):
+    with quiet():  # and one thread at a time: torch.fx replaces how modules are called, for the whole process
         hollow = _without_values(original)
         traced = fx.GraphModule(hollow, _Tracer().trace(hollow))
         if shape is not None:

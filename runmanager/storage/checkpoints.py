@@ -10,7 +10,6 @@ import hashlib
 import io
 import pickle
 import random
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from runmanager.errors import CheckpointError
+from runmanager.errors import CheckpointError, quiet
 from runmanager.storage import durable, paths
 from runmanager.storage.journal import EpochRecord
 
@@ -232,8 +231,7 @@ def _from_bytes(content: bytes) -> Checkpoint:
     body = memoryview(content)[_HASH:]
     if hashlib.sha256(body).digest() != content[:_HASH]:
         raise ValueError("its checksum differs: it is damaged")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what torch warns of, it then refuses
+    with quiet():  # what torch warns of, it then refuses
         loaded = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
     if not isinstance(loaded, dict):
         raise TypeError("it is no checkpoint")
