@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import select
 import signal
 import time
 from collections import deque
@@ -16,6 +15,9 @@ from runmanager.executors.messages import Message
 from runmanager.executors.starting import without_main
 from runmanager.grid import Run
 from runmanager.storage.journal import EpochRecord
+
+PREFIX = "lane "
+"""With which the names of lanes among processes begin."""
 
 _LONGEST_LINE = 1 << 16  # bytes, from where on it is broken
 _MOST_READ = 1 << 20  # bytes at a time
@@ -55,7 +57,7 @@ class Lane:
         self.faults, its_faults = context.Pipe(duplex=False)
         place = worker.Place(device, num_lanes, multiprocessing.get_start_method())
         arguments = (its_connection, its_output, its_faults, place, work)
-        self.process = context.Process(target=worker.main, args=arguments, name=f"lane {number}: {device}")
+        self.process = context.Process(target=worker.main, args=arguments, name=f"{PREFIX}{number}: {device}")
         with without_main():
             self.process.start()
         for end in (its_connection, its_output, its_faults):
@@ -129,10 +131,6 @@ def _pending(source: Any) -> bytes:
     content = b""
     if source is None or os.name != "posix":
         return content
-    while (
-        len(content) < _MOST_READ
-        and select.select([source], [], [], 0)[0]
-        and (part := os.read(source.fileno(), 1 << 16))
-    ):
+    while len(content) < _MOST_READ and source.poll() and (part := os.read(source.fileno(), 1 << 16)):
         content += part
     return content

@@ -16,6 +16,7 @@ from runmanager.grid import Run, device_of
 from runmanager.storage.journal import Outcome
 
 _PRELOADED = [
+    "runmanager.executors.ancestor",
     "runmanager.executors.worker",
     "runmanager.manager",
     "runmanager.board.contents",

@@ -84,12 +84,14 @@ class RayExecutor(Executor):
         return f"device {device!r} is not there: no node of the Ray cluster has {_counted(needs)} ({there})"
 
     def check(self, train: Callable[..., object]) -> None:
-        """Make sure that a training function can be sent.
+        """Make sure that a training function can be sent, and no other grid of this process is on Ray.
 
         Raises:
-            GridError: It cannot; the message names what of it.
+            GridError: It cannot, and the message names what of it; or one is.
         """
         dump(train)
+        with ray_cluster.alone():
+            pass
 
     def begin(self, folder: Path) -> None:
         """Remember the folder that has to be the same one on every node."""
@@ -105,6 +107,7 @@ class RayExecutor(Executor):
         if self._address is not None and not ray.is_initialized():
             watch.say(f"Ray at {self._address}: everyone who reaches it can run code as you")
         with (
+            ray_cluster.alone(),
             ray_cluster.connected(self._address),
             ray_cluster.words_kept() as words,
             _probe_in(self._folder) as (folder, token),

@@ -15,6 +15,7 @@ from typing import Any
 from runmanager.errors import GridError
 from runmanager.stopping import signals_wait
 
+_EXECUTING = threading.Lock()
 _ANSWER_S = 3  # until a cluster has to answer: ray.init() waits for 40 s and ends the process then
 
 Needs = Mapping[str, float]
@@ -38,6 +39,21 @@ class Node:
     def room_for(self, needs: Needs) -> int:
         """Count the runs with these needs that fit on it when nothing else is there."""
         return min(int(self.resources.get(name, 0) / number + 1e-6) for name, number in needs.items())
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Be the one grid of this process that Ray executes: it has one connection, which ends with its grid.
+
+    Raises:
+        GridError: Another thread's grid is.
+    """
+    if not _EXECUTING.acquire(blocking=False):
+        raise GridError(["a grid of this process is on Ray already: wait for its end, or use another process"])
+    try:
+        yield
+    finally:
+        _EXECUTING.release()
 
 
 @contextlib.contextmanager

@@ -218,6 +218,66 @@ def test_a_script_without_a_main_guard_runs_in_lanes_where_processes_are_spawned
     assert load_runs(tmp_path / "runs")["jobs"].tolist() == [2, 2]
 
 
+LEAVING_NO_TRACE = """
+    import multiprocessing, os, pickle, resource, sys, threading, time
+    from runmanager import run_grid
+
+    class Own:
+        pass
+
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(1.0, 1)
+
+    def pickle_until(is_done, problems):
+        while not is_done.wait(0.001) and not problems:
+            try:
+                pickle.dumps(Own)
+            except pickle.PicklingError as error:
+                problems.append(error)
+
+    def execute(number):
+        grid = run_grid({"lr": [1]}, train, experiment=f"e{number}", root=sys.argv[1], display=False)
+        codes.append(grid.exit_code)
+
+    if __name__ == "__main__":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        files = [open(os.devnull) for _ in range(1100)]
+        is_done, problems, codes, main = threading.Event(), [], [], sys.modules["__main__"]
+        threads = [threading.Thread(target=execute, args=(number,)) for number in range(2)]
+        pickling = threading.Thread(target=pickle_until, args=(is_done, problems))
+        for thread in (pickling, *threads):
+            thread.start()
+        for thread in threads:
+            thread.join()
+        is_done.set()
+        pickling.join()
+        assert codes == [0, 0], codes
+        assert problems == [], problems
+        assert sys.modules["__main__"] is main
+        own = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(100,))
+        own.start()
+        own.terminate()
+        own.join(30)
+        assert own.exitcode == -15, own.exitcode
+        print("none")
+"""
+
+
+@pytest.mark.skipif(_start_method() != "forkserver", reason="another way to start processes")
+def test_grids_in_lanes_leave_no_trace_in_the_process_and_its_other_threads(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(LEAVING_NO_TRACE))
+
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "runs"], cwd=HOME, capture_output=True, text=True, check=False,
+        timeout=180, env={**os.environ, "PYTHONPATH": str(HOME)},
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "none\n", "")
+
+
 @pytest.mark.slow
 def test_a_lane_dies_with_its_parent(tmp_path):
     program = textwrap.dedent(

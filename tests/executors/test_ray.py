@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from runmanager import GridError, RunBuilder
-from runmanager.executors import RayExecutor, ray_tasks
+from runmanager import GridError, RunBuilder, run_grid
+from runmanager.executors import RayExecutor, ray_cluster, ray_tasks
 from runmanager.executors.base import uncommitted
 from runmanager.executors.ray_cluster import Node, connected
 from runmanager.executors.ray_tasks import Place, unfit
@@ -155,6 +155,15 @@ def test_a_cluster_that_does_not_answer_is_refused_at_once():
         RayExecutor(address=f"127.0.0.1:{port}").missing("cpu")
 
     assert time.monotonic() - before < 5
+
+
+def test_a_second_grid_of_a_process_on_ray_is_refused_before_anything_is_written(tmp_path):
+    with ray_cluster.alone(), pytest.raises(GridError, match="a grid of this process is on Ray already"):
+        run_grid({"lr": [0.1]}, print, experiment="e", root=tmp_path, executor="ray", display=False)
+
+    assert list(tmp_path.iterdir()) == []
+    with ray_cluster.alone():
+        pass
 
 
 def test_a_function_that_cannot_be_sent_is_refused():
