@@ -21,7 +21,7 @@ _DEVICE_ERROR = re.compile(
     r"(?:CUDA|HIP|XPU) error: (.*)"
     r"|(device-side assert triggered|illegal memory access|unspecified launch failure|uncorrectable ECC error)"
 )
-_LOST = re.compile(r"Connection (closed|reset) by peer|remote process exited|lost another rank")
+_LOST = re.compile(r"Connection (closed|reset) by peer|Broken pipe|remote process exited|lost another rank")
 _SIZE = r"\d+(?:\.\d+)? ?(?:[KMGTPE]i?B|bytes)"
 _ASKED = re.compile(rf"(?:ried to allocate|Unable to allocate|Requested +:) ({_SIZE})")
 _FREE = re.compile(rf"total capac(?:i)?ty of ({_SIZE}) of which ({_SIZE}) is free")

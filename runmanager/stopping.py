@@ -1,6 +1,7 @@
 """How Ctrl-C, SIGTERM and the end of a terminal (SIGHUP) end a grid."""
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +42,8 @@ class Stop:
     """Lets Ctrl-C, SIGTERM and SIGHUP end a grid: at once while runs are executed, else before or after that.
 
     What is planned, committed and summed up takes a moment, and is not torn. A second signal ends even that.
-    Python drops what is raised within ``__del__`` and the like; so the signal is remembered, for `check`.
+    Python drops what is raised within ``__del__`` and the like, and prints it; so the signal is remembered, for
+    `check`, and nothing is printed.
 
     Attributes:
         exit_code: That of the signal that came, 0 if none did.
@@ -51,6 +53,7 @@ class Stop:
         self.exit_code = 0
         self._is_at_once = False
         self._before: dict[int, Any] = {}
+        self._print_dropped = sys.unraisablehook
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -80,6 +83,7 @@ class Stop:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
+            self._print_dropped, sys.unraisablehook = sys.unraisablehook, self._dropped
             for number in SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
                     self._before[number] = signal.signal(number, self._asked)
@@ -88,6 +92,12 @@ class Stop:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if sys.unraisablehook == self._dropped:
+            sys.unraisablehook = self._print_dropped
+
+    def _dropped(self, what: Any) -> None:
+        if not (self.exit_code and what.exc_type is KeyboardInterrupt):
+            self._print_dropped(what)
 
     def _asked(self, number: int, _frame: FrameType | None) -> None:
         is_at_once = self._is_at_once or self.exit_code != 0

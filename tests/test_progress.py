@@ -179,9 +179,10 @@ def test_without_a_terminal_a_line_tells_of_the_whole_grid_now_and_then(capsys, 
     monkeypatch.setattr(progress, "_PLAIN_S", 0.001)
     monkeypatch.setattr(progress, "_CLOCK_S", 0.0)
     said: list[str] = []
+    shown = grid(past=[({"lr": 0.3}, 600.0)])
+    monkeypatch.setattr(shown, "say", said.append)
 
-    with grid(past=[({"lr": 0.3}, 600.0)]) as shown:
-        monkeypatch.setattr(shown, "say", said.append)
+    with shown:
         wait_for(lambda: len(said) == 1)
         shown.run_started(RUNS[0], 0, "cpu")
         shown.run_progressed(RUNS[0], RECORD)
@@ -282,7 +283,7 @@ def test_a_notebook_shows_the_same_in_place(tmp_path):
     cell = nbformat.v4.new_code_cell(NOTEBOOK)
     notebook = nbformat.v4.new_notebook(cells=[cell])
 
-    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(notebook, timeout=180, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
     outputs = cell.outputs
     assert [output.output_type for output in outputs] == ["display_data"] * 2

@@ -1,7 +1,9 @@
 import os
 import signal
+import sys
 import threading
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,13 @@ class Dropping:
 
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
+
+
+class Failing:
+    """Fails where Python prints what is raised, and drops it."""
+
+    def __del__(self):
+        raise ZeroDivisionError
 
 
 @pytest.fixture
@@ -95,11 +104,20 @@ def test_a_second_signal_ends_even_that(stop):
     assert interrupted_later(stop, interrupt, interrupt, nothing) == 1
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_signal_whose_exception_python_drops_ends_the_block_nevertheless(stop):
-    assert done_in(stop.at_once(), Dropping, nothing) == 2
-    with pytest.raises(KeyboardInterrupt):
-        stop.check()
+def test_a_signal_whose_exception_python_drops_ends_the_block_nevertheless_and_prints_nothing(monkeypatch):
+    printed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    before = sys.unraisablehook
+
+    with Stop() as stop:
+        assert done_in(stop.at_once(), Dropping, nothing) == 2
+        with pytest.raises(KeyboardInterrupt):
+            stop.check()
+        assert printed == []
+        Failing()
+
+    assert [what.exc_type for what in printed] == [ZeroDivisionError]
+    assert sys.unraisablehook is before
 
 
 @pytest.mark.parametrize("block", [signals_wait, signals_blocked])

@@ -54,11 +54,18 @@ def _peak(memory: int) -> str:
     return f" (it had {memory / _GIB:.1f} of {total / _GIB:.1f} GiB)"
 
 
-def _num_oom_kills() -> int:
-    """Count the processes that Linux has killed because memory ran out, 0 elsewhere."""
-    with suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
-        return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
+def _num_oom_kills(root: Path = Path("/")) -> int:
+    """Count the processes that Linux has killed because memory ran out, 0 elsewhere.
+
+    Those of this process's control group (cgroups(7), version 2), or else of the whole machine.
+    """
+    group = ""
+    with suppress(OSError):
+        group = (root / "proc/self/cgroup").read_text(encoding="utf-8").strip().rpartition("0::/")[2]
+    for path in (root / "sys/fs/cgroup" / group / "memory.events", root / "proc/vmstat"):
+        with suppress(OSError, StopIteration, ValueError):
+            lines = path.read_text(encoding="ascii").splitlines()
+            return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
     return 0
 
 

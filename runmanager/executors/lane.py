@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import signal
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -50,6 +49,7 @@ class Lane:
         self.quiet_s = 0.0
         self.memory = 0
         self._said = b""
+        self._stacks = b""
         self._log: deque[str] = deque(maxlen=_MOST_LINES)
         self.connection, its_connection = context.Pipe()
         self.output: Any
@@ -67,6 +67,7 @@ class Lane:
     def begin(self, run: Run) -> None:
         """Take a run; it is sent once the lane is ready."""
         self.run, self.news, self.quiet_s = run, None, 0.0
+        self._stacks = b""
         self._log.clear()
 
     def send(self) -> None:
@@ -92,7 +93,8 @@ class Lane:
 
     def log(self) -> str:
         """Return the last words of the run: what it printed, and where its threads were if that is known."""
-        stacks = _pending(self.faults).decode("utf-8", "replace")
+        self._stacks += _pending(self.faults)
+        stacks = self._stacks.decode("utf-8", "replace")
         return "\n".join([*self._log, self._said.decode("utf-8", "replace"), stacks]).strip()
 
     def measure(self) -> None:
@@ -106,8 +108,10 @@ class Lane:
         """Ask the process for the stacks of its threads."""
         if hasattr(signal, "SIGUSR1") and self.process.is_alive():
             os.kill(self.process.pid, signal.SIGUSR1)
-            if self.faults.poll(1.0):
-                time.sleep(0.1)  # until all are written
+            wait_s = 1.0
+            while self.faults.poll(wait_s) and (part := _pending(self.faults)):
+                self._stacks += part
+                wait_s = 0.2  # until all are written
 
     def kill(self) -> None:
         """End the process and those that it started, at once."""

@@ -103,7 +103,7 @@ def test_it_starts_beside_files_named_like_modules_and_finds_what_its_parent_fin
 
     found = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=180, check=False,
     )  # fmt: skip
 
     assert found.stdout.startswith("http://127.0.0.1:"), found.stderr
@@ -158,7 +158,7 @@ def test_a_notebook_shows_it_below_the_cell_until_the_kernel_ends(root):
     cell = f"from runmanager import open_tensorboard\nopen_tensorboard({str(root)!r}, height=300)"
     page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
 
-    client = nbclient.NotebookClient(page, timeout=60, resources={"metadata": {"path": HOME}})
+    client = nbclient.NotebookClient(page, timeout=180, resources={"metadata": {"path": HOME}})
     with client.setup_kernel():
         client.execute_cell(page.cells[0], 0)
         printed, frame = page.cells[0].outputs

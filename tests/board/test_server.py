@@ -36,7 +36,7 @@ TRAINED = [f"grid/{n:03}_lr={lr},amp={amp}" for n, (lr, amp) in enumerate(
 FAILED = "broken/001"
 STATUSES = ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"]
 ALL = {"allowedStatuses": STATUSES, "colParams": [], "startIndex": 0, "sliceSize": 1_000_000}
-START_S, LOAD_S = 30, 30
+START_S, LOAD_S = 60, 120
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 
 
@@ -112,8 +112,10 @@ def server(request, logdir, tmp_path_factory):
     yield from serve(logdir, request.param, tmp_path_factory.mktemp("tensorboard"), num_sessions=5)
 
 
-def serve(logdir: Path, load_fast: str, own: Path, num_sessions: int, num_unknown: int = 0) -> Iterator[Server]:
-    """Start TensorBoard and wait until it has so many sessions, of which so many have no end."""
+def serve(
+    logdir: Path, load_fast: str, own: Path, num_sessions: int, num_unknown: int = 0, every_s: float = 0.1
+) -> Iterator[Server]:
+    """Start TensorBoard and ask it until it has so many sessions, of which so many have no end."""
     options = ["--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0", "--load_fast", load_fast]
     with (own / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -128,7 +130,7 @@ def serve(logdir: Path, load_fast: str, own: Path, num_sessions: int, num_unknow
         deadline = time.monotonic() + LOAD_S
         while not is_loaded(server, num_sessions, num_unknown):
             assert time.monotonic() < deadline, server.get("runs")
-            time.sleep(0.1)
+            time.sleep(every_s)
         yield server
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # with the data server, its child

@@ -30,8 +30,18 @@ def ray_nodes():
     """Start a Ray whose head executes nothing, and three nodes with one CPU and one slot each."""
     with ray_cluster(num_cpus=0) as cluster:
         for _ in range(3):
-            cluster.add_node(num_cpus=1, resources={"slot": 1})
+            add_node(cluster, tries_left=2)
         yield cluster
+
+
+def add_node(cluster, tries_left):
+    """Add a node with one CPU and one slot; on a busy machine Ray gives up waiting for it."""
+    try:
+        cluster.add_node(num_cpus=1, resources={"slot": 1})
+    except Exception:
+        if not tries_left:
+            raise
+        add_node(cluster, tries_left - 1)
 
 
 @contextmanager

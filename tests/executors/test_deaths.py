@@ -36,6 +36,29 @@ def test_a_process_that_the_system_killed_ran_out_of_memory_and_the_next_did_not
     assert cause.startswith("the system ran out of memory and killed its process (signal 9) (it had 3.0 of ")
 
 
+@pytest.mark.parametrize(
+    ("groups", "num_kills"),
+    [("0::/jobs/one\n", 3), ("4:memory:/own\n0::/\n", 9), ("0::/another\n", 9), (None, 9)],
+    ids=["of its group", "version 1", "none that is seen", "no groups"],
+)
+def test_who_ran_out_of_memory_is_counted_in_the_own_control_group_if_there_is_one(tmp_path, groups, num_kills):
+    files = {
+        "sys/fs/cgroup/jobs/one/memory.events": "low 0\nhigh 5\nmax 7\noom 4\noom_kill 3\noom_group_kill 0\n",
+        "proc/vmstat": "nr_free_pages 100\noom_kill 9\n",
+        "proc/self/cgroup": groups,
+    }
+    for name, content in files.items():
+        if content is not None:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(content)
+
+    assert deaths._num_oom_kills(tmp_path) == num_kills
+
+
+def test_a_machine_that_does_not_count_counts_none(tmp_path):
+    assert deaths._num_oom_kills(tmp_path) == 0
+
+
 def test_a_run_is_where_its_last_news_were():
     assert whereabouts(Step(2, 5)) == " in epoch 2, step 5"
     assert whereabouts(EpochRecord(3, {})) == " after epoch 3"

@@ -210,7 +210,7 @@ def test_a_script_without_a_main_guard_runs_in_lanes_where_processes_are_spawned
 
     done = subprocess.run(
         [sys.executable, script, tmp_path / "runs"], cwd=HOME, capture_output=True, text=True, check=False,
-        timeout=60, env={**os.environ, "PYTHONPATH": str(HOME)},
+        timeout=180, env={**os.environ, "PYTHONPATH": str(HOME)},
     )  # fmt: skip
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -422,7 +422,7 @@ assert outcome.results["loss"].tolist() == [3.0, 6.0], outcome.runs
 def test_a_function_of_a_notebook_cell_runs_in_lanes(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL.format(root=str(tmp_path)))])
 
-    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": HOME}}).execute()
+    nbclient.NotebookClient(notebook, timeout=180, resources={"metadata": {"path": HOME}}).execute()
 
     assert load_runs(tmp_path)["status"].tolist() == ["completed", "completed"]
 
@@ -458,7 +458,7 @@ def test_a_data_set_of_a_script_reaches_the_processes_of_its_loader(tmp_path):
 
     done = subprocess.run(
         [sys.executable, script, tmp_path / "runs"], cwd=HOME, capture_output=True, text=True, check=False,
-        timeout=60, env={**os.environ, "PYTHONPATH": str(HOME)},
+        timeout=180, env={**os.environ, "PYTHONPATH": str(HOME)},
     )  # fmt: skip
 
     assert (done.returncode, done.stderr) == (0, "")

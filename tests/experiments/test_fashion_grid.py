@@ -22,7 +22,7 @@ def start(tmp_path):
 
     def run(arguments):
         command = [sys.executable, "experiments/fashion_grid.py", "--root", str(tmp_path), *arguments.split()]
-        return subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False, timeout=180)
 
     return run
 
@@ -101,7 +101,7 @@ def test_what_trains_nothing_imports_nothing_heavy(arguments, code):
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=HOME, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", program], cwd=HOME, capture_output=True, text=True, check=False, timeout=180
     )
 
     assert done.returncode == code, done.stderr

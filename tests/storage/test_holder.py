@@ -35,7 +35,7 @@ def test_an_experiment_is_held_while_the_block_runs_and_released_afterwards(tmp_
         assert found is not None
         content, age_s = found
         assert content["pid"] == os.getpid()
-        assert 0 <= age_s < 5
+        assert 0 <= age_s < 60
         assert holder.is_holding(content, age_s)
 
     assert holder.holder(tmp_path) is None
@@ -56,7 +56,7 @@ def test_an_experiment_is_released_when_the_block_fails(tmp_path):
 
 @pytest.mark.parametrize(
     ("process", "age_s"),
-    [(PARENT, 0), (PARENT, 10_000), ({"host": "another"}, 0), ({"host": "another"}, 80), (PARENT, -500)],
+    [(PARENT, 0), (PARENT, 10_000), ({"host": "another"}, 0), ({"host": "another"}, 30), (PARENT, -500)],
     ids=["here", "here, idle", "elsewhere", "elsewhere, idle", "in the future"],
 )
 def test_an_experiment_that_another_process_runs_is_refused(tmp_path, process, age_s):
@@ -157,12 +157,12 @@ def test_what_another_process_has_taken_over_is_not_removed(tmp_path):
 
 
 def test_what_another_process_has_taken_over_is_not_renewed(tmp_path, monkeypatch):
-    monkeypatch.setattr(holder, "RENEWED_EVERY_S", 0.01)
+    monkeypatch.setattr(holder, "RENEWED_EVERY_S", 0.2)
 
     with holder.hold(tmp_path):
-        path = held_by(tmp_path, 1000, host="another")
+        path = held_by(tmp_path, 1000, host="another")  # before the first renewal
         before = path.stat().st_mtime_ns
-        time.sleep(0.1)
+        time.sleep(0.5)
 
         assert path.stat().st_mtime_ns == before
 
@@ -224,14 +224,14 @@ def test_of_many_that_try_at_once_one_takes_over_a_dead_holder(tmp_path, repeat)
         try:
             with holder.hold(tmp_path):
                 outcomes.append("held")
-                released.wait(10)
+                released.wait(60)
         except HeldError:
             outcomes.append("refused")
 
     threads = [threading.Thread(target=take) for _ in range(8)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(outcomes) < 8 and time.monotonic() < deadline:
         time.sleep(0.01)
     released.set()
