@@ -65,9 +65,7 @@ def page(browser, report, request):
 
 def test_a_thousand_runs_are_open_within_two_seconds(browser, report):
     times: list[float] = []
-    while len(times) < 20 and not any(
-        seconds < MOST_S for seconds in times
-    ):  # another process may be in the way
+    while len(times) < 20 and min(times, default=MOST_S) >= MOST_S:  # another process may be in the way
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         before = time.perf_counter()
         page.goto(report.as_uri())
