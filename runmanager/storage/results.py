@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,13 +159,21 @@ def warn_of(damaged: list[str], path: str | os.PathLike[str]) -> None:
         warnings.warn(text, RunsWarning, stacklevel=3)
 
 
+_SWITCHING = threading.Lock()
+_reading: list[bool] = []  # for each block of any thread that is under way: whether the collector was on
+
+
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
     """Switch the garbage collector off: looking through a million new dicts takes as long as reading them."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+    with _SWITCHING:
+        was_enabled = _reading[0] if _reading else gc.isenabled()
+        _reading.append(was_enabled)
+        gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        with _SWITCHING:
+            _reading.pop()
+            if was_enabled and not _reading:
+                gc.enable()

@@ -1,4 +1,5 @@
 import csv
+import gc
 import io
 import json
 import math
@@ -16,7 +17,7 @@ from runmanager.grid import check_names
 from runmanager.storage import durable
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import EpochRecord, Journal, Outcome, Status
-from runmanager.storage.results import load_results, load_runs
+from runmanager.storage.results import _without_collection, load_results, load_runs
 from runmanager.storage.tables import export, to_csv, to_rows
 from runmanager.values import identity
 
@@ -433,3 +434,21 @@ def test_a_copied_folder_and_one_without_its_name_are_named(tmp_path, spoil):
         table = load_results(tmp_path)
 
     assert table["lr"].tolist() == ([0.1, 0.2] if spoil == "copy" else [0.2])
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_the_garbage_collector_is_as_it_was_once_nobody_reads_any_more(was_enabled):
+    first, second = _without_collection(), _without_collection()
+    if not was_enabled:
+        gc.disable()
+
+    try:
+        first.__enter__()  # one thread begins before, and ends before another
+        second.__enter__()
+        first.__exit__(None, None, None)
+        meanwhile = gc.isenabled()
+        second.__exit__(None, None, None)
+
+        assert (meanwhile, gc.isenabled()) == (False, was_enabled)
+    finally:
+        gc.enable()
