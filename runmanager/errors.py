@@ -10,17 +10,13 @@ RunManagerError
 |-- DataError (RuntimeError)                a data set whose files are missing or damaged
 |-- CheckpointError (ValueError)            a state that cannot be saved, or does not fit
 |-- SettingError (ValueError)               settings that a run cannot be trained with: all problems at once
-|-- HeldError (RuntimeError)                an experiment that another process is running
+|-- HeldError (RuntimeError)                an experiment that another process or thread is running
 |-- BoardError (RuntimeError)               TensorBoard could not be started, or has nothing to show
 |-- RankError (RuntimeError)                a process of a data-parallel run that is gone
 `-- StorageError (OSError)                  what has to last could not be written
 """
 
-import os
-import threading
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 
 class RunManagerError(Exception):
@@ -87,7 +83,7 @@ class SettingError(RunManagerError, ValueError):
 
 
 class HeldError(RunManagerError, RuntimeError):
-    """An experiment that another process is running."""
+    """An experiment that another process, or another thread of this one, is running."""
 
 
 class BoardError(RunManagerError, RuntimeError):
@@ -104,18 +100,6 @@ class StorageError(RunManagerError, OSError):
 
 class RunsWarning(UserWarning):
     """Something under runs/ could not be read or shown; everything else was."""
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Ignore warnings while the block runs. Filters belong to the process, so threads take turns."""
-    with _QUIET, warnings.catch_warnings(action="ignore"):
-        yield
-
-
-_QUIET = threading.RLock()
-if hasattr(os, "register_at_fork"):  # a process that is forked meanwhile would wait for ever
-    os.register_at_fork(before=_QUIET.acquire, after_in_parent=_QUIET.release, after_in_child=_QUIET.release)
 
 
 def _numbered(problems: list[str]) -> list[str]:

@@ -465,7 +465,7 @@ class RunManager:
 
         Raises:
             LifecycleError: The experiment has no name, so nothing of it can have been done before.
-            HeldError: `run_grid` is running this experiment in another process.
+            HeldError: `run_grid` is running this experiment in another process or thread.
         """
         if self._name is None:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
@@ -696,5 +696,6 @@ def _dated(root: Path) -> Path:
         folder = root / (name if number == 1 else f"{name}_{number}")
         with durable.explained(folder), suppress(FileExistsError):
             folder.mkdir()
+            durable.sync_folder(root)
             break
     return folder

@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from runmanager import faults
-from runmanager.errors import quiet
 from runmanager.evaluation import Loss
+from runmanager.silence import quiet
 from runmanager.storage.journal import Status
 
 _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}

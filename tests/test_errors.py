@@ -1,9 +1,6 @@
 import builtins
-import os
 import pickle
 import re
-import threading
-import warnings
 
 import pytest
 
@@ -56,49 +53,3 @@ def test_the_problems_of_settings_are_one_line_which_fits_into_a_row():
 
     assert str(error) == "epochs is a number; precision is one of three"
     assert (type(copy), copy.problems, str(copy)) == (SettingError, error.problems, str(error))
-
-
-def test_quiet_blocks_of_several_threads_leave_the_filters_as_they_were():
-    before, inside, may_end = list(warnings.filters), threading.Event(), threading.Event()
-
-    def first():
-        with errors.quiet():
-            inside.set()
-            may_end.wait(30)
-
-    def second():
-        with errors.quiet():
-            warnings.warn("not heard", stacklevel=1)
-
-    threads = [threading.Thread(target=call) for call in (first, second)]
-    threads[0].start()
-    assert inside.wait(30)
-    threads[1].start()
-    threads[1].join(0.2)
-    may_end.set()
-    for thread in threads:
-        thread.join()
-
-    assert list(warnings.filters) == before
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # is multi-threaded, use of fork()
-def test_a_process_that_is_forked_by_another_thread_can_be_quiet():
-    inside = threading.Event()
-
-    def stay_quiet():
-        with errors.quiet():
-            inside.set()
-            threading.Event().wait(0.3)
-
-    thread = threading.Thread(target=stay_quiet)
-    thread.start()
-    assert inside.wait(30)
-    if not (pid := os.fork()):
-        threading.Timer(20, os._exit, [1]).start()
-        with errors.quiet():
-            os._exit(0)
-
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    thread.join()

@@ -21,6 +21,7 @@ from runmanager.board import archive, columns, events, histograms, matrices, pic
 from runmanager.board.confusion import Confusion, class_names
 from runmanager.devices import undisturbed_random
 from runmanager.errors import RunsWarning
+from runmanager.silence import quiet
 from runmanager.storage import paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import GOES_ON, EpochRecord, Outcome, Status
@@ -252,7 +253,7 @@ class Board:
     def _graph(self, network: nn.Module) -> None:
         from runmanager.board.graph import graph
 
-        with undisturbed_random(torch.device("cpu")):
+        with quiet(), undisturbed_random(torch.device("cpu")):  # the turn first: who has it draws numbers
             try:
                 content = graph(network, self._first_input.shape, self._first_input.dtype)
             except Exception:  # noqa: BLE001 - fx cannot trace every network: then there is no graph

@@ -15,7 +15,7 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.versions_pb2 import VersionDef
 from torch import fx, nn
 
-from runmanager.errors import quiet
+from runmanager.silence import quiet
 
 
 def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | None) -> bytes:
@@ -66,6 +66,12 @@ class _Tracer(fx.Tracer):
     def __init__(self) -> None:
         super().__init__()
         self._thread = threading.get_ident()
+
+    def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
+        try:
+            return super().trace(root, concrete_args)
+        finally:
+            self._thread = 0  # torch.compile in another thread may put back what called this tracer
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         own = threading.get_ident() == self._thread

@@ -60,7 +60,7 @@ def _num_oom_kills(root: Path = Path("/")) -> int:
     Those of this process's control group (cgroups(7), version 2), or else of the whole machine.
     """
     group = ""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         group = (root / "proc/self/cgroup").read_text(encoding="utf-8").strip().rpartition("0::/")[2]
     for path in (root / "sys/fs/cgroup" / group / "memory.events", root / "proc/vmstat"):
         with suppress(OSError, StopIteration, ValueError):

@@ -90,8 +90,7 @@ class RayExecutor(Executor):
             GridError: It cannot, and the message names what of it; or one is.
         """
         dump(train)
-        with ray_cluster.alone():
-            pass
+        ray_cluster.check_alone()
 
     def begin(self, folder: Path) -> None:
         """Remember the folder that has to be the same one on every node."""
@@ -107,7 +106,7 @@ class RayExecutor(Executor):
         if self._address is not None and not ray.is_initialized():
             watch.say(f"Ray at {self._address}: everyone who reaches it can run code as you")
         with (
-            ray_cluster.alone(),
+            ray_cluster.in_use,
             ray_cluster.connected(self._address),
             ray_cluster.words_kept() as words,
             _probe_in(self._folder) as (folder, token),
@@ -134,7 +133,7 @@ class RayExecutor(Executor):
                 here = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
                 self._nodes = [Node("", "this machine", here)]
             else:
-                with ray_cluster.connected(self._address):
+                with ray_cluster.in_use, ray_cluster.connected(self._address):
                     self._nodes = ray_cluster.nodes()
         return self._nodes
 

@@ -15,8 +15,10 @@ from typing import Any
 from runmanager.errors import GridError
 from runmanager.stopping import signals_wait
 
-_EXECUTING = threading.Lock()
 _ANSWER_S = 3  # until a cluster has to answer: ray.init() waits for 40 s and ends the process then
+
+in_use = threading.Lock()
+"""Whoever is connected to Ray has it."""
 
 Needs = Mapping[str, float]
 """Ray's resources -> how much of each."""
@@ -41,19 +43,14 @@ class Node:
         return min(int(self.resources.get(name, 0) / number + 1e-6) for name, number in needs.items())
 
 
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Be the one grid of this process that Ray executes: it has one connection, which ends with its grid.
+def check_alone() -> None:
+    """Make sure that Ray has no grid of another thread: a process has one connection, which ends with its grid.
 
     Raises:
-        GridError: Another thread's grid is.
+        GridError: It has.
     """
-    if not _EXECUTING.acquire(blocking=False):
+    if in_use.locked():
         raise GridError(["a grid of this process is on Ray already: wait for its end, or use another process"])
-    try:
-        yield
-    finally:
-        _EXECUTING.release()
 
 
 @contextlib.contextmanager

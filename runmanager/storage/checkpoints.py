@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from runmanager.errors import CheckpointError, quiet
+from runmanager.errors import CheckpointError
+from runmanager.silence import quiet
 from runmanager.storage import durable, paths
 from runmanager.storage.journal import EpochRecord
 

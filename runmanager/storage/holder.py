@@ -85,7 +85,10 @@ def _renewed(path: Path, nonce: str) -> Iterator[None]:
 
 def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
     """Return who holds an experiment and how many seconds ago it was active; None if nobody does."""
-    path = experiment / paths.HOLDER
+    return _holder(experiment / paths.HOLDER)
+
+
+def _holder(path: Path) -> tuple[dict[str, Any], float] | None:
     content = _read(path)
     try:
         return (content, time.time() - path.stat().st_mtime) if content else None
@@ -99,7 +102,7 @@ def check_free(experiment: Path) -> None:
     Raises:
         HeldError: It does.
     """
-    _wait_for_brief(experiment)
+    _wait_for_brief(experiment / paths.HOLDER, time.monotonic() + BRIEF_S)
     held = holder(experiment)
     if held and is_holding(*held) and not _is_own(held[0]):
         raise HeldError(_refusal(experiment, *held))
@@ -108,18 +111,17 @@ def check_free(experiment: Path) -> None:
 def is_holding(process: dict[str, Any], age_s: float) -> bool:
     """Whether a holder is still there: on this machine its process is looked at, else its age."""
     if processes.is_this(process):
-        return process.get("nonce") in _held
+        return str(process.get("nonce")) in _held
     alive = processes.lives(process)
     return age_s < GONE_AFTER_S if alive is None else alive
 
 
 def _is_own(process: dict[str, Any]) -> bool:
-    return processes.is_this(process) and _held.get(process.get("nonce", "")) == threading.get_ident()
+    return processes.is_this(process) and _held.get(str(process.get("nonce"))) == threading.get_ident()
 
 
-def _wait_for_brief(experiment: Path) -> None:
-    deadline = time.monotonic() + BRIEF_S
-    while (held := holder(experiment)) and held[0].get("is_brief") is True and is_holding(*held):
+def _wait_for_brief(path: Path, deadline: float) -> None:
+    while (held := _holder(path)) and held[0].get("is_brief") is True and is_holding(*held):
         if time.monotonic() > deadline:
             return
         time.sleep(0.05)
@@ -132,9 +134,11 @@ def _take(path: Path, content: dict[str, Any]) -> None:
             return
         current = _read(path)
         age = _age(path)
+        if current.get("nonce") == content["nonce"]:
+            return  # a network file system lost its answer and asked itself again
         if current and is_holding(current, age):
             if current.get("is_brief") is True and time.monotonic() < deadline:
-                time.sleep(0.05)
+                _wait_for_brief(path, deadline)
                 continue
             raise HeldError(_refusal(path.parent, current, age))
         if path.exists() and _succeed(path, current, content):

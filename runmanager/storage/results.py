@@ -160,20 +160,19 @@ def warn_of(damaged: list[str], path: str | os.PathLike[str]) -> None:
 
 
 _SWITCHING = threading.Lock()
-_reading: list[bool] = []  # for each block of any thread that is under way: whether the collector was on
+_reading: dict[object, bool] = {}  # each block that is under way -> whether the collector was on before all
 
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
     """Switch the garbage collector off: looking through a million new dicts takes as long as reading them."""
-    with _SWITCHING:
-        was_enabled = _reading[0] if _reading else gc.isenabled()
-        _reading.append(was_enabled)
-        gc.disable()
+    block = object()
     try:
+        with _SWITCHING:
+            _reading[block] = next(iter(_reading.values()), gc.isenabled())
+            gc.disable()
         yield
     finally:
         with _SWITCHING:
-            _reading.pop()
-            if was_enabled and not _reading:
+            if _reading.pop(block, False) and not _reading:
                 gc.enable()

@@ -223,6 +223,23 @@ def test_other_threads_compute_while_a_network_is_traced():
     assert [node.op for node in nodes] == ["placeholder", "Linear", "output"]
 
 
+def test_what_called_a_tracer_computes_once_its_trace_is_done():
+    # torch.compile in another thread may take fx's patches away and put them back when the trace has ended
+    kept: list[Any] = []
+
+    class Keeping(Block):
+        def forward(self, x):
+            kept.extend([nn.Module.__call__, nn.Module.__getattr__])
+            return super().forward(x)
+
+    network, inputs = Block().eval(), torch.ones(4, 3)
+    nodes_of(Keeping())
+
+    call, get = kept
+    assert torch.equal(call(network, inputs), network(inputs))
+    assert get(network, "scale") is network.scale
+
+
 def test_networks_of_several_threads_are_traced_one_after_the_other():
     first, second = Awaited(), Awaited()
     called, warn = nn.Module.__call__, list(warnings.filters)

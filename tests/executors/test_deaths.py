@@ -38,8 +38,8 @@ def test_a_process_that_the_system_killed_ran_out_of_memory_and_the_next_did_not
 
 @pytest.mark.parametrize(
     ("groups", "num_kills"),
-    [("0::/jobs/one\n", 3), ("4:memory:/own\n0::/\n", 9), ("0::/another\n", 9), (None, 9)],
-    ids=["of its group", "version 1", "none that is seen", "no groups"],
+    [("0::/jobs/one\n", 3), ("4:memory:/own\n0::/\n", 9), ("0::/another\n", 9), ("0::/\xff\n", 9), (None, 9)],
+    ids=["of its group", "version 1", "none that is seen", "not UTF-8", "no groups"],
 )
 def test_who_ran_out_of_memory_is_counted_in_the_own_control_group_if_there_is_one(tmp_path, groups, num_kills):
     files = {
@@ -50,7 +50,7 @@ def test_who_ran_out_of_memory_is_counted_in_the_own_control_group_if_there_is_o
     for name, content in files.items():
         if content is not None:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(content)
+            (tmp_path / name).write_bytes(content.encode("latin-1"))
 
     assert deaths._num_oom_kills(tmp_path) == num_kills
 

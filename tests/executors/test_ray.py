@@ -158,12 +158,10 @@ def test_a_cluster_that_does_not_answer_is_refused_at_once():
 
 
 def test_a_second_grid_of_a_process_on_ray_is_refused_before_anything_is_written(tmp_path):
-    with ray_cluster.alone(), pytest.raises(GridError, match="a grid of this process is on Ray already"):
+    with ray_cluster.in_use, pytest.raises(GridError, match="a grid of this process is on Ray already"):
         run_grid({"lr": [0.1]}, print, experiment="e", root=tmp_path, executor="ray", display=False)
 
     assert list(tmp_path.iterdir()) == []
-    with ray_cluster.alone():
-        pass
 
 
 def test_a_function_that_cannot_be_sent_is_refused():

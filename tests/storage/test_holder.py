@@ -299,6 +299,27 @@ def test_an_interrupt_while_the_holder_is_being_renewed_releases_it(tmp_path, mo
         pass
 
 
+@pytest.mark.parametrize("damaged", [[], {}, None, 1])
+def test_a_damaged_nonce_of_this_process_holds_nothing(tmp_path, damaged):
+    held_by(tmp_path, nonce=damaged)
+
+    holder.check_free(tmp_path)
+    with holder.hold(tmp_path):
+        pass
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_answer_that_a_network_file_system_lost_is_no_other_holder(tmp_path, monkeypatch):
+    create = durable.create_file
+    monkeypatch.setattr(durable, "create_file", lambda path, content: not create(path, content))
+
+    with holder.hold(tmp_path):
+        assert holder.holder(tmp_path) is not None
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_brief_holder_that_comes_first_is_waited_for(tmp_path, monkeypatch):
     create, release = durable.create_file, threading.Event()
 
