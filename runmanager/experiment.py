@@ -171,7 +171,7 @@ def run_grid(
             progress = _progress(experiment, made, lanes, show=is_shown, check=stop.check)
             if not number:
                 _announce(progress, folder.path, made, prune)
-                _point(progress, folder.path, to_board=tensorboard and is_shown)
+                _point(progress, folder.path, to_board=tensorboard and is_shown and bool(made.todo))
             ended = _execute(place, round_, work, progress, on_error, retries, stop)
             exit_code = ended or exit_code
             if ended not in (COMPLETED, SOME_FAILED) or (ended and on_error == "stop"):

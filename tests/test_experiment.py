@@ -481,6 +481,14 @@ def test_where_to_look_is_told_at_the_start_and_at_the_end(start, capsys, tmp_pa
     assert {lines[number + 1] for number in told} == {f"    {look(tmp_path, 'exp').link()}"}
 
 
+def test_where_to_look_is_told_once_when_nothing_is_left_to_execute(start, capsys):
+    start(LRS, Train(), tensorboard=True)
+
+    start(LRS, Train(), tensorboard=True, display=None)
+
+    assert capsys.readouterr().out.count("TensorBoard: ") == 1
+
+
 def test_without_event_files_nothing_is_said_of_tensorboard(start, capsys):
     start(LRS, Train(), display=None)
 
