@@ -38,7 +38,7 @@ def hold(experiment: Path, *, is_brief: bool = False) -> Iterator[None]:
         is_brief: Whether that takes seconds: others wait for it, and it waits for nobody.
 
     Raises:
-        HeldError: Another process holds it; the message says which, and when it was last active.
+        HeldError: Another process or thread holds it; the message says which, and when it was last active.
         StorageError: The holder's file could not be written.
     """
     path = experiment / paths.HOLDER
