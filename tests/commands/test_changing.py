@@ -205,7 +205,8 @@ def without_reader(stream, *arguments):
     return done.returncode
 
 
-@pytest.mark.parametrize("flags", [pytest.param([], marks=pytest.mark.slow), ["--json"]])
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_a_verdict_that_nobody_reads_is_in_the_exit_code(experiment, tmp_path, flags):
     (tmp_path / "other.py").write_text(PROGRAM.replace("manual_seed(getattr(", "manual_seed(1 + getattr("))
     arguments = ["verify", experiment / "1", "--with", f"{tmp_path}/other.py:train", *flags]

@@ -266,6 +266,7 @@ LEAVING_NO_TRACE = """
 
 
 @pytest.mark.skipif(_start_method() != "forkserver", reason="another way to start processes")
+@pytest.mark.slow
 def test_grids_in_lanes_leave_no_trace_in_the_process_and_its_other_threads(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(LEAVING_NO_TRACE))
@@ -498,6 +499,7 @@ def forking(run, manager):
         raise ValueError("in the child")
 
 
+@pytest.mark.slow
 def test_news_keep_a_run_from_counting_as_hung_however_long_the_parent_was_busy():
     def work(_run, report):
         for step in range(8):
