@@ -19,9 +19,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from runmanager.board import archive, columns, events, histograms, matrices, pictures
 from runmanager.board.confusion import Confusion, class_names
-from runmanager.devices import undisturbed_random
 from runmanager.errors import RunsWarning
-from runmanager.silence import quiet
 from runmanager.storage import paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import GOES_ON, EpochRecord, Outcome, Status
@@ -253,11 +251,10 @@ class Board:
     def _graph(self, network: nn.Module) -> None:
         from runmanager.board.graph import graph
 
-        with quiet(), undisturbed_random(torch.device("cpu")):  # the turn first: who has it draws numbers
-            try:
-                content = graph(network, self._first_input.shape, self._first_input.dtype)
-            except Exception:  # noqa: BLE001 - fx cannot trace every network: then there is no graph
-                return
+        try:
+            content = graph(network, self._first_input.shape, self._first_input.dtype)
+        except Exception:  # noqa: BLE001 - fx cannot trace every network: then there is no graph
+            return
         self._write(Event(wall_time=time.time(), graph_def=content))
 
     @_guarded

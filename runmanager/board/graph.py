@@ -15,9 +15,12 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.versions_pb2 import VersionDef
 from torch import fx, nn
 
+from runmanager.devices import undisturbed_random
 from runmanager.silence import quiet
 
 
+@quiet()  # one thread at a time: torch.fx replaces how modules are called, for the whole process
+@undisturbed_random(torch.device("cpu"))  # within: whoever has the turn draws numbers
 def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | None) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
 
@@ -33,12 +36,11 @@ def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | 
         Exception: Whatever torch.fx raises where control flow depends on data.
     """
     original = getattr(network, "_orig_mod", network)  # torch.compile wraps
-    with quiet():  # and one thread at a time: torch.fx replaces how modules are called, for the whole process
-        hollow = _without_values(original)
-        traced = fx.GraphModule(hollow, _Tracer().trace(hollow))
-        if shape is not None:
-            with contextlib.suppress(Exception):  # the other inputs' shapes are not known
-                _Shapes(traced).run(torch.empty(tuple(shape), dtype=dtype, device="meta"))
+    hollow = _without_values(original)
+    traced = fx.GraphModule(hollow, _Tracer().trace(hollow))
+    if shape is not None:
+        with contextlib.suppress(Exception):  # the other inputs' shapes are not known
+            _Shapes(traced).run(torch.empty(tuple(shape), dtype=dtype, device="meta"))
     names = _names(traced)
     modules = dict(traced.named_modules())
     nodes = [_node(node, names, modules) for node in traced.graph.nodes]

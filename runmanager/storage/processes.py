@@ -20,7 +20,7 @@ def this_process() -> dict[str, Any]:
 
 def is_this(process: Mapping[str, Any]) -> bool:
     """Whether a process once described by `this_process` is this one."""
-    return {key: process.get(key) for key in ("host", "boot", "pid", "pid_start")} == this_process()
+    return this_process().items() <= process.items()
 
 
 def lives(process: Mapping[str, Any]) -> bool | None:

@@ -218,7 +218,7 @@ def test_runs_that_differ_in_their_seeds_are_averaged(server, faulty):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("load_fast", ["true", "false"], ids=["fast", "python"])
-def test_500_runs_are_loaded(tmp_path, load_fast, capsys):
+def test_500_runs_are_loaded_within_10_seconds(tmp_path, load_fast):
     if load_fast == "true":
         pytest.importorskip("tensorboard_data_server")
     (tmp_path / "server").mkdir()
@@ -234,13 +234,14 @@ def test_500_runs_are_loaded(tmp_path, load_fast, capsys):
             board.epoch(EpochRecord(epoch, {**metrics, "epoch duration": 1.0, "run duration": 1.0}), None)
         board.end(Outcome(Status.COMPLETED, "", 10))
 
-    before = time.monotonic()
-    for server in serve(root, load_fast, tmp_path / "server", 500, every_s=1.0):
-        seconds = time.monotonic() - before
-        runs = server.json("runs")
-        values = series(server, runs[-1], tag("loss"))
+    times: list[float] = []
+    while len(times) < 5 and min(times, default=10) >= 10:  # another process may be in the way
+        before = time.monotonic()
+        for server in serve(root, load_fast, tmp_path / "server", 500, every_s=1.0):
+            times.append(time.monotonic() - before)
+            runs = server.json("runs")
+            values = series(server, runs[-1], tag("loss"))
 
-    with capsys.disabled():
-        print(f"\n500 runs are loaded in {seconds:.1f} s")  # noqa: T201
+    assert min(times) < 10
     assert len(runs) == 500
     assert [step for step, _ in values] == list(range(1, 11))

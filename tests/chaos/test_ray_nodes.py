@@ -144,5 +144,5 @@ def test_a_device_that_the_cluster_lacks_is_refused_within_seconds(ray_nodes, tm
     seconds = time.monotonic() - before
     with capsys.disabled():
         print(f"\na device that the cluster lacks is refused in {seconds:.1f} s")  # noqa: T201
-    assert seconds < 30  # Ray itself waits for 40 s and more
+    assert seconds < 5
     assert not Path(tmp_path / "e").exists()
