@@ -16,14 +16,14 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from runmanager import GridError, GridOutcome, Run, RunManagerError, StorageError, run_grid
-from runmanager.display import print_table
+from runmanager.console import print_table
 from runmanager.grid import check_device
 
 if TYPE_CHECKING:
     from torch import nn
 
     from runmanager import RunManager
-    from runmanager.loaders import ImageTensors
+    from runmanager.training.loaders import ImageTensors
 
 GRID: OrderedDict[str, list[Any]] = OrderedDict(
     lr=[0.01],
@@ -65,7 +65,7 @@ def train(run: Run, manager: "RunManager", data_dir: str = "data") -> None:
     import torch
 
     from runmanager import fit
-    from runmanager.loaders import TensorLoader
+    from runmanager.training.loaders import TensorLoader
 
     seed = getattr(run, "seed", 0)
     torch.manual_seed(seed)  # the same first weights and order in every run, so that runs can be compared

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import GridError, HyperparameterError
-from runmanager.values import canonical, counted, is_nameable, plain
+from runmanager.hyperparameters import canonical, counted, is_nameable, plain
 
 RESERVED = frozenset(
     (
