@@ -69,8 +69,11 @@ def test_errors_that_were_grid_errors_are_caught_as_before_and_cross_a_process_b
 def test_problems_are_collected_and_raised_at_once():
     problems = Problems()
 
-    with problems.collecting():
+    def refuse():
         raise GridError(["one", "two"])
+
+    with problems.collecting():
+        refuse()
     problems.check_count("jobs", True, 1)
     problems.check_choice("on_error", "stop", ("continue", "stop"))
 
