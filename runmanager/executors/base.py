@@ -11,24 +11,24 @@ from runmanager.grid import Run
 from runmanager.outcome import EpochRecord, Outcome, Status
 
 
-class Step(NamedTuple):
-    """How far a run is inside of an epoch.
+class BatchProgress(NamedTuple):
+    """How far a run is within an epoch.
 
     Attributes:
         epoch: The number of the epoch, from 1.
-        step: The number of the batch, from 1.
-        num_epochs: How many epochs are wanted, None if that is not known.
+        batch: The number of the batch, from 1.
+        num_epochs: How many epochs the run trains, None if that is not known.
     """
 
     epoch: int
-    step: int
+    batch: int
     num_epochs: int | None = None
 
 
-Report = Callable[[EpochRecord | Step], None]
+Report = Callable[[EpochRecord | BatchProgress], None]
 """Tells of an epoch that is committed, or, now and then, of a batch."""
 
-Work = Callable[[Run, Report], Outcome]
+Task = Callable[[Run, Report], Outcome]
 """Executes one run in the process that calls it, and records how it ended."""
 
 
@@ -38,7 +38,7 @@ class Watch(Protocol):
     def run_started(self, run: Run, lane: int, device: str) -> None:
         """A run has begun in a lane, counted from 0, on a device as in ``"cuda:1"``."""
 
-    def run_progressed(self, run: Run, news: EpochRecord | Step) -> None:
+    def run_progressed(self, run: Run, news: EpochRecord | BatchProgress) -> None:
         """A run has committed an epoch, or got on with one."""
 
     def stopping(self) -> None:
@@ -104,7 +104,7 @@ class Executor(ABC):
         """Get ready for runs that write into an experiment's folder, which exists by now."""
 
     @abstractmethod
-    def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
+    def execute(self, runs: deque[Run], work: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome as it ends, in any order.
 
         Args:

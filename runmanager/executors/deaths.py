@@ -5,7 +5,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from runmanager.executors.base import Step
+from runmanager.executors.base import BatchProgress
 from runmanager.outcome import EpochRecord, Status
 
 _GIB = 2**30
@@ -37,11 +37,11 @@ class Deaths:
         return Status.KILLED, f"somebody killed its process (signal 9){where}{often}{_peak(memory)}"
 
 
-def whereabouts(news: EpochRecord | Step | None) -> str:
+def whereabouts(news: EpochRecord | BatchProgress | None) -> str:
     """Say where a run was by its last news, as the end of a sentence; "" if there were none."""
     match news:
-        case Step(epoch, step):
-            return f" in epoch {epoch}, step {step}"
+        case BatchProgress(epoch, batch):
+            return f" in epoch {epoch}, step {batch}"
         case EpochRecord(epoch=epoch):
             return f" after epoch {epoch}"
     return ""

@@ -5,7 +5,7 @@ from collections.abc import Generator, Sequence
 from functools import partial
 
 from runmanager.errors import GridError
-from runmanager.executors.base import Executor, Watch, Work
+from runmanager.executors.base import Executor, Task, Watch
 from runmanager.grid import Run, device_of
 from runmanager.outcome import Outcome
 
@@ -24,7 +24,7 @@ class InlineExecutor(Executor):
         """Return how many of the runs are executed at the same time: one."""
         return 1
 
-    def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
+    def execute(self, runs: deque[Run], work: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome."""
         while runs:
             run = runs.popleft()

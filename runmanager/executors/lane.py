@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from runmanager.executors.base import Step
+from runmanager.executors.base import BatchProgress
 from runmanager.executors.messages import Message
 from runmanager.executors.spawn import without_main
 from runmanager.grid import Run
@@ -45,7 +45,7 @@ class Lane:
         self.run: Run | None = None
         self.is_ready = False
         self.is_spent = False
-        self.news: EpochRecord | Step | None = None
+        self.news: EpochRecord | BatchProgress | None = None
         self.quiet_s = 0.0
         self.memory = 0
         self._said = b""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from runmanager.executors import serialize
-from runmanager.executors.base import Executor, Watch, Work
+from runmanager.executors.base import Executor, Task, Watch
 from runmanager.executors.placement import Placing
 from runmanager.executors.pool import Pool
 from runmanager.executors.spawn import signals_blocked, without_main
@@ -52,7 +52,7 @@ class LanesExecutor(Executor):
         """Import what the tables need while the common ancestor still imports torch."""
         from runmanager.results import tables  # noqa: F401
 
-    def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
+    def execute(self, runs: deque[Run], work: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome as it ends."""
         self._preload()
         placing = self._placing()

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from runmanager.executors.base import Step
+from runmanager.executors.base import BatchProgress
 from runmanager.outcome import EpochRecord, Outcome
 
 
@@ -28,5 +28,5 @@ class Raised(NamedTuple):
     error: BaseException
 
 
-Message = Ready | Refused | Lost | Raised | EpochRecord | Step | Outcome
+Message = Ready | Refused | Lost | Raised | EpochRecord | BatchProgress | Outcome
 """The last three are of the run: it has committed an epoch, got on with one, or ended."""

@@ -8,7 +8,7 @@ from multiprocessing import connection as connections
 from typing import Any
 
 from runmanager.errors import GridError
-from runmanager.executors.base import Step, Watch, uncommitted
+from runmanager.executors.base import BatchProgress, Watch, uncommitted
 from runmanager.executors.deaths import Deaths, whereabouts
 from runmanager.executors.lane import Lane
 from runmanager.executors.messages import Lost, Raised, Ready, Refused
@@ -144,7 +144,7 @@ class Pool:
                     lane.is_ready = True
                     self._failed_probes.pop(lane.device, None)
                     self._send(lane)
-                case EpochRecord() | Step() if lane.run is not None:
+                case EpochRecord() | BatchProgress() if lane.run is not None:
                     lane.news = message
                     self._watch.run_progressed(lane.run, message)
                 case Outcome() if lane.run is not None:

@@ -21,7 +21,7 @@ import torch
 from runmanager.devices import torch_devices
 from runmanager.errors import RunManagerError
 from runmanager.executors import serialize
-from runmanager.executors.base import Work
+from runmanager.executors.base import Task
 from runmanager.executors.messages import Lost, Message, Raised, Ready, Refused
 from runmanager.executors.signals import SIGNALS
 
@@ -76,7 +76,7 @@ def _serve(connection: Connection, output: Connection | None, place: Place, work
     own, device = os.getpid(), place.device
     tell: Callable[[Message], None] = connection.send
     try:
-        execute: Work = serialize.load(work)
+        execute: Task = serialize.load(work)
     except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
         tell(Refused(f"{type(error).__name__}: {error}"))
         return

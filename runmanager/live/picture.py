@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 from runmanager.console import cell, printable
-from runmanager.executors import Step
+from runmanager.executors import BatchProgress
 from runmanager.hyperparameters import text
 from runmanager.live.screen import Part
 from runmanager.outcome import EpochRecord
@@ -56,15 +56,15 @@ class Running:
     num_steps: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
 
-    def after(self, news: EpochRecord | Step, now: float) -> "Running":
+    def after(self, news: EpochRecord | BatchProgress, now: float) -> "Running":
         """Return what is known after news."""
         first = self.first or news.epoch
         if isinstance(news, EpochRecord):
             known = replace(self, epoch=news.epoch, step=0, committed=news.epoch, metrics=news.metrics)
         else:
             num_epochs = news.num_epochs or self.num_epochs
-            num_steps = max(self.num_steps, news.step)
-            known = replace(self, epoch=news.epoch, step=news.step, num_epochs=num_epochs, num_steps=num_steps)
+            num_steps = max(self.num_steps, news.batch)
+            known = replace(self, epoch=news.epoch, step=news.batch, num_epochs=num_epochs, num_steps=num_steps)
         return replace(known, first=first, heard=now)
 
     @property

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.table import Table
 
 from runmanager.console import cell, duration, join, printable
-from runmanager.executors import Step
+from runmanager.executors import BatchProgress
 from runmanager.grid import Run
 from runmanager.live import time_left
 from runmanager.live.picture import Picture, Running, label
@@ -116,7 +116,7 @@ class GridProgress:
         self._running[id(run)] = Running(place.number, place.params, shown, lane, device, now, now)
         self._is_changed = True
 
-    def run_progressed(self, run: Run, news: EpochRecord | Step) -> None:
+    def run_progressed(self, run: Run, news: EpochRecord | BatchProgress) -> None:
         """Show how far a run is."""
         self._check()
         running = self._running.get(id(run))

@@ -2,7 +2,7 @@ import signal
 
 import pytest
 
-from runmanager.executors import Step, deaths
+from runmanager.executors import BatchProgress, deaths
 from runmanager.executors.deaths import Deaths, whereabouts
 from runmanager.outcome import EpochRecord, Status
 
@@ -60,6 +60,6 @@ def test_a_machine_that_does_not_count_counts_none(tmp_path):
 
 
 def test_a_run_is_where_its_last_news_were():
-    assert whereabouts(Step(2, 5)) == " in epoch 2, step 5"
+    assert whereabouts(BatchProgress(2, 5)) == " in epoch 2, step 5"
     assert whereabouts(EpochRecord(3, {})) == " after epoch 3"
     assert whereabouts(None) == ""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from runmanager.errors import GridError
-from runmanager.executors.base import Executor, Watch, Work
+from runmanager.executors.base import Executor, Task, Watch
 from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Needs, Node
 from runmanager.executors.ray.execution import Execution
@@ -96,7 +96,7 @@ class RayExecutor(Executor):
         """Remember the folder that has to be the same one on every node."""
         self._folder = folder
 
-    def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
+    def execute(self, runs: deque[Run], work: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome."""
         if not runs:
             return

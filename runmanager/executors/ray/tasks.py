@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.errors import GridError
-from runmanager.executors.base import Step
+from runmanager.executors.base import BatchProgress
 from runmanager.executors.serialize import dump, load
 from runmanager.grid import Run
 from runmanager.outcome import EpochRecord, Outcome
@@ -87,7 +87,7 @@ class Raised:
     error: bytes
 
 
-Happening = Begun | Printed | Stuck | EpochRecord | Step
+Happening = Begun | Printed | Stuck | EpochRecord | BatchProgress
 
 
 class News:
@@ -175,8 +175,8 @@ def _is_same_folder(folder: Path, token: str) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _loaded(sent: bytes) -> Callable[[Run, Callable[[EpochRecord | Step], None]], Outcome]:
-    work: Callable[[Run, Callable[[EpochRecord | Step], None]], Outcome] = load(sent)
+def _loaded(sent: bytes) -> Callable[[Run, Callable[[EpochRecord | BatchProgress], None]], Outcome]:
+    work: Callable[[Run, Callable[[EpochRecord | BatchProgress], None]], Outcome] = load(sent)
     return work
 
 
@@ -228,13 +228,13 @@ class _Lines(io.TextIOBase):
 @contextlib.contextmanager
 def _watched(
     timeout: float | None, tell: Callable[[Happening], None]
-) -> Iterator[Callable[[EpochRecord | Step], None]]:
+) -> Iterator[Callable[[EpochRecord | BatchProgress], None]]:
     """Yield the run's report; tell once where the run is if it reports nothing for too long."""
     last = time.monotonic()
     ended = threading.Event()
     this_thread = threading.get_ident()
 
-    def report(happening: EpochRecord | Step) -> None:
+    def report(happening: EpochRecord | BatchProgress) -> None:
         nonlocal last
         last = time.monotonic()
         tell(happening)
