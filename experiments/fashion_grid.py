@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager import GridError, GridOutcome, Run, RunManagerError, StorageError, run_grid
 from runmanager.console import print_table
-from runmanager.grid import check_device
+from runmanager.hyperparameters import check_device
 
 if TYPE_CHECKING:
     from torch import nn
