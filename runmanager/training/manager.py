@@ -24,8 +24,8 @@ from runmanager.board.confusion import Confusion
 from runmanager.console import choose_display
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, MetricError, PruneError, RunsWarning, StorageError
-from runmanager.grid import RESERVED, params_of
-from runmanager.hyperparameters import identity
+from runmanager.grid import params_of
+from runmanager.hyperparameters import RESERVED, identity
 from runmanager.outcome import LEADING, EpochRecord, Outcome, Status
 from runmanager.results.loading import load_results
 from runmanager.search.halving import SuccessiveHalving

@@ -61,7 +61,7 @@ def test_help_imports_nothing_heavy():
     heavy = ("torch", "tensorboard", "pandas", "numpy")
     program = (
         "import sys\n"
-        "from runmanager.cli import app\n"
+        "from runmanager.cli.app import app\n"
         "try:\n"
         "    app(['--help'])\n"
         "finally:\n"
