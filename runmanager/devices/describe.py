@@ -89,7 +89,7 @@ def _main_memory(field: str, pages: str) -> float:
 
 def _num_cores(device: torch.device) -> float:
     if device.type == "cpu":
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or math.nan
+        return torch_devices.num_cores()
     if device.type == "cuda":
         return _or_none(lambda: torch.cuda.get_device_properties(device).multi_processor_count) or math.nan
     return math.nan

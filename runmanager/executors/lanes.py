@@ -1,7 +1,6 @@
 """Runs in warm worker processes of this machine, each bound to one device."""
 
 import multiprocessing
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -81,8 +80,8 @@ class LanesExecutor(Executor):
     def _placing(self) -> Placing:
         from runmanager.devices import torch_devices
 
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return Placing(self._jobs, self._runs_per_device, torch_devices.available_devices(), cores)
+        devices, cores = torch_devices.available_devices(), torch_devices.num_cores()
+        return Placing(self._jobs, self._runs_per_device, devices, cores)
 
 
 def _start_method() -> str:

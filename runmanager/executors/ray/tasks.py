@@ -184,9 +184,10 @@ def _share_cores(share: int | None) -> None:
     """Use the node's cores as other executors would; Ray gives a run one thread per CPU that it asked for."""
     import torch  # takes seconds, and here before the run has begun
 
+    from runmanager.devices import torch_devices
+
     if share is not None:
-        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-        torch.set_num_threads(max(1, cores // share))
+        torch.set_num_threads(max(1, torch_devices.num_cores() // share))
 
 
 def _dumped(error: BaseException) -> bytes:
