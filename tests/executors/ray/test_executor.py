@@ -16,9 +16,9 @@ import pytest
 from runmanager import GridError, RunBuilder, run_grid
 from runmanager.executors import RayExecutor
 from runmanager.executors.base import uncommitted
-from runmanager.executors.ray import cluster, execution, tasks
+from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Node, connected
-from runmanager.executors.ray.tasks import Place, unfit
+from runmanager.executors.ray.tasks import DriverInfo, unfit
 from runmanager.executors.serialize import dump
 from runmanager.outcome import Outcome, Status
 from runmanager.storage import paths
@@ -112,7 +112,7 @@ def test_ctrl_c_waits_until_ray_is_shut_down_unless_it_comes_again(monkeypatch, 
             "no node of the Ray cluster has GPU 3 (box (id): CPU 8, GPU 2)",
         ),
         ("cpu", {"resources": {"cpu": {"slot": 1}}}, "no node of the Ray cluster has slot 1"),
-        ("mps", {}, "device 'mps' is none that Ray knows"),
+        ("mps", {}, "unknown device 'mps': map it with RayExecutor(resources={'mps': ...})"),
     ],
 )
 def test_a_device_is_there_if_a_node_has_its_resources(device, options, reason):
@@ -165,36 +165,36 @@ def test_a_second_grid_of_a_process_on_ray_is_refused_before_anything_is_written
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_function_that_cannot_be_sent_is_refused():
+def test_a_function_that_cannot_be_sent_is_refused(tmp_path):
     lock = threading.Lock()
 
     with pytest.raises(GridError, match=r"lock is of the type _thread.lock and cannot be sent"):
-        RayExecutor().check(lambda *_: lock)
+        RayExecutor().prepare(lambda *_: lock, tmp_path)
 
 
 class TestUnfit:
     @pytest.fixture
-    def place(self, tmp_path, monkeypatch):
+    def driver(self, tmp_path, monkeypatch):
         monkeypatch.setattr(tasks, "_PATIENCE_S", 0)
         (tmp_path / paths.PROBE).write_text("token")
-        return Place(tmp_path, "token", str(Path.cwd()), tasks.torch_version(), None, None)
+        return DriverInfo(tmp_path, "token", str(Path.cwd()), tasks.torch_version(), None, None)
 
-    def test_a_node_like_the_driver_is_fit(self, place):
-        assert unfit(place, dump(len)) == ""
+    def test_a_node_like_the_driver_is_fit(self, driver):
+        assert unfit(driver, dump(len)) == ""
 
-    def test_a_node_without_the_folder_is_not(self, place):
-        other = replace(place, token="another")  # noqa: S106 - it is no secret
+    def test_a_node_without_the_folder_is_not(self, driver):
+        other = replace(driver, token="another")  # noqa: S106 - it is no secret
 
         assert "is not the same folder there" in unfit(other, dump(len))
         assert unfit(replace(other, folder=None), dump(len)) == ""
 
-    def test_a_node_with_another_torch_is_not(self, place):
-        assert unfit(replace(place, torch="1.9.1"), dump(len)).endswith("this machine has 1.9.1")
+    def test_a_node_with_another_torch_is_not(self, driver):
+        assert unfit(replace(driver, torch="1.9.1"), dump(len)).endswith("this machine has 1.9.1")
 
-    def test_a_node_without_the_modules_of_the_function_is_not(self, place):
+    def test_a_node_without_the_modules_of_the_function_is_not(self, driver):
         missing = dump(len).replace(b"builtins", b"builtout")
 
-        reason = unfit(place, missing)
+        reason = unfit(driver, missing)
 
         assert reason == (
             "the training function cannot be loaded there (ModuleNotFoundError: No module named 'builtout')"
@@ -220,7 +220,7 @@ class TestOnThisMachine:
 
     @pytest.mark.slow
     def test_a_run_that_hangs_is_ended_and_shows_where_it_hung(self, monkeypatch):
-        monkeypatch.setattr(execution, "_STOP_S", 60)  # a busy machine may take longer
+        monkeypatch.setattr("runmanager.executors.ray.execution._STOP_S", 60)  # a busy machine may take longer
 
         def work(run, report):
             if run.lr == 0.2:
@@ -230,7 +230,7 @@ class TestOnThisMachine:
         outcomes = execute(work, timeout=3)
 
         hung = outcomes.pop(0.2)
-        assert (hung.status, hung.error) == (Status.HUNG, "no batch and no epoch for 3 s")
+        assert (hung.status, hung.error) == (Status.HUNG, "no progress for 3 s, so it was stopped")
         assert "time.sleep(100)" in hung.log
         assert outcomes == {0.1: COMPLETED, 0.3: COMPLETED}
 
@@ -283,7 +283,7 @@ class TestOnThisMachine:
         assert outcomes == {0.1: uncommitted(Status.UNAVAILABLE, reason)}
 
     def test_ctrl_c_lets_a_run_end_as_interrupted(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(execution, "_STOP_S", 60)  # a busy machine may take longer
+        monkeypatch.setattr("runmanager.executors.ray.execution._STOP_S", 60)  # a busy machine may take longer
 
         def work(run, report):
             try:
