@@ -144,11 +144,11 @@ def run_grid(
         stop = closing.enter_context(Stop())
         runs = planning.check(params, train, experiment, max_runs, problems)
         groups = _seed_groups(runs) if group_seeds else None
-        place.check(train)  # first: the workers' torch is imported while this process imports its own
+        folder = Experiment(Path(root) / experiment)
+        place.prepare(train, folder.path)  # first: lanes import their torch while this process imports its own
         missing = planning.missing_devices(runs, place.missing, missing_device)
         with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
             now = fingerprint(train, data() if callable(data) else data)
-        folder = Experiment(Path(root) / experiment)
         grid = [run._asdict() for run in runs]
         policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
         is_main = ranks.is_main()
@@ -163,7 +163,6 @@ def run_grid(
         made = ranks.from_main(lambda: planning.make_plan(runs, folder.plan(grid, missing), now, **policy))
         if is_main and tensorboard:
             hparams.settle(folder.path.parent, folder.path, groups)
-        place.begin(folder.path)
         exit_code, is_shown = COMPLETED, is_main and display is not False
         for number, round_ in enumerate(rounds(made, prune)):
             made = round_.plan
