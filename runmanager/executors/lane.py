@@ -1,4 +1,4 @@
-"""One worker process, as the process that has started it sees it."""
+"""One worker process, as its parent sees it."""
 
 import multiprocessing
 import os
@@ -17,9 +17,9 @@ from runmanager.grid import Run
 from runmanager.outcome import EpochRecord
 
 PREFIX = "lane "
-"""With which the names of lanes among processes begin."""
+"""The beginning of the name of a lane's process."""
 
-_LONGEST_LINE = 1 << 16  # bytes, from where on it is broken
+_LONGEST_LINE = 1 << 16  # bytes, longer ones are broken
 _MOST_READ = 1 << 20  # bytes at a time
 
 
@@ -68,12 +68,12 @@ class Lane:
         self._log.clear()
 
     def send(self) -> None:
-        """Send the run. A lane that has died meanwhile is noticed by its end."""
+        """Send the run. Whether the lane has died meanwhile is noticed elsewhere."""
         with suppress(OSError):
             self.connection.send(self.run)
 
     def messages(self) -> Iterator[worker.Message]:
-        """Yield what has come, without waiting."""
+        """Yield the messages that have come, without waiting."""
         with suppress(EOFError, OSError):
             while self.connection.poll():
                 yield self.connection.recv()
@@ -119,7 +119,7 @@ class Lane:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Forget a process that has ended."""
+        """End the process if it has not ended, and free what belongs to it."""
         self.kill()
         for end in (self.connection, self.output, self.faults):
             if end is not None:
@@ -128,7 +128,7 @@ class Lane:
 
 
 def _pending(source: Any) -> bytes:
-    """Read what is in a pipe, without waiting."""
+    """Read the content of a pipe, without waiting."""
     content = b""
     if source is None or os.name != "posix":
         return content

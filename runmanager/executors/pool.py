@@ -1,4 +1,4 @@
-"""The lanes of a grid: they get its runs, and are replaced when they die, hang or lose their device."""
+"""The lanes of a grid: they get its runs, and are replaced if they die, hang or lose their device."""
 
 import time
 from collections import deque
@@ -123,7 +123,7 @@ class Pool:
                 self._lanes.clear()
 
     def _lane(self, device: str) -> Lane:
-        """Return an idle lane of a device, or make one in the place of an idle one of another."""
+        """Return an idle lane of a device, or make one; it may replace an idle one of another."""
         idle = [lane for lane in self._lanes if lane.run is None and not lane.is_spent]
         for lane in idle:
             if lane.device == device:
@@ -182,7 +182,7 @@ class Pool:
         return run
 
     def _remove(self, lane: Lane) -> None:
-        """Let a lane without a run end, and forget it."""
+        """End a lane without a run, and forget it."""
         assert lane.run is None
         with suppress(OSError):
             lane.connection.send(None)

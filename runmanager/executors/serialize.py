@@ -1,4 +1,4 @@
-"""How a training function reaches another process: by value where that process cannot import it."""
+"""How a training function is sent to another process: by value if that process cannot import it."""
 
 import functools
 import io
@@ -51,7 +51,7 @@ def load(sent: bytes) -> Any:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sends functions with a cache by value too; cloudpickle does so without a cache alone."""
+    """Sends functions with a cache by value too, which cloudpickle does not."""
 
     def reducer_override(self, obj: Any) -> Any:
         if _is_cached(obj) and not _is_importable(obj):
@@ -91,17 +91,17 @@ def _problem(task: object) -> str:
     culprit = task
     while True:
         for name, part in _parts(culprit):
-            found = "" if id(part) in seen else _refusal(part)
+            refusal = "" if id(part) in seen else _refusal(part)
             seen.add(id(part))
-            if found:
+            if refusal:
                 way += [name] if name != way[-1] else []  # as of a partial and its function
-                reason, culprit = found, part
+                reason, culprit = refusal, part
                 break
         else:
             break
     kind = f"{type(culprit).__module__}.{type(culprit).__qualname__}".removeprefix("builtins.")
-    what = f"{' -> '.join(way)} is of the type {kind} and" if len(way) > 1 else way[0]
-    return f"{what} cannot be sent to a worker process ({reason}): make it in the function that uses it"
+    subject = f"{' -> '.join(way)} is of the type {kind} and" if len(way) > 1 else way[0]
+    return f"{subject} cannot be sent to a worker process ({reason}): make it in the function that uses it"
 
 
 def _refusal(value: object) -> str:
@@ -144,7 +144,7 @@ def _named_in(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # nothing is in it yet
+        except ValueError:  # the cell is still empty
             continue
     yield from (("a default", part) for part in function.__defaults__ or ())
     yield from (("a default", part) for part in (function.__kwdefaults__ or {}).values())
