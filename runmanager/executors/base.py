@@ -62,13 +62,14 @@ class Executor(ABC):
     an outcome, it may add runs, also one that was executed before: a retry. So `execute` looks at the deque
     again after each `yield`, and ends when it is empty and nothing is being executed.
 
-    **Threads.** `execute` yields, and calls `watch` and the deque, in the thread of its caller only.
+    **Threads.** `execute` calls `watch` and touches the deque in the thread of its caller only.
 
     **What may raise.** What leaves the task as an exception (Ctrl-C, a full disk) ends the grid and passes
     through `execute`. However that ends, also by ``close()``, nothing that it started is left running.
 
     **An executor of your own**, for ``run_grid(..., executor=InThisProcess())``:
 
+    >>> from functools import partial
     >>> class InThisProcess(Executor):
     ...     def num_lanes(self, runs):
     ...         return 1
@@ -77,7 +78,7 @@ class Executor(ABC):
     ...         while runs:
     ...             run = runs.popleft()
     ...             watch.run_started(run, 0, "cpu")
-    ...             yield run, task(run, lambda news, run=run: watch.run_progressed(run, news))
+    ...             yield run, task(run, partial(watch.run_progressed, run))
 
     Args:
         jobs: How many runs are executed at the same time, at most; "auto": as many as there are devices for.

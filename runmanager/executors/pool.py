@@ -81,7 +81,7 @@ class Pool:
         self._looked = now
         for lane in self.busy:
             lane.quiet_s += awake_s if lane.is_ready else 0.0  # until something is heard of it
-        for lane in {id(sources[source]): sources[source] for source in ready}.values():
+        for lane in dict.fromkeys(sources[source] for source in ready):
             yield from self._hear(lane, runs)
         self._since_measured += awake_s
         is_measured = self._since_measured >= _TICK_S

@@ -180,7 +180,7 @@ class Execution:
                 self._watch.run_started(flight.run, flight.lane, flight.device)
             case Printed(line):
                 flight.lines.append(line)
-                self._watch.say(line)
+                self._watch.say(line if self._most == 1 else f"[lane {flight.lane}] {line}")
             case Stuck(stack):
                 self._end_hung(flight, stack)
             case news:
