@@ -15,8 +15,8 @@ import torch
 from benchmarks.measuring import spread
 from experiments.fashion_grid import make_network
 from runmanager import RunManager
-from runmanager.continuing import Continuation
 from runmanager.storage.journal import Journal
+from runmanager.training.resuming import Continuation
 
 EPOCHS = 200
 

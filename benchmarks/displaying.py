@@ -20,9 +20,9 @@ from pathlib import Path
 from benchmarks.measuring import spread
 from runmanager.executors import Step
 from runmanager.grid import Run, RunBuilder
-from runmanager.progress import GridProgress
+from runmanager.live.progress import GridProgress
+from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.journal import EpochRecord, Outcome, Status
 
 LANES, EPOCHS, STEPS = 4, 5, 20
 REPORTS, SECONDS, TIMES = 24 * EPOCHS * STEPS, 10.0, 3

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from runmanager import Run, SuccessiveHalving, run_grid
 from runmanager.datasets import fashion_mnist
-from runmanager.loaders import ImageTensors, TensorLoader
+from runmanager.training.loaders import ImageTensors, TensorLoader
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,10 +14,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from benchmarks.measuring import seconds, spread
 from runmanager import load_results
-from runmanager.board import events
+from runmanager.board import event_file
+from runmanager.outcome import LEADING, EpochRecord, Outcome, Status
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import LEADING, EpochRecord, Journal, Outcome, Status
+from runmanager.storage.journal import Journal
 
 RUNS, EPOCHS, WITH_EVENTS = 10_000, 20, 500
 METRICS = (*LEADING, "test_loss", "test_accuracy")
@@ -63,10 +64,10 @@ def make(path: Path) -> None:
                 journal.epoch(record)
             journal.end(Outcome(Status.COMPLETED, "", EPOCHS))
             if number < WITH_EVENTS:
-                file = events.EventFile(run.path)
+                file = event_file.EventFile(run.path)
                 for record in records:
-                    values = [events.scalar(name, value) for name, value in record.metrics.items()]
-                    file.write(events.event(record.epoch, values))
+                    values = [event_file.scalar(name, value) for name, value in record.metrics.items()]
+                    file.write(event_file.event(record.epoch, values))
                 file.close()
 
 

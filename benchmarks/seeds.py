@@ -15,7 +15,7 @@ from torch.nn import functional
 from experiments.fashion_grid import make_network
 from runmanager import RunManager, fit
 from runmanager.datasets import fashion_mnist
-from runmanager.loaders import ImageTensors, TensorLoader
+from runmanager.training.loaders import ImageTensors, TensorLoader
 
 SEEDS, IMAGES, BATCH_SIZE, EPOCHS, LR = 10, 10_000, 100, 2, 0.002
 

@@ -23,8 +23,8 @@ BARE = {
 LIGHT = {
     "python alone": (["-c", "pass"], ""),
     "import runmanager": (["-c", "import runmanager"], "0.1 s"),
-    "runmanager --help": (["-c", "from runmanager.cli import app; app(['--help'])"], "0.3 s"),
-    "runmanager best --help": (["-c", "from runmanager.cli import app; app(['best', '--help'])"], "0.3 s"),
+    "runmanager --help": (["-c", "from runmanager.cli.app import app; app(['--help'])"], "0.3 s"),
+    "runmanager best --help": (["-c", "from runmanager.cli.app import app; app(['best', '--help'])"], "0.3 s"),
     "fashion_grid.py --help": ([GRID, "--help"], "0.3 s"),
     "a refused grid": ([GRID, "--lr", "0"], "0.3 s"),
 }

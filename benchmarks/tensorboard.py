@@ -23,9 +23,9 @@ from benchmarks.measuring import spread
 from experiments.fashion_grid import make_network
 from runmanager.board import histograms, matrices
 from runmanager.board.confusion import Confusion
-from runmanager.board.contents import Board, tag
+from runmanager.board.run_log import Board, tag
+from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import EpochRecord, Outcome, Status
 
 PAIRS, EPOCHS = 21, 10
 METRICS = {"loss": 1.0, "accuracy": 0.5, "epoch duration": 2.0, "run duration": 3.0, "test_loss": 1.0}

@@ -26,7 +26,7 @@ from benchmarks.tutorial import train_epoch
 from experiments.fashion_grid import make_network
 from runmanager import RunManager, fit
 from runmanager.datasets import fashion_mnist
-from runmanager.loaders import TensorLoader, to_unit
+from runmanager.training.loaders import TensorLoader, to_unit
 
 BATCH_SIZES, ROUNDS, LR = (1000, 10_000), 5, 0.01
 FLOOR = 0.19  # s: 73.3 GFLOP on two AVX-512 cores

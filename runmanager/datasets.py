@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from runmanager.errors import DataError
-from runmanager.loaders import ImageTensors
+from runmanager.training.loaders import ImageTensors
 
 CLASSES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",

@@ -2,6 +2,9 @@
 
 RunManagerError
 |-- GridError (ValueError)                  a grid that cannot be run: all its problems at once
+|   |-- InvalidArgumentError (ValueError)   an argument that cannot be used, or a combination of them
+|   |-- MissingExtraError (ImportError)     an optional package that is not installed
+|   `-- ClusterError (ConnectionError)      a Ray cluster that cannot be reached or used
 |-- PruneError (ValueError)                 runs that cannot be stopped early and compared
 |-- HyperparameterError (AttributeError)    a run has no hyperparameter of that name
 |-- DeviceError (RuntimeError)              a device that is not there
@@ -16,7 +19,8 @@ RunManagerError
 `-- StorageError (OSError)                  what has to last could not be written
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class RunManagerError(Exception):
@@ -36,7 +40,19 @@ class GridError(RunManagerError, ValueError):
         super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[type["GridError"], tuple[list[str]]]:
-        return GridError, (self.problems,)
+        return type(self), (self.problems,)
+
+
+class InvalidArgumentError(GridError):
+    """An argument that cannot be used, or a combination of arguments."""
+
+
+class MissingExtraError(GridError, ImportError):
+    """An optional package that is not installed; the message names the extra to install."""
+
+
+class ClusterError(GridError, ConnectionError):
+    """A Ray cluster that cannot be reached or used."""
 
 
 class PruneError(RunManagerError, ValueError):
@@ -96,6 +112,55 @@ class RankError(RunManagerError, RuntimeError):
 
 class StorageError(RunManagerError, OSError):
     """What has to last could not be written; what was committed before is kept."""
+
+
+class Problems(list[str]):
+    """Collects what is wrong with arguments, so that all of it is said at once.
+
+    >>> problems = Problems()
+    >>> problems.check_count("retries", -1, 0)
+    >>> problems.check_choice("on_error", "go", ("continue", "stop"))
+    >>> for problem in problems:
+    ...     print(problem)
+    retries must be a whole number, 0 or more, got -1
+    on_error must be one of 'continue', 'stop', got 'go'
+    """
+
+    def check_count(self, name: str, value: object, least: int) -> None:
+        """Note a problem unless the value is a whole number, `least` or more."""
+        if not is_count(value, least):
+            self.append(f"{name} must be a whole number, {least} or more, got {value!r}")
+
+    def check_choice(self, name: str, value: object, choices: Sequence[object]) -> None:
+        """Note a problem unless the value is one of the choices."""
+        if value not in choices:
+            self.append(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Collect the problems of a `GridError` that the block raises, instead of raising it."""
+        try:
+            yield
+        except GridError as error:
+            self += error.problems
+
+    def raise_if_any(self, error: type[GridError] = GridError) -> None:
+        """Raise all problems as one error.
+
+        Raises:
+            GridError: There are problems; of the class `error`.
+        """
+        if self:
+            raise error(self)
+
+
+def is_count(value: object, least: int = 0) -> bool:
+    """Whether a value is a whole number, `least` or more; True and False are none.
+
+    >>> is_count(3, 1), is_count(True), is_count(2.0)
+    (True, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 class RunsWarning(UserWarning):

@@ -19,10 +19,11 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from runmanager import RunManager, parallel, run_grid
-from runmanager.board import contents  # noqa: F401
+from runmanager import RunManager, run_grid
+from runmanager.board import run_log  # noqa: F401
+from runmanager.devices import ranks
 from runmanager.grid import Run, RunBuilder
-from runmanager.storage import tables  # noqa: F401
+from runmanager.results import tables  # noqa: F401
 
 INPUTS = torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
 SAMPLES = TensorDataset(INPUTS, (INPUTS.sum(dim=1) > 0).long())
@@ -31,8 +32,8 @@ WITH_CHANCE = ("chance", "killed", "continued")
 
 
 def train(run: Run, manager: RunManager, case: str = "plain") -> None:
-    parallel.join()
-    rank, num_ranks = parallel.rank(), parallel.num_ranks()
+    ranks.join()
+    rank, num_ranks = ranks.rank(), ranks.num_ranks()
     torch.manual_seed(7)  # the same weights on every rank
     dropout = nn.Dropout(0.25 if case in WITH_CHANCE else 0)
     network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), dropout, nn.Linear(8, 2))
@@ -71,7 +72,7 @@ def misfortune(case: str, where: tuple[int, int, int]) -> None:
 
 def execute(case: str, folder: Path) -> None:
     """Execute a case as one rank, and leave in the folder what it knows and what it wrote."""
-    rank, written = parallel.rank(), watch(folder)
+    rank, written = ranks.rank(), watch(folder)
     if case == "grid":
         outcome = run_grid(RUNS, train, experiment="exp", root=folder, executor="inline", tensorboard=False)
         known: dict[str, Any] = {"statuses": [str(ended.status) for _, ended in outcome.outcomes]}
@@ -127,6 +128,6 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         execute(sys.argv[1], Path(sys.argv[2]))
     for line in sys.stdin if len(sys.argv) == 1 else ():
-        ranks, what, place = line.split()
-        sys.stdout.write(f"{json.dumps(fork(int(ranks), what, Path(place)))}\n")
+        number, what, place = line.split()
+        sys.stdout.write(f"{json.dumps(fork(int(number), what, Path(place)))}\n")
         sys.stdout.flush()

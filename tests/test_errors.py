@@ -5,7 +5,15 @@ import re
 import pytest
 
 from runmanager import errors
-from runmanager.errors import GridError, RunManagerError, SettingError
+from runmanager.errors import (
+    ClusterError,
+    GridError,
+    InvalidArgumentError,
+    MissingExtraError,
+    Problems,
+    RunManagerError,
+    SettingError,
+)
 
 TREE = dict(re.findall(r"-- (\w+) \((\w+)\)", str(errors.__doc__)))
 
@@ -19,9 +27,13 @@ def test_every_error_is_a_run_manager_error_and_the_builtin_one_expects(name, bu
 
 
 def test_the_tree_in_the_docstring_is_complete():
-    found = [name for name, value in vars(errors).items() if RunManagerError in getattr(value, "__bases__", ())]
+    names = [
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, RunManagerError) and value is not RunManagerError
+    ]
 
-    assert found == list(TREE)
+    assert names == list(TREE)
 
 
 def test_one_problem_of_a_grid_is_the_message():
@@ -44,6 +56,30 @@ def test_a_grid_error_crosses_a_process_border_with_its_problems():
     copy = pickle.loads(pickle.dumps(error))
 
     assert (type(copy), copy.problems, str(copy)) == (GridError, ["one", "two"], str(error))
+
+
+@pytest.mark.parametrize("error", [InvalidArgumentError, MissingExtraError, ClusterError])
+def test_errors_that_were_grid_errors_are_caught_as_before_and_cross_a_process_border(error):
+    copy = pickle.loads(pickle.dumps(error(["one", "two"])))
+
+    assert isinstance(copy, GridError)
+    assert (type(copy), copy.problems) == (error, ["one", "two"])
+
+
+def test_problems_are_collected_and_raised_at_once():
+    problems = Problems()
+
+    def refuse():
+        raise GridError(["one", "two"])
+
+    with problems.collecting():
+        refuse()
+    problems.check_count("jobs", True, 1)
+    problems.check_choice("on_error", "stop", ("continue", "stop"))
+
+    with pytest.raises(InvalidArgumentError) as raised:
+        problems.raise_if_any(InvalidArgumentError)
+    assert raised.value.problems == ["one", "two", "jobs must be a whole number, 1 or more, got True"]
 
 
 def test_the_problems_of_settings_are_one_line_which_fits_into_a_row():

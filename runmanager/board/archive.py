@@ -10,7 +10,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import SessionStartInfo
 
-from runmanager.board import events
+from runmanager.board import event_file
 
 SAMPLES = "visuals/samples"
 """The tag of the first inputs."""
@@ -40,7 +40,7 @@ def _records(content: bytes) -> Iterator[tuple[slice, Event]]:
         end = place + _HEADER + length + 4
         record = content[place:end]
         body = record[_HEADER:-4]
-        if end > len(content) or events.framed(body) != record:
+        if end > len(content) or event_file.framed(body) != record:
             return
         yield slice(place, end), Event.FromString(body)
         place = end

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from runmanager import parallel
+from runmanager.devices import ranks
 
 MOST = 50
 """Classes up to which a picture can be read."""
@@ -46,11 +46,11 @@ class Confusion:
 
     def join(self) -> None:
         """Add up what the ranks have counted; all of them call it."""
-        if parallel.num_ranks() == 1:
+        if ranks.num_ranks() == 1:
             return
         own = None if self._counts is None or self.problem else self._counts.cpu()
-        found = [counts for counts in parallel.gather(own) if counts is not None]
-        is_whole = len(found) == parallel.num_ranks() and len({len(counts) for counts in found}) == 1
+        found = [counts for counts in ranks.gather(own) if counts is not None]
+        is_whole = len(found) == ranks.num_ranks() and len({len(counts) for counts in found}) == 1
         self._counts = torch.stack(found).sum(dim=0) if is_whole else None
 
     def table(self) -> list[list[int]] | None:

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from runmanager.board.columns import settle_below
+from runmanager.board.hparams import settle_below
 from runmanager.board.server import Server
 from runmanager.board.view import look
-from runmanager.display import in_notebook
+from runmanager.console import in_notebook
 
 _SERVERS: dict[Path, Server] = {}  # a cell that is executed again shows the one that it started
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from runmanager.board import archive, columns
-from runmanager.board.contents import OPENING, Board, tag
+from runmanager.board import archive, hparams
+from runmanager.board.run_log import OPENING, Board, tag
+from runmanager.outcome import Outcome, Status
 from runmanager.storage.folders import read_runs
-from runmanager.storage.history import RunResult, read_run
-from runmanager.storage.journal import FAULTS, Outcome, Status
+from runmanager.storage.run_state import RunResult, read_run
 
 
 def rebuild(experiment: Path, damaged: list[str]) -> int:
@@ -25,7 +25,7 @@ def rebuild(experiment: Path, damaged: list[str]) -> int:
         How many runs were rebuilt.
     """
     experiment = experiment.resolve()  # "." has neither a name nor a folder above it
-    columns.settle(experiment.parent)
+    hparams.settle(experiment.parent)
     results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
     wanted = [run for run in results if run.epochs and run.status is not Status.RUNNING]
     for run in wanted:
@@ -47,5 +47,5 @@ def _rebuild(experiment: str, run: RunResult) -> None:
     }
     board = Board(experiment, run.folder, run.attempts, details)
     board.open(run.epochs, before=kept)
-    has_ended = run.status is Status.COMPLETED or run.status in FAULTS
+    has_ended = run.status is Status.COMPLETED or run.status.is_fault
     board.end(Outcome(run.status if has_ended else Status.INTERRUPTED, run.error, len(run.epochs)))

@@ -9,10 +9,10 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from runmanager.display import in_notebook
+from runmanager.console import in_notebook
 from runmanager.errors import BoardError
 from runmanager.storage.folders import RunFolder, experiments, read_runs, varying
-from runmanager.storage.history import read_run
+from runmanager.storage.run_state import read_run
 
 LOCAL = "http://localhost:6006/"
 """Where `tensorboard --logdir` answers as a rule."""

@@ -3,7 +3,7 @@
 from runmanager.executors.base import Executor, Report, Step, Watch, Work
 from runmanager.executors.inline import InlineExecutor
 from runmanager.executors.lanes import LanesExecutor
-from runmanager.executors.ray import RayExecutor
+from runmanager.executors.ray.executor import RayExecutor
 
 EXECUTORS: dict[str, type[Executor]] = {"lanes": LanesExecutor, "inline": InlineExecutor, "ray": RayExecutor}
 """Name -> executor, as `run_grid` takes it."""

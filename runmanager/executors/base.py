@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from runmanager.errors import GridError
 from runmanager.grid import Run
-from runmanager.storage.journal import EpochRecord, Outcome, Status
+from runmanager.outcome import EpochRecord, Outcome, Status
 
 
 class Step(NamedTuple):
@@ -89,9 +89,9 @@ class Executor(ABC):
         Raises:
             GridError: That cannot be found out, or the device can never be asked for.
         """
-        from runmanager import devices
+        from runmanager.devices import torch_devices
 
-        return "" if devices.is_available(device) else devices.missing(device)
+        return "" if torch_devices.is_available(device) else torch_devices.missing(device)
 
     def check(self, train: Callable[..., object]) -> None:  # noqa: B027 - some have nothing to do
         """Make sure that a training function reaches where runs are executed, before anything is written.

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from runmanager.executors.base import Step
-from runmanager.storage.journal import EpochRecord, Status
+from runmanager.outcome import EpochRecord, Status
 
 _GIB = 2**30
 

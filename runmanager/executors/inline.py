@@ -7,7 +7,7 @@ from functools import partial
 from runmanager.errors import GridError
 from runmanager.executors.base import Executor, Watch, Work
 from runmanager.grid import Run, device_of
-from runmanager.storage.journal import Outcome
+from runmanager.outcome import Outcome
 
 
 class InlineExecutor(Executor):

@@ -11,9 +11,9 @@ from typing import Any
 
 from runmanager.executors.base import Step
 from runmanager.executors.messages import Message
-from runmanager.executors.starting import without_main
+from runmanager.executors.spawn import without_main
 from runmanager.grid import Run
-from runmanager.storage.journal import EpochRecord
+from runmanager.outcome import EpochRecord
 
 PREFIX = "lane "
 """With which the names of lanes among processes begin."""

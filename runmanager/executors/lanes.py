@@ -7,19 +7,19 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
-from runmanager.executors import sending
+from runmanager.executors import serialize
 from runmanager.executors.base import Executor, Watch, Work
-from runmanager.executors.placing import Placing
+from runmanager.executors.placement import Placing
 from runmanager.executors.pool import Pool
-from runmanager.executors.starting import signals_blocked, without_main
+from runmanager.executors.spawn import signals_blocked, without_main
 from runmanager.grid import Run, device_of
-from runmanager.storage.journal import Outcome
+from runmanager.outcome import Outcome
 
 _PRELOADED = [
-    "runmanager.executors.ancestor",
+    "runmanager.executors.forkserver_preload",
     "runmanager.executors.worker",
-    "runmanager.manager",
-    "runmanager.board.contents",
+    "runmanager.training.manager",
+    "runmanager.board.run_log",
     "torch._dynamo",  # which torch imports when the first optimizer is made
 ]
 
@@ -46,18 +46,18 @@ class LanesExecutor(Executor):
             GridError: They cannot; the message names what cannot be sent.
         """
         self._preload()
-        sending.dump(train)
+        serialize.dump(train)
 
     def begin(self, folder: Path) -> None:  # noqa: ARG002 - whichever
         """Import what the tables need while the common ancestor still imports torch."""
-        from runmanager.storage import tables  # noqa: F401
+        from runmanager.results import tables  # noqa: F401
 
     def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome as it ends."""
         self._preload()
         placing = self._placing()
         num_lanes = placing.reachable([device_of(run) for run in runs])
-        pool = Pool(self._context, sending.dump(work), placing, num_lanes, watch, self._timeout)
+        pool = Pool(self._context, serialize.dump(work), placing, num_lanes, watch, self._timeout)
         try:
             while runs or pool.busy:
                 yield from pool.begin(runs)
@@ -79,10 +79,10 @@ class LanesExecutor(Executor):
                 forkserver.ensure_running()
 
     def _placing(self) -> Placing:
-        from runmanager import devices
+        from runmanager.devices import torch_devices
 
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return Placing(self._jobs, self._runs_per_device, devices.available_devices(), cores)
+        return Placing(self._jobs, self._runs_per_device, torch_devices.available_devices(), cores)
 
 
 def _start_method() -> str:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from runmanager.executors.base import Step
-from runmanager.storage.journal import EpochRecord, Outcome
+from runmanager.outcome import EpochRecord, Outcome
 
 
 class Ready(NamedTuple):

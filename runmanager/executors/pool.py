@@ -12,15 +12,14 @@ from runmanager.executors.base import Step, Watch, uncommitted
 from runmanager.executors.deaths import Deaths, whereabouts
 from runmanager.executors.lane import Lane
 from runmanager.executors.messages import Lost, Raised, Ready, Refused
-from runmanager.executors.placing import Placing
-from runmanager.executors.starting import signals_blocked
+from runmanager.executors.placement import Placing
+from runmanager.executors.spawn import signals_blocked
 from runmanager.grid import Run, device_of
-from runmanager.storage.journal import EpochRecord, Outcome, Status
+from runmanager.outcome import EpochRecord, Outcome, Status
 
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # until a lane that is asked to end is killed
 _MOST_PROBES = 2  # of a device that does not answer
-_HARMLESS = (Status.COMPLETED, Status.DIVERGED, Status.PRUNED)
 
 
 class Pool:
@@ -151,7 +150,8 @@ class Pool:
                 case Outcome() if lane.run is not None:
                     self._print(lane)
                     # what an error has left on an accelerator goes with the process
-                    lane.is_spent = lane.device != "cpu" and message.status not in _HARMLESS
+                    is_harmless = message.status.is_success or message.status is Status.DIVERGED
+                    lane.is_spent = lane.device != "cpu" and not is_harmless
                     yield self._free(lane), message
                 case Raised(error):
                     raise error

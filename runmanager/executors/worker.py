@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import torch
 
-from runmanager import devices
+from runmanager.devices import torch_devices
 from runmanager.errors import RunManagerError
-from runmanager.executors import sending
+from runmanager.executors import serialize
 from runmanager.executors.base import Work
 from runmanager.executors.messages import Lost, Message, Raised, Ready, Refused
-from runmanager.stopping import SIGNALS
+from runmanager.executors.signals import SIGNALS
 
 _COLLECT_AFTER_S = 1.0  # looking for garbage takes as long as a small run
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
@@ -76,7 +76,7 @@ def _serve(connection: Connection, output: Connection | None, place: Place, work
     own, device = os.getpid(), place.device
     tell: Callable[[Message], None] = connection.send
     try:
-        execute: Work = sending.load(work)
+        execute: Work = serialize.load(work)
     except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
         tell(Refused(f"{type(error).__name__}: {error}"))
         return
@@ -157,7 +157,7 @@ def _bind(device: torch.device, num_lanes: int) -> None:
         _keep_freed_memory()
     elif device.index is not None:
         torch.accelerator.set_device_index(device.index)
-    devices.warm(device)
+    torch_devices.warm(device)
 
 
 def _keep_freed_memory() -> None:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from runmanager.devices.quiet import quiet
 from runmanager.errors import CheckpointError
-from runmanager.silence import quiet
+from runmanager.outcome import EpochRecord
 from runmanager.storage import durable, paths
-from runmanager.storage.journal import EpochRecord
 
 VERSION = 1
 _HASH = 32  # bytes of SHA-256

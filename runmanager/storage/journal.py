@@ -14,17 +14,14 @@ import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import durable, paths, processes
 from runmanager.storage.durable import AppendFile
-
-LEADING = ("loss", "accuracy", "epoch duration", "run duration")
-"""The metrics that stand before the hyperparameters, as in the tutorial's table."""
 
 VERSION = 1
 _CRC = ',"crc":"'
@@ -33,66 +30,8 @@ _CRC_LENGTH = len(_CRC) + 8 + len('"}')
 _LARGEST = 256 * 2**20  # bytes of a journal that are read
 
 
-class Status(StrEnum):
-    """How a run stands: ended in one of the ways up to `UNAVAILABLE`, or not."""
-
-    COMPLETED = "completed"
-    FAILED = "failed"
-    DIVERGED = "diverged"
-    OUT_OF_MEMORY = "out of memory"
-    HUNG = "hung"
-    KILLED = "killed"
-    INTERRUPTED = "interrupted"
-    PRUNED = "pruned"
-    UNAVAILABLE = "unavailable"
-    PENDING = "pending"
-    RUNNING = "running"
-    STALE = "stale"
-
-
-class EpochRecord(msgspec.Struct, frozen=True, gc=False):
-    """One finished epoch of a run.
-
-    Attributes:
-        epoch: Its number, from 1.
-        metrics: Columns of the table -> values; durations in seconds.
-        times: What is outside of the epoch's duration, and its parts, in seconds; and the images per second.
-    """
-
-    epoch: int
-    metrics: Mapping[str, float]
-    times: Mapping[str, float] = {}
-
-
 _EPOCHS = msgspec.json.Decoder(EpochRecord)
 _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
-
-
-FAULTS = frozenset({Status.FAILED, Status.DIVERGED, Status.OUT_OF_MEMORY, Status.HUNG})
-"""Ends that the same run would meet again; after the others it goes on when the grid is started again."""
-
-
-GOES_ON = frozenset({Status.INTERRUPTED, Status.KILLED, Status.PRUNED})
-"""Ends after which a run may be continued: TensorBoard, which believes the first end for ever, is not told."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How an attempt ended.
-
-    Attributes:
-        status: One of those up to `Status.UNAVAILABLE`.
-        error: The cause in one line, empty if completed.
-        epochs: How many epochs are committed.
-        log: What else is known of the cause, as the last words of a process that died; not in the journal.
-        is_committed: Whether the journal has it: a process that died could not write it.
-    """
-
-    status: Status
-    error: str = ""
-    epochs: int = 0
-    log: str = ""
-    is_committed: bool = True
 
 
 @dataclass

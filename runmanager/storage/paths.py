@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.errors import GridError
-from runmanager.values import text
+from runmanager.hyperparameters import text
 
 GRID = "grid.json"
 HPARAMS = "hparams.json"

@@ -5,20 +5,22 @@ import pytest
 from tensorboard.compat.proto.event_pb2 import Event
 
 from runmanager import RunManager, load_results
-from runmanager.board import archive, events
+from runmanager.board import archive, event_file
 from tests.board.reading import folder_scalars, train
 
 
 def write(folder, attempt, steps, first_step=0, *more):
     """Write an attempt's event file with a scalar per step, and return it."""
-    file = events.EventFile(folder, attempt, first_step)
+    file = event_file.EventFile(folder, attempt, first_step)
     file.write(*(scalar(step, attempt) for step in steps), *more)
     file.close()
     return file.path
 
 
 def scalar(step, value):
-    return events.event(step, [events.scalar("loss/train", value), events.scalar("time/epoch_s", 1)], 5.0)
+    return event_file.event(
+        step, [event_file.scalar("loss/train", value), event_file.scalar("time/epoch_s", 1)], 5.0
+    )
 
 
 def points(found):
@@ -42,7 +44,7 @@ def test_all_events_of_a_file_are_read(tmp_path):
 def test_a_file_that_was_cut_is_read_up_to_the_last_whole_record(tmp_path):
     path = write(tmp_path, 1, [1, 2, 3])
     content = path.read_bytes()
-    start_of_last = len(content) - len(events.framed(scalar(3, 1).SerializeToString()))
+    start_of_last = len(content) - len(event_file.framed(scalar(3, 1).SerializeToString()))
 
     found = []
     for length in range(len(content)):
@@ -100,8 +102,10 @@ def test_what_a_later_attempt_superseded_is_not_kept(tmp_path):
 
 
 def test_how_sessions_began_and_ended_is_not_kept(tmp_path):
-    session = events.event(1, [events.session_start({"lr": 0.1}, "1"), events.scalar("loss/test", 2)])
-    end = events.event(2, [events.session_end(success=False)])
+    session = event_file.event(
+        1, [event_file.session_start({"lr": 0.1}, "1"), event_file.scalar("loss/test", 2)]
+    )
+    end = event_file.event(2, [event_file.session_end(success=False)])
     write(tmp_path, 1, [1], 0, session, end)
 
     found = archive.kept(tmp_path, 9)
@@ -158,7 +162,7 @@ def test_a_run_whose_old_event_file_was_cut_shows_what_is_left_and_goes_on(tmp_p
     (path,) = archive.event_files(tmp_path / "exp" / "001_lr=1")
     record = next(e for e in archive.read(path) if e.step == 2)
     content = path.read_bytes()
-    path.write_bytes(content[: content.index(events.framed(record.SerializeToString())) + 9])
+    path.write_bytes(content[: content.index(event_file.framed(record.SerializeToString())) + 9])
     train(RunManager("exp", tmp_path, display=False), {"lr": 1}, 4, checkpoint=True)
 
     shown = folder_scalars(path.parent)["loss/train"]

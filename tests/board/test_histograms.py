@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util.tensor_util import make_ndarray
 from torch import nn
 
-from runmanager.board import events, histograms
+from runmanager.board import event_file, histograms
 from runmanager.board.histograms import BINS, gradient_norm, statistics, tensors
 from tests.board.reading import make_network
 
@@ -59,7 +59,7 @@ def test_sums_are_taken_in_double_precision():
 
 
 def test_the_buckets_are_equally_wide_from_the_smallest_to_the_largest_value():
-    histogram = events.histogram("x", stats_of(torch.tensor([-1.0, 0.25, 29.0]))).histo
+    histogram = event_file.histogram("x", stats_of(torch.tensor([-1.0, 0.25, 29.0]))).histo
 
     assert (histogram.min, histogram.max, histogram.num) == (-1, 29, 3)
     assert list(histogram.bucket_limit) == list(range(30))
@@ -69,8 +69,8 @@ def test_the_buckets_are_equally_wide_from_the_smallest_to_the_largest_value():
 
 def test_tensorboard_reads_the_same_buckets(tmp_path):
     values = {"many": torch.arange(0, 31.0), "one": torch.ones(4)}
-    file = events.EventFile(tmp_path)
-    file.write(events.event(1, [events.histogram(tag, s) for tag, s in statistics(values).items()]))
+    file = event_file.EventFile(tmp_path)
+    file.write(event_file.event(1, [event_file.histogram(tag, s) for tag, s in statistics(values).items()]))
     file.close()
 
     *_, event = EventFileLoader(str(file.path)).Load()
@@ -81,7 +81,7 @@ def test_tensorboard_reads_the_same_buckets(tmp_path):
 
 
 def test_equal_values_are_one_bucket_round_them():
-    histogram = events.histogram("x", stats_of(torch.full((7,), 0.25))).histo
+    histogram = event_file.histogram("x", stats_of(torch.full((7,), 0.25))).histo
 
     assert (histogram.min, histogram.max, histogram.num, histogram.sum) == (-0.25, 0.75, 7, 1.75)
     assert (list(histogram.bucket_limit), list(histogram.bucket)) == ([0.75], [7])

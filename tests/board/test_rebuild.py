@@ -3,8 +3,8 @@ import math
 import pytest
 
 from runmanager import RunManager, load_results
-from runmanager.board.contents import tag
 from runmanager.board.rebuild import rebuild
+from runmanager.board.run_log import tag
 from tests.board.reading import accumulated, event_files, scalars_in, train, values_in
 
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from runmanager import RunManager, load_results, run_grid
-from runmanager.board import pictures
-from runmanager.board.contents import tag
+from runmanager.board import images
+from runmanager.board.run_log import tag
 from runmanager.errors import RunsWarning
 from tests.board.reading import LOADER, event_files, make_network, train
 from tests.damaging import as_if_killed, flip
@@ -283,7 +283,7 @@ def test_the_samples_are_a_png(server):
 
     png = server.get("plugin/images/individualImage", **dict(parse_qsl(image["query"])))
 
-    assert png == pictures.sheet(LOADER[0][0])[0]
+    assert png == images.sheet(LOADER[0][0])[0]
     assert image["step"] == 0
 
 

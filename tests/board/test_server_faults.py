@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from runmanager import RunManager, load_results, run_grid
-from runmanager.board.columns import settle
-from runmanager.board.contents import Board, tag
+from runmanager.board.hparams import settle
+from runmanager.board.run_log import Board, tag
 from runmanager.errors import RunsWarning
-from runmanager.experiment import GridOutcome
+from runmanager.launch.run_grid import GridOutcome
+from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import EpochRecord, Outcome, Status
 from tests.board.reading import event_files, train
 from tests.board.test_server import ALL, Server, serve
 

@@ -6,10 +6,10 @@ import pytest
 
 from runmanager import BoardError, RunManager
 from runmanager.board import view
-from runmanager.board.contents import tag
+from runmanager.board.run_log import tag
 from runmanager.board.view import hint, look
+from runmanager.hyperparameters import identity
 from runmanager.storage.folders import Experiment
-from runmanager.values import identity
 from tests.board.reading import train
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from runmanager.continuing import Continuation
-from runmanager.storage import checkpoints, durable, holder, paths, tables
+from runmanager.results import tables
+from runmanager.storage import checkpoints, durable, lock, paths
 from runmanager.storage.journal import Journal
+from runmanager.training.resuming import Continuation
 
 CALLS = ("open", "write", "fsync", "replace", "link", "rename", "unlink")
 """What the commit protocol asks of the operating system, beside ftruncate, which only mends."""
@@ -43,7 +44,7 @@ class Fault:
         real = SimpleNamespace(**vars(os))
         faulty = {name: self._faulty(name, getattr(real, name)) for name in CALLS}
         faulty["ftruncate"] = self._ftruncate
-        for module in (durable, holder):
+        for module in (durable, lock):
             _replace(module, "os", SimpleNamespace(**vars(os) | faulty))
         for name in ("rename", "replace", "unlink"):  # pathlib's
 

@@ -19,9 +19,10 @@ import torch._dynamo  # so that no process has to: optimizers do
 import torch.utils.tensorboard
 
 from runmanager import StorageError
-from runmanager.board import contents  # noqa: F401
+from runmanager.board import run_log  # noqa: F401
 from runmanager.errors import HeldError
-from runmanager.storage import provenance, tables  # noqa: F401
+from runmanager.results import tables  # noqa: F401
+from runmanager.storage import provenance
 from tests.chaos import faults, work
 
 PATIENCE_S = 60.0

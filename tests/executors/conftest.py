@@ -2,7 +2,7 @@
 
 import pytest
 
-from runmanager.executors import ray_cluster
+from runmanager.executors.ray import cluster
 
 
 @pytest.fixture(scope="module")
@@ -10,5 +10,5 @@ def local_ray():
     pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray leaves a token in the home folder
-        with ray_cluster.connected(None):
+        with cluster.connected(None):
             yield

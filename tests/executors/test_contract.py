@@ -6,7 +6,7 @@ import pytest
 
 from runmanager import RunBuilder, StorageError, SuccessiveHalving, run_grid
 from runmanager.executors import EXECUTORS
-from runmanager.storage.journal import EpochRecord, Outcome, Status
+from runmanager.outcome import EpochRecord, Outcome, Status
 
 RUNS = RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3]})
 

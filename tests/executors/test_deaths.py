@@ -4,7 +4,7 @@ import pytest
 
 from runmanager.executors import Step, deaths
 from runmanager.executors.deaths import Deaths, whereabouts
-from runmanager.storage.journal import EpochRecord, Status
+from runmanager.outcome import EpochRecord, Status
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import GridError, RunBuilder, devices, load_runs, run_grid
+from runmanager import GridError, RunBuilder, load_runs, run_grid
+from runmanager.devices import torch_devices
 from runmanager.executors import Step, worker
 from runmanager.executors.lanes import LanesExecutor, _start_method
-from runmanager.storage.journal import Outcome, Status
+from runmanager.outcome import Outcome, Status
 from tests.executors.test_contract import Watcher
 
 HOME = Path(__file__).parents[2]
@@ -357,7 +358,7 @@ def on_fake_devices(work):
 def two_gpus(monkeypatch):
     """Let lanes believe in two accelerators."""
     there = ["cpu", "cuda:0", "cuda:1"]
-    monkeypatch.setattr(devices, "available_devices", lambda: there)
+    monkeypatch.setattr(torch_devices, "available_devices", lambda: there)
 
 
 def on_devices(*wanted):

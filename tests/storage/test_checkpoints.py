@@ -21,9 +21,9 @@ from torch import nn, optim
 from torch.optim import lr_scheduler
 
 from runmanager.errors import CheckpointError, StorageError
+from runmanager.outcome import EpochRecord
 from runmanager.storage import checkpoints, durable
 from runmanager.storage.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from runmanager.storage.journal import EpochRecord
 
 CPU = torch.device("cpu")
 ID = "a1b2c3d4"

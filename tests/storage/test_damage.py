@@ -12,9 +12,10 @@ import pytest
 
 from runmanager import load_results, load_runs
 from runmanager.errors import RunsWarning
+from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import EpochRecord, Journal, Outcome, Status
+from runmanager.storage.journal import Journal
 
 NUM_RUNS = 500
 NUM_EPOCHS = 4

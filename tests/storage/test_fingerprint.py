@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from runmanager.loaders import ImageTensors
 from runmanager.storage import fingerprint as module
 from runmanager.storage import provenance
 from runmanager.storage.fingerprint import changes, fingerprint
+from runmanager.training.loaders import ImageTensors
 
 CODE = '''
 import functools

@@ -9,9 +9,9 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from runmanager.hyperparameters import identity
 from runmanager.storage.folders import Experiment, experiments, is_experiment, read_runs, varying
 from runmanager.storage.journal import to_line
-from runmanager.values import identity
 
 GRID = [{"lr": 0.1, "device": "cpu"}, {"lr": 0.01, "device": "cpu"}]
 

@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runmanager.errors import StorageError
-from runmanager.storage.journal import EpochRecord, Journal, Outcome, Status, read_attempt, to_line
+from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.storage.journal import Journal, read_attempt, to_line
 
 RECORDS = [
     EpochRecord(epoch, {"loss": 1.5 / epoch, "accuracy": epoch / 7}, {"phase_eval_s": 0.25})

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from runmanager import RunBuilder, RunManager, load_results, load_runs
 from runmanager.errors import HeldError, RunsWarning
-from runmanager.storage import holder
+from runmanager.storage import lock
 from runmanager.storage.folders import Experiment
 from tests.damaging import NO_PROCESS, as_if_killed, journals
 
@@ -156,7 +156,7 @@ class Life(RuleBasedStateMachine):
     def start(self) -> None:
         runs = RunBuilder.get_runs({"seed": self.seeds})
         self.path.mkdir(exist_ok=True)
-        self.hold = holder.hold(self.path)
+        self.hold = lock.hold(self.path)
         self.hold.__enter__()
         Experiment(self.path).plan([run._asdict() for run in runs], {})
         self.manager = RunManager("exp", self.root, tensorboard=False, display=False)
@@ -274,7 +274,7 @@ class Life(RuleBasedStateMachine):
     def refuse_a_second_manager(self) -> None:
         before = sorted(self.path.rglob("*"))
 
-        with pytest.raises(HeldError), holder.hold(self.path):
+        with pytest.raises(HeldError), lock.hold(self.path):
             pytest.fail("it was taken")
 
         assert sorted(self.path.rglob("*")) == before

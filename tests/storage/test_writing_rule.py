@@ -8,7 +8,7 @@ import runmanager
 PACKAGE = Path(runmanager.__file__).parent
 ALLOWED = {
     "storage/durable.py",  # what it is for
-    "board/events.py",  # a view, which may be lost
+    "board/event_file.py",  # a view, which may be lost
     "board/server.py",  # what a TensorBoard says while it starts
     "datasets.py",  # unpacked copies, made anew from the verified files
 }

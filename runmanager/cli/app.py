@@ -1,0 +1,124 @@
+"""The `runmanager` command."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runmanager.cli import exporting, inspecting, maintaining
+from runmanager.cli.common import STORAGE_FAILED, Commands, Damage, add, say
+from runmanager.hyperparameters import counted
+
+RESULTS, CARE = "Results", "Looking after runs and machines"
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode="rich",
+    help="""See what runs have left behind, decide, and look after them.
+
+    Start with [bold]runmanager list[/bold], then [bold]runmanager best[/bold]; each command has examples:
+    [bold]runmanager list --help[/bold].
+
+    Exit codes: 0 done, 1 something was damaged, different or not confirmed, 2 refused, 74 storage failed.""",
+)
+add(app, inspecting.list_runs, RESULTS, "list")
+add(app, inspecting.show, RESULTS)
+add(app, inspecting.best, RESULTS)
+add(app, inspecting.compare, RESULTS)
+add(app, exporting.report, RESULTS)
+add(app, exporting.export, RESULTS)
+add(app, maintaining.verify, CARE)
+add(app, maintaining.rm, CARE)
+
+Root = Annotated[
+    Path, typer.Argument(exists=True, file_okay=False, help="The root of all experiments, or one experiment.")
+]
+
+
+@app.callback()
+def main() -> None:
+    """See what runs have left behind, decide, and look after them."""
+
+
+@app.command(rich_help_panel=RESULTS)
+def tensorboard(
+    root: Root = Path("runs"),
+    experiment: Annotated[str | None, typer.Option(help="The name of the one to show.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="0 for any; without, 6006 or the next that is free.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="The address to answer on; without, localhost.")] = None,
+    bind_all: Annotated[
+        bool, typer.Option("--bind-all", help="Answer whoever reaches this machine, who may then see the runs.")
+    ] = False,
+) -> None:
+    """Start TensorBoard on this machine and open it, or print its link; Ctrl-C ends it.
+
+    The link pins accuracy, loss and epoch duration, switches the smoothing of curves off, shows the experiment,
+    and colors runs by device if it varies, else by the first axis that does.
+    """
+    from runmanager.board.hparams import settle_below
+    from runmanager.board.server import EVERYWHERE, HERE, Server
+    from runmanager.board.view import look
+
+    if host in EVERYWHERE or (bind_all and host):
+        rule = "all addresses of this machine are asked for by --bind-all, without --host"
+        raise typer.BadParameter(f"{rule}; got --host {host!r}")
+    try:
+        view = look(root, experiment)
+        settle_below(root)
+        with Server(view.logdir, port, None if bind_all else host or HERE) as server:
+            link = view.link(server.url)
+            typer.echo("\n".join([*view.notes, f"TensorBoard: {link}", "Ctrl-C ends it."]))
+            if _has_display():
+                import webbrowser
+
+                webbrowser.open(link)
+            server.wait()
+    except KeyboardInterrupt:
+        typer.echo("")
+
+
+def _has_display() -> bool:
+    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+
+
+@app.command(rich_help_panel=CARE)
+def devices(
+    benchmark: Annotated[
+        bool,
+        typer.Option("--benchmark", help="Time a matrix product and a training step on each, against the cpu."),
+    ] = False,
+) -> None:
+    """List the devices of this machine: name, memory, cores and precisions."""
+    from runmanager.console import print_table
+    from runmanager.devices.describe import describe_devices
+
+    print_table(describe_devices(), title="Devices")
+    if benchmark:
+        from runmanager.devices.benchmark import benchmark_devices
+
+        print_table(benchmark_devices(), title="\nSpeed, warm and synchronised, of several timings")
+
+
+@app.command(rich_help_panel=CARE)
+def rebuild_tensorboard(root: Root = Path("runs")) -> None:
+    """Make the event files anew from the journals, after they were damaged or lost.
+
+    Histograms, images and graphs are kept as far as the old files can be read; these are renamed, not removed.
+    """
+    from runmanager.board.rebuild import rebuild
+    from runmanager.storage.folders import experiments
+
+    damaged = Damage()
+    try:
+        for experiment in experiments(root):
+            typer.echo(f"{experiment}: {counted(rebuild(experiment, damaged), 'run')} rebuilt")
+    except OSError as error:
+        say(f"cannot write {error.filename} ({error.strerror}): the journals are as they were")
+        raise typer.Exit(STORAGE_FAILED) from error
+    damaged.tell()

@@ -1,1 +1,0 @@
-"""The commands of `runmanager`, by what they do for their user."""

@@ -1,0 +1,112 @@
+"""What devices this machine has, and what each of them can do."""
+
+import math
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+
+from runmanager.devices import torch_devices
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_GIB = 2**30
+T = TypeVar("T")
+
+
+def describe_devices() -> "pd.DataFrame":
+    """List the devices of this machine, one row each.
+
+    Memory is that of the device, for the cpu the machine's; what torch cannot tell is missing. `cores` are the
+    cores that this process may use, or a GPU's multiprocessors; `threads` are those that torch computes with.
+    A GPU that is asked for its free memory keeps some of it for this process.
+    """
+    import pandas as pd
+
+    return pd.DataFrame([_row(torch.device(device)) for device in torch_devices.available_devices()])
+
+
+def native_precisions(device: torch.device) -> list[str]:
+    """List the precisions that the hardware behind a device computes in, as torch tells, fp32 at least."""
+    ask = {"cpu": _precisions_of_cpu, "cuda": _precisions_of_cuda}.get(device.type, _precisions_of_other)
+    found = _or_none(lambda: ask(device)) or {}
+    return ["fp32", *(name for name, is_there in found.items() if is_there)]
+
+
+def _precisions_of_cpu(_: torch.device) -> dict[str, bool]:
+    told = torch.ops.mkldnn  # torch has no public way to ask; it emulates what is not there, slowly
+    return {"bf16": told._is_mkldnn_bf16_supported(), "fp16": told._is_mkldnn_fp16_supported()}  # noqa: SLF001
+
+
+def _precisions_of_cuda(device: torch.device) -> dict[str, bool]:
+    with torch.cuda.device(device):
+        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        return {"tf32": torch.cuda.is_tf32_supported(), "bf16": bf16, "fp16": True}
+
+
+def _precisions_of_other(device: torch.device) -> dict[str, bool]:
+    types = torch.accelerator.get_device_capability(device)["supported_dtypes"]
+    return {"bf16": torch.bfloat16 in types, "fp16": torch.float16 in types}
+
+
+def _row(device: torch.device) -> dict[str, object]:
+    free, total = _memory(device)
+    is_cpu = device.type == "cpu"
+    return {
+        "device": str(device),
+        "name": _cpu_name() if is_cpu else _or_none(lambda: torch_devices.device_name(device)) or device.type,
+        "memory_gib": total,
+        "free_gib": free,
+        "cores": _num_cores(device),
+        "threads": torch.get_num_threads() if is_cpu else math.nan,
+        "precisions": ", ".join(native_precisions(device)),
+    }
+
+
+def _memory(device: torch.device) -> tuple[float, float]:
+    """Return free and total memory (GiB), NaN where they are not known."""
+    if device.type == "cpu":
+        return _main_memory("MemAvailable:", "SC_AVPHYS_PAGES"), _main_memory("MemTotal:", "SC_PHYS_PAGES")
+    free, total = _or_none(lambda: torch.accelerator.get_memory_info(device)) or (math.nan, math.nan)
+    return free / _GIB, total / _GIB
+
+
+def _main_memory(field: str, pages: str) -> float:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024 / _GIB
+    except (OSError, StopIteration):
+        pass
+    try:
+        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") / _GIB
+    except (AttributeError, OSError, ValueError):  # a system that does not tell
+        return math.nan
+
+
+def _num_cores(device: torch.device) -> float:
+    if device.type == "cpu":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or math.nan
+    if device.type == "cuda":
+        return _or_none(lambda: torch.cuda.get_device_properties(device).multi_processor_count) or math.nan
+    return math.nan
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    return f"{name}, {torch_devices.device_name(torch.device('cpu'))}"
+
+
+def _or_none(ask: Callable[[], T]) -> T | None:
+    """Ask torch something that a device in a bad state, or a build without it, cannot answer."""
+    try:
+        return ask()
+    except (AttributeError, NotImplementedError, RuntimeError, ValueError):
+        return None

@@ -1,0 +1,157 @@
+"""Runs on a Ray cluster, one task each."""
+
+import contextlib
+import importlib.util
+import math
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from runmanager.errors import GridError
+from runmanager.executors.base import Executor, Watch, Work
+from runmanager.executors.ray import cluster, tasks
+from runmanager.executors.ray.cluster import Needs, Node
+from runmanager.executors.ray.execution import Execution
+from runmanager.executors.ray.tasks import Place
+from runmanager.executors.serialize import dump
+from runmanager.grid import Run
+from runmanager.outcome import Outcome
+from runmanager.storage import durable, paths
+
+
+class RayExecutor(Executor):
+    """Execute runs on a Ray cluster, where Ray's accounting has room for them.
+
+    A run whose node is lost goes on elsewhere from its last committed epoch. The experiment's folder has to be
+    on storage that every node sees; nodes where it is not, or that have another torch, are not used.
+
+    Args:
+        address: "auto" for the cluster of this machine, or host:port. None uses the one that this process is
+            connected to, or else starts one on this machine for as long as runs are executed.
+        jobs: How many runs are executed at the same time, at most; "auto": as many as the cluster has room for.
+        runs_per_device: How many runs may share a GPU.
+        timeout: Seconds without news after which a run counts as hung; None waits for ever.
+        resources: Device -> what a run on it needs of Ray's resources. A run on "cpu" needs ``{"CPU": 1}``, one
+            on "cuda" ``{"GPU": 1 / runs_per_device}``, unless this says otherwise.
+
+    Raises:
+        GridError: An argument cannot be used, or ray is not installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str | None = None,
+        jobs: int | str = 1,
+        runs_per_device: int = 1,
+        timeout: float | None = None,
+        resources: Mapping[str, Needs] | None = None,
+    ) -> None:
+        super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
+        if importlib.util.find_spec("ray") is None:
+            raise GridError(["RayExecutor needs ray: pip install 'runmanager[ray]'"])
+        gpu = math.floor(1e4 / runs_per_device) / 1e4  # as fine as Ray counts
+        self._needs: dict[str, Needs] = {"cpu": {"CPU": 1}, "meta": {"CPU": 1}, "cuda": {"GPU": gpu}}
+        self._needs.update(resources or {})
+        self._address = address
+        self._nodes: list[Node] | None = None
+        self._folder: Path | None = None
+
+    def num_lanes(self, runs: Sequence[Run]) -> int:
+        """Return how many of the runs are executed at the same time, at most."""
+        if isinstance(self._jobs, int):
+            return max(1, min(self._jobs, len(runs)))
+        rooms = (node.room_for(needs) for node in self._known_nodes() for needs in self._needs.values())
+        return max(1, min(sum(rooms), len(runs)))
+
+    def missing(self, device: str) -> str:
+        """Return why a run that asks for this device cannot be executed, "" if it can.
+
+        Raises:
+            GridError: The device has a number, or no cluster answers.
+        """
+        kind, colon, _ = device.partition(":")
+        needs = self._needs.get(device)
+        if needs is None and colon:
+            raise GridError([f"Ray chooses which {kind} device a run gets, got {device!r}: write {kind!r}"])
+        if needs is None:
+            return f"device {device!r} is none that Ray knows: say RayExecutor(resources={{{device!r}: ...}})"
+        if any(node.room_for(needs) for node in self._known_nodes()):
+            return ""
+        there = "; ".join(f"{node.name}: {_counted(node.resources)}" for node in self._known_nodes())
+        return f"device {device!r} is not there: no node of the Ray cluster has {_counted(needs)} ({there})"
+
+    def check(self, train: Callable[..., object]) -> None:
+        """Make sure that a training function can be sent, and no other grid of this process is on Ray.
+
+        Raises:
+            GridError: It cannot, and the message names what of it; or one is.
+        """
+        dump(train)
+        cluster.check_alone()
+
+    def begin(self, folder: Path) -> None:
+        """Remember the folder that has to be the same one on every node."""
+        self._folder = folder
+
+    def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
+        """Execute the runs and yield each with its outcome."""
+        if not runs:
+            return
+        import ray
+
+        sent = dump(work)
+        if self._address is not None and not ray.is_initialized():
+            watch.say(f"Ray at {self._address}: everyone who reaches it can run code as you")
+        with (
+            cluster.in_use,
+            cluster.connected(self._address),
+            cluster.words_kept() as words,
+            _probe_in(self._folder) as (folder, token),
+        ):
+            share = self._jobs if isinstance(self._jobs, int) else None
+            place = Place(folder, token, str(Path.cwd()), tasks.torch_version(), share, self._timeout)
+            most = self._jobs if isinstance(self._jobs, int) else math.inf
+            execution = Execution(runs, watch, place, sent, most, self._needs, words)
+            try:
+                yield from execution.outcomes()
+            except KeyboardInterrupt:
+                watch.stopping()
+                raise
+            finally:
+                execution.stop()
+
+    def _known_nodes(self) -> list[Node]:
+        if self._nodes is None:
+            import ray
+
+            if self._address is None and not ray.is_initialized():
+                import torch
+
+                here = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
+                self._nodes = [Node("", "this machine", here)]
+            else:
+                with cluster.in_use, cluster.connected(self._address):
+                    self._nodes = cluster.nodes()
+        return self._nodes
+
+
+@contextlib.contextmanager
+def _probe_in(folder: Path | None) -> Iterator[tuple[Path | None, str]]:
+    """Put a file with a token into a folder, for nodes to look for."""
+    token = secrets.token_hex(16)
+    if folder is None:
+        yield None, token
+        return
+    durable.write_file(folder / paths.PROBE, token.encode())
+    try:
+        yield folder.absolute(), token
+    finally:
+        (folder / paths.PROBE).unlink(missing_ok=True)
+
+
+def _counted(resources: Needs) -> str:
+    shown = {name: number for name, number in resources.items() if "memory" not in name and "node:" not in name}
+    return ", ".join(f"{name} {number:g}" for name, number in shown.items()) or "nothing"

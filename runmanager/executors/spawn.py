@@ -1,0 +1,64 @@
+"""Starting worker processes: meanwhile signals wait, and the user's script is not executed again."""
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from runmanager.executors.signals import SIGNALS, signals_wait
+
+_SWAPPING = threading.Lock()
+_swapped: list[ModuleType] = []  # the main module, once for each block that is under way
+
+
+@contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Let the signals that end a grid wait until the block is done; what it starts begins with them blocked.
+
+    So the process that lanes are forked from never gets them, and a lane says which it wants. Blocking is not
+    enough for this process: the system gives the signal to another thread, and Python raises in this one.
+    """
+    with signals_wait():
+        if not hasattr(signal, "pthread_sigmask"):
+            yield
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Keep workers from executing the user's script again: what they need of it comes with the work.
+
+    Other threads find in the script what they look for, and may be in such a block too.
+    """
+    with _SWAPPING:
+        main = _swapped[0] if _swapped else sys.modules["__main__"]
+        _swapped.append(main)
+        sys.modules["__main__"] = _without_file(main)
+    try:
+        yield
+    finally:
+        with _SWAPPING:
+            main = _swapped.pop()
+            if not _swapped:
+                sys.modules["__main__"] = main
+
+
+def _without_file(module: ModuleType) -> ModuleType:
+    """Make a module that has all that another has, but no file that could be executed again."""
+
+    def find(name: str) -> Any:
+        if name == "__file__":
+            raise AttributeError(name)
+        return getattr(module, name)
+
+    stand_in = ModuleType(module.__name__)
+    vars(stand_in)["__getattr__"] = find
+    return stand_in

@@ -1,0 +1,274 @@
+"""Hyperparameters: which names and devices they may have, and their values as text, JSON and identity."""
+
+import difflib
+import enum
+import hashlib
+import json
+import keyword
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_NAMELESS = re.compile(rf"{_ADDRESS.pattern}|<lambda>")  # all lambdas of a function share their name
+RESERVED = frozenset(
+    (
+        "experiment",
+        "run",
+        "epoch",
+        "loss",
+        "accuracy",
+        "status",
+        "epochs",
+        "jobs",
+        "parameters",
+        "attempts",
+        "mixed",
+        "error",
+        "hyperparameters",
+    )
+)
+"""Names that columns of the results already have."""
+
+DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
+_DEVICE = re.compile(r"(?P<type>[a-z]+)(:(?P<index>0|[1-9][0-9]?))?")  # torch reads cuda:256 as cuda:0
+
+
+def check_names(names: Iterable[str]) -> list[str]:
+    """Return a sentence for each hyperparameter name that no run can have."""
+    return [problem for name in names if (problem := _name_problem(name))]
+
+
+def check_device(value: Any) -> str | None:
+    """Return what is wrong with a device as written, or None; whether it exists is not asked.
+
+    >>> check_device("cuda:1"), check_device("cpu:3")
+    (None, "the cpu has no numbers, got 'cpu:3': write 'cpu'")
+    """
+    text = str(value)
+    match = _DEVICE.fullmatch(text)
+    if isinstance(value, (bool, int)) or value is None:
+        return f"a device is named by text, got {value!r}: write 'cpu' or 'cuda:0'"
+    if match is None or match["type"] not in DEVICE_TYPES:
+        return f"unknown device {text!r}: {_device_hint(text)}"
+    if match["type"] == "cpu" and match["index"] is not None:
+        # torch accepts cpu:3 silently and computes on the cpu
+        return f"the cpu has no numbers, got {text!r}: write 'cpu'"
+    return None
+
+
+def _device_hint(text: str) -> str:
+    kind, _, number = text.lower().replace("gpu", "cuda").partition(":")
+    close = difflib.get_close_matches(kind, DEVICE_TYPES, n=1)
+    if not close:
+        return "write one of: " + ", ".join(DEVICE_TYPES[:4])
+    numbered = f"{close[0]}:{number.lstrip('0') or number[:1]}"
+    name = numbered if _DEVICE.fullmatch(numbered) and close[0] != "cpu" else close[0]
+    return f"did you mean {name!r}?"
+
+
+def _name_problem(name: Any) -> str | None:
+    if not isinstance(name, str):
+        return f"a hyperparameter name must be text, got {name!r}"
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+        suggestion = re.sub(r"\W", "_", name.strip()).strip("_") or "name"
+        suggestion = f"{suggestion}_" if keyword.iskeyword(suggestion) else suggestion
+        suggestion = f"p{suggestion}" if suggestion[0].isdigit() else suggestion
+        return f"{name!r} cannot be read as run.{name}: write {suggestion!r}"
+    if name in RESERVED:
+        return f"{name!r} is a column of the results: write {f'num_{name}'!r} or another name"
+    return None
+
+
+def plain(value: Any) -> Any:
+    """Turn a NumPy scalar into the Python number it holds; leave everything else alone."""
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and not hasattr(value, "__len__"):
+        return value.item()
+    return value
+
+
+def text(value: Any) -> str:
+    """Write a value the short way people read it.
+
+    >>> text(0.010), text(("a", 1)), text(None), text(float)
+    ('0.01', '(a, 1)', 'None', 'float')
+    """
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, (list, tuple)):
+        return "(" + ", ".join(text(item) for item in value) + ")"
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
+        return str(value.__qualname__)
+    if isinstance(value, enum.Enum):
+        return value.name
+    return str(value)
+
+
+def counted(number: int, what: str) -> str:
+    """Write how many there are of something.
+
+    >>> counted(1, "run"), counted(1000, "run")
+    ('1 run', '1,000 runs')
+    """
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def json_value(value: Any) -> Any:
+    """Turn a value into strict JSON for people and scripts: NaN and infinities are null, objects their text.
+
+    >>> json_value((1, float("nan"), {"a": float}))
+    [1, None, {'a': 'float'}]
+    """
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    if isinstance(value, Mapping):
+        return {text(key): json_value(item) for key, item in value.items()}
+    return text(value)
+
+
+def is_nameable(value: Any) -> bool:
+    """Whether a value means the same in the next process, so that a run can be found again."""
+    if isinstance(value, (list, tuple)):
+        return all(is_nameable(item) for item in value)
+    if isinstance(value, Mapping):
+        return all(is_nameable(item) for pair in value.items() for item in pair)
+    if isinstance(value, str):
+        return True
+    return not _NAMELESS.search(str(canonical(value)))
+
+
+def canonical(value: Any) -> Any:
+    """Reduce a value to what identifies it, as strict JSON: equal values give equal results.
+
+    A number is identified by its value (``1`` and ``1.0`` are the same hyperparameter, ``True`` is not),
+    a list like the tuple of its items, a class or function by its full name, a torch device by its text.
+
+    >>> canonical((1.0, "a", None)), canonical(float("nan"))
+    ([1, 'a', None], {'number': 'nan'})
+    """
+    value = plain(value)
+    if value is None or (isinstance(value, (bool, str)) and not isinstance(value, enum.Enum)):
+        return value
+    if isinstance(value, enum.Enum):
+        return {"enum": f"{_full_name(type(value))}.{value.name}"}
+    if isinstance(value, (int, float)):
+        return _canonical_number(value)
+    if isinstance(value, (list, tuple)):
+        return [canonical(item) for item in value]
+    if isinstance(value, Mapping):
+        pairs = [[canonical(key), canonical(item)] for key, item in value.items()]
+        return {"mapping": sorted(pairs, key=json.dumps)}
+    return _canonical_name(value)
+
+
+def _canonical_number(value: float) -> Any:
+    if isinstance(value, int):
+        return int(value)
+    if not math.isfinite(value):
+        return {"number": str(value)}
+    return int(value) if value.is_integer() else float(value)
+
+
+def _canonical_name(value: Any) -> Any:
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
+        return {"name": _full_name(value)}
+    if isinstance(value, PurePath) or _is_torch(value, "device", "dtype"):
+        return str(value)
+    return {"repr": repr(value)}
+
+
+def identity(params: Mapping[str, Any]) -> str:
+    """Hash the canonical form of a run's parameters, whatever their order, to 16 hex digits.
+
+    >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
+    True
+    """
+    content = {name: canonical(value) for name, value in params.items()}
+    document = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(document.encode()).hexdigest()[:16]
+
+
+def encode(value: Any) -> Any:
+    """Write a value as strict JSON from which `decode` restores it with its type.
+
+    None, bool, int, float (NaN and infinities too), str, tuple, list, dict, torch.device and torch.dtype
+    come back as they were; anything else comes back as its text.
+
+    >>> decode(encode(((3, 3), float("inf")))), decode(encode(int))
+    (((3, 3), inf), 'int')
+    """
+    value = plain(value)
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$float": str(float(value))}
+    if isinstance(value, (list, tuple)):
+        items = [encode(item) for item in value]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if isinstance(value, Mapping):
+        return {"$dict": [[encode(key), encode(item)] for key, item in value.items()]}
+    for kind in ("device", "dtype"):
+        if _is_torch(value, kind):
+            return {f"${kind}": str(value)}
+    return _ADDRESS.sub("", text(value))
+
+
+def decode(value: Any) -> Any:
+    """Restore what `encode` wrote.
+
+    Raises:
+        ValueError: The JSON is not of `encode`'s making.
+    """
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) != 1:
+        raise ValueError(f"not an encoded value: {value!r}")
+    (tag, content), *_ = value.items()
+    match tag:
+        case "$float" if content in ("nan", "inf", "-inf"):
+            return float(content)
+        case "$tuple" if isinstance(content, list):
+            return tuple(decode(item) for item in content)
+        case "$dict" if isinstance(content, list):
+            return _decoded_dict(content)
+        case "$device" | "$dtype" if isinstance(content, str):
+            return _torch_value(tag[1:], content)
+    raise ValueError(f"not an encoded value: {value!r}")
+
+
+def _decoded_dict(pairs: list[Any]) -> dict[Any, Any]:
+    try:
+        return {decode(key): decode(item) for key, item in pairs}
+    except TypeError as error:
+        raise ValueError(f"not the items of a dict: {pairs!r}") from error
+
+
+def _torch_value(kind: str, content: str) -> Any:
+    import torch
+
+    try:
+        if kind == "device":
+            return torch.device(content)
+        dtype = getattr(torch, content.removeprefix("torch."), None)
+    except RuntimeError as error:
+        raise ValueError(f"not a torch {kind}: {content!r}") from error
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"not a torch {kind}: {content!r}")  # noqa: TRY004 - damaged content
+    return dtype
+
+
+def _is_torch(value: Any, *kinds: str) -> bool:
+    # by name, so that grids of plain numbers never import torch
+    return type(value).__module__ == "torch" and type(value).__name__ in kinds
+
+
+def _full_name(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}"

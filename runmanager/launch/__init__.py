@@ -1,0 +1,1 @@
+"""How a grid is planned and executed."""

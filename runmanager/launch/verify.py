@@ -1,0 +1,168 @@
+"""Execute the first epoch of a run again, somewhere else, and tell whether the numbers are the same."""
+
+import importlib
+import importlib.util
+import math
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from runmanager.errors import GridError
+from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.storage.fingerprint import changes, fingerprint
+from runmanager.storage.folders import Experiment
+
+if TYPE_CHECKING:
+    from runmanager.launch.task import Train
+    from runmanager.storage.run_state import RunResult
+
+TIMES = ("epoch duration", "run duration")
+"""Metrics that differ from one execution to the next."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of executing the first epoch of a run again.
+
+    Attributes:
+        before: Metric -> its recorded value.
+        again: Metric -> its value now; empty if the epoch did not end.
+        changed: What else is different from when it was recorded: code, versions.
+        error: Why the epoch did not end, "" if it did.
+    """
+
+    before: Mapping[str, float]
+    again: Mapping[str, float]
+    changed: Sequence[str]
+    error: str = ""
+
+    @property
+    def differing(self) -> list[str]:
+        """The metrics that are not the same to the last bit, or that one of the two lacks."""
+        names = [name for name in {**self.before, **self.again} if name not in TIMES]
+        return [name for name in names if not _same(self.before.get(name), self.again.get(name))]
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether all metrics are the same to the last bit."""
+        return not self.error and not self.differing
+
+
+class _FirstEpochEnded(BaseException):
+    """Leaves `train`, which is not to go on; no exception, as a loop may catch those."""
+
+
+def verify(found: "RunResult", train: "Train") -> Verdict:
+    """Execute the first epoch of a run again in this process, in a folder that is removed afterwards.
+
+    Args:
+        found: The run, with its first epoch.
+        train: What it was executed with, as ``train(run, manager)``.
+
+    Raises:
+        GridError: The run has no first epoch.
+        DeviceError: Its device is not there.
+    """
+    before = next((record.metrics for record in found.epochs if record.epoch == 1), None)
+    if before is None:
+        raise GridError([f"{found.folder.path} has no first epoch: it is {found.status}"])
+    with tempfile.TemporaryDirectory(prefix="runmanager-verify-") as folder:
+        again, outcome = _execute(found, train, Path(folder) / "verify")
+    error = "" if again else outcome.error or "train() ended before the first epoch"
+    return Verdict(before, again, _changed(found, train), error)
+
+
+def load_function(name: str) -> "Train":
+    """Load a function by ``module:function`` or ``folder/file.py:function``.
+
+    What it names is imported as any program imports it: what stands under ``if __name__ == "__main__"`` is not
+    executed.
+
+    Raises:
+        GridError: There is no such function.
+    """
+    source, _, attribute = name.rpartition(":")
+    if not source or not attribute.isidentifier():
+        raise GridError([f"a function is named as experiments/fashion_grid.py:train, got {name!r}"])
+    module = _import(source)
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        there = [
+            key
+            for key, value in vars(module).items()
+            if callable(value)
+            and not key.startswith("_")
+            and getattr(value, "__module__", "") == module.__name__
+        ]
+        raise GridError([f"{source} has no function {attribute!r}; it has: {', '.join(there) or 'none'}"])
+    train: Train = function
+    return train
+
+
+def _execute(found: "RunResult", train: "Train", folder: Path) -> tuple[Mapping[str, float], Outcome]:
+    import torch
+
+    from runmanager.grid import RunBuilder
+    from runmanager.training.manager import RunManager
+
+    (run,) = RunBuilder.get_runs({name: [value] for name, value in found.folder.params.items()} or {"lr": [0]})
+    seen: list[EpochRecord] = []
+
+    def ended(record: EpochRecord) -> None:
+        seen.append(record)
+        raise _FirstEpochEnded
+
+    manager = RunManager(
+        Experiment(folder), tensorboard=False, display=False, on_epoch=ended, tables=False, only=run
+    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads // found.jobs))  # sums are added up in another order otherwise
+    try:
+        train(run, manager)
+    except _FirstEpochEnded:
+        return seen[0].metrics, Outcome(Status.COMPLETED)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - that it fails now is what was to be found out
+        return {}, Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
+    finally:
+        torch.set_num_threads(threads)
+    return {}, manager.outcome or Outcome(Status.FAILED)
+
+
+def _changed(found: "RunResult", train: "Train") -> list[str]:
+    before = found.start.get("fingerprint")
+    if not isinstance(before, Mapping):
+        return []
+    now = fingerprint(train)
+    names = before.get("code", {}).keys() & now["code"].keys()  # a partial's arguments are not known here
+    code = [{name: print_["code"][name] for name in names} for print_ in (before, now)]
+    return changes({**before, "code": code[0]}, {**now, "code": code[1]})
+
+
+def _import(source: str) -> ModuleType:
+    try:
+        if not source.endswith(".py"):
+            sys.path.insert(0, str(Path.cwd()))
+            return importlib.import_module(source)
+        path = Path(source).resolve()
+        sys.path.insert(0, str(path.parent))  # as Python does for a script
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec
+        assert spec.loader
+        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except SystemExit as error:
+        guard = 'put what starts the grid under `if __name__ == "__main__":`'
+        raise GridError([f"{source} ends the process when it is imported: {guard}"]) from error
+    except Exception as error:
+        raise GridError([f"{source} cannot be imported: {type(error).__name__}: {error}"]) from error
+    return module
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    return bool(one == other) or (math.isnan(one) and math.isnan(other))

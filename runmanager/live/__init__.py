@@ -1,0 +1,1 @@
+"""What a grid shows while it runs."""

@@ -1,0 +1,234 @@
+"""What a grid looks like while it runs: a line for each lane, and a bar."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+from runmanager.console import cell, printable
+from runmanager.executors import Step
+from runmanager.hyperparameters import text
+from runmanager.live.screen import Part
+from runmanager.outcome import EpochRecord
+
+_SILENT_S = 30  # without news that are worth a word
+_LONGEST_VALUE = 20
+_LEAST_LABEL = 24  # characters left for hyperparameters before a column is left out
+_BAR = (10, 40)  # its least and greatest width
+_GAP = "  "
+_ECHO = 5  # columns free behind the last line: a terminal that echoes ^C there, twice, begins no new line
+
+
+@dataclass(frozen=True)
+class Running:
+    """What is known of a run that is being executed; times are those of one clock.
+
+    Attributes:
+        number: Of the run.
+        params: Its hyperparameters.
+        label: Those that tell it from the others, as text each.
+        lane: Where it is executed, from 0.
+        device: Where the lane is bound to.
+        started: When it began.
+        heard: When it was heard of last.
+        epoch: The number of the epoch heard of last.
+        step: The number of the batch in it, 0 if that is not known.
+        num_epochs: How many epochs are wanted, None if that is not known.
+        first: The number of the first epoch of this attempt, 0 before it began.
+        committed: The number of the last epoch that is committed.
+        num_steps: The most batches heard of in one epoch.
+        metrics: Those of the last epoch.
+    """
+
+    number: int
+    params: Mapping[str, Any]
+    label: Sequence[str]
+    lane: int
+    device: str
+    started: float
+    heard: float
+    epoch: int = 0
+    step: int = 0
+    num_epochs: int | None = None
+    first: int = 0
+    committed: int = 0
+    num_steps: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def after(self, news: EpochRecord | Step, now: float) -> "Running":
+        """Return what is known after news."""
+        first = self.first or news.epoch
+        if isinstance(news, EpochRecord):
+            known = replace(self, epoch=news.epoch, step=0, committed=news.epoch, metrics=news.metrics)
+        else:
+            num_epochs = news.num_epochs or self.num_epochs
+            num_steps = max(self.num_steps, news.step)
+            known = replace(self, epoch=news.epoch, step=news.step, num_epochs=num_epochs, num_steps=num_steps)
+        return replace(known, first=first, heard=now)
+
+    @property
+    def part(self) -> float:
+        """The part of its epochs that this attempt executes: 1 unless it goes on after some."""
+        return max(self._wanted / self.num_epochs, 0.0) or 1.0 if self.num_epochs else 1.0
+
+    @property
+    def done(self) -> float:
+        """The part of this attempt that is done, 0 before its first epoch is."""
+        if not self.num_epochs or not self.first or self.committed < self.first:
+            return 0.0
+        in_epoch = self.step / self.num_steps if self.num_steps and self.epoch > self.committed else 0.0
+        return min((self.committed - self.first + 1 + in_epoch) / max(self._wanted, 1), 1.0)
+
+    @property
+    def total(self) -> float | None:
+        """The seconds that this attempt will have taken, None before its first epoch has ended."""
+        return (self.heard - self.started) / self.done if self.done else None
+
+    @property
+    def _wanted(self) -> int:
+        return (self.num_epochs or 0) - max(self.first, 1) + 1
+
+
+class Picture(NamedTuple):
+    """What is shown of a grid.
+
+    Attributes:
+        name: The experiment.
+        lanes: The device and the run of each lane, None for one that has none.
+        label_width: Characters of the longest label of all runs.
+        metrics: The metrics that are shown, the most important first.
+        ended: How many runs have ended.
+        total: How many there are.
+        elapsed: Seconds since the grid began.
+        left: Words for the time left.
+        now: The time, of the clock that the runs were told.
+    """
+
+    name: str
+    lanes: Sequence[tuple[str, Running | None]]
+    label_width: int
+    metrics: Sequence[str]
+    ended: int
+    total: int
+    elapsed: float
+    left: str
+    now: float
+
+    def draw(self, width: int, height: int) -> list[list[Part]]:
+        """Draw it; no line is longer than `width`, and there are no more than `height`."""
+        most = max(height - 4, 1)  # lanes; the cursor's line stays free
+        shown = self.lanes if len(self.lanes) <= most + 1 else self.lanes[:most]
+        lines = self._lanes(shown, width) if shown else []
+        if len(shown) < len(self.lanes):
+            lines.append([Part(_cut(f"and {len(self.lanes) - len(shown)} more lanes", width), "dim")])
+        return [*lines, self._bar(max(width - _ECHO, 1))]
+
+    def _lanes(self, lanes: Sequence[tuple[str, Running | None]], width: int) -> list[list[Part]]:
+        devices = max(len("device"), *(cell_len(printable(device)) for device, _ in lanes))
+        epochs = max(len("epoch"), *(len(_epoch(running)) for _, running in lanes if running), 0)
+        room = width - len(_GAP.join(["", "run", "", "", "   time"])) - devices - epochs
+        columns = self._columns(room)
+        room -= sum(map(_width, columns))
+        label = max(min(room, self.label_width), 0)
+        names = [printable(name).rjust(_width(name) - len(_GAP)) for name in columns]
+        head = ["device".ljust(devices), "run", " " * label, "epoch".rjust(epochs), *names, "   time"]
+        lines = [[Part(_cut(_GAP.join(head), width), "dim")]]
+        for device, running in lanes:
+            start = Part(f"{set_cell_size(printable(device), devices)}{_GAP}")
+            line = self._run(running, label, epochs, columns) if running else [Part("idle", "dim")]
+            lines.append(_fitting([start, *line], width))
+        return lines
+
+    def _columns(self, room: int) -> list[str]:
+        """Choose what there is room for: the first three leave some of a label, others all of it."""
+        first = [name for name in ("loss", "accuracy", "step") if name == "step" or name in self.metrics]
+        columns: list[str] = []
+        for name in [*first, *(name for name in self.metrics if name not in first)]:
+            least = min(self.label_width, _LEAST_LABEL) if name in first else self.label_width
+            if room - _width(name) >= least:
+                columns.append(name)
+                room -= _width(name)
+        return sorted(columns, key=["step", *self.metrics].index)
+
+    def _run(self, running: Running, label: int, epochs: int, columns: Sequence[str]) -> list[Part]:
+        silent = self.now - running.heard
+        notice = f"no news for {silent:.0f} s" if silent > _SILENT_S else ""
+        values = ["" if notice else _value(running, name) for name in columns]
+        cells = [value.rjust(_width(name) - len(_GAP)) for value, name in zip(values, columns, strict=True)]
+        epoch = _epoch(running).rjust(epochs)
+        shown = _GAP.join([f"{running.number:>3}", _padded(running.label, label), epoch, *cells])
+        start = set_cell_size(shown, max(cell_len(shown) - len(notice), 0))
+        time = f"{_GAP}{clock(self.now - running.started):>7}"
+        return [Part(start), Part(notice, "yellow"), Part(time)]
+
+    def _bar(self, width: int) -> list[Part]:
+        done = self.ended + sum(running.done for _, running in self.lanes if running)
+        ended = f"{self.ended:>{len(str(self.total))}}/{self.total}"
+        counts = _GAP.join(["", ended, clock(self.elapsed), *filter(None, [self.left])])
+        least, most = _BAR
+        name = _cut(printable(self.name), max(width - len(counts) - least - len(_GAP), 0))
+        room = width - cell_len(name) - len(_GAP) - len(counts)
+        length = max(min(room, most), 0)
+        full = min(int(length * done / self.total), length) if self.total else length
+        bar = [Part("━" * full, "green"), Part("━" * (length - full), "bright_black")]
+        return _fitting([Part(f"{name}{_GAP}" if name else ""), *bar, Part(counts)], width)
+
+
+def label(params: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Name a run by the hyperparameters that vary; long values are cut.
+
+    >>> label({"lr": 0.01, "device": "cpu"}, ["lr"])
+    ['lr=0.01']
+    """
+    values = ((name, printable(text(params[name]))) for name in names if name in params)
+    return [f"{printable(name)}={_cut(value, _LONGEST_VALUE)}" for name, value in values]
+
+
+def clock(seconds: float) -> str:
+    """Write a time as a clock shows it.
+
+    >>> clock(83), clock(4983.4)
+    ('1:23', '1:23:03')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _width(name: str) -> int:
+    """Return the width of a column, with the gap in front of it."""
+    return len(_GAP) + max(cell_len(printable(name)), 5 if name == "step" else 6)
+
+
+def _epoch(running: Running) -> str:
+    of = "" if running.num_epochs is None else f"/{running.num_epochs}"
+    return f"{running.epoch}{of}" if running.epoch else ""
+
+
+def _value(running: Running, name: str) -> str:
+    if name == "step":
+        return str(running.step) if running.step else ""
+    return cell(running.metrics[name]) if name in running.metrics else ""
+
+
+def _cut(shown: str, width: int) -> str:
+    if cell_len(shown) <= width:
+        return shown
+    return f"{set_cell_size(shown, width - 1)}…" if width > 0 else ""
+
+
+def _padded(parts: Sequence[str], width: int) -> str:
+    """Write as many parts as there is room for; part of a number would be another number."""
+    some = (" ".join([*parts[:number], "…"]) for number in range(len(parts) - 1, 0, -1))
+    fitting = (shown for shown in [" ".join(parts), *some] if cell_len(shown) <= width)
+    return set_cell_size(next(fitting, "") or _cut(" ".join(parts), width), width)
+
+
+def _fitting(line: Sequence[Part], width: int) -> list[Part]:
+    """Cut a line at the width."""
+    fitting: list[Part] = []
+    for part in line:
+        fitting.append(part._replace(text=_cut(part.text, width)))
+        width -= cell_len(fitting[-1].text)
+    return fitting

@@ -1,0 +1,145 @@
+"""How long a grid still takes, from what runs of like cost took."""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from runmanager.hyperparameters import text
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Cost = tuple[Mapping[str, Any], float]
+"""The hyperparameters of a run, and the seconds it took."""
+
+_MOST = 200  # known costs that are looked at, the latest
+_NOISE = 0.2  # of one run, as a part of the variance that one hyperparameter makes
+_LEAST_S = 1e-3
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_STEPS = (  # up to these seconds a time is written in steps of those
+    (20 * _MINUTE, _MINUTE),
+    (_HOUR, 5 * _MINUTE),
+    (10 * _HOUR, 10 * _MINUTE),
+    (2 * _DAY, _HOUR),
+    (float("inf"), _DAY),
+)
+
+
+class Underway(NamedTuple):
+    """A run that is being executed.
+
+    Attributes:
+        params: Its hyperparameters.
+        elapsed: Seconds since it was started.
+        total: The seconds it will have taken, as far as its own epochs tell.
+        part: The part of its epochs that is executed now; the others were before.
+    """
+
+    params: Mapping[str, Any]
+    elapsed: float
+    total: float | None = None
+    part: float = 1.0
+
+
+def time_left(
+    waiting: Sequence[Mapping[str, Any]],
+    running: Sequence[Underway],
+    known: Sequence[Cost],
+    lanes: int,
+) -> float | None:
+    """Estimate the seconds until all runs have ended, None while nothing is known.
+
+    Args:
+        waiting: The hyperparameters of the runs that are not started, in the order in which they will be.
+        running: The runs that are being executed.
+        known: What other runs took.
+        lanes: How many runs are executed at the same time.
+    """
+    if not waiting and not running:
+        return 0.0
+    known = [*known, *((run.params, run.total / run.part) for run in running if run.total is not None)]
+    if not known:
+        return None
+    estimated = costs([*(run.params for run in running), *waiting], known)
+    busy = [
+        max((cost * run.part if run.total is None else run.total) - run.elapsed, 0.0)
+        for run, cost in zip(running, estimated, strict=False)
+    ]
+    return scheduled(estimated[len(running) :], [*busy, *[0.0] * (lanes - len(busy))])
+
+
+def scheduled(seconds: Sequence[float], free_in: Sequence[float]) -> float:
+    """Return the seconds until all runs have ended, each taken by the lane that is free first.
+
+    Args:
+        seconds: What the runs take, in their order.
+        free_in: The seconds until each lane is free.
+
+    >>> scheduled([3, 2, 2], [0, 0])
+    4
+    """
+    ends = list(free_in)
+    heapq.heapify(ends)
+    for taken in seconds:
+        heapq.heapreplace(ends, ends[0] + taken)
+    return max(ends)
+
+
+def costs(runs: Sequence[Mapping[str, Any]], known: Sequence[Cost]) -> list[float]:
+    """Estimate the seconds that each run takes, from at least one run whose cost is known.
+
+    The more hyperparameter values two runs share, the more the cost of one says of the other's. That is kernel
+    ridge regression on the logarithm of the cost, the kernel being the number of values shared: every value
+    gets the factor that it makes, near 1 for a learning rate, and 1 while it is new.
+    No estimate lies outside of what is known.
+
+    >>> known = [({"lr": 0.1, "device": "cpu"}, 90.0), ({"lr": 0.2, "device": "cuda"}, 10.0)]
+    >>> [round(cost) for cost in costs([{"lr": 0.3, "device": "cpu"}, {"lr": 0.3, "device": "mps"}], known)]
+    [49, 30]
+    """
+    import numpy as np
+
+    seconds = np.maximum([cost for _, cost in known[-_MOST:]], _LEAST_S)
+    samples = [params for params, _ in known[-_MOST:]]
+    alike, shared = _shared_values(samples, samples), _shared_values(runs, samples)
+    logarithms = np.log(seconds)
+    mean = logarithms.mean()
+    weights = np.linalg.solve(alike + _NOISE * np.eye(len(samples)), logarithms - mean)
+    estimated = np.exp(np.clip(mean + shared @ weights, logarithms.min(), logarithms.max()))
+    return [float(cost) for cost in estimated]
+
+
+def _shared_values(
+    runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
+) -> "NDArray[np.float64]":
+    """Count the hyperparameters that have the same value in both runs."""
+    import numpy as np
+
+    shared = np.zeros((len(runs), len(others)))
+    for name in dict.fromkeys(name for params in others for name in params):
+        numbers: dict[str, int] = {}
+        codes = [
+            [
+                numbers.setdefault(text(params[name]), len(numbers)) if name in params else absent
+                for params in some
+            ]
+            for some, absent in ((runs, -1), (others, -2))
+        ]
+        shared += np.equal.outer(*(np.array(code, dtype=int) for code in codes))
+    return shared
+
+
+def about(seconds: float) -> str:
+    """Write a time as coarsely as it is known.
+
+    >>> about(12 * 60), about(80 * 60), about(50 * 3600), about(20)
+    ('about 12 min', 'about 1 h 20 min', 'about 2 days', 'less than a minute')
+    """
+    if seconds < _MINUTE:
+        return "less than a minute"
+    step = next(step for most, step in _STEPS if seconds < most)
+    rounded = max(round(seconds / step), 1) * step
+    days, rest = (rounded // _DAY, 0) if rounded >= 2 * _DAY else (0, rounded)
+    parts = ((days, "days"), (rest // _HOUR, "h"), (rest % _HOUR // _MINUTE, "min"))
+    return " ".join(["about", *(f"{number} {unit}" for number, unit in parts if number)])

@@ -1,0 +1,137 @@
+"""How a run stands and how it ended, what that implies, and what to do next."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+LEADING = ("loss", "accuracy", "epoch duration", "run duration")
+"""The metrics that come before the hyperparameters, as in the tutorial's table."""
+
+RETRY_FAILED = "retry_failed=True (--retry-failed) executes them again"
+
+
+class Status(StrEnum):
+    """How a run stands: pending, in progress, or ended in one of nine ways.
+
+    >>> Status.KILLED.can_go_on, Status.KILLED.is_fault, Status.KILLED.exit_code
+    (True, False, 1)
+    """
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DIVERGED = "diverged"
+    OUT_OF_MEMORY = "out of memory"
+    HUNG = "hung"
+    KILLED = "killed"
+    INTERRUPTED = "interrupted"
+    PRUNED = "pruned"
+    UNAVAILABLE = "unavailable"
+    PENDING = "pending"
+    RUNNING = "running"
+    STALE = "stale"
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the run ended as it should: completed, or stopped early by a search."""
+        return self in (Status.COMPLETED, Status.PRUNED)
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the same run would end like this again, so that it is not repeated unless asked for."""
+        return self.is_exception or self in (Status.DIVERGED, Status.HUNG)
+
+    @property
+    def is_exception(self) -> bool:
+        """Whether the training function raised."""
+        return self in (Status.FAILED, Status.OUT_OF_MEMORY)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the run was stopped from outside; the same command continues it."""
+        return self in (Status.INTERRUPTED, Status.KILLED)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the same command executes the run on this machine."""
+        return self.is_stopped or self is Status.PENDING
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the run has ended and may be continued, so that its end is not final for TensorBoard."""
+        return self.is_stopped or self is Status.PRUNED
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether a process executes the run, or was last seen doing so."""
+        return self in (Status.RUNNING, Status.STALE)
+
+    @property
+    def is_worth_a_retry(self) -> bool:
+        """Whether the same run may end differently next time: its process was killed, or hung."""
+        return self in (Status.KILLED, Status.HUNG)
+
+    @property
+    def has_error_log(self) -> bool:
+        """Whether error.log explains the end."""
+        return self.is_exception or self is Status.HUNG
+
+    @property
+    def exit_code(self) -> int:
+        """What a grid exits with if all of its runs stand like this: 0, or 1 if some are not done."""
+        return 0 if self.is_success or self is Status.UNAVAILABLE else 1
+
+
+class EpochRecord(msgspec.Struct, frozen=True, gc=False):
+    """One finished epoch of a run.
+
+    Attributes:
+        epoch: Its number, from 1.
+        metrics: Columns of the table -> values; durations in seconds.
+        times: Parts of the epoch's duration and what is outside of it, in seconds; and the images per second.
+    """
+
+    epoch: int
+    metrics: Mapping[str, float]
+    times: Mapping[str, float] = {}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended.
+
+    Attributes:
+        status: One of those up to `Status.UNAVAILABLE`.
+        error: The cause in one line, empty if completed.
+        epochs: How many epochs are committed.
+        log: Further evidence of the cause, such as the last output of a process that died; not in the journal.
+        is_committed: Whether the journal has it: a process that died could not write it.
+    """
+
+    status: Status
+    error: str = ""
+    epochs: int = 0
+    log: str = ""
+    is_committed: bool = True
+
+    def next_step(self, error_log: Path, *, is_retried: bool = False) -> str:
+        """Say what to do next, "" if there is nothing to do.
+
+        Args:
+            error_log: Where the run's error.log is.
+            is_retried: Whether the grid executes the run again by itself.
+        """
+        kept = "1 epoch is kept" if self.epochs == 1 else f"{self.epochs} epochs are kept"
+        if is_retried:
+            return f"{kept}; it is executed again after the other runs"
+        steps = {
+            Status.FAILED: f"the traceback is in {error_log}; fix it, then start again with --retry-failed",
+            Status.OUT_OF_MEMORY: "it would fail again: make it smaller, or free memory, then --retry-failed",
+            Status.DIVERGED: f"{kept}; it is not repeated: the same numbers would come",
+            Status.HUNG: f"{kept}; {error_log} shows where it hung; fix it, or raise --timeout; --retry-failed",
+            Status.KILLED: f"{kept}; the same command continues it; its last output is in {error_log}",
+            Status.UNAVAILABLE: f"{kept}; start the same command again where the device answers",
+        }
+        return steps.get(self.status, "")

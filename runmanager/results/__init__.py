@@ -1,0 +1,1 @@
+"""What journals hold, as tables: loading, comparing, writing, removing."""

@@ -1,0 +1,267 @@
+"""Runs in, DataFrames out; and their CSV and JSON forms."""
+
+import itertools
+import math
+import operator
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from runmanager.errors import GridError
+from runmanager.hyperparameters import json_value, text
+from runmanager.outcome import LEADING, EpochRecord, Status
+from runmanager.storage import paths
+from runmanager.storage.durable import write_file
+from runmanager.storage.journal import strict_json
+from runmanager.storage.run_state import RunResult
+
+HYPERPARAMETERS = "hyperparameters"
+"""The key in a table's `attrs` under which the names of its hyperparameters are."""
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\0")
+"""What text begins with that a spreadsheet would execute."""
+
+Numbers = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass
+class Epochs:
+    """All epochs of an experiment, by column.
+
+    Attributes:
+        numbers: The number of each run that has epochs.
+        counts: How many epochs each of them has.
+        params: Hyperparameter -> its value in each of them.
+        jobs: How many runs shared the machine with each of them, itself included.
+        epochs: The number of each epoch, run after run.
+        metrics: Column -> the value in each epoch, NaN where it has none.
+    """
+
+    numbers: list[int]
+    counts: list[int]
+    params: dict[str, list[Any]]
+    jobs: list[int]
+    epochs: Numbers
+    metrics: dict[str, Numbers]
+
+
+def by_column(runs: Sequence[RunResult]) -> Epochs:
+    """Arrange the epochs of runs by column."""
+    begun = [run for run in runs if run.epochs]
+    params = dict.fromkeys(name for run in runs for name in run.folder.params)
+    records = [record for run in begun for record in run.epochs]
+    names = list(dict.fromkeys((*LEADING, *itertools.chain.from_iterable(r.metrics for r in records))))
+    return Epochs(
+        [run.folder.number for run in begun],
+        [len(run.epochs) for run in begun],
+        {name: [run.folder.params.get(name, pd.NA) for run in begun] for name in params},
+        [run.jobs for run in begun],
+        np.array([record.epoch for record in records], dtype=np.int64),
+        dict(zip(names, _by_name([record.metrics for record in records], names), strict=True)),
+    )
+
+
+def _by_name(metrics: Sequence[Mapping[str, float]], names: Sequence[str]) -> Numbers:
+    """Arrange dicts as one row of numbers per name, NaN where a dict has none."""
+    try:
+        values = map(operator.itemgetter(*names), metrics)
+        flat = np.fromiter(itertools.chain.from_iterable(values), np.float64, len(metrics) * len(names))
+    except KeyError:
+        flat = np.array([row.get(name, math.nan) for row in metrics for name in names], dtype=np.float64)
+    return np.ascontiguousarray(flat.reshape(-1, len(names)).T)
+
+
+def epochs_table(epochs: Epochs) -> pd.DataFrame:
+    """Build the table of `load_results` for one experiment."""
+    rows = np.repeat(np.arange(len(epochs.numbers)), epochs.counts)
+    params = {name: _repeated(values, rows) for name, values in epochs.params.items()}
+    leading = {name: epochs.metrics[name] for name in LEADING}
+    further = {name: values for name, values in epochs.metrics.items() if name not in {**leading, **params}}
+    numbers = np.array(epochs.numbers, dtype=np.int64)[rows]
+    columns: dict[str, Any] = {"run": numbers, "epoch": epochs.epochs, **leading, **params, **further}
+    if any(jobs > 1 for jobs in epochs.jobs):
+        columns["jobs"] = _repeated(epochs.jobs, rows)
+    return _table(columns, params)
+
+
+def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
+    """Build the table of `load_runs` for one experiment."""
+    summaries = [_summary(run.epochs) for run in runs]
+    metrics = dict.fromkeys((*LEADING, *itertools.chain.from_iterable(summaries)))
+    bests = sorted(name for name in metrics if name.startswith("best "))
+    order = dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *metrics))
+    peaks = [math.nan if run.peak_memory is None else run.peak_memory / 2**20 for run in runs]
+    values = {name: _column([summary.get(name, math.nan) for summary in summaries]) for name in order}
+    names = dict.fromkeys(name for run in runs for name in run.folder.params)
+    params = {name: _column([run.folder.params.get(name, pd.NA) for run in runs]) for name in names}
+    leading = {name: values.pop(name) for name in (*LEADING[:2], *bests, *LEADING[2:])}
+    columns = {
+        "run": _column([run.folder.number for run in runs]),
+        "status": _column([str(run.status) for run in runs]),
+        "epochs": _column([len(run.epochs) for run in runs]),
+        **leading,
+        **params,
+        **{name: column for name, column in values.items() if name not in params},
+        **({"jobs": _column([run.jobs for run in runs])} if any(run.jobs > 1 for run in runs) else {}),
+        **({} if all(map(math.isnan, peaks)) else {"peak memory": _column(peaks)}),
+        "parameters": _column([run.start.get("parameters", pd.NA) for run in runs]),
+        "attempts": _column([run.attempts for run in runs]),
+        "mixed": _column([run.mixed for run in runs]),
+        "error": _column([run.error for run in runs]),
+    }
+    return _table(columns, params)
+
+
+def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.DataFrame:
+    """Build a table from the values of its columns, with the types that loaded ones have.
+
+    Args:
+        columns: Name -> values as plain Python, `pandas.NA` where one is missing.
+        params: Which of them are hyperparameters.
+    """
+    return _table({name: _column(values) for name, values in columns.items()}, params)
+
+
+def check_table(table: object) -> None:
+    """Refuse what is no table.
+
+    Raises:
+        GridError: It is something else, as the path that a table is loaded from.
+    """
+    if not isinstance(table, pd.DataFrame):
+        raise GridError([f"a table of runs is wanted, as load_runs('runs') gives, got {table!r:.60}"])
+
+
+def join(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -> pd.DataFrame:
+    """Put the tables of several experiments under each other, with `experiment` in front.
+
+    Args:
+        tables: Name of the experiment -> its table; one alone is returned as it is.
+        last: Columns that stand at the end, if there are any such.
+    """
+    tables = [pair for pair in tables if len(pair[1])] or list(tables)
+    if len(tables) == 1:
+        return tables[0][1]
+    last = [name for name in last if any(name in table for _, table in tables)]
+    params = list(dict.fromkeys(name for _, table in tables for name in table.attrs[HYPERPARAMETERS]))
+    first = [name for name in tables[0][1] if name not in params and name not in last] if tables else []
+    leading = first[: first.index("run duration") + 1] if "run duration" in first else first
+    found = (name for _, table in tables for name in table if name not in last)
+    rows = np.repeat(np.arange(len(tables)), [len(table) for _, table in tables])
+    columns: dict[str, Any] = {
+        "experiment": pd.Categorical.from_codes(rows, pd.Index([name for name, _ in tables]))
+    }
+    for name in dict.fromkeys((*leading, *params, *found, *last)):
+        columns[name] = _joined([table.get(name, _missing(name, len(table))) for _, table in tables])
+    return _table(columns, params)
+
+
+def export(table: pd.DataFrame, folder: Path) -> None:
+    """Write a table to results.csv and results.json in a folder, each whole, by rename.
+
+    Raises:
+        StorageError: One could not be written; its old content is still there.
+    """
+    write_file(folder / paths.RESULTS_CSV, to_csv(table).encode("utf-8", "backslashreplace"))
+    write_file(folder / paths.RESULTS_JSON, strict_json(to_rows(table)))
+
+
+def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
+    """Write a table as CSV in which no text is taken for a formula by a spreadsheet.
+
+    Text that begins with ``= + - @``, a tab, a return or NUL gets a ``'`` in front (OWASP ASVS 5, 1.2.10).
+    """
+    plain = pd.DataFrame(
+        {
+            name: pd.Series([_cell(value) for value in table[name]], table.index, dtype="object")
+            if not pd.api.types.is_numeric_dtype(table[name])
+            else table[name]
+            for name in table
+        },
+        index=table.index,
+    )
+    return str(plain.to_csv(index=index, lineterminator="\n"))
+
+
+def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Turn a table into JSON objects; NaN and infinities become null, other objects their text."""
+    return [
+        {str(name): None if value is pd.NA else json_value(value) for name, value in row.items()}
+        for row in table.to_dict(orient="records")
+    ]
+
+
+def _table(columns: Mapping[str, Any], params: Iterable[str]) -> pd.DataFrame:
+    kinds = {name: _category(columns[name]) for name in ("experiment", "status") if name in columns}
+    table = pd.DataFrame({**columns, **kinds})
+    table.attrs[HYPERPARAMETERS] = list(params)
+    return table
+
+
+def _category(values: pd.Series | pd.Categorical) -> pd.Categorical:
+    """Make a column of few different words; how runs stand has the order of `Status`."""
+    if isinstance(values, pd.Categorical):
+        return values
+    found = dict.fromkeys(values.tolist())
+    order = {str(status): place for place, status in enumerate(Status)}
+    return pd.Categorical(values, sorted(found, key=lambda word: order.get(word, len(order))))
+
+
+def _joined(parts: Sequence[pd.Series]) -> pd.Series:
+    if len({part.dtype for part in parts}) == 1:
+        return pd.concat(parts, ignore_index=True)
+    return _column([value for part in parts for value in part.tolist()])
+
+
+def _missing(name: str, length: int) -> pd.Series:
+    if name == "jobs":
+        return pd.Series([1] * length, dtype="int64")  # left out where no run shared the machine
+    return pd.Series([pd.NA] * length, dtype="object")
+
+
+def _summary(records: Sequence[EpochRecord]) -> dict[str, float]:
+    if not records:
+        return {}
+    summary: dict[str, float] = {}
+    for record in records:
+        summary.update(record.metrics)  # the last value, which the last epoch need not have
+    for name in list(summary):
+        values = [r.metrics[name] for r in records if math.isfinite(r.metrics.get(name, math.nan))]
+        if values and name.endswith("loss"):
+            summary[f"best {name}"] = min(values)
+        elif values and name.endswith("accuracy"):
+            summary[f"best {name}"] = max(values)
+        elif values and name == "epoch duration":
+            summary[name] = statistics.median(values)
+    return summary
+
+
+def _column(values: list[Any]) -> pd.Series:
+    kinds = {type(value) for value in values}
+    missing = type(pd.NA)
+    if kinds <= {float, missing}:
+        return pd.Series([v if isinstance(v, float) else math.nan for v in values], dtype="float64")
+    if len(kinds) == 1 and kinds <= {int, bool, str}:
+        try:
+            return pd.Series(values)
+        except (OverflowError, UnicodeEncodeError):  # of NumPy; of pyarrow, which holds text where it is there
+            pass
+    return pd.Series(values, dtype="object")
+
+
+def _repeated(values: list[Any], rows: Numbers) -> pd.Series:
+    column = _column(values)
+    return pd.Series(column.array.take(rows), dtype=column.dtype, copy=False)  # else its type is guessed anew
+
+
+def _cell(value: Any) -> Any:
+    if value is None or value is pd.NA or isinstance(value, (bool, int, float)):
+        return value
+    shown = text(value)
+    safe = f"'{shown}" if shown.startswith(FORMULA) else shown
+    return safe.replace("\r\n", "\n").replace("\r", "\n")  # csv quotes \n; \r only since Python 3.13

@@ -1,0 +1,159 @@
+"""What the journals of a run say of it: its epochs, each once, and how it stands."""
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.storage import lock, paths, processes
+from runmanager.storage.folders import RunFolder, read_runs
+from runmanager.storage.journal import Attempt, read_attempt
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """All that the journals of a run say.
+
+    Attributes:
+        folder: Where it lives.
+        status: Derived from its journals and, if they have no end, its process.
+        epochs: The records of its epochs, each once, in order.
+        attempts: How often it was executed.
+        error: Why it failed, in one line.
+        start: The first line of its last attempt.
+        mixed: Whether its epochs come from different code, data or versions.
+        jobs: How many runs of the grid shared the machine while its epochs were executed, at most.
+        peak_memory: How many bytes tensors took on its accelerator at most, None if that is not known.
+        journals: The path of each journal that was read -> its version, as `journal.version` returns it.
+    """
+
+    folder: RunFolder
+    status: Status
+    epochs: Sequence[EpochRecord]
+    attempts: int
+    error: str
+    start: Mapping[str, Any]
+    mixed: bool = False
+    jobs: int = 1
+    peak_memory: int | None = None
+    journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run stands, as an outcome."""
+        return Outcome(self.status, self.error, len(self.epochs))
+
+    @property
+    def next_step(self) -> str:
+        """What to do next, "" if there is nothing to do."""
+        return self.outcome.next_step(self.folder.path / paths.ERROR_LOG)
+
+
+def read_experiment(path: Path, damaged: list[str]) -> list[RunResult]:
+    """Read all runs of one experiment; whatever cannot be read goes to `damaged`."""
+    return [read_run(folder, damaged) for folder in read_runs(path, damaged)]
+
+
+def read_run(folder: RunFolder, damaged: list[str]) -> RunResult:
+    """Read what the journals of one run say; whatever cannot be read goes to `damaged`."""
+    attempts: list[Attempt] = []
+    versions: dict[str, tuple[int, int, int]] = {}
+    try:
+        journals = list(paths.attempts(folder.path).values())
+    except OSError:
+        journals = []
+    for path in journals:
+        try:
+            attempt = read_attempt(path)
+        except OSError as error:
+            damaged.append(f"{path} ({error.strerror})")
+            continue
+        if attempt.damaged:
+            damaged.append(f"{path} (line {', '.join(map(str, attempt.damaged))})")
+        attempts.append(attempt)
+        versions[path] = attempt.version
+    standing = _standing(attempts)
+    going_on = _going_on(standing)
+    last = standing[-1] if standing else Attempt()
+    return RunResult(
+        folder,
+        _status(folder, standing, journals[-1] if journals else None),
+        _merged(standing),
+        len(journals),
+        last.outcome.error if last.outcome else folder.unavailable,
+        last.start,
+        any(attempt.start.get("mixed") is True for attempt in standing),
+        max([1, *_counts("jobs", [attempt.start for attempt in going_on])]),
+        max(_counts("peak_memory", [attempt.end for attempt in going_on]), default=None),
+        versions,
+    )
+
+
+def _status(folder: RunFolder, attempts: Sequence[Attempt], journal: str | None) -> Status:
+    if not attempts or journal is None:
+        return Status.UNAVAILABLE if folder.unavailable else Status.PENDING
+    last = attempts[-1]
+    if last.outcome:
+        return last.outcome.status
+    alive = processes.lives(last.start)
+    if alive is None:
+        return _status_elsewhere(last.start, folder.path.parent, journal)
+    return Status.RUNNING if alive else Status.INTERRUPTED
+
+
+def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: str) -> Status:
+    """Judge an attempt on another machine by who holds the experiment, else by its journal's age."""
+    held = lock.holder(experiment)
+    if held and held[0].get("host") == start.get("host"):
+        return Status.RUNNING if lock.is_holding(*held) else Status.STALE
+    with contextlib.suppress(OSError):
+        if time.time() - Path(journal).stat().st_mtime < lock.GONE_AFTER_S:
+            return Status.RUNNING
+    return Status.INTERRUPTED
+
+
+def _standing(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    """Leave out attempts that ended before their first epoch: what was there before them stands.
+
+    But a run that was pruned, and was to go on, is pruned no more.
+    """
+    if not attempts:
+        return attempts
+    *earlier, last = attempts
+    begun = [attempt for attempt in earlier if attempt.epochs or _has_ended(attempt)]
+    is_begun = last.epochs or _has_ended(last) or processes.lives(last.start) is not False
+    goes_on = bool(begun) and _is_pruned(begun[-1]) and last.start.get("after")
+    return [*begun, last] if is_begun or goes_on or not begun else begun
+
+
+def _going_on(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    """Leave out attempts before the one in which the run last began anew."""
+    anew = [number for number, attempt in enumerate(attempts) if attempt.start.get("after") == 0]
+    return attempts[anew[-1] :] if anew else attempts
+
+
+def _counts(name: str, lines: Iterable[Mapping[str, Any]]) -> list[int]:
+    return [line[name] for line in lines if type(line.get(name)) is int]
+
+
+def _has_ended(attempt: Attempt) -> bool:
+    return attempt.outcome is not None and not attempt.outcome.status.is_stopped
+
+
+def _is_pruned(attempt: Attempt) -> bool:
+    return attempt.outcome is not None and attempt.outcome.status is Status.PRUNED
+
+
+def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:
+    merged: dict[int, EpochRecord] = {}
+    for attempt in attempts:
+        # an attempt goes on after the epoch it names and supersedes what came later
+        after = attempt.start.get("after")
+        if attempt.epochs:
+            after = after if isinstance(after, int) else min(attempt.epochs) - 1  # its first line is damaged
+            merged = {epoch: record for epoch, record in merged.items() if epoch <= after}
+        merged |= attempt.epochs
+    return [record for _, record in sorted(merged.items())]

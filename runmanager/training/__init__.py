@@ -1,0 +1,1 @@
+"""Training within one run: the manager and what it needs."""

@@ -1,0 +1,82 @@
+"""Loss and accuracy of a network, without a trace in its training."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+
+from runmanager.devices.torch_devices import undisturbed_random
+from runmanager.training import loaders
+from runmanager.training.metrics import EpochSums
+
+if TYPE_CHECKING:
+    from runmanager.board.confusion import Confusion
+
+Loss = Callable[[Any, Any], torch.Tensor]
+
+
+class Evaluation(NamedTuple):
+    """The means over the samples of a loader; accuracy is NaN where labels are no classes."""
+
+    loss: float
+    accuracy: float
+
+
+def evaluate(
+    network: nn.Module,
+    loader: Iterable[Any],
+    device: torch.device,
+    loss: Loss,
+    on_batch: Callable[[], None] = lambda: None,
+    confusion: "Confusion | None" = None,
+) -> Evaluation:
+    """Compute the mean loss and accuracy in eval mode without gradients; waits for the device.
+
+    Modes and random states, those of the loader's generators too, are given back as they were.
+
+    Args:
+        network: On `device`.
+        loader: Yields (inputs, labels).
+        device: Where the batches are sent.
+        loss: The mean over a batch, of the network's output and the labels.
+        on_batch: Called at each batch.
+        confusion: Counts which classes are taken for which, where labels are classes.
+    """
+    sums = EpochSums()
+    with undisturbed_random(device), _undisturbed(loader), _eval_mode(network), torch.no_grad():
+        for inputs, labels in loaders.batches(loader, device):
+            on_batch()
+            preds = network(inputs)
+            sums.add_loss(loss(preds, labels), len(labels))
+            if isinstance(preds, torch.Tensor) and preds.ndim > 1 and not labels.is_floating_point():
+                sums.add_correct(preds, labels)
+                if confusion:
+                    confusion.add(preds, labels)
+    means = sums.means()
+    if confusion:
+        confusion.join()
+    return Evaluation(means.get("loss", torch.nan), means.get("accuracy", torch.nan))
+
+
+@contextmanager
+def _undisturbed(loader: Iterable[Any]) -> Iterator[None]:
+    states = [(generator, generator.get_state()) for _, generator in loaders.generators(loader)]
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
+
+
+@contextmanager
+def _eval_mode(network: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        yield
+    finally:
+        # one by one: a part may have been in eval mode while the rest was training
+        for module, training in modes:
+            module.training = training

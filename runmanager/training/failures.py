@@ -1,0 +1,122 @@
+"""What an exception is: out of memory, a device that failed, or any other; its cause in one sentence."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import torch
+
+from runmanager.devices import ranks
+from runmanager.outcome import Status
+
+# CUDNN_STATUS_NOT_SUPPORTED is none of them: there is no such operation, however much memory is free
+_DEVICE_MEMORY = re.compile(
+    r"\b(CUDA|HIP|XPU|MPS)( backend| error:)? out of memory"
+    r"|Allocation on device .{0,99}would exceed allowed memory"
+    r"|\bCU(BLAS|DNN|SOLVER|SPARSE|FFT)_(STATUS_)?ALLOC_FAILED"
+    r"|NVML_SUCCESS == r INTERNAL ASSERT FAILED"  # on a slice of a GPU (MIG), accelerate#3803
+)
+_MAIN_MEMORY = re.compile(r"DefaultCPUAllocator: (can't allocate|not enough) memory")
+_DEVICE_ERROR = re.compile(
+    r"(?:CUDA|HIP|XPU) error: (.*)"
+    r"|(device-side assert triggered|illegal memory access|unspecified launch failure|uncorrectable ECC error)"
+)
+_LOST = re.compile(r"Connection (closed|reset) by peer|Broken pipe|remote process exited|lost another rank")
+_SIZE = r"\d+(?:\.\d+)? ?(?:[KMGTPE]i?B|bytes)"
+_ASKED = re.compile(rf"(?:ried to allocate|Unable to allocate|Requested +:) ({_SIZE})")
+_FREE = re.compile(rf"total capac(?:i)?ty of ({_SIZE}) of which ({_SIZE}) is free")
+_HOLDER = re.compile(rf"Process (\d+) has ({_SIZE}) memory in use")
+
+
+def status_of(error: BaseException) -> Status:
+    """Return how a run ended that raised an exception: out of memory, or failed."""
+    return Status.FAILED if _memory_error(error) is None else Status.OUT_OF_MEMORY
+
+
+def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: int = 0) -> str:
+    """Say in one sentence why a run failed.
+
+    Args:
+        error: What it raised.
+        device: Where it was executed.
+        epoch: The number of the epoch in which, 0 if none was open.
+        step: The number of the batch in which, 0 if that is not known.
+    """
+    where = (f" in epoch {epoch}" + (f", step {step}" if step else "")) if epoch else ""
+    short_of_memory = _memory_error(error)
+    if short_of_memory is not None:
+        return _memory_cause(short_of_memory, device, where)
+    if ranks.num_ranks() > 1 and isinstance(error, RuntimeError) and _LOST.search(str(error)):
+        return f"rank {ranks.rank()} lost another rank, whose own output says why{where}"
+    what = next(filter(None, map(_device_error, _chain(error))), "")
+    if what:
+        return f"GPU error on {device} ({what}){where}"
+    said = _first_line(error)
+    return type(error).__name__ + (f": {said}" if said else "") + (f" ({where.strip()})" if where else "")
+
+
+def _memory_cause(error: BaseException, device: torch.device, where: str) -> str:
+    text = str(error)
+    is_devices = isinstance(error, torch.OutOfMemoryError) or _DEVICE_MEMORY.search(text)
+    place = f"GPU memory on {device}" if is_devices else "main memory"
+    asked = _ASKED.search(text)
+    facts = [f"asked for {_readable(asked[1])}"] if asked else []
+    if is_devices and (free := _free(text, device)):
+        facts.append(f"{free} free")
+    known = ", ".join(facts)
+    holders = ", ".join(f"process {process} holds {size}" for process, size in _HOLDER.findall(text))
+    details = "; ".join(filter(None, (known, holders)))
+    return f"out of {place}{where}" + (f" ({details})" if details else "")
+
+
+def _free(text: str, device: torch.device) -> str:
+    """Say how much of a device was free: as the message says, else as it is now."""
+    if found := _FREE.search(text):
+        return f"{found[2]} of {found[1]}"
+    with contextlib.suppress(Exception):  # a device that failed tells nothing
+        if device.type == "cuda":
+            free, total = torch.cuda.mem_get_info(device)
+            return f"{_gib(free)} of {_gib(total)}"
+    return ""
+
+
+def _readable(size: str) -> str:
+    number, _, unit = size.partition(" ")
+    return _gib(int(number)) if unit == "bytes" and int(number) >= 2**30 else size
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, and those it was raised from or while they were handled."""
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        following = following.__cause__ or (None if following.__suppress_context__ else following.__context__)
+
+
+def _memory_error(error: BaseException) -> BaseException | None:
+    return next(filter(_is_memory_error, _chain(error)), None)
+
+
+def _is_memory_error(error: BaseException) -> bool:
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    texts = (_DEVICE_MEMORY, _MAIN_MEMORY)
+    return isinstance(error, RuntimeError) and any(text.search(str(error)) for text in texts)
+
+
+def _device_error(error: BaseException) -> str:
+    """Return what a device said when it failed, "" if it did not."""
+    found = _DEVICE_ERROR.search(str(error)) if isinstance(error, RuntimeError) else None
+    if found:
+        return str(found[1] or found[2]).strip().removesuffix(".")
+    return _first_line(error) if isinstance(error, torch.AcceleratorError) else ""
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,204 @@
+"""fit(): the standard classification loop at full speed, with precision and micro-batches."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from runmanager.devices import ranks, torch_devices
+from runmanager.errors import SettingError
+from runmanager.grid import params_of
+from runmanager.training.evaluation import Loss
+from runmanager.training.manager import RunManager
+from runmanager.training.optimizer_step import PRECISIONS, Step, usable_precisions
+
+
+def fit(
+    run: Any,
+    network: nn.Module,
+    loader: Any,
+    manager: RunManager,
+    *,
+    optimizer: Optimizer | Callable[[Iterator[nn.Parameter]], Optimizer],
+    epochs: int,
+    loss: Loss = functional.cross_entropy,
+    test_loader: Iterable[Any] | None = None,
+    precision: str = "fp32",
+    micro_batch: int | str | None = None,
+    batch_norm_per_piece: bool = False,
+    memory_format: torch.memory_format | None = None,
+    clip_grad_norm: float | None = None,
+    scheduler: LRScheduler | Callable[[Optimizer], LRScheduler] | None = None,
+    checkpoint_activations: bool = False,
+    keep: str | None = None,
+) -> None:
+    """Train a network on the run's device: one row per epoch, a checkpoint with each.
+
+    In fp32 and without micro-batches the numbers are those of the plain loop with the same seed, on a cpu bit
+    for bit. Nothing waits for the device within an epoch, but for fp16 with an optimizer that is not fused.
+
+    A batch that is cut into pieces gives the same step as the whole, up to rounding, where the loss is a mean
+    over samples: not with class weights or ``ignore_index``. Dropout draws for each piece anew, and for a batch
+    that is repeated.
+
+    Args:
+        run: Its hyperparameters; `device` among them, or the cpu is meant.
+        network: In the modes it is trained in.
+        loader: Yields (inputs, labels).
+        manager: What logs the run; a run that is open already is trained, and not ended.
+        optimizer: Or a function that makes one of the parameters, called when they are on their device.
+        epochs: How many, those of earlier attempts included.
+        loss: The mean over a batch, of the network's output and the labels.
+        test_loader: Evaluated with every epoch: the columns `test_loss` and `test_accuracy`.
+        precision: "fp32", or "bf16" or "fp16" by ``torch.autocast``; fp16 with a gradient scaler.
+        micro_batch: At most so many samples are computed at a time, and their gradients summed to the step of
+            the whole batch. "auto" begins with whole batches and halves the piece when memory runs out; from
+            then on its size is the column `micro_batch`, or `micro_batch_used` if that is a hyperparameter.
+        batch_norm_per_piece: Accept that batch statistics are those of a piece.
+        memory_format: Of the network and its inputs, as ``torch.channels_last``.
+        clip_grad_norm: The largest norm of all gradients together.
+        scheduler: Stepped after every epoch; or a function that makes one of the optimizer.
+        checkpoint_activations: Keep no more than the inputs of the network's direct children for the backward
+            pass, which computes the rest again: less memory, up to a third more time.
+        keep: Which weights are left in the run's folder, as in `RunManager.epochs`.
+
+    Raises:
+        SettingError: This run cannot be trained so; with all problems, and before anything is written.
+        DeviceError: The run's device is not there.
+        Exception: As `RunManager.run`, `RunManager.epochs` and the network.
+    """
+    params = params_of(run)
+    device = torch_devices.require(ranks.own_device(params.get("device", "cpu")))
+    _refuse(
+        *_problems_of_run(manager, network, loader),
+        *_problems_of_numbers(epochs, clip_grad_norm),
+        *_problems_of_precision(precision, device),
+        *_problems_of_pieces(micro_batch, network, accepted=batch_norm_per_piece),
+        *_problems_of_optimizer(optimizer, network),
+        *_problems_of_scheduler(scheduler, optimizer),
+        *_problems_of_activations(network, asked=checkpoint_activations),
+    )
+    _place(network, device, memory_format)
+    # made before the clock starts: a process's first optimizer imports for seconds
+    optimizer = optimizer if isinstance(optimizer, Optimizer) else optimizer(network.parameters())
+    scheduler = _scheduler_of(optimizer, scheduler)
+    step = Step(
+        network, loss, optimizer, device, precision=precision, micro_batch=micro_batch,
+        memory_format=memory_format, clip_grad_norm=clip_grad_norm,
+        checkpoint_activations=checkpoint_activations,
+    )  # fmt: skip
+    parts = step.parts() | ({"scheduler": scheduler} if scheduler else {})
+    column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
+    with nullcontext() if manager.is_open else manager.run(run, network, loader):
+        for _ in manager.epochs(epochs, checkpoint=parts, keep=keep):
+            for inputs, labels in manager.batches():
+                value, preds = step(inputs, labels)
+                manager.track_loss(value, labels)
+                if preds is not None:
+                    manager.track_num_correct(preds, labels)
+            if scheduler:
+                scheduler.step()
+            if step.reduced_to is not None:
+                manager.track(**{column: step.reduced_to})
+            if test_loader is not None:
+                with step.autocast:
+                    manager.evaluate(test_loader, loss=loss)
+
+
+def _refuse(*problems: str) -> None:
+    if problems:
+        raise SettingError(problems)
+
+
+def _place(network: nn.Module, device: torch.device, memory_format: torch.memory_format | None) -> None:
+    """Do what `begin_run` does, for the optimizer to be made after it."""
+    if len(torch_devices.places(network)) <= 1:
+        network.to(device)
+    if memory_format is not None:
+        network.to(memory_format=memory_format)
+
+
+def _scheduler_of(
+    optimizer: Optimizer, scheduler: LRScheduler | Callable[[Optimizer], LRScheduler] | None
+) -> LRScheduler | None:
+    if scheduler is None or isinstance(scheduler, LRScheduler):
+        return scheduler
+    made = scheduler(optimizer)
+    _refuse(*_problems_of_scheduler(made, optimizer))
+    return made
+
+
+def _problems_of_run(manager: RunManager, network: nn.Module, loader: Any) -> list[str]:
+    if manager.is_open and (manager.network is not network or manager.loader is not loader):
+        return ["the open run has another network or loader: give fit() what begin_run() was given"]
+    return []
+
+
+def _problems_of_numbers(epochs: object, clip_grad_norm: object) -> list[str]:
+    problems = []
+    if not _is_whole(epochs, least=0):
+        problems.append(f"epochs is how many are wanted, got {epochs!r}: write epochs=10")
+    if clip_grad_norm is not None and not (isinstance(clip_grad_norm, (int, float)) and clip_grad_norm > 0):
+        problems.append(f"clip_grad_norm is a number above 0, got {clip_grad_norm!r}: None does not clip")
+    return problems
+
+
+def _problems_of_precision(precision: object, device: torch.device) -> list[str]:
+    if precision not in PRECISIONS:
+        return [f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {precision!r}"]
+    if precision != "fp32" and precision not in (there := usable_precisions(device)):
+        return [f"device {str(device)!r} has no precision {precision!r}; it has: {', '.join(there)}"]
+    return []
+
+
+def _problems_of_pieces(micro_batch: object, network: nn.Module, *, accepted: bool) -> list[str]:
+    if micro_batch is None:
+        return []
+    if micro_batch != "auto" and not _is_whole(micro_batch, least=1):
+        return [f"micro_batch is a number of samples, 'auto' or None, got {micro_batch!r}"]
+    if micro_batch == "auto" and ranks.num_ranks() > 1:
+        return ["under torchrun each rank would choose pieces of its own: give micro_batch a number"]
+    if _has_batch_statistics(network) and not accepted:
+        advice = "use GroupNorm, or accept it with batch_norm_per_piece=True"
+        return [f"micro_batch changes the batch statistics of this network, and so its results: {advice}"]
+    return []
+
+
+def _problems_of_optimizer(optimizer: object, network: nn.Module) -> list[str]:
+    if not isinstance(optimizer, Optimizer):
+        return [] if callable(optimizer) else [f"optimizer is one of torch.optim, got {optimizer!r}"]
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if trained.isdisjoint(map(id, network.parameters())):
+        return ["the optimizer has no parameter of this network: make it of network.parameters()"]
+    return []
+
+
+def _problems_of_scheduler(scheduler: object, optimizer: object) -> list[str]:
+    if isinstance(scheduler, ReduceLROnPlateau):
+        return ["ReduceLROnPlateau waits for a metric, which fit() does not give it: take another scheduler"]
+    if isinstance(scheduler, LRScheduler):
+        if scheduler.optimizer is not optimizer:
+            return ["the scheduler is of another optimizer: give a function that makes it of the optimizer"]
+    elif scheduler is not None and not callable(scheduler):
+        return [f"scheduler is one of torch.optim.lr_scheduler, got {scheduler!r}"]
+    return []
+
+
+def _problems_of_activations(network: nn.Module, *, asked: bool) -> list[str]:
+    if asked and _has_batch_statistics(network):
+        return ["checkpoint_activations would count every batch twice in the running statistics of BatchNorm"]
+    return []
+
+
+def _has_batch_statistics(network: nn.Module) -> bool:
+    return any(isinstance(module, _BatchNorm) and module.training for module in network.modules())
+
+
+def _is_whole(value: object, *, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -1,0 +1,143 @@
+"""Batches on the run's device: whole-batch fetching from tensors in memory, copies of anything else."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
+
+from runmanager.devices.torch_devices import send
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class ImageTensors(Dataset[Batch]):
+    """Images and labels in memory, fetched by one index or by a list of them.
+
+    Args:
+        images: ``(N, C, H, W)``, uint8 or float.
+        labels: ``(N,)``, int64.
+        classes: The names of the labels.
+    """
+
+    def __init__(self, images: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...] = ()) -> None:
+        if len(images) != len(labels):
+            raise ValueError(f"{len(images)} images but {len(labels)} labels: give as many of each")
+        self.images = images
+        self.labels = labels
+        self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: Any) -> Batch:
+        """Return the image and label, or images and labels, at an index, a slice or a list of indices."""
+        if isinstance(index, list):  # made a tensor once, not for images and for labels
+            index = torch.tensor(index, dtype=torch.int64, device="cpu")
+        return self.images[index], self.labels[index]
+
+    def to(self, device: torch.device | str) -> "ImageTensors":
+        """Return the same images and labels on another device."""
+        return ImageTensors(self.images.to(device), self.labels.to(device), self.classes)
+
+    def first(self, count: int) -> "ImageTensors":
+        """Return the first `count` images and labels, without copying."""
+        return ImageTensors(self.images[:count], self.labels[:count], self.classes)
+
+
+class TensorLoader(DataLoader[Batch]):
+    """torch's DataLoader over `ImageTensors`, one indexing per batch instead of one per image.
+
+    Batches arrive on `device`, images as floats in 0..1: ``(B, C, H, W)`` float32 and ``(B,)`` int64.
+    The worker processes of `num_workers` fetch bytes; scaling is done on the device.
+
+    Args:
+        dataset: Images and labels, in main memory if there are workers.
+        batch_size: Samples in a batch; the last one may be shorter.
+        device: Where the batches are wanted.
+        shuffle: A new order every epoch.
+        seed: What the orders follow from; the global random state is not used.
+        num_workers: Processes that fetch, 0 for none.
+    """
+
+    def __init__(
+        self,
+        dataset: ImageTensors,
+        batch_size: int,
+        *,
+        device: torch.device | str = "cpu",
+        shuffle: bool = True,
+        seed: int = 0,
+        num_workers: int = 0,
+    ) -> None:
+        self.device = torch.device(device)
+        generator = torch.Generator().manual_seed(seed)
+        order = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+        super().__init__(
+            dataset,
+            batch_size=None,
+            sampler=BatchSampler(order, batch_size, drop_last=False),
+            num_workers=num_workers,
+            generator=generator,
+            pin_memory=self.device.type == "cuda" and dataset.images.device.type == "cpu",
+        )
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override] # torch declares its own iterator class
+        for images, labels in super().__iter__():
+            yield (
+                to_unit(images.to(self.device, non_blocking=True)),
+                labels.to(self.device, non_blocking=True),
+            )
+
+
+def resident_loader(
+    dataset: ImageTensors,
+    batch_size: int,
+    *,
+    device: torch.device | str = "cpu",
+    shuffle: bool = True,
+    seed: int = 0,
+) -> TensorLoader:
+    """Make a `TensorLoader` whose images and labels are on the device already."""
+    return TensorLoader(
+        dataset.to(device), batch_size, device=device, shuffle=shuffle, seed=seed, num_workers=0
+    )
+
+
+def to_unit(images: torch.Tensor) -> torch.Tensor:
+    """Scale uint8 images to floats in 0..1, exactly as torchvision's ToTensor; leave floats alone."""
+    return images.float().div_(255) if images.dtype == torch.uint8 else images
+
+
+def batches(loader: Iterable[Any], device: torch.device) -> Iterator[Any]:
+    """Yield the loader's batches on a device."""
+    for batch in loader:
+        yield send(batch, device)
+
+
+def size_of_batch(loader: Any, number: int) -> int | None:
+    """Work out how many samples batch `number` (from 1) of an epoch has, None where it cannot be known."""
+    size = getattr(loader, "batch_size", None)
+    sampler = getattr(loader, "sampler", None)
+    if size is None and isinstance(sampler, BatchSampler):
+        size, sampler = sampler.batch_size, sampler.sampler
+    try:
+        total = len(sampler)  # type: ignore[arg-type]  # a sampler without a length raises
+    except TypeError:
+        return None
+    if not isinstance(size, int):
+        return None
+    left = total - (number - 1) * size
+    return min(size, left) if left > 0 else None
+
+
+def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
+    """Find the generators that a loader and its samplers draw from, each once."""
+    seen: list[torch.Generator] = []
+    samplers = [loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)]
+    samplers += [getattr(sampler, "sampler", None) for sampler in samplers[1:]]
+    for number, sampler in enumerate(samplers):
+        generator = getattr(sampler, "generator", None)
+        if isinstance(generator, torch.Generator) and not any(generator is known for known in seen):
+            seen.append(generator)
+            yield f"loader.{number}", generator

@@ -1,0 +1,179 @@
+"""One step of an optimizer per batch: at once or in pieces, in full or reduced precision."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.optim import Optimizer
+from torch.utils.checkpoint import checkpoint
+
+from runmanager.devices.quiet import quiet
+from runmanager.outcome import Status
+from runmanager.training import failures
+from runmanager.training.evaluation import Loss
+
+_REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+PRECISIONS = ("fp32", *_REDUCED)
+
+
+class Step:
+    """Takes the step of a batch.
+
+    Its own state is the size of pieces that "auto" has come to, on which the rounding depends.
+
+    Args:
+        network: On `device`.
+        loss: The mean over a batch, of the network's output and the labels.
+        optimizer: Of the network's parameters.
+        device: Where the network is.
+        precision: "fp32", "bf16" or "fp16".
+        micro_batch: The most samples that are computed at a time, None for whole batches, "auto" for as many
+            as memory suffices for.
+        memory_format: Of the inputs, None to leave them.
+        clip_grad_norm: The largest norm of all gradients together, None for any.
+        checkpoint_activations: Whether the backward pass computes anew what is within the network's children.
+
+    Attributes:
+        autocast: What the network computes within.
+        size: The most samples that are computed at a time, None for whole batches.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: Loss,
+        optimizer: Optimizer,
+        device: torch.device,
+        *,
+        precision: str = "fp32",
+        micro_batch: int | str | None = None,
+        memory_format: torch.memory_format | None = None,
+        clip_grad_norm: float | None = None,
+        checkpoint_activations: bool = False,
+    ) -> None:
+        self.autocast = _autocast(device, precision)
+        self.size = micro_batch if isinstance(micro_batch, int) else None
+        self._network, self._loss, self._optimizer = network, loss, optimizer
+        self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+        self._is_auto = micro_batch == "auto"
+        self._memory_format = memory_format
+        self._clip_grad_norm = clip_grad_norm
+        self._computed_again = list(network.children()) if checkpoint_activations else []
+        self._buffers = list(network.buffers()) if self._is_auto else []  # which a forward pass may change
+
+    def __call__(self, inputs: Any, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Take one step; return the mean loss, and the scores ``(N, C, ...)`` where labels are classes."""
+        value, preds = self._gradients_within_memory(inputs, labels)
+        if self._clip_grad_norm is not None:
+            self._scaler.unscale_(self._optimizer)
+            nn.utils.clip_grad_norm_(self._network.parameters(), self._clip_grad_norm)
+        self._scaler.step(self._optimizer)  # the optimizer's own step if nothing is scaled
+        self._scaler.update()
+        return value, preds
+
+    @property
+    def reduced_to(self) -> int | None:
+        """The size of pieces since memory ran out, None while it suffices."""
+        return self.size if self._is_auto else None
+
+    def parts(self) -> dict[str, Any]:
+        """Return what a checkpoint needs for exactly the same further steps."""
+        parts: dict[str, Any] = {"network": self._network, "optimizer": self._optimizer}
+        if self._scaler.is_enabled():
+            parts["scaler"] = self._scaler
+        if self._is_auto:
+            parts["micro_batch"] = self
+        return parts
+
+    def state_dict(self) -> dict[str, int | None]:
+        """Return the size of pieces."""
+        return {"size": self.size}
+
+    def load_state_dict(self, state: dict[str, int | None]) -> None:
+        """Go on with the size of pieces that an earlier attempt had come to."""
+        self.size = state["size"]
+
+    def _gradients_within_memory(
+        self, inputs: Any, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Compute a batch's gradients; "auto" begins anew with smaller pieces until memory suffices."""
+        while True:
+            before = [buffer.clone() for buffer in self._buffers]
+            size = min(self.size or len(labels), len(labels))
+            try:
+                return self._gradients(inputs, labels)
+            except (RuntimeError, MemoryError) as error:
+                is_memory = failures.status_of(error) is Status.OUT_OF_MEMORY
+                if not (self._is_auto and is_memory and size > 1):
+                    raise
+            # only here is the exception gone, and with it what its frames held
+            for buffer, value in zip(self._buffers, before, strict=True):
+                buffer.copy_(value)
+            self.size = (size + 1) // 2
+
+    def _gradients(self, inputs: Any, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self._optimizer.zero_grad()
+        if self.size is None or self.size >= len(labels):
+            return self._backward(inputs, labels)
+        done = []
+        for start in range(0, len(labels), self.size):
+            piece = slice(start, start + self.size)
+            share = len(labels[piece]) / len(labels)
+            done.append(self._backward(inputs[piece], labels[piece], share))
+        preds = [scores for _, scores in done if scores is not None]
+        return torch.stack([value for value, _ in done]).sum(), torch.cat(preds) if preds else None
+
+    def _backward(
+        self, inputs: Any, labels: torch.Tensor, share: float = 1.0
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Add the gradients of samples that are a share of their batch; return that share of its mean loss."""
+        if self._memory_format is not None:
+            inputs = inputs.to(memory_format=self._memory_format)
+        with self.autocast, _computed_again(self._computed_again):
+            preds = self._network(inputs)
+            value = self._loss(preds, labels)
+        value = value if share == 1 else value * share
+        self._scaler.scale(value).backward()  # type: ignore[no-untyped-call]
+        is_scores = isinstance(preds, torch.Tensor) and preds.ndim > 1 and not labels.is_floating_point()
+        return value.detach(), preds.detach() if is_scores else None
+
+
+def usable_precisions(device: torch.device) -> list[str]:
+    """List the precisions in which a device computes and differentiates, found out by trying."""
+    return [name for name in PRECISIONS if name == "fp32" or _computes(device, name)]
+
+
+def _computes(device: torch.device, precision: str) -> bool:
+    try:
+        with quiet(), _autocast(device, precision):  # torch warns that it does nothing
+            images = torch.ones(2, 1, 8, 8, device=device)
+            weights = torch.ones(2, 1, 3, 3, device=device, requires_grad=True)
+            features = functional.conv2d(images, weights).flatten(1)  # (2, 72)
+            product = features @ features.t()
+        product.float().sum().backward()  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return False
+    return product.dtype == _REDUCED[precision]
+
+
+def _autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    return torch.autocast(device.type, _REDUCED[precision]) if precision in _REDUCED else nullcontext()
+
+
+@contextmanager
+def _computed_again(modules: list[nn.Module]) -> Iterator[None]:
+    """Let the backward pass compute again what these modules compute now; their hooks see one pass."""
+    own = [vars(module).get("forward") for module in modules]
+    for module in modules:
+        vars(module)["forward"] = partial(checkpoint, module.forward, use_reentrant=False)
+    try:
+        yield
+    finally:
+        for module, forward in zip(modules, own, strict=True):
+            del vars(module)["forward"]
+            if forward is not None:
+                vars(module)["forward"] = forward

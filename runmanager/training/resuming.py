@@ -1,0 +1,209 @@
+"""Continue a run where it was committed last."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from runmanager.devices import ranks
+from runmanager.errors import CheckpointError
+from runmanager.goal import goal
+from runmanager.outcome import EpochRecord
+from runmanager.storage import checkpoints, paths
+from runmanager.storage.checkpoints import Checkpoint
+from runmanager.storage.folders import RunFolder
+from runmanager.training import loaders
+
+
+class Continuation:
+    """What is saved of a run with every epoch, and given back when the run is continued.
+
+    Random states, and the generators of the loader, are saved beside the parts.
+
+    Args:
+        folder: The run's.
+        device: Where it is executed.
+        parts: Name -> network, optimizer, scheduler, scaler, torch.Generator: whatever has state_dict() and
+            load_state_dict(). None saves no checkpoint.
+        loader: What the batches come from.
+        keep: "last", "best:<metric>", "min:<metric>" or "max:<metric>" keeps those weights of the network in
+            weights.pt; None keeps none.
+
+    Attributes:
+        is_saved: Whether there is a checkpoint with every epoch.
+
+    Raises:
+        CheckpointError: A part has no state, or `keep` is neither form.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        device: torch.device,
+        parts: Mapping[str, Any] | None,
+        loader: Any,
+        keep: str | None,
+    ) -> None:
+        wanted = goal(keep) if keep else None
+        if keep not in (None, "last") and wanted is None:
+            raise CheckpointError(
+                "keep must be 'last', 'best:<metric>' of a loss or an accuracy as 'best:test_accuracy', or "
+                f"'min:<metric>' or 'max:<metric>' of any other, got {keep!r}"
+            )
+        self._folder = folder
+        self._device = device
+        self._loader = loader
+        self.is_saved = parts is not None
+        self._parts = {**dict(loaders.generators(loader)), **(parts or {})}
+        self._keep = keep
+        self._goal = wanted
+        self._best = -math.inf
+        self._verified: frozenset[type] = frozenset()
+        for name, part in self._parts.items():
+            checkpoints.state_of(name, part)
+
+    def restore(self, committed: Sequence[EpochRecord], problems: list[str]) -> list[EpochRecord]:
+        """Give every part the state after the last epoch that can be continued; rank 0 reads it for all.
+
+        Args:
+            committed: The epochs in the journals, as rank 0 knows them.
+            problems: Gets a sentence for every checkpoint that cannot be used.
+
+        Returns:
+            The records of the epochs that stand, the last one perhaps from the checkpoint alone; none if the
+            run begins anew.
+
+        Raises:
+            CheckpointError: A state does not fit its part: the code has changed.
+        """
+        if not self.is_saved:
+            return []
+        records, saved = ranks.broadcast(self._read(committed, problems) if ranks.is_main() else ([], None))
+        if saved is not None:
+            self._give_back(saved)
+        for record in records:
+            self._best = max(self._best, self._score(record))
+        return records
+
+    def _read(
+        self, committed: Sequence[EpochRecord], problems: list[str]
+    ) -> tuple[list[EpochRecord], Checkpoint | None]:
+        """Read the checkpoint and the records of the epochs that stand with it."""
+        unusable: list[str] = []
+        saved = checkpoints.load_checkpoint(self._folder.path, self._folder.id, unusable)
+        problems += unusable
+        if saved is None:
+            if unusable:
+                problems.append(f"{self._folder.path}: no checkpoint is left; the run begins anew")
+            return [], None
+        kept = [record for record in committed if record.epoch < saved.record.epoch]
+        if [record.epoch for record in kept] != list(range(1, saved.record.epoch)):
+            problems.append(
+                f"{self._folder.path}: epochs before the checkpoint are missing; the run begins anew"
+            )
+            self.set_aside(max(paths.attempts(self._folder.path), default=0))
+            return [], None
+        num_saved = len(saved.random.get("ranks", [None]))
+        if num_saved != ranks.num_ranks():
+            problems.append(
+                f"{self._folder.path}: it was executed by {num_saved} ranks and goes on with "
+                f"{ranks.num_ranks()}, whose random states are not those of before"
+            )
+        return [*kept, saved.record], saved
+
+    def set_aside(self, attempts: int) -> None:
+        """Put the checkpoint of earlier attempts where it is not continued from."""
+        checkpoints.set_aside(self._folder.path, attempts)
+
+    def save(self, record: EpochRecord, network: nn.Module | None) -> None:
+        """Save the state after an epoch, its row with it, before the row is committed to the journal.
+
+        Raises:
+            CheckpointError: A state could not be loaded safely, or the metric to keep by is not there.
+            StorageError: It could not be written; the one before is whole.
+        """
+        if ranks.is_main():
+            self._keep_weights(record, network)
+        if not self.is_saved:
+            return
+        states = {name: checkpoints.state_of(name, part) for name, part in self._parts.items()}
+        random = checkpoints.random_state(self._device)
+        generators = {name: states[name] for name, part in self._parts.items() if _is_generator(part)}
+        of_ranks = ranks.gather({"random": random, "generators": generators})
+        if not ranks.is_main():
+            return
+        if len(of_ranks) > 1:
+            random["ranks"] = of_ranks
+        checkpoint = Checkpoint(self._folder.id, record, states, random)
+        kinds = frozenset(_kinds([states, random]))
+        checkpoints.save_checkpoint(self._folder.path, checkpoint, verify=not kinds <= self._verified)
+        self._verified |= kinds
+
+    def learning_rate(self) -> float | None:
+        """Return that of the first group of the first optimizer, None if there is none; never raises."""
+        optimizers = [part for part in self._parts.values() if isinstance(part, Optimizer)]
+        with suppress(LookupError, TypeError, ValueError, RuntimeError):
+            return float(optimizers[0].param_groups[0]["lr"])
+        return None
+
+    def forget(self) -> None:
+        """Remove the checkpoints of a run that is completed."""
+        if ranks.is_main():
+            checkpoints.remove_checkpoints(self._folder.path)
+
+    def _give_back(self, saved: Checkpoint) -> None:
+        if saved.states.keys() != self._parts.keys():
+            raise CheckpointError(
+                f"the checkpoint has the states of {', '.join(saved.states)}, asked for are "
+                f"{', '.join(self._parts)}: give epochs(checkpoint=...) the same names"
+            )
+        of_ranks, rank = saved.random.get("ranks", []), ranks.rank()
+        own: Mapping[str, Any] | None = of_ranks[rank] if rank < len(of_ranks) else None
+        states = {**saved.states, **(own["generators"] if own else {})}
+        for name, part in self._parts.items():
+            checkpoints.restore(name, part, states[name])
+        if getattr(self._loader, "persistent_workers", False):
+            # its workers draw their seed once, which was before the state that is restored
+            next(iter(self._loader), None)
+        if own or rank == 0:
+            checkpoints.restore_random(own["random"] if own else saved.random, self._device)
+
+    def _keep_weights(self, record: EpochRecord, network: nn.Module | None) -> None:
+        if self._keep is None:
+            return
+        if network is None:
+            raise CheckpointError("keep= without a network: pass it to begin_run(run, network, loader)")
+        score = self._score(record)
+        if self._keep == "last" or score > self._best:
+            checkpoints.save_weights(self._folder.path, network)
+        self._best = max(self._best, score)
+
+    def _score(self, record: EpochRecord) -> float:
+        """Return how good an epoch is by the metric that is kept by: larger is better."""
+        if self._goal is None:
+            return -math.inf
+        metric, sign = self._goal
+        if metric not in record.metrics:
+            raise CheckpointError(
+                f"keep={self._keep!r} but epoch {record.epoch} has no such metric; "
+                f"it has: {', '.join(record.metrics)}"
+            )
+        value = record.metrics[metric]
+        return -math.inf if math.isnan(value) else sign * value
+
+
+def _is_generator(part: Any) -> bool:
+    """Whether a part has a state that is another one on each rank."""
+    return isinstance(part, torch.Generator)
+
+
+def _kinds(state: Any) -> Iterator[type]:
+    """Find the types in a state: which of them can be loaded safely is verified once for each."""
+    yield type(state)
+    if isinstance(state, (list, tuple, Mapping)):
+        for item in [*state.keys(), *state.values()] if isinstance(state, Mapping) else state:
+            yield from _kinds(item)

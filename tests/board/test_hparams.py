@@ -1,0 +1,394 @@
+import errno
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from tensorboard.plugins.hparams import metadata
+
+from runmanager import RunManager, RunsWarning, load_runs, run_grid
+from runmanager.board import archive, event_file, hparams
+from runmanager.board.rebuild import rebuild
+from runmanager.errors import GridError, StorageError
+from runmanager.storage import durable, paths, processes
+from runmanager.storage.folders import Experiment
+from runmanager.storage.journal import to_line
+from runmanager.storage.lock import hold
+from tests.board.reading import event_files, scalars_in, sessions_in, train
+from tests.damaging import as_if_killed, journals
+
+
+def run(root: Path, experiment: str, grid: dict[Any, Any], **options: Any) -> None:
+    """Execute a grid in this process."""
+    options = {"executor": "inline", "display": False, "histogram_every": 0, **options}
+    run_grid(grid, lambda run, manager: train(manager, run), experiment=experiment, root=root, **options)
+
+
+def sessions(root: Path) -> dict[str, Any]:
+    """Read the beginning of the HParams session of each run."""
+    return {
+        f"{path.parent.parent.name}/{path.parent.name[:3]}": metadata.parse_session_start_info_plugin_data(
+            value.metadata.plugin_data.content
+        )
+        for path in event_files(root)
+        for event in LegacyEventFileLoader(str(path)).Load()
+        for value in event.summary.value
+        if value.tag == metadata.SESSION_START_INFO_TAG
+    }
+
+
+def shown(root: Path) -> dict[str, dict[str, Any]]:
+    """Read the hyperparameters that HParams shows of each run."""
+    return {
+        name: {key: getattr(value, value.WhichOneof("kind")) for key, value in session.hparams.items()}
+        for name, session in sessions(root).items()
+    }
+
+
+def test_two_grids_with_different_axes_have_every_hyperparameter_in_every_run(tmp_path):
+    run(tmp_path, "first", {"lr": [0.1, 0.01], "momentum": [0.9]})
+    run(tmp_path, "second", {"lr": [1], "dropout": [True]})
+
+    assert shown(tmp_path) == {
+        "first/001": {"lr": 0.1, "momentum": "0.9", "dropout": "none"},
+        "first/002": {"lr": 0.01, "momentum": "0.9", "dropout": "none"},
+        "second/001": {"lr": 1, "momentum": "none", "dropout": "True"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.1, 1, np.int64(2)], [0.1, 1, 2]),
+        ([True, False], [True, False]),
+        ([0.1, None], ["0.1", "none"]),
+        ([1, True], ["1", "True"]),
+        ([1, float("inf")], ["1", "inf"]),
+        (["a", (1, 2)], ["a", "(1, 2)"]),
+    ],
+)
+def test_an_axis_has_one_type(tmp_path, values, expected):
+    run(tmp_path, "e", {"x": values})
+
+    found = [hparams["x"] for hparams in shown(tmp_path).values()]
+    assert found == expected
+    assert [type(value) for value in found] == [
+        float if isinstance(value, int) and not isinstance(value, bool) else type(value) for value in expected
+    ]
+
+
+def test_long_values_are_cut_and_stay_different(tmp_path):
+    run(tmp_path, "e", {"note": [300 * "a" + "b", 300 * "a" + "c"]})
+
+    first, second = (hparams["note"] for hparams in shown(tmp_path).values())
+    assert (len(first), len(second)) == (64, 64)
+    assert first != second
+
+
+def test_mending_changes_nothing_else(tmp_path):
+    run(tmp_path, "first", {"lr": [0.1]}, histogram_every=1)
+    (path,) = event_files(tmp_path)
+    with path.open("ab") as file:
+        file.write(b"\x40\0\0\0")  # a record that was being written
+    before, start = path.read_bytes(), sessions(tmp_path)["first/001"].start_time_secs
+
+    run(tmp_path, "second", {"dropout": [0.5]})
+
+    place, _, old = archive.session_start(before) or pytest.fail("no session")
+    new_place, _, new = archive.session_start(path.read_bytes()) or pytest.fail("no session")
+    after = path.read_bytes()
+    assert (after[: new_place.start], after[new_place.stop :]) == (before[: place.start], before[place.stop :])
+    assert new.start_time_secs == old.start_time_secs == start
+    assert sorted(p.name for p in path.parent.iterdir()) == sorted([path.name, "attempt-1.jsonl", "run.json"])
+
+
+def test_an_experiment_that_is_being_run_is_mended_when_its_grid_ends(tmp_path):
+    second: dict[Any, Any] = {"dropout": [0.5]}
+    seen: list[dict[str, Any]] = []
+
+    def start_another(run_: Any, manager: RunManager) -> None:
+        train(manager, run_)
+        thread = threading.Thread(target=run, args=(tmp_path, "second", second))
+        thread.start()
+        thread.join()
+        seen.append(shown(tmp_path))
+
+    options: dict[str, Any] = {"executor": "inline", "display": False}
+    run_grid({"lr": [0.1]}, start_another, experiment="first", root=tmp_path, **options)
+
+    assert [found["first/001"] for found in seen] == [{"lr": 0.1}]
+    expected = {"first/001": {"lr": "0.1", "dropout": "none"}, "second/001": {"lr": "none", "dropout": "0.5"}}
+    assert shown(tmp_path) == expected
+
+
+@pytest.mark.parametrize("folder", ["all", "all/first"])
+def test_experiments_that_were_moved_together_are_mended_before_they_are_shown(tmp_path, folder):
+    run(tmp_path / "one", "first", {"lr": [0.1]})
+    run(tmp_path / "two", "second", {"dropout": [0.5]})
+    for place in ("one/first", "two/second"):
+        (tmp_path / "all").mkdir(exist_ok=True)
+        (tmp_path / place).rename(tmp_path / "all" / Path(place).name)
+
+    hparams.settle_below(tmp_path / folder)
+
+    assert shown(tmp_path / "all") == {
+        "first/001": {"lr": "0.1", "dropout": "none"},
+        "second/001": {"lr": "none", "dropout": "0.5"},
+    }
+
+
+@pytest.mark.parametrize("show", [hparams.settle_below, lambda folder: rebuild(folder, [])])
+def test_an_experiment_that_is_the_current_folder_has_its_name(tmp_path, monkeypatch, show):
+    run(tmp_path, "first", {"lr": [0.1]})
+    run(tmp_path / "other", "second", {"dropout": [0.5]})
+    (tmp_path / "other" / "second").rename(tmp_path / "second")
+    monkeypatch.chdir(tmp_path / "first")
+
+    show(Path())
+
+    assert shown(tmp_path)["first/001"] == {"lr": "0.1", "dropout": "none"}
+    assert sessions(tmp_path)["first/001"].group_name == "first/001"
+
+
+def test_a_folder_of_other_tools_is_left_as_it_is(tmp_path):
+    (tmp_path / "events.out.tfevents.1").write_bytes(b"")
+
+    hparams.settle_below(tmp_path)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["events.out.tfevents.1"]
+
+
+def test_a_run_that_is_being_executed_is_left_alone_and_mended_later(tmp_path):
+    manager = RunManager("first", tmp_path, display=False)
+
+    train(manager, {"lr": 0.1}, at_end=lambda _: run(tmp_path, "second", {"dropout": [0.5]}))
+    during = shown(tmp_path)
+    run(tmp_path, "second", {"dropout": [0.5]})
+
+    assert during["first/001"] == {"lr": 0.1}
+    assert shown(tmp_path)["first/001"] == {"lr": "0.1", "dropout": "none"}
+    assert list(scalars_in(tmp_path / "first")["loss/train"])
+
+
+@pytest.mark.parametrize(("host", "is_mended"), [("another", False), (processes._host(), True)])
+def test_a_run_without_an_end_is_mended_where_its_process_is_known_to_be_gone(tmp_path, host, is_mended):
+    train(RunManager("first", tmp_path, display=False), {"lr": 0.1})
+    as_if_killed(tmp_path / "first" / "001_lr=0.1")
+    (journal,) = journals(tmp_path / "first" / "001_lr=0.1")
+    lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
+    lines[0]["host"] = host
+    journal.write_bytes(b"".join(to_line({k: v for k, v in line.items() if k != "crc"}) for line in lines))
+    os.utime(journal, (0, 0))  # no epoch for long
+
+    run(tmp_path, "second", {"dropout": [0.5]})
+
+    assert shown(tmp_path)["first/001"] == ({"lr": "0.1", "dropout": "none"} if is_mended else {"lr": 0.1})
+
+
+def test_an_experiment_that_somebody_else_holds_is_left_alone(tmp_path):
+    run(tmp_path, "first", {"lr": [0.1]})
+    before = event_files(tmp_path)[0].read_bytes()
+
+    with hold(tmp_path / "first"):
+        run(tmp_path, "second", {"dropout": [0.5]})
+        assert event_files(tmp_path)[0].read_bytes() == before
+    hparams.settle(tmp_path)
+
+    assert shown(tmp_path)["first/001"] == {"lr": "0.1", "dropout": "none"}
+
+
+def test_a_grid_starts_in_an_experiment_that_another_is_mending(tmp_path, monkeypatch):
+    run(tmp_path, "first", {"lr": [0.1]})
+    mend, mending = hparams._apply, threading.Event()
+
+    def mend_for_long(experiment: Path, *arguments: Any) -> None:
+        if experiment.name == "first" and not mending.is_set():
+            mending.set()
+            time.sleep(1)
+        mend(experiment, *arguments)
+
+    monkeypatch.setattr(hparams, "_apply", mend_for_long)
+    other = threading.Thread(target=run, args=(tmp_path, "second", {"dropout": [0.5]}))
+    other.start()
+    assert mending.wait(30)
+    run(tmp_path, "first", {"lr": [0.1, 1.0]})
+    other.join()
+
+    assert load_runs(tmp_path / "first")["status"].tolist() == ["completed"] * 2
+
+
+def test_an_experiment_that_cannot_be_written_is_left_alone(tmp_path, monkeypatch):
+    run(tmp_path, "another", {"lr": [0.1]})
+    write = durable.create_file
+    monkeypatch.setattr(
+        durable,
+        "create_file",
+        lambda path, content: no_space() if "another" in str(path) else write(path, content),
+    )
+
+    run(tmp_path, "own", {"dropout": [0.5]})
+
+    assert shown(tmp_path) == {"another/001": {"lr": 0.1}, "own/001": {"lr": "none", "dropout": "0.5"}}
+
+
+def no_space() -> bool:
+    raise StorageError(errno.EROFS, "read-only", "another")
+
+
+def test_an_own_experiment_that_cannot_be_written_is_refused_before_the_first_run(tmp_path, monkeypatch):
+    write = durable.write_file
+    monkeypatch.setattr(
+        durable,
+        "write_file",
+        lambda path, content: no_space() if path.name == paths.HPARAMS else write(path, content),
+    )
+
+    with pytest.raises(StorageError):
+        run(tmp_path, "own", {"dropout": [0.5]})
+
+    assert event_files(tmp_path) == []
+
+
+def test_runs_whose_device_is_not_here_change_nothing_and_pending_ones_do(tmp_path):
+    run(tmp_path, "first", {"lr": [0.1]})
+    run(tmp_path, "elsewhere", {"dropout": [0.5], "device": ["cuda:99"]})
+    before = shown(tmp_path)
+    Experiment(tmp_path / "pending").plan([{"lr": None}], {})
+    hparams.settle(tmp_path)
+
+    assert before == {"first/001": {"lr": 0.1}}
+    assert shown(tmp_path)["first/001"] == {"lr": "0.1"}
+
+
+def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
+    for name, axis in (("first", "lr"), ("second", "dropout")):
+        run(tmp_path, name, {axis: [0.1]})
+    written: list[Path] = []
+    monkeypatch.setattr(durable, "write_file", lambda path, _: written.append(path))
+    monkeypatch.setattr(event_file, "replace", lambda path, _: written.append(path))
+
+    hparams.settle(tmp_path)
+    hparams.settle(tmp_path, tmp_path / "first")
+
+    assert written == []
+
+
+def test_runs_without_a_grid_are_mended_too(tmp_path):
+    manager = RunManager("e", tmp_path, display=False)
+
+    for params in ({"lr": 0.1}, {"lr": None, "amp": True}, {"lr": 0.5, "amp": False}):
+        train(manager, params)
+
+    assert shown(tmp_path) == {
+        "e/001": {"lr": "0.1", "amp": "none"},
+        "e/002": {"lr": "none", "amp": "True"},
+        "e/003": {"lr": "0.5", "amp": "False"},
+    }
+
+
+def test_a_removed_experiment_gives_the_others_their_types_back(tmp_path):
+    run(tmp_path, "first", {"lr": [0.1]})
+    run(tmp_path, "second", {"dropout": [0.5]})
+
+    (tmp_path / "second").rename(tmp_path.parent / f"{tmp_path.name}-removed")
+    rebuild(tmp_path / "first", [])
+
+    assert shown(tmp_path) == {"first/001": {"lr": 0.1}}
+
+
+def test_runs_of_one_root_alone_are_looked_at(tmp_path):
+    (tmp_path / "notes").mkdir()
+    run(tmp_path / "deeper", "e", {"lr": [0.1]})
+    run(tmp_path, "e", {"dropout": [0.5]})
+
+    assert shown(tmp_path / "deeper") == {"e/001": {"lr": 0.1}}
+
+
+def test_what_cannot_be_mended_is_one_warning_and_the_grid_goes_on(tmp_path, monkeypatch):
+    def fail(*_: Any) -> None:
+        raise ValueError("cannot be shown")
+
+    monkeypatch.setattr(hparams, "_kinds", fail)
+
+    with pytest.warns(RunsWarning, match="HParams may miss runs .*cannot be shown") as caught:
+        run(tmp_path, "e", {"lr": [0.1]})
+
+    assert {str(warning.message) for warning in caught} == {str(caught[0].message)}
+    assert load_runs(tmp_path)["status"].tolist() == ["completed"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"kinds": 1}', b"\xff"])
+def test_a_damaged_file_of_columns_is_written_anew(tmp_path, content):
+    run(tmp_path, "e", {"lr": [0.1, None]})
+    (tmp_path / "e" / paths.HPARAMS).write_bytes(content)
+
+    run(tmp_path, "e", {"lr": [0.1, None]})
+
+    assert hparams.read(tmp_path / "e").kinds == {"lr": hparams.TEXT}
+
+
+def test_seeds_that_are_grouped_share_a_trial_and_are_no_hyperparameter(tmp_path):
+    grid: dict[Any, Any] = {"lr": [0.1, 0.01], "device": ["cpu"], "seed": [1, 2]}
+
+    run(tmp_path, "e", grid, group_seeds=True)
+
+    assert [session.group_name for session in sessions(tmp_path).values()] == [
+        *(2 * ["e/lr=0.1"]),
+        *(2 * ["e/lr=0.01"]),
+    ]
+    assert {frozenset(hparams) for hparams in shown(tmp_path).values()} == {frozenset({"lr", "device"})}
+
+
+def test_runs_of_a_later_grid_share_no_trial_with_other_hyperparameters(tmp_path):
+    for lr in (0.1, 0.01):
+        run(tmp_path, "e", {"lr": [lr], "seed": [1, 2]}, group_seeds=True)
+
+    assert [session.group_name for session in sessions(tmp_path).values()] == [
+        *(2 * ["e/lr=0.1"]),
+        *(2 * ["e/lr=0.01"]),
+    ]
+
+
+def test_seeds_that_are_all_that_varies_are_one_trial(tmp_path):
+    run(tmp_path, "e", {"lr": [0.1], "seed": [1, 2]}, group_seeds=True)
+
+    assert {session.group_name for session in sessions(tmp_path).values()} == {"e/all"}
+
+
+def test_grouping_can_be_changed_after_the_runs(tmp_path):
+    grid: dict[Any, Any] = {"lr": [0.1], "seed": [1, 2]}
+    run(tmp_path, "e", grid)
+    apart = sessions(tmp_path)
+
+    run(tmp_path, "e", grid, group_seeds=True)
+    together = {session.group_name for session in sessions(tmp_path).values()}
+    run(tmp_path, "e", grid)
+
+    assert together == {"e/all"}
+    assert sessions(tmp_path) == apart
+
+
+def test_grouping_without_seeds_is_refused(tmp_path):
+    with pytest.raises(GridError, match="group_seeds=True averages over the hyperparameter 'seed'"):
+        run(tmp_path, "e", {"lr": [0.1]}, group_seeds=True)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_grid_without_tensorboard_decides_nothing(tmp_path):
+    run(tmp_path, "e", {"lr": [0.1]}, tensorboard=False)
+
+    assert not (tmp_path / "e" / paths.HPARAMS).exists()
+
+
+def test_a_continued_run_is_shown_as_the_others(tmp_path):
+    run(tmp_path, "e", {"lr": [0.1]})
+    run(tmp_path, "e", {"lr": [0.1, None]})
+
+    assert [hparams["lr"] for hparams in shown(tmp_path).values()] == ["0.1", "none"]
+    assert len(sessions_in(tmp_path / "e" / "001")) == 2

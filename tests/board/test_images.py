@@ -1,0 +1,128 @@
+import io
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from runmanager.board.images import is_images, num_shown, sheet
+
+
+def decoded(images: torch.Tensor) -> np.ndarray:
+    png, width, height, channels = sheet(images)
+    picture = Image.open(io.BytesIO(png), formats=["PNG"])
+    assert (picture.size, picture.mode) == ((width, height), {1: "L", 3: "RGB"}[channels])
+    return np.asarray(picture)
+
+
+def test_gray_images_lie_in_rows_of_eight():
+    images = torch.zeros(10, 1, 5, 4)
+    images[9] = 1
+
+    pixels = decoded(images)
+
+    assert pixels.shape == (2 * 7 + 2, 8 * 6 + 2)
+    expected = np.zeros((16, 50))
+    expected[9:14, 8:12] = 255  # the tenth: row 2, column 2
+    assert np.array_equal(pixels, expected)
+
+
+def test_colours_stay_in_their_places():
+    images = torch.zeros(2, 3, 4, 4)
+    images[0, 0] = 1
+    images[1, 2] = 0.2
+
+    pixels = decoded(images)
+
+    assert pixels.shape == (8, 14, 3)
+    assert (pixels[2, 2].tolist(), pixels[2, 8].tolist()) == ([255, 0, 0], [0, 0, 51])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    count=st.integers(1, 70),
+    channels=st.sampled_from([1, 3]),
+    height=st.integers(1, 512),
+    width=st.integers(1, 512),
+)
+def test_every_sheet_has_the_size_it_says_and_stays_small(count, channels, height, width):
+    images = torch.zeros(1, channels, 1, 1).expand(count, channels, height, width)
+
+    pixels = decoded(images)
+
+    assert pixels.shape[0] <= 516
+    assert pixels.shape[1] <= 516
+    pitch = (height + 2) * (width + 2)
+    room = (pixels.shape[0] - 2) * (pixels.shape[1] - 2) // pitch
+    assert 1 <= num_shown(images) <= min(count, room)
+
+
+def test_at_most_64_images_are_shown():
+    assert num_shown(torch.zeros(1, 1, 1, 1).expand(1000, 1, 28, 28)) == 64
+
+
+def test_the_smallest_value_is_black_and_the_largest_white():
+    images = torch.tensor([-3.0, 1.0, 5.0]).reshape(3, 1, 1, 1)
+
+    pixels = decoded(images)
+
+    assert [pixels[2, 2], pixels[2, 5], pixels[2, 8]] == [0, 128, 255]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_drawn_as_zero(value):
+    images = torch.tensor([-1.0, value, 1.0]).reshape(3, 1, 1, 1)
+
+    assert decoded(images)[2, 5] == 128
+
+
+def test_equal_values_are_black():
+    assert not decoded(torch.full((4, 1, 3, 3), 7.0)).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.float16, torch.bfloat16, torch.float64])
+def test_every_type_of_pixel_is_drawn(dtype):
+    images = torch.tensor([0, 1]).reshape(2, 1, 1, 1).to(dtype)
+
+    pixels = decoded(images)
+
+    assert [pixels[2, 2], pixels[2, 5]] == [0, 255]
+
+
+def test_drawing_leaves_the_images_alone():
+    images = torch.tensor([math.nan, 2.0]).reshape(2, 1, 1, 1).requires_grad_()
+    before = images.detach().clone()
+
+    sheet(images)
+
+    assert torch.equal(images.detach().nan_to_num(9), before.nan_to_num(9))
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        None,
+        [[0.0]],
+        np.zeros((2, 1, 4, 4)),
+        torch.zeros(2, 16),
+        torch.zeros(1, 4, 4),
+        torch.zeros(2, 2, 4, 4),
+        torch.zeros(2, 4, 4, 3),
+        torch.zeros(0, 1, 4, 4),
+        torch.zeros(2, 1, 0, 4),
+        torch.zeros(2, 1, 4, 513),
+        torch.zeros(2, 1, 4, 4, dtype=torch.complex64),
+        torch.zeros(2, 1, 4, 4, device="meta"),
+    ],
+    ids=lambda batch: str(getattr(batch, "shape", batch)),
+)
+def test_anything_else_is_no_images(batch):
+    assert not is_images(batch)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (64, 3, 32, 32), (2, 1, 512, 512)])
+def test_batches_of_gray_or_coloured_images_are_images(shape):
+    assert is_images(torch.zeros(1).expand(shape))

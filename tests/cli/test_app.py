@@ -1,0 +1,141 @@
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from runmanager import RunManager
+from runmanager.board.server import Server
+from runmanager.cli.app import app
+from runmanager.devices import benchmark
+from runmanager.devices.torch_devices import available_devices
+from tests.board.reading import event_files, scalars_in, train
+
+
+def test_event_files_that_were_lost_are_rebuilt_for_every_experiment(tmp_path):
+    for name in ("one", "two"):
+        train(RunManager(name, tmp_path, display=False), {"lr": 0.1})
+    for path in event_files(tmp_path):
+        path.unlink()
+
+    result = CliRunner().invoke(app, ["rebuild-tensorboard", str(tmp_path)])
+
+    assert result.exit_code == 0
+    assert result.stdout.count("1 run rebuilt") == 2
+    assert [step for step, _ in scalars_in(tmp_path / "one")["loss/train"]] == [1]
+
+
+def test_a_folder_that_is_not_there_is_refused_without_a_traceback(tmp_path):
+    result = CliRunner().invoke(app, ["rebuild-tensorboard", str(tmp_path / "missing")])
+
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_the_devices_of_this_machine_are_listed():
+    result = CliRunner().invoke(app, ["devices"])
+
+    assert result.exit_code == 0
+    for name in available_devices():
+        assert f"\n{name} " in result.stdout
+    assert "memory_gib" in result.stdout
+    assert "times the cpu" not in result.stdout
+
+
+def test_the_devices_of_this_machine_are_timed_when_asked(monkeypatch):
+    monkeypatch.setattr(benchmark, "_SIZE", 16)
+    monkeypatch.setattr(benchmark, "_BATCH", 4)
+    monkeypatch.setattr(benchmark, "_SHORTEST", 0.001)
+
+    result = CliRunner().invoke(app, ["devices", "--benchmark"])
+
+    assert result.exit_code == 0
+    assert "times the cpu" in result.stdout
+    assert "training step of 4, fp32" in result.stdout
+
+
+def test_help_imports_nothing_heavy():
+    heavy = ("torch", "tensorboard", "pandas", "numpy")
+    program = (
+        "import sys\n"
+        "from runmanager.cli.app import app\n"
+        "try:\n"
+        "    app(['--help'])\n"
+        "finally:\n"
+        f"    print([name for name in {heavy} if name in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert "rebuild-tensorboard" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.fixture
+def root(tmp_path):
+    train(RunManager("exp", tmp_path, display=False), {"lr": 0.1})
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["{root}/missing"], "does not exist"),
+        (["{root}", "--experiment", "other"], "no runs of an experiment 'other'; it has those of: exp"),
+        (["{root}/exp/001_lr=0.1/empty"], "start a grid first, or give the folder that it wrote"),
+        (["{root}", "--host", "0.0.0.0"], "all addresses of this machine are asked for by --bind-all"),  # noqa: S104
+        (["{root}", "--host", "localhost", "--bind-all"], "asked for by --bind-all, without --host"),
+        (["{root}", "--port", "{port}"], "port {port} is in use: choose another, or 0 for any that is free"),
+    ],
+)
+def test_what_tensorboard_cannot_show_is_refused_without_a_traceback(root, arguments, problem):
+    (root / "exp" / "001_lr=0.1" / "empty").mkdir()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        names = {"root": root, "port": taken.getsockname()[1]}
+        result = CliRunner().invoke(app, ["tensorboard", *(part.format(**names) for part in arguments)])
+
+    assert result.exit_code == 2
+    assert problem.format(**names) in " ".join(result.output.replace("│", " ").split())
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("display", [":0", ""])
+def test_tensorboard_is_opened_where_there_is_a_display(root, monkeypatch, display):
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr(Server, "wait", interrupt)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", display)
+
+    result = CliRunner().invoke(app, ["tensorboard", str(root), "--port", "0"])
+
+    (link,) = re.findall(r"TensorBoard: (http://127\.0\.0\.1:\S+#timeseries)", result.stdout)
+    assert opened == ([link] if display else [])
+
+
+def interrupt(_: Server) -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_ends_tensorboard_without_a_traceback(root):
+    command = [
+        sys.executable,
+        "-c",
+        "from runmanager.cli.app import app; app()",
+        "tensorboard",
+        str(root),
+        "--port",
+        "0",
+    ]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert "TensorBoard: http://127.0.0.1:" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+
+    assert (process.returncode, errors) == (0, "")

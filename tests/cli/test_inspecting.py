@@ -1,0 +1,201 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from runmanager import RunManager
+from tests.board.reading import train
+from tests.damaging import flip, journals
+from tests.report.reading import write_runs
+
+HEAVY = ("torch", "tensorboard", "pandas", "numpy")
+
+
+def test_experiments_are_listed_with_the_status_of_their_runs(command, root):
+    result = command("list", root)
+
+    assert result.exit_code == 0
+    heading, grid, other = [line.split() for line in result.stdout.splitlines()]
+    assert heading == ["experiment", "runs", "epochs", "completed", "failed"]
+    assert grid == [str(root / "grid"), "3", "4", "2", "1"]
+    assert other == [str(root / "other"), "1", "1", "1"]
+
+
+def test_the_runs_of_one_experiment_are_listed_with_what_varied_and_their_last_metrics(command, root):
+    result = command("list", root / "grid")
+
+    title, heading, *rows = result.stdout.splitlines()
+    assert title == f"{root / 'grid'}: 3 runs, 2 completed, 1 failed"
+    assert heading.split()[:5] == ["run", "status", "epochs", "lr", "loss"]
+    assert "device" not in heading
+    assert [row.split()[:4] for row in rows] == [
+        ["1", "completed", "2", "0.1"],
+        ["2", "completed", "2", "0.01"],
+        ["3", "failed", "0", "0.5"],
+    ]
+    assert rows[2].endswith("ZeroDivisionError: division by zero (in epoch 1, step 2)")
+
+
+def test_scripts_get_every_run_with_types_as_json(command, root):
+    result = command("list", root, "--json")
+
+    grid, other = json.loads(result.stdout)
+    assert [grid["experiment"], other["experiment"]] == ["grid", "other"]
+    assert [run["params"] for run in grid["runs"]] == [{"lr": lr, "device": "cpu"} for lr in (0.1, 0.01, 0.5)]
+    assert [run["status"] for run in grid["runs"]] == ["completed", "completed", "failed"]
+    assert 0 <= grid["runs"][0]["metrics"]["test_accuracy"] <= 1
+
+
+def test_listing_imports_nothing_heavy(root):
+    program = (
+        "import sys\n"
+        "from runmanager.cli.app import app\n"
+        "try:\n"
+        f"    app(['list', {str(root)!r}])\n"
+        "finally:\n"
+        f"    print([name for name in {HEAVY} if name in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_for_a_run_the_command_that_shows_it_is_named(command, root):
+    folder = next((root / "other").glob("001_*"))
+
+    result = command("list", folder)
+
+    assert result.exit_code == 2
+    assert f"{folder} is one run: runmanager show {folder}" in result.stderr.replace("\n", " ")
+
+
+def test_an_empty_folder_has_no_runs_and_is_no_error(command, tmp_path):
+    text, document = command("list", tmp_path), command("list", tmp_path, "--json")
+
+    assert (text.exit_code, document.exit_code) == (0, 0)
+    assert (text.stdout, json.loads(document.stdout)) == ("", [])
+    assert text.stderr.startswith(f"no runs under {tmp_path}: start a grid first")
+
+
+@pytest.mark.parametrize("name", [["list"], ["best"], ["compare", "lr"]])
+def test_a_folder_that_is_not_there_is_refused_in_one_line(command, tmp_path, name):
+    result = command(*name, tmp_path / "missing")
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("runmanager: no ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_is_damaged_is_named_and_the_rest_is_listed(command, root):
+    flip(journals(root / "grid" / "001_lr=0.1,device=cpu")[0], 0.2)
+
+    result = command("list", root / "grid", "--json")
+
+    assert result.exit_code == 1
+    assert len(json.loads(result.stdout)[0]["runs"]) == 3
+    assert result.stderr.startswith("! ")
+    assert "attempt-1.jsonl" in result.stderr
+
+
+def test_a_run_is_found_by_its_number_and_shown_with_its_traceback(command, root):
+    result = command("show", root / "grid" / "3")
+
+    assert result.exit_code == 0
+    assert "ZeroDivisionError: division by zero" in result.stdout
+    assert "at_end=lambda _: 1 / 0" in result.stdout
+    assert "--retry-failed" in result.stdout
+    assert "attempt-1.jsonl" in result.stdout
+
+
+def test_a_run_as_json_has_its_epochs_and_files(command, root):
+    folder = root / "grid" / "001_lr=0.1,device=cpu"
+
+    shown = json.loads(command("show", folder, "--json").stdout)
+
+    assert shown["params"] == {"lr": 0.1, "device": "cpu"}
+    assert [epoch["epoch"] for epoch in shown["per_epoch"]] == [1, 2]
+    assert shown["files"] == {path.name: path.stat().st_size for path in folder.iterdir()}
+    assert shown["traceback"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("grid", "is an experiment: name a run, as runs/fashion_grid/2"),
+        ("grid/9", "has no run '9'; its runs are 1 to 3"),
+        ("grid/results.csv", "has no run 'results.csv'"),
+        ("nothing/1", "is no folder of an experiment"),
+    ],
+)
+def test_what_is_no_run_is_refused_with_what_to_write(command, root, path, problem):
+    result = command("show", root / path)
+
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_text_of_runs_cannot_steer_the_terminal(command, tmp_path):
+    for name in ("\x1b[31mred", "blue"):
+        train(RunManager("grid", tmp_path, display=False), {"name": name})
+
+    for result in (command("list", tmp_path), command("show", tmp_path / "grid" / "1")):
+        assert "\x1b" not in result.stdout
+        assert "\\x1b[31mred" in result.stdout
+
+
+def test_a_reader_that_has_enough_is_no_error(root):
+    command = [sys.executable, "-c", "from runmanager.cli.app import app; app()", "list", str(root)]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        errors = process.stderr.read()
+
+    assert (process.returncode, errors) == (0, b"")
+
+
+def test_a_process_without_standard_output_is_no_error(root):
+    program = "import sys; sys.stdout = None; from runmanager.cli.app import app; app()"
+
+    done = subprocess.run([sys.executable, "-c", program, "list", str(root)], capture_output=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_runs_that_differ_in_one_axis_are_compared(command, root):
+    command("rm", "--yes", root / "grid" / "3")
+    rows = json.loads(command("compare", "lr", root / "grid", "--value", "accuracy", "--json").stdout)
+    unknown = command("compare", "momentum", root / "grid")
+
+    assert [set(row) for row in rows] == [{"0.1", "0.01", "0.01 / 0.1"}]
+    assert (unknown.exit_code, unknown.stdout) == (2, "")
+    assert "'momentum' is no hyperparameter of these runs; they have: lr, device" in unknown.stderr
+
+
+def test_the_best_runs_come_first_with_what_varied(command, root):
+    text = command("best", root / "grid", "-n", 2)
+    rows = json.loads(command("best", root / "grid", "--by", "run duration", "--json").stdout)
+
+    heading, first, second = text.stdout.splitlines()
+    assert "lr" in heading.split()
+    assert "device" not in heading.split()
+    assert {first.split()[0], second.split()[0]} == {"1", "2"}
+    assert "the same in all: device=cpu" in text.stderr
+    assert rows[0]["run duration"] < rows[1]["run duration"]
+    assert rows[2]["run duration"] is None
+
+
+def test_however_many_runs_are_asked_for_the_best_is_the_first(command, tmp_path):
+    grid = [{"seed": seed, "device": device} for seed in range(45) for device in ("cpu", "cuda")]
+    write_runs(tmp_path / "grid", grid, lambda run: run["seed"] / 100)
+
+    best = command("best", tmp_path, "-n", 50).stdout.splitlines()
+    pairs = command("compare", "device", tmp_path).stdout.splitlines()
+
+    assert [len(best), len(pairs)] == [1 + 50, 1 + 45]
+    assert best[1].split()[:2] == ["89", "44"]

@@ -1,0 +1,226 @@
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from runmanager import load_results, load_runs, run_grid
+from runmanager.storage.lock import hold
+from tests.board.reading import train as train_small
+
+PROGRAM = """
+import torch
+from torch.nn import functional
+
+def train(run, manager):
+    torch.manual_seed(getattr(run, "seed", 0))
+    network = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
+    images, labels = torch.rand(8, 2), torch.tensor([0, 1] * 4)
+    print("training")
+    with manager.run(run, network, [(images, labels)]):
+        for _ in manager.epochs(3):
+            for images, labels in manager.batches():
+                preds = network(images)
+                loss = functional.cross_entropy(preds, labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, images)
+                manager.track_num_correct(preds, labels)
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """An experiment of two runs, executed by the function in program.py beside it."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    return execute(tmp_path).folder
+
+
+def execute(folder):
+    """Execute the grid of program.py as the script does."""
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(PROGRAM, folder / "program.py", "exec"), scope)  # noqa: S102
+    train = scope["train"]
+    return run_grid({"lr": [0.1, 0.01]}, train, experiment="grid", root=folder / "runs", executor="inline")
+
+
+def bytes_of(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_first_epoch_of_a_run_that_can_be_repeated_is_identical(command, experiment, tmp_path):
+    before = bytes_of(experiment)
+
+    result = command("verify", experiment / "1", "--with", f"{tmp_path}/program.py:train")
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("identical: ")
+    assert "loss, accuracy, to the last bit" in result.stdout
+    assert result.stderr == "training\n"
+    assert bytes_of(experiment) == before
+
+
+def test_other_code_is_different_and_says_where(command, experiment, tmp_path):
+    program = tmp_path / "other.py"
+    program.write_text(PROGRAM.replace("manual_seed(getattr(", "manual_seed(1 + getattr("))
+
+    result = command("verify", experiment / "1", "--with", f"{program}:train", "--json")
+
+    assert result.exit_code == 1
+    verdict = json.loads(result.stdout)
+    assert "loss" in verdict["differing"]
+    assert verdict["recorded"]["loss"] == load_results(experiment)["loss"].iloc[0]
+    assert verdict["recorded"]["loss"] != verdict["now"]["loss"]
+    assert verdict["changed"] == ["code of train"]
+
+
+def test_a_function_that_fails_now_is_different(command, experiment, tmp_path):
+    program = tmp_path / "failing.py"
+    program.write_text("def train(run, manager):\n    raise ValueError('gone')\n")
+
+    result = command("verify", experiment / "1", "--with", f"{program}:train")
+
+    assert result.exit_code == 1
+    assert "the first epoch did not end: ValueError: gone" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (None, "verify needs the function that the run was executed with: --with path/to/"),
+        ("program.py", "a function is named as experiments/fashion_grid.py:train, got"),
+        ("program.py:tarin", "has no function 'tarin'; it has: train"),
+        ("leaving.py:train", 'put what starts the grid under `if __name__ == "__main__":`'),
+        ("missing.py:train", "cannot be imported: FileNotFoundError"),
+        ("no.such.module:train", "cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_a_function_that_is_not_there_is_refused(command, experiment, tmp_path, monkeypatch, function, problem):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaving.py").write_text("import sys\n\nsys.exit(0)\n")
+
+    result = command("verify", experiment / "1", *(["--with", function] if function else []))
+
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_run_is_removed_with_its_rows_once_that_is_confirmed(command, experiment):
+    refused = command("rm", experiment / "1", input="n\n")
+    left = load_runs(experiment)["run"].tolist()
+    removed = command("rm", experiment / "1", input="y\n")
+
+    assert (refused.exit_code, left) == (1, [1, 2])
+    assert "Remove 1 run?" in refused.stderr
+    assert removed.exit_code == 0
+    assert load_runs(experiment)["run"].tolist() == [2]
+    assert {path.name for path in experiment.iterdir()} == {
+        "002_lr=0.01", "grid.json", "hparams.json", "results.csv", "results.json",
+    }  # fmt: skip
+    assert (experiment / "results.csv").read_text().count("\n") == 1 + 3
+
+
+def test_a_removed_run_is_executed_anew_by_its_grid(command, experiment, tmp_path):
+    command("rm", "--yes", experiment / "1")
+
+    outcome = execute(tmp_path)
+
+    assert outcome.exit_code == 0
+    assert sorted(outcome.runs["run"]) == [2, 3]
+
+
+def test_what_is_not_ours_stays_and_links_are_not_followed(command, experiment, tmp_path):
+    folder = experiment / "001_lr=0.1"
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "run.json").write_text("mine")
+    for name in ("notes.txt", ".mine.tmp", ".run.json.7.0a1b2c3d.tmp"):
+        (folder / name).write_text("mine")
+    (folder / "weights.pt").symlink_to(outside / "run.json")
+    (experiment / "007_linked").symlink_to(outside, target_is_directory=True)
+
+    linked = command("rm", "--yes", experiment / "007_linked")
+    removed = command("rm", "--yes", folder)
+
+    assert linked.exit_code == 2
+    assert removed.exit_code == 0
+    assert "stays there: .mine.tmp, notes.txt, weights.pt" in removed.stderr
+    assert (outside / "run.json").read_text() == "mine"
+    assert {path.name for path in folder.iterdir()} == {"weights.pt", "notes.txt", ".mine.tmp"}
+
+
+@pytest.mark.parametrize("names", [["results.csv"], [".."], ["1", "9"], ["."]])
+def test_nothing_is_removed_if_one_of_the_names_is_no_run(command, experiment, names):
+    before = bytes_of(experiment)
+
+    result = command("rm", "--yes", *(experiment / name for name in names))
+
+    assert result.exit_code == 2
+    assert bytes_of(experiment) == before
+
+
+def test_nothing_is_removed_while_the_experiment_is_held(command, experiment, monkeypatch):
+    before = bytes_of(experiment / "001_lr=0.1")
+
+    with hold(experiment):
+        monkeypatch.setattr("os.getpid", lambda: 1)
+        result = command("rm", "--yes", experiment / "1")
+        monkeypatch.undo()
+
+    assert result.exit_code == 2
+    assert "is being run by" in result.stderr
+    assert bytes_of(experiment / "001_lr=0.1") == before
+
+
+def test_a_run_that_a_bare_manager_executes_is_not_removed(command, tmp_path):
+    from runmanager import RunManager
+
+    results = []
+
+    def remove(_):
+        results.append(command("rm", "--yes", tmp_path / "another" / "1", tmp_path / "bare" / "1"))
+
+    train_small(RunManager("another", tmp_path, display=False), {"lr": 0.1})
+    train_small(RunManager("bare", tmp_path, display=False), {"lr": 0.1}, at_end=remove)
+
+    assert results[0].exit_code == 2
+    assert "is being executed: nothing was removed" in results[0].stderr
+    assert load_runs(tmp_path)["status"].tolist() == ["completed", "completed"]
+
+
+def without_reader(stream, *arguments):
+    """Call `runmanager` with a pipe that nobody reads as one of its streams; return its exit code."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    streams: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | {stream: writing}
+    command = [sys.executable, "-c", "from runmanager.cli.app import app; app()", *map(str, arguments)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, check=False, **streams)
+    os.close(writing)
+    return done.returncode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_verdict_that_nobody_reads_is_in_the_exit_code(experiment, tmp_path, flags):
+    (tmp_path / "other.py").write_text(PROGRAM.replace("manual_seed(getattr(", "manual_seed(1 + getattr("))
+    arguments = ["verify", experiment / "1", "--with", f"{tmp_path}/other.py:train", *flags]
+
+    assert without_reader("stdout", *arguments) == 1
+
+
+def test_nothing_is_removed_if_nobody_can_be_asked(experiment):
+    code = without_reader("stderr", "rm", experiment / "1")
+
+    assert (code, load_runs(experiment)["run"].tolist()) == (1, [1, 2])
+
+
+def test_what_need_not_be_asked_is_removed_though_nobody_reads_of_it(experiment):
+    code = without_reader("stderr", "rm", "--yes", experiment / "1")
+
+    assert (code, load_runs(experiment)["run"].tolist()) == (0, [2])

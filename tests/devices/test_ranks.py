@@ -1,0 +1,173 @@
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from runmanager import GridError, load_results, load_runs, run_grid
+from runmanager.devices import ranks
+from runmanager.errors import RankError
+from runmanager.storage.journal import read_attempt
+
+RANKS = Path(__file__).parents[1] / "ranks.py"
+CASES = {  # folder -> the cases executed in it, one after the other, each by so many ranks
+    "plain": [(2, "plain")],
+    "alone": [(1, "plain")],
+    "chance": [(2, "chance")],
+    "killed": [(2, "killed"), (2, "continued")],
+    "nan": [(2, "nan")],
+    "failed": [(2, "failed")],
+    "grid": [(2, "grid")],
+}
+CLOCKS = ("epoch duration", "run duration")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where all cases were executed, by ranks that were forked from one process."""
+    root = tmp_path_factory.mktemp("ranks")
+    for name in CASES:
+        (root / name).mkdir()
+    wanted = [f"{ranks} {case} {root / name}" for name, cases in CASES.items() for ranks, case in cases]
+    ended = launch([sys.executable, str(RANKS)], "\n".join(wanted))
+    codes = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[")]
+    expected = {"killed": [-9, -9], "failed": [1, 1]}
+    assert codes == [expected.get(case, [0] * ranks) for cases in CASES.values() for ranks, case in cases], (
+        ended.stderr
+    )
+    return root
+
+
+def launch(command, given=""):
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(RANKS.parent.parent)}
+    return subprocess.run(
+        command, input=given, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def known(folder, rank):
+    return json.loads((folder / f"rank{rank}.json").read_text())
+
+
+def rows(folder):
+    table = load_results(folder / "exp").drop(columns=list(CLOCKS))
+    return table.to_dict(orient="records")
+
+
+def test_there_is_one_row_per_epoch_with_the_values_of_a_single_process(folder):
+    found, expected = rows(folder / "plain"), rows(folder / "alone")
+
+    assert [row["epoch"] for row in found] == [1, 2, 3]
+    assert len(found) == len(expected)
+    for own, other in zip(found, expected, strict=True):
+        assert own == {**other, "loss": own["loss"], "test_loss": own["test_loss"]}
+        assert own["loss"] == pytest.approx(other["loss"], abs=1e-6)
+        assert own["test_loss"] == pytest.approx(other["test_loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize("case", ["plain", "chance", "killed", "nan"])
+def test_every_rank_knows_what_the_first_one_knows(folder, case):
+    first, second = (known(folder / case, rank) for rank in (0, 1))
+
+    assert json.dumps({**first, "written": []}) == json.dumps(second)
+    assert json.dumps(first["rows"]) == json.dumps(first["results"])
+
+
+@pytest.mark.parametrize("case", ["plain", "killed", "nan", "grid"])
+def test_only_the_first_rank_writes(folder, case):
+    assert known(folder / case, 1)["written"] == []
+    assert len(known(folder / case, 0)["written"]) > 3
+
+
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(folder):
+    (run,) = (folder / "killed" / "exp").glob("001*")
+
+    assert sorted(path.name for path in run.glob("*.jsonl")) == ["attempt-1.jsonl", "attempt-2.jsonl"]
+    assert read_attempt(run / "attempt-2.jsonl").start["after"] == 1
+    assert rows(folder / "killed") == rows(folder / "chance")
+
+
+def test_ranks_leave_a_run_that_diverged_on_one_of_them_together(folder):
+    (row,) = load_runs(folder / "nan" / "exp").to_dict(orient="records")
+
+    assert (row["status"], row["epochs"]) == ("diverged", 2)
+    assert row["error"].startswith("loss became nan in epoch 2, step 3 (last finite 0.")
+    assert math.isnan(rows(folder / "nan")[-1]["loss"])
+
+
+def test_a_rank_that_fails_ends_the_run_of_all(folder):
+    (row,) = load_runs(folder / "failed" / "exp").to_dict(orient="records")
+
+    assert (row["status"], row["epochs"]) == ("failed", 1)
+    assert row["error"].startswith("rank 0 lost another rank, whose own output says why in epoch 2, step ")
+
+
+def test_the_run_of_a_grid_is_executed_by_all_ranks(folder):
+    assert known(folder / "grid", 0)["statuses"] == known(folder / "grid", 1)["statuses"] == ["completed"]
+    assert known(folder / "grid", 0)["results"] == known(folder / "grid", 1)["results"]
+    assert rows(folder / "grid") == rows(folder / "plain")
+
+
+def test_a_journal_says_how_many_ranks_there_were(folder):
+    starts = [
+        read_attempt(next((folder / name / "exp").glob("001*/attempt-1.jsonl"))).start
+        for name in ("plain", "alone")
+    ]
+
+    assert [start.get("ranks") for start in starts] == [2, None]
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_ranks(folder, tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+    ended = launch([*torchrun, str(RANKS), "plain", str(tmp_path)])
+
+    assert ended.returncode == 0, ended.stderr
+    assert rows(tmp_path) == rows(folder / "plain")
+
+
+def test_without_torchrun_there_is_one_rank():
+    assert (ranks.rank(), ranks.num_ranks(), ranks.is_main()) == (0, 1, True)
+    assert ranks.gather(5) == [5]
+    assert ranks.broadcast("a") == "a"
+    assert ranks.own_device("cuda") == torch.device("cuda")
+
+
+@pytest.fixture
+def second_of_two(monkeypatch):
+    for name, value in {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "box"}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("second_of_two")
+def test_torchrun_tells_a_process_its_rank_and_its_gpu():
+    assert (ranks.rank(), ranks.num_ranks(), ranks.is_main()) == (3, 4, False)
+    assert ranks.own_device("cuda") == torch.device("cuda:1")
+    assert ranks.own_device("cuda:0") == torch.device("cuda:0")
+    assert ranks.own_device("cpu") == torch.device("cpu")
+
+
+@pytest.mark.usefixtures("second_of_two")
+def test_a_rank_that_is_gone_is_said_so(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(ranks, "_has_group", lambda: False)
+    monkeypatch.setattr(ranks, "join", lambda: None)
+    monkeypatch.setattr(torch.distributed, "all_gather_object", fail)
+
+    with pytest.raises(RankError, match="rank 3 has lost another rank, which says why: Connection closed"):
+        ranks.gather(1)
+
+
+def test_only_in_their_own_process_do_ranks_execute_a_grid(monkeypatch, tmp_path):
+    monkeypatch.setattr(ranks, "num_ranks", lambda: 2)
+
+    with pytest.raises(GridError, match="write executor='inline'"):
+        run_grid({"lr": [1]}, print, experiment="exp", root=tmp_path)

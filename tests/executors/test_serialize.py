@@ -1,0 +1,169 @@
+import functools
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from runmanager import GridError
+from runmanager.executors.serialize import dump, load
+
+LOCK = threading.Lock()
+SETTINGS = {"depth": 2, "guards": [1, LOCK]}
+
+
+def sent(work):
+    return load(dump(work))
+
+
+def in_another_process(tmp_path, main, calls):
+    """Define functions in the main module of one process and call them in another; return what it prints."""
+    (tmp_path / "main.py").write_text(
+        f"{textwrap.dedent(main)}\nimport sys\nfrom runmanager.executors.serialize import dump\n"
+        f"sys.stdout.buffer.write(dump({calls}))\n"
+    )
+    command = [sys.executable, str(tmp_path / "main.py")]
+    made = subprocess.run(command, check=True, capture_output=True)
+    reading = (
+        "import sys; from runmanager.executors.serialize import load; "
+        "print([call() for call in load(sys.stdin.buffer.read())])"
+    )
+    read = subprocess.run([sys.executable, "-c", reading], input=made.stdout, check=True, capture_output=True)
+    return read.stdout.decode().strip()
+
+
+def test_a_lambda_is_sent():
+    assert sent(lambda: 3)() == 3
+
+
+def test_a_closure_is_sent_with_what_it_encloses():
+    factor = 4
+
+    def times(number):
+        return factor * number
+
+    assert sent(functools.partial(times, 2))() == 8
+
+
+def test_a_function_of_a_module_is_sent_by_name():
+    assert sent(textwrap.dedent) is textwrap.dedent
+
+
+def test_functions_and_classes_of_the_main_module_reach_another_process(tmp_path):
+    main = """
+    import dataclasses
+
+    FACTOR = 3
+
+    @dataclasses.dataclass
+    class Network:
+        width: int
+
+        def size(self):
+            return FACTOR * self.width
+
+    def train():
+        return Network(2).size()
+    """
+
+    assert in_another_process(tmp_path, main, "[train]") == "[6]"
+
+
+def test_functions_of_the_main_module_keep_their_cache(tmp_path):
+    main = """
+    import functools
+
+    @functools.cache
+    def fibonacci(n):
+        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+    @functools.lru_cache(maxsize=2, typed=True)
+    def data():
+        return []
+
+    def train():
+        return fibonacci(80), data() is data(), data.cache_parameters()
+    """
+
+    shown = in_another_process(tmp_path, main, "[train, lambda: fibonacci(9)]")
+
+    assert shown == "[(23416728348467685, True, {'maxsize': 2, 'typed': True}), 34]"
+
+
+def test_a_cache_inside_of_a_function_is_sent():
+    @functools.cache
+    def numbers():
+        return [1]
+
+    received = sent(numbers)
+
+    assert received() is received()
+
+
+def test_a_lock_that_is_enclosed_is_named():
+    lock = threading.Lock()
+
+    def train():
+        with lock:
+            pass
+
+    with pytest.raises(GridError, match=r"^train -> lock is of the type _thread.lock and cannot be sent to a"):
+        dump(train)
+
+
+def test_a_lock_is_named_however_deep_it_is():
+    def helper():
+        return SETTINGS
+
+    @functools.cache
+    def cached():
+        return [helper() for _ in range(2)]
+
+    def train(lock=None):
+        return cached()
+
+    with pytest.raises(GridError, match=r"^train -> cached -> helper -> SETTINGS -> \['guards'\] -> \[1\] is"):
+        dump(functools.partial(train, lock=1))
+
+
+def test_an_argument_that_cannot_be_sent_is_named():
+    def train(lock):
+        return lock
+
+    with pytest.raises(GridError, match=r"^train -> argument 'lock' is of the type _thread.lock"):
+        dump(functools.partial(train, lock=LOCK))
+
+
+def test_an_open_file_is_named(tmp_path):
+    class Trainer:
+        def __init__(self, file):
+            self.file = file
+
+        def train(self):
+            return self.file
+
+    with (
+        (tmp_path / "log").open("w") as file,
+        pytest.raises(GridError, match=r"self -> \.file is of the type _io.TextIOWrapper"),
+    ):
+        dump(Trainer(file).train)
+
+
+def test_what_names_itself_and_cannot_be_sent_is_named_once():
+    guards: list[object] = [LOCK]
+    guards.append(guards)
+
+    with pytest.raises(GridError, match=r"^list -> \[0\] is of the type _thread.lock"):
+        dump(guards)
+
+
+def test_what_refuses_by_itself_is_named_with_its_reason():
+    class Refusing:
+        def __reduce__(self):
+            raise RuntimeError("not me")
+
+    with pytest.raises(
+        GridError, match=r"Refusing cannot be sent to a worker process \(RuntimeError: not me\)"
+    ):
+        dump(Refusing())

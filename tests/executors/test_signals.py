@@ -1,0 +1,137 @@
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from runmanager.executors.signals import Stop, signals_wait
+from runmanager.executors.spawn import signals_blocked
+
+
+class Dropping:
+    """Gets a signal where Python drops what is raised."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+class Failing:
+    """Fails where Python prints what is raised, and drops it."""
+
+    def __del__(self):
+        raise ZeroDivisionError
+
+
+@pytest.fixture
+def stop():
+    before = signal.getsignal(signal.SIGINT)
+    with Stop() as entered:
+        yield entered
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.fixture
+def other_thread():
+    """Gets a signal when it is told to: a function that waits for that."""
+    told = threading.Event()
+
+    def get():
+        told.wait()
+        signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=get, daemon=True)
+    thread.start()
+
+    def tell():
+        told.set()
+        thread.join()
+
+    return tell
+
+
+def done_in(block, *steps):
+    """Do one step after the other in a block that is to be interrupted; return how many were done."""
+    num_done = 0
+
+    def do():
+        nonlocal num_done
+        with block:
+            for step in steps:
+                step()
+                num_done += 1
+
+    with pytest.raises(KeyboardInterrupt):
+        do()
+    return num_done
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+def nothing():
+    pass
+
+
+def interrupted_later(stop, *steps):
+    """Do steps in a part of a block that is not to be torn; return how many were done."""
+    num_done = 0
+    with suppress(KeyboardInterrupt), stop.at_once():
+        num_done = done_in(stop.later(), *steps)
+    return num_done
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_block_at_once(stop, number, exit_code):
+    assert done_in(stop.at_once(), lambda: signal.raise_signal(number)) == 0
+    assert stop.exit_code == exit_code
+
+
+def test_a_signal_outside_of_the_block_waits_for_it(stop):
+    interrupt()
+
+    assert done_in(stop.at_once(), nothing) == 0
+
+
+def test_a_signal_waits_until_what_is_not_to_be_torn_is_done(stop):
+    assert interrupted_later(stop, interrupt, nothing) == 2
+
+
+def test_a_second_signal_ends_even_that(stop):
+    assert interrupted_later(stop, interrupt, interrupt, nothing) == 1
+
+
+def test_a_signal_whose_exception_python_drops_ends_the_block_nevertheless_and_prints_nothing(monkeypatch):
+    printed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    before = sys.unraisablehook
+
+    with Stop() as stop:
+        assert done_in(stop.at_once(), Dropping, nothing) == 2
+        with pytest.raises(KeyboardInterrupt):
+            stop.check()
+        assert printed == []
+        Failing()
+
+    assert [what.exc_type for what in printed] == [ZeroDivisionError]
+    assert sys.unraisablehook is before
+
+
+@pytest.mark.parametrize("block", [signals_wait, signals_blocked])
+def test_signals_wait_for_the_end_of_a_block(block):
+    before = signal.getsignal(signal.SIGINT)
+
+    assert done_in(block(), lambda: os.kill(os.getpid(), signal.SIGINT), nothing) == 2
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("block", [signals_wait, signals_blocked])
+def test_signals_wait_whichever_thread_gets_them(block, other_thread):
+    assert done_in(block(), other_thread, nothing) == 2
+
+
+def test_a_second_signal_waits_for_nothing():
+    assert done_in(signals_wait(), interrupt, interrupt, nothing) == 1

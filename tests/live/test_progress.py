@@ -1,0 +1,298 @@
+import io
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from runmanager import RunBuilder
+from runmanager.executors import Step
+from runmanager.launch.plan import ANEW, Plan
+from runmanager.launch.plan_table import plan_table, planned, summary
+from runmanager.live import progress, screen
+from runmanager.live.progress import GridProgress
+from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.run_state import RunResult
+
+RUNS = RunBuilder.get_runs({"lr": [0.010, 0.020], "net": ["a"], "device": ["cpu"]})
+PLACES = {id(run): RunFolder(Path("runs/exp/007_x"), 7 + n, "id", run._asdict()) for n, run in enumerate(RUNS)}
+RECORD = EpochRecord(3, {"loss": 0.598666, "test_accuracy": 0.75, "epoch duration": 7.5, "f1": 1.0})
+COMPLETED = Outcome(Status.COMPLETED, "", 3)
+
+
+def grid(**options):
+    return GridProgress("exp", PLACES, RUNS, ["lr"], **options)
+
+
+def printed(capsys):
+    """Return what was printed, without how long runs took."""
+    return [
+        line.rpartition(" · ")[0] if line.endswith(" s") else line
+        for line in capsys.readouterr().out.splitlines()
+    ]
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """What a terminal of 100 columns was sent, which is shown so often that no test has to wait for it."""
+
+    class Tty(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    file = Tty()
+    console = Console(file=file, width=100, height=20, highlight=False, markup=False, no_color=True)
+    monkeypatch.setattr(screen, "wide_console", lambda: console)
+    monkeypatch.setattr(progress, "_LIVE_S", 0.001)
+    return file
+
+
+def wait_for(condition):
+    end = time.monotonic() + 10
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.001)
+    assert condition()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "record", "next_step", "lines"),
+    [
+        (COMPLETED, RECORD, "", ["✓ 1/2 run 7 lr=0.01 · loss 0.5987 · test_accuracy 0.75"]),
+        (COMPLETED, None, "", ["✓ 1/2 run 7 lr=0.01"]),
+        (
+            Outcome(Status.DIVERGED, "loss became nan", 3),
+            RECORD,
+            "",
+            ["✗ 1/2 run 7 lr=0.01 · diverged · loss 0.5987 · test_accuracy 0.75 · loss became nan"],
+        ),
+        (
+            Outcome(Status.FAILED, "KeyError: ':cat:' [bold]\x1b[31m"),
+            None,
+            "look into error.log",
+            ["✗ 1/2 run 7 lr=0.01 · failed · KeyError: ':cat:' [bold]\\x1b[31m", "    look into error.log"],
+        ),
+    ],
+)
+def test_each_run_gets_a_line_when_it_ends(capsys, outcome, record, next_step, lines):
+    with grid() as shown:
+        shown.run_started(RUNS[0], 0, "cpu")
+        if record:
+            shown.run_progressed(RUNS[0], record)
+        shown.run_ended(RUNS[0], outcome, next_step)
+
+    assert printed(capsys) == lines
+
+
+def test_runs_are_counted_as_they_end_and_once_if_they_are_repeated(capsys):
+    with grid() as shown:
+        for run, status in ((RUNS[1], Status.KILLED), (RUNS[0], Status.COMPLETED), (RUNS[1], Status.COMPLETED)):
+            shown.run_started(run, 0, "cpu")
+            shown.run_ended(run, Outcome(status), "")
+
+    assert printed(capsys) == ["✗ 1/2 run 8 lr=0.02 · killed", "✓ 2/2 run 7 lr=0.01", "✓ 2/2 run 8 lr=0.02"]
+
+
+def test_a_run_that_was_never_begun_ends_too(capsys):
+    with grid() as shown:
+        shown.run_progressed(RUNS[0], RECORD)  # late news of a run that ended change nothing
+        shown.run_ended(RUNS[0], Outcome(Status.UNAVAILABLE, "cuda:1 is lost"), "")
+
+    assert capsys.readouterr().out == "✗ 1/2 run 7 lr=0.01 · unavailable · cuda:1 is lost\n"
+
+
+def test_a_lane_may_begin_its_next_run_before_the_last_one_is_committed(terminal):
+    with grid() as shown:
+        shown.run_started(RUNS[0], 0, "cpu")
+        shown.run_started(RUNS[1], 0, "cpu")
+        shown.run_ended(RUNS[0], COMPLETED, "")
+        wait_for(lambda: "cpu       8  lr=0.02" in terminal.getvalue())
+
+
+def test_nothing_is_shown_where_that_is_wanted(capsys):
+    with grid(show=False) as shown:
+        shown.say("hello")
+        shown.run_started(RUNS[0], 0, "cpu")
+        shown.run_ended(RUNS[0], COMPLETED, "")
+        shown.stopping()
+
+    assert capsys.readouterr().out == ""
+
+
+def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal):
+    with grid(lanes=2, past=[({"lr": 0.3}, 3600.0)]) as shown:
+        shown.run_started(RUNS[0], 0, "cuda:0")
+        shown.run_started(RUNS[1], 1, "cpu")
+        shown.run_progressed(RUNS[0], Step(3, 1, 9))
+        shown.run_progressed(RUNS[0], RECORD)
+        wait_for(lambda: "0.5987" in terminal.getvalue())
+        shown.run_ended(RUNS[1], COMPLETED, "")
+        wait_for(lambda: "1/2" in terminal.getvalue() and "idle" in terminal.getvalue())
+
+    written = terminal.getvalue()
+    assert "cuda:0    7  lr=0.01    3/9" in written
+    assert "about 1 h left" in written
+    assert written.endswith("\x1b[2K")  # the picture is gone at the end
+
+
+def test_a_burst_of_lines_is_printed_together_and_in_order(terminal, monkeypatch):
+    monkeypatch.setattr(progress, "_LIVE_S", 60.0)
+
+    with grid() as shown:
+        for number in range(100):
+            shown.say(f"line {number}")
+        pictures = terminal.getvalue().count("exp")
+
+    lines = [line for line in terminal.getvalue().split("\n") if "line " in line]
+    assert [int(line.rpartition("line ")[2]) for line in lines] == list(range(100))
+    assert pictures < 5
+
+
+def test_nothing_comes_between_a_failure_and_its_next_step(terminal, monkeypatch):
+    monkeypatch.setattr(progress, "_LIVE_S", 60.0)
+
+    with grid() as shown:
+        shown.run_ended(RUNS[0], Outcome(Status.FAILED, "no"), "look into error.log")
+
+        assert "    look into error.log" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("said", "lines"),
+    [
+        ("a\x1b[2Jb\tc", [r"a\x1b[2Jb  c"]),
+        ("one\r\ntwo\n", ["one", "two", ""]),
+        (" 10%\r 50%\r100%", ["100%"]),
+        ("x" * 1000, ["x" * 1000]),
+        ("[bold]", ["[bold]"]),
+    ],
+)
+def test_what_runs_print_steers_no_terminal(capsys, said, lines):
+    grid().say(said)
+
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_without_a_terminal_a_line_tells_of_the_whole_grid_now_and_then(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_PLAIN_S", 0.001)
+    monkeypatch.setattr(progress, "_CLOCK_S", 0.0)
+    said: list[str] = []
+    shown = grid(past=[({"lr": 0.3}, 600.0)])
+    monkeypatch.setattr(shown, "say", said.append)
+
+    with shown:
+        wait_for(lambda: len(said) == 1)
+        shown.run_started(RUNS[0], 0, "cpu")
+        shown.run_progressed(RUNS[0], RECORD)
+        wait_for(lambda: len(said) == 2)
+        time.sleep(0.02)  # nothing changes: nothing is said
+
+    assert said == ["0/2 done, 0 running, about 20 min left", "0/2 done, 1 running, about 20 min left"]
+    assert capsys.readouterr().out == ""
+
+
+def test_runs_that_ended_tell_how_long_the_others_take(monkeypatch):
+    times = iter(range(0, 1000, 100))
+    shown = grid(show=False)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(times)))
+
+    before = shown._time_left(0.0)
+    shown.run_started(RUNS[0], 0, "cpu")
+    shown.run_ended(RUNS[0], COMPLETED, "")
+
+    assert before is None
+    assert shown._time_left(0.0) == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize(
+    ("running", "what"), [(0, ""), (1, ": 1 running run stops now"), (2, ": 2 running runs stop now")]
+)
+def test_it_is_said_once_that_a_grid_stops(capsys, running, what):
+    with grid(lanes=2) as shown:
+        for lane, run in enumerate(RUNS[:running]):
+            shown.run_started(run, lane, "cpu")
+        shown.stopping()
+        shown.stopping()
+
+    assert capsys.readouterr().out == (
+        f"Stopping{what}{'; the epoch in progress is dropped' if what else ''}. Press Ctrl-C again to force.\n"
+    )
+
+
+def test_a_plan_is_shown_as_a_table_with_its_sum(capsys):
+    places = list(PLACES.values())
+    before = [
+        RunResult(places[0], Status.COMPLETED, [RECORD], 1, "", {}),
+        RunResult(places[1], Status.PENDING, [], 0, "", {}),
+    ]
+    plan = Plan(RUNS, places, before, RUNS[1:], frozenset(), failed=0, interrupted=0, changed={}, policy=ANEW)
+
+    rows = planned(plan, [(places[0].params, 90.0)])
+    grid().show_plan(plan_table(rows, ["lr"]), summary(rows, 1))
+
+    assert capsys.readouterr().out.splitlines() == [
+        "run  lr    device       takes  what",
+        "  7  0.01  cpu                 completed",
+        "  8  0.02  cpu     1 min 30 s  execute",
+        "2 runs · completed 1 · execute 1 · about 2 min",
+    ]
+
+
+def test_no_thread_is_left(terminal):
+    with pytest.raises(KeyboardInterrupt), grid():
+        raise KeyboardInterrupt
+
+    assert [thread.name for thread in threading.enumerate() if thread.name == "progress"] == []
+    assert "\x1b[?25h" in terminal.getvalue()  # the cursor is back
+
+
+def test_ipython_is_not_imported():
+    program = (
+        "import sys; from runmanager.live.progress import GridProgress\n"
+        "with GridProgress('exp', {}, [], []): print('IPython' in sys.modules, 'ipywidgets' in sys.modules)"
+    )
+
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert found.stdout == "False False\n"
+
+
+NOTEBOOK = """
+import warnings
+warnings.simplefilter("error")
+from runmanager import progress, run_grid
+progress._CLOCK_S = 0.1
+
+def train(run, manager):
+    with manager.run(run):
+        for epoch in manager.epochs(3):
+            manager.track_loss(run.lr, 1)
+            if run.lr == 0.2 and epoch == 2:
+                raise ValueError("<b>no</b>")
+
+outcome = run_grid({"lr": [0.1, 0.2]}, train, experiment="exp", executor="inline", tensorboard=False)
+"""
+
+
+@pytest.mark.slow
+def test_a_notebook_shows_the_same_in_place(tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    cell = nbformat.v4.new_code_cell(NOTEBOOK)
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+
+    nbclient.NotebookClient(notebook, timeout=180, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+    outputs = cell.outputs
+    assert [output.output_type for output in outputs] == ["display_data"] * 2
+    lines, picture = (output.data["text/plain"] for output in outputs)
+    assert "✓ 1/2 run 1 lr=0.1 · loss 0.1" in lines
+    assert "✗ 2/2 run 2 lr=0.2 · failed" in lines
+    assert "completed 1 · failed 1" in lines
+    assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in outputs[0].data["text/html"]
+    assert picture == ""

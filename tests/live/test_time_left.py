@@ -1,0 +1,170 @@
+import heapq
+import itertools
+import math
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runmanager.live.time_left import Underway, about, costs, scheduled, time_left
+
+SECONDS = st.floats(0.01, 1e6)
+PARAMS = st.fixed_dictionaries(
+    {
+        "lr": st.sampled_from([0.1, 0.01]),
+        "batch_size": st.integers(1, 3),
+        "device": st.sampled_from(["cpu", "cuda"]),
+    }
+)
+KNOWN = st.lists(st.tuples(PARAMS, SECONDS), min_size=1, max_size=8)
+UNDERWAY = st.builds(Underway, PARAMS, SECONDS, st.none() | SECONDS, st.floats(0.01, 1))
+
+
+@given(st.lists(PARAMS, max_size=5), KNOWN)
+def test_an_estimate_lies_within_what_is_known(runs, known):
+    least, most = min(seconds for _, seconds in known), max(seconds for _, seconds in known)
+
+    estimated = costs(runs, known)
+
+    assert len(estimated) == len(runs)
+    assert all(least * 0.999 <= cost <= most * 1.001 for cost in estimated)
+
+
+@given(st.lists(PARAMS, min_size=1, max_size=5), KNOWN, st.floats(0.1, 10))
+def test_a_machine_that_is_slower_takes_longer_in_the_same_proportion(runs, known, factor):
+    slower = [(params, seconds * factor) for params, seconds in known]
+
+    assert costs(runs, slower) == pytest.approx([factor * cost for cost in costs(runs, known)], rel=1e-6)
+
+
+def test_the_hyperparameters_that_decide_the_cost_are_found():
+    known = [
+        ({"lr": lr, "batch_size": size, "device": device}, size * (9 if device == "cpu" else 1))
+        for lr in (0.1, 0.01)
+        for size in (1, 2, 4)
+        for device in ("cpu", "cuda")
+    ]
+
+    of_new_lr = costs([{"lr": 0.001, "batch_size": 2, "device": "cpu"}], known)[0]
+    new_cell = costs([{"lr": 0.1, "batch_size": 4, "device": "cpu"}], [k for k in known if k[1] < 36])[0]
+
+    assert of_new_lr == pytest.approx(18, rel=0.1)
+    assert new_cell > 15  # batch_size=4 on the cpu was not seen: the slower of both says so
+
+
+def test_runs_may_have_other_hyperparameters_than_those_that_are_known():
+    assert costs([{"new": 1}, {}], [({"lr": [0.1]}, 3.0), ({}, 3.0)]) == pytest.approx([3, 3])
+
+
+def test_a_run_that_took_no_time_is_no_trouble():
+    assert costs([{"lr": 1}], [({"lr": 1}, 0.0)]) == pytest.approx([0.001])
+
+
+@given(st.lists(PARAMS, max_size=5), st.lists(UNDERWAY, max_size=3), KNOWN, st.integers(1, 3))
+def test_time_left_is_never_negative_and_at_most_the_sum_of_all(waiting, running, known, lanes):
+    left = time_left(waiting, running, known, lanes)
+
+    assert left is not None
+    assert 0 <= left < math.inf
+    totals = [run.total / run.part for run in running if run.total is not None]
+    most = max([seconds for _, seconds in known] + totals)
+    assert left <= (len(waiting) + len(running)) * most * 1.001
+
+
+@given(st.lists(PARAMS, max_size=6), KNOWN, st.integers(1, 4))
+def test_two_lanes_take_no_longer_than_one(waiting, known, lanes):
+    alone, together = time_left(waiting, [], known, 1), time_left(waiting, [], known, lanes)
+
+    assert alone is not None
+    assert together is not None
+    assert alone / lanes * 0.999 <= together <= alone * 1.001
+
+
+def test_nothing_is_said_while_nothing_is_known():
+    assert time_left([{"lr": 1}], [Underway({"lr": 2}, 5.0)], [], 1) is None
+
+
+def test_nothing_is_left_of_a_grid_that_is_done():
+    assert time_left([], [], [], 2) == 0
+
+
+def test_a_run_that_is_half_done_says_what_the_others_take():
+    assert time_left([{"lr": 1}], [Underway({"lr": 2}, 5.0, 10.0)], [], 1) == pytest.approx(15)
+
+
+def test_a_run_that_goes_on_after_half_of_its_epochs_takes_half_as_long():
+    known = [({"lr": 1}, 10.0)]
+
+    assert time_left([], [Underway({"lr": 1}, 0.0, None, 0.5)], known, 1) == pytest.approx(5)
+    assert time_left([{"lr": 1}], [Underway({"lr": 1}, 0.0, 4.0, 0.5)], [], 1) == pytest.approx(4 + 8)
+
+
+def test_a_run_that_takes_longer_than_estimated_ends_any_moment():
+    assert time_left([], [Underway({"lr": 1}, 99.0)], [({"lr": 1}, 10.0)], 1) == 0
+
+
+def test_runs_are_taken_in_their_order_by_the_lane_that_is_free_first():
+    assert scheduled([5, 1, 1, 1], [0, 0]) == 5
+    assert scheduled([1, 1, 1, 5], [0, 0.5]) == 6.5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "less than a minute"),
+        (59.9, "less than a minute"),
+        (60, "about 1 min"),
+        (12.4 * 60, "about 12 min"),
+        (33 * 60, "about 35 min"),
+        (59 * 60, "about 1 h"),
+        (78 * 60, "about 1 h 20 min"),
+        (7 * 3600, "about 7 h"),
+        (20.4 * 3600, "about 20 h"),
+        (47.9 * 3600, "about 2 days"),
+        (1e9, "about 11574 days"),
+    ],
+)
+def test_a_time_is_written_as_coarsely_as_it_is_known(seconds, words):
+    assert about(seconds) == words
+
+
+def relative_error(seed):
+    """Simulate a grid whose axes repeat: by how much is its time left missed half way?"""
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    effects = {
+        f"axis{number}": [rng.lognormvariate(0, rng.choice([0.03, 1])) for _ in range(rng.randint(2, 4))]
+        for number in range(rng.randint(2, 4))
+    }
+    grid = [
+        dict(zip(effects, values, strict=True))
+        for values in itertools.product(*map(range, map(len, effects.values())))
+    ]
+    if rng.random() < 0.3:
+        rng.shuffle(grid)
+    lanes = rng.choice([1, 2, 4])
+    free, times = [0.0] * lanes, []
+    for params in grid:
+        cost = math.prod(effects[name][value] for name, value in params.items()) * rng.lognormvariate(0, 0.1)
+        start = heapq.heappop(free)
+        heapq.heappush(free, start + cost)
+        times.append((params, start, start + cost))
+    now = max(free) / 2
+    running = []
+    for params, start, end in times:
+        if start <= now < end:
+            done = math.floor(10 * (now - start) / (end - start)) / 10  # of ten epochs
+            running.append(Underway(params, now - start, end - start if done else None))
+    waiting = [params for params, start, _ in times if start > now]
+    known = [(params, end - start) for params, start, end in times if end <= now]
+    left = time_left(waiting, running, known, lanes)
+    return None if left is None else abs(left - now) / now
+
+
+def test_half_way_the_time_left_is_known_well():
+    errors = [error for error in map(relative_error, range(300)) if error is not None]
+
+    assert len(errors) > 280
+    assert statistics.median(errors) < 0.15
+    assert statistics.quantiles(errors, n=4)[2] < 0.35

@@ -1,0 +1,144 @@
+"""The page as a person sees it, in a browser without a window."""
+
+import os
+import shutil
+import time
+
+import pytest
+
+from runmanager import write_report
+from runmanager.outcome import Outcome, Status
+from tests.report.reading import write_runs
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
+]
+OPTIONS = ["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []
+MOST_S = 2.0
+GRID = [
+    {"lr": lr / 100, "width": width, "seed": seed, "device": device}
+    for lr in range(1, 11)
+    for width in (16, 32, 64, 128, 256)
+    for seed in range(10)
+    for device in ("cpu", "cuda")
+]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A page of 1,000 runs of 20 epochs."""
+    folder = tmp_path_factory.mktemp("runs")
+    outcomes = {7: Outcome(Status.FAILED, "ValueError: <b>no</b>", 0)}
+
+    def score(run):
+        return 0.8 - abs(run["lr"] - 0.05) + 0.01 * (run["width"] == 64) + 0.001 * run["seed"]
+
+    write_runs(folder / "grid", GRID, score, num_epochs=20, outcomes=outcomes)
+    return write_report(folder / "grid", folder / "report.html")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        yield driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+
+
+@pytest.fixture(params=[(1280, 900), (390, 844)], ids=["desktop", "phone"])
+def page(browser, report, request):
+    """The page, opened: nothing goes wrong, and nothing but the file is asked for."""
+    width, height = request.param
+    page = browser.new_page(viewport={"width": width, "height": height})
+    problems: list[str] = []
+    requests: list[str] = []
+    page.on("console", lambda said: problems.append(said.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(report.as_uri())
+    yield page
+    page.close()
+    assert problems == []
+    assert requests == [report.as_uri()]
+
+
+def test_a_thousand_runs_are_open_within_two_seconds(browser, report):
+    times: list[float] = []
+    while len(times) < 20 and min(times, default=MOST_S) >= MOST_S:  # another process may be in the way
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        before = time.perf_counter()
+        page.goto(report.as_uri())
+        page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        times.append(time.perf_counter() - before)
+        page.close()
+
+    assert min(times) < MOST_S
+
+
+def test_nothing_is_wider_than_the_screen(page):
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_long_value_is_broken_into_lines(browser, tmp_path):
+    grid = [{"note": letter * 2000, "lr": lr} for letter in "ab" for lr in (0.1, 0.2)]
+    outcomes = {0: Outcome(Status.FAILED, "x" * 2000, 0)}
+    write_runs(tmp_path / "grid", grid, lambda run: run["lr"], outcomes=outcomes)
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+
+    page.goto(write_report(tmp_path / "grid", tmp_path / "report.html").as_uri())
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.close()
+
+
+def test_headings_sort_the_table_and_say_so(page):
+    scores = "[...document.querySelectorAll('#runs tbody tr')].map(row => row.cells[1].textContent)"
+    best_first = page.evaluate(scores)
+
+    page.locator("#runs thead button", has_text="test_accuracy").click()
+    worst_first = page.evaluate(scores)
+
+    heading = page.locator("#runs thead th", has_text="test_accuracy")
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert best_first[-1] == worst_first[-1] == ""  # the run that failed is last either way
+    assert worst_first[:-1] == sorted(best_first[:-1])
+
+
+def test_the_table_can_be_searched(page):
+    page.locator("#filter").fill("CUDA 128")
+
+    rows = page.locator("#runs tbody tr:visible").all_inner_texts()
+    assert all("cuda" in row and "128" in row for row in rows)
+    assert len(rows) == 101  # those of that width, and run 128
+    assert page.locator("#shown").inner_text() == "101 of 1000 runs"
+
+
+def test_the_same_run_is_lit_in_the_table_and_in_the_figures(page):
+    row = page.locator("#runs tbody tr").first
+    row.hover()
+
+    run = row.get_attribute("data-r")
+    lit = page.locator(f"svg path.on[data-r='{run}']")
+    assert lit.count() == page.locator(f"svg path[data-r='{run}']").count() == 3
+    assert page.locator("svg path.on").count() == 3
+
+
+def test_a_point_of_a_figure_tells_which_run_it_is(page):
+    page.locator("#why svg path.best").first.dispatch_event("pointerover")
+
+    assert page.locator("#readout").inner_text().startswith("run ")
+    assert "lr 0.05" in page.locator("#readout").inner_text()
+
+
+def test_it_prints_without_what_only_a_screen_can_do(browser, report):
+    page = browser.new_page(viewport={"width": 720, "height": 1000})  # A4, without its margins
+    page.goto(report.as_uri())
+    page.emulate_media(media="print")
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 720
+    assert page.locator("#runs tbody tr:visible").count() == 40
+    assert page.locator("nav").is_hidden()
+    assert page.locator("#filter").is_hidden()
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    page.close()

@@ -1,0 +1,303 @@
+import base64
+import hashlib
+import itertools
+import math
+import re
+
+import pytest
+
+from runmanager import RunManager, write_report
+from runmanager.errors import GridError, StorageError
+from runmanager.outcome import Outcome, Status
+from tests.damaging import flip, journals
+from tests.report.reading import by_id, figure, marks, parse, text_of, write_runs
+
+GRID = [
+    {"lr": lr, "optimizer": optimizer, "seed": seed, "device": device, "batch_size": 100}
+    for lr, optimizer, seed, device in itertools.product(
+        [0.1, 0.01], ["adam", "sgd"], range(3), ["cpu", "cuda"]
+    )
+]
+OUTCOMES = {
+    2: Outcome(Status.FAILED, "ValueError: no", 0),
+    3: Outcome(Status.DIVERGED, "loss became nan in epoch 2", 2),
+    4: Outcome(Status.PENDING),
+}
+
+
+def score(run):
+    return 0.9 - 0.2 * (run["lr"] == 0.1) - 0.05 * (run["optimizer"] == "sgd") + 0.001 * run["seed"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return write_runs(folder / "grid", GRID, score, outcomes=OUTCOMES)
+
+
+@pytest.fixture(scope="module")
+def page(path):
+    return parse(write_report(path, path.parent / "report.html"))
+
+
+def report(path):
+    return parse(write_report(path, path.parent / "report.html"))
+
+
+def test_the_first_lines_say_which_run_is_best_by_how_much_and_why(page):
+    assert text_of(next(page.iter("h1"))) == "Run 17 is best: test_accuracy 0.902"
+    leads = [text_of(p) for p in page.iter("p") if p.get("class") == "lead"]
+    assert leads[0] == (
+        "Its settings: lr 0.01, optimizer adam, seed 2, device cpu. "
+        "Run 18 has the same; the last, run 8, has 0.65."
+    )
+    assert re.fullmatch(
+        r"lr explains 9\d % of the differences in test_accuracy, optimizer \d+ %; "
+        r"the other 2 less than 5 % each\. In an uneven grid, .* over 100 % in all\.",
+        leads[1],
+    )
+
+
+def test_seeds_are_averaged_before_settings_are_called_best(page):
+    words = text_of(by_id(page, "best"))
+
+    assert "On average over seeds, lr 0.01, optimizer adam, device cpu is best: 0.901 (3 seeds, 95 %" in words
+
+
+def test_the_table_has_every_run_the_best_first_and_only_what_varied(page):
+    table = by_id(page, "runs")
+    headings = [text_of(heading) for heading in table.iter("th") if heading.get("scope") == "col"]
+    rows = [row for row in table.iter("tr") if row.get("data-r")]
+
+    assert headings == [
+        "run", "test_accuracy", "lr", "optimizer", "seed", "device", "test_loss", "accuracy", "loss", "epochs",
+        "epoch duration", "run duration", "status",
+    ]  # fmt: skip
+    assert len(rows) == len(GRID)
+    assert {len(row) for row in rows} == {len(headings)}
+    assert text_of(rows[0]).startswith("run 17")
+    scores = [float(row[1].get("data-v") or "nan") for row in rows]
+    assert scores[:21] == sorted(scores[:21], reverse=True)
+    assert [text_of(row[-1]) for row in rows[21:]] == ["failed", "diverged", "pending"]
+
+
+def test_every_figure_has_a_mark_for_each_run(page):
+    num_completed = len(GRID) - len(OUTCOMES)
+
+    for name in ("curves-0", "curves-1"):
+        assert len(marks(page, name, "run")) == num_completed + 1  # the diverged one has epochs too
+        assert len(marks(page, name, "best")) == 1
+    assert len(marks(page, "parallel", "run")) == num_completed
+    assert len(marks(page, "parallel", "best") + marks(page, "parallel", "top")) == 3
+    for number in range(4):
+        axis = text_of(figure(page, f"effect-{number}").find("title")).rpartition(" ")[2]
+        dots = marks(page, f"effect-{number}", "dots")
+        assert len(dots) == len(marks(page, f"effect-{number}", "mean")) == len({run[axis] for run in GRID})
+        assert sum(dot.get("d", "").count("M") for dot in dots) == num_completed
+        assert sum(int(dot.get("data-n", 0)) for dot in dots) == num_completed
+    assert len(marks(page, "pairs", "pair")) == 10  # two of twelve lack a side
+
+
+def test_every_figure_says_in_words_what_it_shows(page):
+    figures = list(page.iter("svg"))
+
+    assert len(figures) == 8
+    for svg in figures:
+        title, words = (by_id(page, name) for name in svg.get("aria-labelledby", "").split())
+        assert svg.get("role") == "img"
+        assert text_of(title)
+        assert text_of(words).endswith(".")
+
+
+def test_devices_are_compared_pair_by_pair(page):
+    assert "An epoch on cuda is 3.00 times as fast as on cpu (10 pairs" in text_of(by_id(page, "devices"))
+
+
+def test_what_went_wrong_is_told_with_its_cause_and_the_next_step(page):
+    words = text_of(by_id(page, "wrong"))
+
+    assert "3 of 24 runs did not complete: " in words
+    assert "failed ValueError: no run 3" in words
+    assert "--retry-failed" in words
+    assert "Traceback ValueError: no" in words
+    assert "diverged loss became nan in epoch 2 run 4" in words
+
+
+def test_how_it_was_run_has_versions_commit_command_and_what_was_the_same(page):
+    words = text_of(by_id(page, "how"))
+
+    for fact in ("torch2.15.0", "commitabc", "commandgrid.py", "the same in all runsbatch_size 100"):
+        assert fact in words
+
+
+def test_ids_are_unique_and_links_stay_on_the_page(page):
+    ids = [element.get("id") for element in page.iter() if element.get("id")]
+    links = [link.get("href", "") for link in page.iter("a")]
+
+    assert len(ids) == len(set(ids))
+    assert all(link.startswith("#") and link[1:] in ids for link in links)
+    assert not [e for e in page.iter() if e.get("src") or e.tag == "link"]
+
+
+def test_the_policy_allows_no_network_and_no_script_but_its_own(page):
+    (policy,) = [meta.get("content", "") for meta in page.iter("meta") if meta.get("http-equiv")]
+    (script,) = page.iter("script")
+    digest = base64.b64encode(hashlib.sha256((script.text or "").encode()).digest()).decode()
+
+    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+
+
+def test_text_of_runs_is_never_markup(tmp_path):
+    evil = "</td><script>alert(1)</script><img src=x onerror=alert(1)>\"'&\x1b[31m\0"
+    grid = [{"name": evil}, {"name": "good"}, {"name": "bad"}]
+    outcomes = {2: Outcome(Status.FAILED, evil, 0)}
+    write_runs(tmp_path / "grid", grid, lambda run: len(run["name"]) / 100, outcomes=outcomes)
+
+    page = report(tmp_path / "grid")
+
+    assert len(list(page.iter("script"))) == 1
+    assert list(page.iter("img")) == []
+    shown = text_of(page)
+    assert shown.count("</td><script>alert(1)</script><img src=x onerror=alert(1)>") > 3
+    assert "\x1b" not in shown
+    assert "\0" not in shown
+
+
+@pytest.mark.parametrize(
+    ("grid", "outcomes", "num_epochs", "words"),
+    [
+        ([{"lr": 0.1}], {}, 2, "Run 1 is the only one with a result: test_accuracy 0.5"),
+        ([{}], {}, 1, "Run 1 is the only one with a result"),
+        ([{"lr": 0.1}], {0: Outcome(Status.PENDING)}, 1, "No run has a loss"),
+        ([{"lr": 0.1}, {"lr": 0.2}], {0: Outcome(Status.KILLED, "killed", 1)}, 1, "Run 2 is the only one"),
+        ([{"lr": 0.1}, {"lr": [1, None]}, {"lr": float("nan")}, {"device": "cpu"}], {}, 1, "Run 1 is best"),
+    ],
+)  # fmt: skip
+def test_few_or_odd_runs_make_a_page_too(tmp_path, grid, outcomes, num_epochs, words):
+    write_runs(tmp_path / "grid", grid, lambda _: 0.5, num_epochs=num_epochs, outcomes=outcomes)
+
+    page = report(tmp_path / "grid")
+
+    assert text_of(next(page.iter("h1"))).startswith(words)
+    assert sum(bool(row.get("data-r")) for row in page.iter("tr")) == len(grid)
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ([0.5, 0.5, 0.5], "All 3 runs with a result have the same."),
+        ([0.5, 0.5, 0.5, 0.7], "Run 2 and 1 other have the same; the last, run 4, has 0.7."),
+    ],
+)
+def test_runs_that_are_equally_good_are_counted(tmp_path, losses, said):
+    manager = RunManager("grid", tmp_path, tensorboard=False, display=False)
+    for number, loss in enumerate(losses):
+        with manager.run({"number": number}):
+            for _ in manager.epochs(1):
+                manager.track_loss(loss, 10)
+
+    (lead, *_) = [text_of(p) for p in report(tmp_path / "grid").iter("p") if p.get("class") == "lead"]
+
+    assert lead.endswith(said)
+
+
+def test_numbers_stand_in_their_order_before_what_is_none(tmp_path):
+    write_runs(tmp_path / "grid", [{"depth": d} for d in (8, None, 16, 2)], lambda run: run["depth"] or 1)
+
+    drawn = figure(report(tmp_path / "grid"), "parallel")
+
+    labels = [text_of(label) for label in drawn.iter("text")]
+    assert [label for label in labels if label in ("2", "8", "16", "none")] == ["2", "8", "16", "none"]
+
+
+def test_shares_of_an_uneven_grid_are_explained(tmp_path):
+    write_runs(tmp_path / "grid", [{"lr": n, "width": n} for n in (1, 2, 3)], lambda run: run["lr"] / 10)
+
+    assert "over 100 % in all" in text_of(by_id(report(tmp_path / "grid"), "why"))
+
+
+def test_curves_need_more_than_one_epoch(tmp_path):
+    write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"], num_epochs=1)
+
+    page = report(tmp_path / "grid")
+
+    assert "No run has a metric over more than one epoch, so there are no curves." in text_of(
+        by_id(page, "learning")
+    )
+    with pytest.raises(ValueError, match="not enough values"):
+        figure(page, "curves-0")
+
+
+@pytest.mark.parametrize(("value", "names"), [(math.inf, []), (2e16, ["curves-0", "curves-1"])])
+def test_numbers_that_are_infinite_or_huge_and_equal_make_a_page_too(tmp_path, value, names):
+    write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.2}], lambda _: value)
+
+    page = report(tmp_path / "grid")
+
+    drawn = [svg.get("aria-labelledby", "").partition("-title")[0] for svg in page.iter("svg")]
+    assert [name for name in drawn if name.startswith("curves")] == names
+    assert sum(bool(row.get("data-r")) for row in page.iter("tr")) == 2
+
+
+@pytest.mark.parametrize("values", [(0.12345678, 0.12345679), (None, "none")])
+def test_values_that_read_the_same_are_compared(tmp_path, values):
+    first, second = ({"x": value} for value in values)
+    write_runs(tmp_path / "grid", [first, second], lambda run: 0.5 if run == first else 0.75)
+
+    page = report(tmp_path / "grid")
+
+    words = f"{values[1]!r} is best on average: 0.75 (one run), 0.25 above {values[0]!r}."
+    assert words in text_of(page)
+
+
+def test_a_run_of_one_epoch_is_not_said_to_get_better(tmp_path):
+    outcomes = {0: Outcome(Status.COMPLETED, "", 1)}
+    write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.9}], lambda run: 1 - run["lr"], outcomes=outcomes)
+
+    page = report(tmp_path / "grid")
+
+    learning = text_of(by_id(page, "learning"))
+    assert text_of(next(page.iter("h1"))).startswith("Run 1")
+    assert "getting better" not in learning
+    assert "Its last accuracy on the training data is" in learning
+
+
+def test_several_experiments_are_one_page_that_tells_them_apart(tmp_path):
+    for name, best in (("first", 0.7), ("second", 0.8)):
+        write_runs(
+            tmp_path / "runs" / name, [{"lr": 0.1}, {"lr": 0.2}], lambda run, best=best: best - run["lr"]
+        )
+
+    page = report(tmp_path / "runs")
+
+    assert text_of(next(page.iter("h1"))) == "Second run 1 is best: test_accuracy 0.7"
+    assert "experiment second" in text_of(page)
+
+
+def test_another_metric_can_be_asked_for_and_small_losses_are_best(path, tmp_path):
+    page = parse(write_report(path, tmp_path / "report.html", by="loss"))
+
+    assert text_of(next(page.iter("h1"))) == "Run 17 is best: loss 0.098"
+    assert " below " in text_of(by_id(page, "why"))
+
+
+def test_what_is_damaged_is_named(tmp_path):
+    folder = write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"])
+    flip(journals(folder / "001_lr=0.1")[0], 0.3)
+
+    page = report(folder)
+
+    assert "1 damaged, the rest is complete: " in text_of(page)
+
+
+def test_nothing_is_written_when_it_is_refused(path, tmp_path):
+    target = tmp_path / "report.html"
+    target.write_text("before")
+
+    with pytest.raises(GridError, match="'f1' is no column of these runs"):
+        write_report(path, target, by="f1")
+    with pytest.raises(FileNotFoundError, match="no runs under"):
+        write_report(tmp_path, target)
+    with pytest.raises(StorageError, match="No such file"):
+        write_report(path, tmp_path / "missing" / "report.html")
+    assert target.read_text() == "before"

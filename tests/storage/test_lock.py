@@ -1,0 +1,338 @@
+import json
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from runmanager.errors import HeldError
+from runmanager.storage import durable, lock, processes
+from tests.damaging import NO_PROCESS
+
+PARENT = {"pid": os.getppid(), "pid_start": processes._started(os.getppid())}
+
+
+def held_by(folder, age_s=0.0, **process):
+    """Write the file of a holder that was active `age_s` seconds ago."""
+    path = folder / "holder.json"
+    content = {**processes.this_process(), "user": "ada", "nonce": "theirs", **process}
+    path.write_text(json.dumps(content))
+    now = time.time()
+    os.utime(path, (now - age_s, now - age_s))
+    return path
+
+
+def nonce(folder):
+    return json.loads((folder / "holder.json").read_bytes())["nonce"]
+
+
+def test_an_experiment_is_held_while_the_block_runs_and_released_afterwards(tmp_path):
+    with lock.hold(tmp_path):
+        found = lock.holder(tmp_path)
+        assert found is not None
+        content, age_s = found
+        assert content["pid"] == os.getpid()
+        assert 0 <= age_s < 5
+        assert lock.is_holding(content, age_s)
+
+    assert lock.holder(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_experiment_is_released_when_the_block_fails(tmp_path):
+    def fail():
+        with lock.hold(tmp_path):
+            raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            fail()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("process", "age_s"),
+    [(PARENT, 0), (PARENT, 10_000), ({"host": "another"}, 0), ({"host": "another"}, 80), (PARENT, -500)],
+    ids=["here", "here, idle", "elsewhere", "elsewhere, idle", "in the future"],
+)
+def test_an_experiment_that_another_process_runs_is_refused(tmp_path, process, age_s):
+    path = held_by(tmp_path, age_s, **process)
+    before = path.read_bytes(), path.stat().st_mtime_ns
+
+    with pytest.raises(HeldError) as caught, lock.hold(tmp_path):
+        pytest.fail("it was taken")
+
+    host, pid = process.get("host", processes._host()), process.get("pid", os.getpid())
+    assert str(caught.value).startswith(f"{tmp_path} is being run by ada@{host} (process {pid}, active ")
+    assert str(caught.value).endswith(" s ago): wait for it, end it, or choose another experiment name")
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@contextmanager
+def checked(path):
+    """Ask whether an experiment is free, without holding it."""
+    lock.check_free(path)
+    yield
+
+
+@pytest.mark.parametrize("take", [lock.hold, checked])
+def test_a_holder_that_is_brief_is_waited_for(tmp_path, take):
+    path = held_by(tmp_path, is_brief=True, **PARENT)
+    release = threading.Timer(0.3, path.unlink)
+    release.start()
+
+    with take(tmp_path):
+        assert not path.exists() or nonce(tmp_path) != "theirs"
+
+    release.join()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_brief", [True, False])
+def test_a_holder_that_is_brief_is_not_waited_for_long_and_never_by_another(tmp_path, monkeypatch, is_brief):
+    monkeypatch.setattr(lock, "BRIEF_S", 60 if is_brief else 0.1)
+    held_by(tmp_path, is_brief=True, **PARENT)
+    start = time.monotonic()
+
+    with pytest.raises(HeldError), lock.hold(tmp_path, is_brief=is_brief):
+        pytest.fail("it was taken")
+
+    assert time.monotonic() - start < 10
+
+
+def test_two_grids_of_one_process_do_not_share_an_experiment(tmp_path):
+    with lock.hold(tmp_path), pytest.raises(HeldError, match=f"process {os.getpid()}"), lock.hold(tmp_path):
+        pytest.fail("it was taken")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("process", "age_s"),
+    [
+        ({"pid": NO_PROCESS}, 0),
+        ({"boot": "another"}, 0),
+        ({**PARENT, "pid_start": "1"}, 0),
+        ({"host": "another"}, 100),
+    ],
+    ids=["dead", "another boot", "number used again", "stale elsewhere"],
+)
+def test_an_experiment_whose_holder_is_gone_is_taken_over(tmp_path, process, age_s):
+    held_by(tmp_path, age_s, **process)
+
+    with lock.hold(tmp_path):
+        taken = nonce(tmp_path)
+
+    assert taken != "theirs"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"null"])
+def test_a_holders_file_that_cannot_be_read_is_replaced(tmp_path, content):
+    (tmp_path / "holder.json").write_bytes(content)
+
+    assert lock.holder(tmp_path) is None
+    with lock.hold(tmp_path):
+        assert nonce(tmp_path)
+
+
+def test_the_age_of_a_holder_elsewhere_does_not_depend_on_the_clock_of_this_machine(tmp_path, monkeypatch):
+    held_by(tmp_path, 0, host="another")
+    monkeypatch.setattr(time, "time", lambda: 2e9)
+
+    with pytest.raises(HeldError), lock.hold(tmp_path):
+        pytest.fail("it was taken")
+
+
+def test_what_another_process_has_taken_over_is_not_removed(tmp_path):
+    with lock.hold(tmp_path):
+        held_by(tmp_path, host="another")
+
+    assert nonce(tmp_path) == "theirs"
+
+
+def test_what_another_process_has_taken_over_is_not_renewed(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "RENEWED_EVERY_S", 0.2)
+
+    with lock.hold(tmp_path):
+        path = held_by(tmp_path, 1000, host="another")  # before the first renewal
+        before = path.stat().st_mtime_ns
+        time.sleep(0.5)
+
+        assert path.stat().st_mtime_ns == before
+
+
+def test_a_holder_is_renewed_while_it_lives_and_leaves_no_thread(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "RENEWED_EVERY_S", 0.01)
+    threads = threading.active_count()
+
+    with lock.hold(tmp_path):
+        path = tmp_path / "holder.json"
+        os.utime(path, (0, 0))
+        deadline = time.monotonic() + 10
+        while path.stat().st_mtime == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        renewed = path.stat().st_mtime
+
+    assert renewed > 0
+    assert threading.active_count() == threads
+
+
+def test_a_holder_that_was_replaced_meanwhile_is_left_alone(tmp_path):
+    path = held_by(tmp_path, nonce="new")
+
+    assert not lock._succeed(path, {"nonce": "gone"}, {"nonce": "mine"})
+
+    assert nonce(tmp_path) == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def interrupt(*_arguments):
+    raise InterruptedError
+
+
+@pytest.mark.parametrize("num_dead", [1, 2, 3])
+def test_those_that_died_while_they_took_over_have_a_successor(tmp_path, monkeypatch, num_dead):
+    held_by(tmp_path, pid=NO_PROCESS, nonce="0")
+    dead = processes.this_process() | {"pid": NO_PROCESS}
+    for number in range(num_dead):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", interrupt)
+            with pytest.raises(InterruptedError):
+                lock._take(tmp_path / "holder.json", {**dead, "nonce": str(number + 1)})
+
+    with lock.hold(tmp_path):
+        taken = nonce(tmp_path)
+
+    assert taken != "0"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("repeat", range(20))
+def test_of_many_that_try_at_once_one_takes_over_a_dead_holder(tmp_path, repeat):
+    held_by(tmp_path, pid=NO_PROCESS)
+    barrier, released = threading.Barrier(8), threading.Event()
+    outcomes = []
+
+    def take():
+        barrier.wait()
+        try:
+            with lock.hold(tmp_path):
+                outcomes.append("held")
+                released.wait(60)
+        except HeldError:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 60
+    while len(outcomes) < 8 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    released.set()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(outcomes) == ["held"] + ["refused"] * 7
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_to_look_at_the_holder_writes_nothing(tmp_path):
+    held_by(tmp_path, 50, host="another")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.iterdir())}
+
+    found = lock.holder(tmp_path)
+
+    assert found is not None
+    assert found[0]["host"] == "another"
+    assert 49 < found[1] < 60
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path, *tmp_path.iterdir())} == before
+
+
+def in_a_thread(call):
+    """Call a function in another thread and return what it returns or raises."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(call)
+        return future.exception() or future.result()
+
+
+def test_the_thread_that_holds_an_experiment_finds_it_free_and_another_does_not(tmp_path):
+    with lock.hold(tmp_path):
+        lock.check_free(tmp_path)
+        refused = in_a_thread(lambda: lock.check_free(tmp_path))
+
+    assert isinstance(refused, HeldError)
+    lock.check_free(tmp_path)
+
+
+def test_a_process_of_another_machine_with_the_same_number_is_another(tmp_path):
+    held_by(tmp_path, host="another", pid=os.getpid())
+
+    with pytest.raises(HeldError, match="ada@another"):
+        lock.check_free(tmp_path)
+
+
+def test_what_this_process_could_not_release_is_held_by_nobody(tmp_path):
+    held_by(tmp_path, nonce="torn by Ctrl-C")
+
+    lock.check_free(tmp_path)
+    with lock.hold(tmp_path):
+        assert nonce(tmp_path) != "torn by Ctrl-C"
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_while_the_holder_is_being_renewed_releases_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(threading.Thread, "join", interrupt)
+
+    with pytest.raises(InterruptedError), lock.hold(tmp_path):
+        pass
+
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    with lock.hold(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("damaged", [[], {}, None, 1])
+def test_a_damaged_nonce_of_this_process_holds_nothing(tmp_path, damaged):
+    held_by(tmp_path, nonce=damaged)
+
+    lock.check_free(tmp_path)
+    with lock.hold(tmp_path):
+        pass
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_answer_that_a_network_file_system_lost_is_no_other_holder(tmp_path, monkeypatch):
+    create = durable.create_file
+    monkeypatch.setattr(durable, "create_file", lambda path, content: not create(path, content))
+
+    with lock.hold(tmp_path):
+        assert lock.holder(tmp_path) is not None
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_brief_holder_that_comes_first_is_waited_for(tmp_path, monkeypatch):
+    create, release = durable.create_file, threading.Event()
+
+    def create_late(path, content):
+        if not release.is_set():
+            release.set()
+            held_by(tmp_path, is_brief=True, **PARENT)
+            threading.Timer(0.3, path.unlink).start()
+        return create(path, content)
+
+    monkeypatch.setattr(durable, "create_file", create_late)
+
+    with lock.hold(tmp_path):
+        assert nonce(tmp_path) != "theirs"
+
+    assert list(tmp_path.iterdir()) == []

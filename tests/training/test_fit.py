@@ -1,0 +1,457 @@
+import functools
+import itertools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD, Adam, AdamW, RMSprop
+from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
+
+from runmanager import RunManager, fit, load_results, run_grid
+from runmanager.errors import DeviceError, SettingError
+from runmanager.training.loaders import ImageTensors, TensorLoader
+from tests.board.reading import event_files
+
+GENERATOR = torch.Generator().manual_seed(7)
+LABELS = torch.arange(58) % 3
+IMAGES = LABELS.float().reshape(-1, 1, 1, 1) + torch.randn(58, 1, 6, 6, generator=GENERATOR)
+DATA, TEST = ImageTensors(IMAGES[:48], LABELS[:48]), ImageTensors(IMAGES[48:], LABELS[48:])
+RUN = {"lr": 0.1}
+OUT_OF_MEMORY = {
+    "cpu": RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried "
+        "to allocate 92160000 bytes. Error code 12 (Cannot allocate memory)"
+    ),
+    "cuda": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
+    "python": MemoryError(),
+}
+
+
+class Fault(Exception):  # noqa: N818
+    """What interrupts a run."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Train on one thread: these networks are too small for more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def manager(tmp_path):
+    return RunManager("exp", tmp_path, tensorboard=False, display=False, tables=False)
+
+
+def make_network(norm=nn.Identity, dropout=0.0):
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), norm(4), nn.ReLU(), nn.Flatten(), nn.Dropout(dropout), nn.Linear(64, 3)
+    )
+
+
+def make_loader(batch_size=10):
+    return TensorLoader(DATA, batch_size, seed=2)
+
+
+def by_fit(manager, network=None, *, run=RUN, optimizer=None, epochs=3, batch_size=10, **options):
+    """Train through fit(); return the rows, the weights and the random state."""
+    network = network or make_network()
+    optimizer = optimizer or functools.partial(SGD, lr=0.1, momentum=0.9)
+    fit(run, network, make_loader(batch_size), manager, optimizer=optimizer, epochs=epochs, **options)
+    return without_times(manager.run_data), weights(network), torch.get_rng_state().tolist()
+
+
+def by_plain_loop(manager, network=None, *, optimizer, epochs=3, scheduler=None, clip=None):
+    """Train as the README does; return the same."""
+    network = network or make_network()
+    optimizer = optimizer(network.parameters())
+    scheduler = scheduler and scheduler(optimizer)
+    with manager.run(RUN, network, make_loader()):
+        for _ in manager.epochs(epochs):
+            for images, labels in manager.batches():
+                preds = network(images)
+                loss = cross_entropy(preds, labels)
+                optimizer.zero_grad()
+                loss.backward()
+                if clip:
+                    nn.utils.clip_grad_norm_(network.parameters(), clip)
+                optimizer.step()
+                manager.track_loss(loss, images)
+                manager.track_num_correct(preds, labels)
+            if scheduler:
+                scheduler.step()
+            manager.evaluate(TensorLoader(TEST, 4), "test")
+    return without_times(manager.run_data), weights(network), torch.get_rng_state().tolist()
+
+
+def without_times(rows):
+    return [{name: value for name, value in row.items() if "duration" not in name} for row in rows]
+
+
+def weights(network):
+    return {name: value.numpy().tobytes() for name, value in network.state_dict().items()}
+
+
+def needing_memory(fits, error, asked):
+    """Return a loss that runs out of memory with more than so many samples."""
+
+    def loss(preds, labels):
+        asked.append(len(labels))
+        if len(labels) > fits:
+            raise error
+        return cross_entropy(preds, labels)
+
+    return loss
+
+
+OPTIMIZERS = {
+    "SGD": functools.partial(SGD, lr=0.1, momentum=0.9, nesterov=True),
+    "Adam": functools.partial(Adam, lr=0.01),
+    "fused Adam": functools.partial(Adam, lr=0.01, fused=True),
+    "AdamW": functools.partial(AdamW, lr=0.01, weight_decay=0.1),
+    "RMSprop": functools.partial(RMSprop, lr=0.01),
+}
+
+
+@pytest.mark.parametrize("make_optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_rows_weights_and_random_state_are_those_of_the_plain_loop_bit_for_bit(tmp_path, make_optimizer):
+    network = functools.partial(make_network, nn.BatchNorm2d, dropout=0.3)
+    plain = by_plain_loop(RunManager("plain", tmp_path, display=False), network(), optimizer=make_optimizer)
+
+    fitted = by_fit(
+        RunManager("fitted", tmp_path, display=False),
+        network(),
+        optimizer=make_optimizer,
+        test_loader=TensorLoader(TEST, 4),
+    )
+
+    assert fitted == plain
+    assert fitted[0][-1].keys() > {"loss", "accuracy", "test_loss", "test_accuracy"}
+
+
+def test_a_scheduler_and_clipping_equal_the_plain_loop_with_them(tmp_path):
+    scheduler = functools.partial(ExponentialLR, gamma=0.5)
+    optimizer = functools.partial(SGD, lr=0.5)
+    plain = by_plain_loop(
+        RunManager("plain", tmp_path, display=False), optimizer=optimizer, scheduler=scheduler, clip=0.1
+    )
+
+    fitted = by_fit(
+        RunManager("fitted", tmp_path, display=False),
+        optimizer=optimizer,
+        scheduler=scheduler,
+        clip_grad_norm=0.1,
+        test_loader=TensorLoader(TEST, 4),
+    )
+
+    assert fitted == plain
+
+
+def test_an_optimizer_and_a_scheduler_may_be_made_before(manager, tmp_path):
+    made = by_fit(manager, optimizer=functools.partial(SGD, lr=0.1), scheduler=lambda o: ExponentialLR(o, 0.5))
+    network = make_network()
+    optimizer = SGD(network.parameters(), lr=0.1)
+
+    given = by_fit(
+        RunManager("given", tmp_path), network, optimizer=optimizer, scheduler=ExponentialLR(optimizer, 0.5)
+    )
+
+    assert given == made
+
+
+def test_an_optimizer_is_made_of_parameters_that_are_in_their_place_and_format(manager):
+    seen = []
+
+    def make_optimizer(parameters):
+        parameters = list(parameters)
+        seen.append((manager.is_open, parameters[0].is_contiguous(memory_format=torch.channels_last)))
+        return SGD(parameters, lr=0.1)
+
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(16, 3))
+    network[0].register_forward_hook(
+        lambda _, __, output: seen.append(output.is_contiguous(memory_format=torch.channels_last))
+    )
+    by_fit(manager, network, optimizer=make_optimizer, epochs=1, memory_format=torch.channels_last)
+
+    assert seen == [(False, True), *[True] * 5]  # 48 images in batches of 10
+
+
+def test_a_run_that_is_open_is_trained_and_not_ended(manager):
+    network, loader = make_network(), make_loader()
+
+    with manager.run(RUN, network, loader):
+        fit(RUN, network, loader, manager, optimizer=functools.partial(SGD, lr=0.1), epochs=2)
+        is_open = manager.is_open
+
+    assert is_open
+    assert manager.outcome.epochs == 2
+
+
+def test_no_gradient_is_left_from_the_batch_before(manager):
+    seen: list[torch.Tensor | None] = []
+    network = make_network()
+    network.register_forward_pre_hook(lambda *_: seen.extend(p.grad for p in network.parameters()))
+
+    by_fit(manager, network)
+
+    assert seen
+    assert set(seen) == {None}
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_reduced_precision_is_about_as_accurate_and_evaluates_so_too(manager, tmp_path, precision):
+    optimizer = functools.partial(Adam, lr=0.01)
+    rows, _, _ = by_fit(manager, optimizer=optimizer, epochs=8, test_loader=TensorLoader(TEST, 4))
+    kinds = []
+    network = make_network()
+    network.register_forward_hook(lambda _, __, output: kinds.append(output.dtype))
+
+    reduced, _, _ = by_fit(
+        RunManager("reduced", tmp_path), network, optimizer=optimizer, epochs=8, precision=precision,
+        test_loader=TensorLoader(TEST, 4),
+    )  # fmt: skip
+
+    assert rows[-1]["accuracy"] > 0.6
+    for metric in ("accuracy", "test_accuracy"):
+        assert reduced[-1][metric] == pytest.approx(rows[-1][metric], abs=0.101)
+    assert set(kinds) == {{"bf16": torch.bfloat16, "fp16": torch.float16}[precision]}
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 99])
+def test_micro_batches_change_the_rounding_and_nothing_else(manager, tmp_path, size):
+    whole, _, _ = by_fit(manager)
+
+    pieces, _, _ = by_fit(RunManager("pieces", tmp_path), micro_batch=size)
+
+    assert [list(row) for row in pieces] == [list(row) for row in whole]
+    for row, expected in zip(pieces, whole, strict=True):
+        assert row["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+        assert row["accuracy"] == expected["accuracy"]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY.values(), ids=OUT_OF_MEMORY)
+def test_a_batch_that_memory_does_not_suffice_for_is_repeated_in_halves(manager, tmp_path, error):
+    asked: list[int] = []
+    pieces = by_fit(RunManager("pieces", tmp_path), micro_batch=3)
+
+    rows, trained, _ = by_fit(manager, micro_batch="auto", loss=needing_memory(4, error, asked))
+
+    assert asked[:7] == [10, 5, 3, 3, 3, 1, 3]
+    assert trained == pieces[1]
+    assert [row.pop("micro_batch") for row in rows] == [3, 3, 3]
+    assert rows == pieces[0]
+
+
+def test_memory_that_runs_out_in_the_middle_of_a_batch_counts_nothing_twice(manager, tmp_path):
+    calls = itertools.count(1)
+
+    def loss(preds, labels):
+        if next(calls) in (4, 6):  # the fourth batch; the second half of it
+            raise OUT_OF_MEMORY["cuda"]
+        return cross_entropy(preds, labels)
+
+    whole, _, _ = by_fit(RunManager("whole", tmp_path), make_network(), epochs=1)
+    rows, _, _ = by_fit(manager, make_network(), epochs=1, micro_batch="auto", loss=loss)
+
+    assert rows[0].pop("micro_batch") == 3
+    assert rows == [pytest.approx(whole[0], rel=1e-5)]
+
+
+def test_running_statistics_see_a_batch_that_is_repeated_once(manager):
+    network = make_network(nn.BatchNorm2d)
+
+    by_fit(
+        manager, network, epochs=1, micro_batch="auto", batch_norm_per_piece=True,
+        loss=needing_memory(5, OUT_OF_MEMORY["cuda"], []),
+    )  # fmt: skip
+
+    assert network[1].num_batches_tracked == 10  # of five batches in two pieces each
+
+
+def test_a_batch_that_fits_is_computed_whole_and_says_nothing_in_the_row(manager, tmp_path):
+    whole = by_fit(RunManager("whole", tmp_path))
+
+    assert by_fit(manager, micro_batch="auto") == whole
+
+
+def test_memory_that_does_not_suffice_for_one_sample_ends_the_run(manager):
+    asked: list[int] = []
+
+    with pytest.raises(torch.OutOfMemoryError):
+        by_fit(manager, micro_batch="auto", loss=needing_memory(0, OUT_OF_MEMORY["cuda"], asked))
+
+    assert asked == [10, 5, 3, 2, 1]
+    assert manager.outcome.status.value == "out of memory"
+
+
+@pytest.mark.parametrize("micro_batch", [None, 5, "auto"])
+def test_an_error_that_is_not_about_memory_is_raised_at_once(manager, micro_batch):
+    asked: list[int] = []
+
+    with pytest.raises(RuntimeError, match="no such"):
+        by_fit(
+            manager, micro_batch=micro_batch, loss=needing_memory(0, RuntimeError("no such operation"), asked)
+        )
+
+    assert len(asked) == 1
+
+
+def test_pieces_that_were_asked_for_are_not_reduced(manager):
+    with pytest.raises(torch.OutOfMemoryError):
+        by_fit(manager, micro_batch=5, loss=needing_memory(4, OUT_OF_MEMORY["cuda"], []))
+
+
+def test_precision_and_micro_batch_may_be_axes_of_the_grid(tmp_path):
+    params = {"precision": ["fp32", "bf16"], "micro_batch": [None, 4, "auto"]}
+
+    def train(run, manager):
+        loss = needing_memory(5, OUT_OF_MEMORY["cpu"], []) if run.micro_batch == "auto" else cross_entropy
+        by_fit(manager, run=run, loss=loss, epochs=1, precision=run.precision, micro_batch=run.micro_batch)
+
+    outcome = run_grid(params, train, experiment="axes", root=tmp_path, executor="inline", display=False)
+
+    assert outcome.exit_code == 0
+    assert outcome.results["micro_batch_used"].dropna().tolist() == [5.0, 5.0]
+
+
+EVERYTHING = {
+    "fp32": {"clip_grad_norm": 0.5, "memory_format": torch.channels_last},
+    "fp16": {"precision": "fp16", "micro_batch": 4},
+    "auto": {"micro_batch": "auto"},
+    "activations": {"checkpoint_activations": True, "precision": "bf16"},
+}
+
+
+@pytest.mark.parametrize("options", EVERYTHING.values(), ids=EVERYTHING)
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, options):
+    calls = itertools.count(1)
+    is_auto = "auto" in options.values()
+
+    def train(root, *, fails_at=None, fits=6):
+        def loss(preds, labels):
+            if torch.is_grad_enabled():
+                if is_auto and len(labels) > fits:
+                    raise OUT_OF_MEMORY["cpu"]
+                if next(calls) == fails_at:
+                    raise Fault
+            return cross_entropy(preds, labels)
+
+        network = make_network(dropout=0.3)
+        manager = RunManager("exp", root, display=False, tensorboard=False)
+        fit(
+            RUN, network, make_loader(), manager, optimizer=functools.partial(Adam, lr=0.01), epochs=4,
+            loss=loss, scheduler=lambda optimizer: ExponentialLR(optimizer, 0.9), keep="best:test_loss",
+            test_loader=TensorLoader(TEST, 4), **options,
+        )  # fmt: skip
+        return without_times(load_results(root / "exp").to_dict("records")), weights(network)
+
+    undisturbed = train(tmp_path / "whole")
+    calls = itertools.count(1)
+    with pytest.raises(Fault):
+        train(tmp_path / "killed", fails_at=13 if options.get("micro_batch") is None else 35)
+
+    continued = train(tmp_path / "killed", fits=100)  # memory is free again, and the pieces stay
+
+    assert len(load_results(tmp_path / "killed" / "exp")) == 4
+    assert repr(continued[0]) == repr(undisturbed[0])
+    assert continued[1] == undisturbed[1]
+
+
+def test_the_graph_is_shown_though_activations_are_computed_again(tmp_path):
+    by_fit(RunManager("exp", tmp_path, display=False), epochs=1, checkpoint_activations=True)
+
+    (file,) = event_files(tmp_path / "exp")
+    assert b"Conv2d" in file.read_bytes()
+
+
+def test_everything_that_cannot_be_is_refused_at_once_and_nothing_is_written(tmp_path, manager):
+    with pytest.raises(SettingError) as caught:
+        by_fit(
+            manager, make_network(nn.BatchNorm2d), optimizer=SGD(make_network().parameters()), epochs=-1,
+            precision="fp64", micro_batch=0, clip_grad_norm=0, scheduler="step", checkpoint_activations=True,
+        )  # fmt: skip
+
+    assert caught.value.problems == [
+        "epochs is how many are wanted, got -1: write epochs=10",
+        "clip_grad_norm is a number above 0, got 0: None does not clip",
+        "precision is one of 'fp32', 'bf16', 'fp16', got 'fp64'",
+        "micro_batch is a number of samples, 'auto' or None, got 0",
+        "the optimizer has no parameter of this network: make it of network.parameters()",
+        "scheduler is one of torch.optim.lr_scheduler, got 'step'",
+        "checkpoint_activations would count every batch twice in the running statistics of BatchNorm",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_precision_that_the_device_lacks_is_refused_with_what_it_has(manager, tmp_path):
+    with pytest.raises(SettingError) as caught:
+        by_fit(manager, run={"device": "meta"}, precision="bf16")
+
+    assert str(caught.value) == "device 'meta' has no precision 'bf16'; it has: fp32"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("micro_batch", [5, "auto"])
+def test_pieces_of_a_network_with_batch_statistics_are_refused_until_they_are_accepted(manager, micro_batch):
+    with pytest.raises(SettingError, match="accept it with batch_norm_per_piece=True"):
+        by_fit(manager, make_network(nn.BatchNorm2d), micro_batch=micro_batch)
+
+    by_fit(manager, make_network(nn.BatchNorm2d), micro_batch=micro_batch, batch_norm_per_piece=True)
+    assert manager.outcome.epochs == 3
+
+
+def test_batch_statistics_that_are_not_trained_may_be_cut_in_pieces(manager):
+    network = make_network(nn.BatchNorm2d)
+    network[1].eval()
+
+    by_fit(manager, network, micro_batch=5)
+
+    assert manager.outcome.epochs == 3
+
+
+def other_optimizer(_):
+    return ExponentialLR(SGD(make_network().parameters()), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "problem"),
+    [(ReduceLROnPlateau, "waits for a metric"), (other_optimizer, "is of another optimizer")],
+)
+def test_a_scheduler_that_could_not_be_stepped_is_refused(manager, tmp_path, scheduler, problem):
+    optimizer = SGD(make_network().parameters(), lr=0.1)
+
+    for given in (scheduler, scheduler(optimizer)):
+        with pytest.raises(SettingError, match=problem):
+            by_fit(manager, scheduler=given)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_optimizer_that_is_none_is_refused(manager):
+    with pytest.raises(SettingError, match=r"optimizer is one of torch.optim, got 'adam'"):
+        by_fit(manager, optimizer="adam")
+
+
+def test_a_device_that_is_not_there_is_said_before_anything_is_written(manager, tmp_path):
+    with pytest.raises(DeviceError):
+        by_fit(manager, run={"device": "cuda:99"}, precision="bf16")
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_network_than_the_open_runs_is_refused(manager):
+    network, loader = make_network(), make_loader()
+
+    with manager.run(RUN, network, loader), pytest.raises(SettingError, match="another network or loader"):
+        by_fit(manager)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(manager):
+    by_fit(manager, loss=lambda preds, labels: cross_entropy(preds, labels) * torch.nan)
+
+    assert manager.outcome.status.value == "diverged"
+    assert len(manager.run_data) == 1

@@ -1,0 +1,168 @@
+import copy
+import functools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+from runmanager.training.optimizer_step import Step, usable_precisions
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Train on one thread: these networks are too small for more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_network(dtype=torch.float32):
+    torch.manual_seed(3)
+    network = nn.Sequential(
+        nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh()), nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 3)
+    )
+    return network.to(dtype)
+
+
+def make_batch(size, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(size)
+    images = torch.randn(size, 1, 6, 6, generator=generator, dtype=torch.float64).to(dtype)
+    return images, torch.arange(size) % 3
+
+
+@functools.cache
+def reference(size):
+    """Compute a step's mean loss, scores and gradients in float64, sample by sample."""
+    network = make_network(torch.float64)
+    images, labels = make_batch(size, torch.float64)
+    scores = torch.cat([network(image[None]) for image in images])
+    losses = [cross_entropy(score[None], label[None]) for score, label in zip(scores, labels, strict=True)]
+    loss = torch.stack(losses).mean()
+    gradients = torch.autograd.grad(loss, list(network.parameters()))
+    return loss.detach(), scores.detach(), gradients
+
+
+def step_of(network, optimizer=None, **options):
+    optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.1)
+    return Step(network, options.pop("loss", cross_entropy), optimizer, CPU, **options)
+
+
+def gradient_of(parameter):
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+def relative(actual, expected):
+    return ((actual.double() - expected).norm() / expected.norm()).item()
+
+
+SIZES = [*((24, size) for size in range(1, 26)), *((23, size) for size in (1, 2, 5, 8, 11, 12, 22, 23, 24))]
+
+
+@pytest.mark.parametrize(("dtype", "within"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(("batch_size", "size"), SIZES)
+def test_pieces_of_any_size_give_the_gradients_of_the_whole_batch(batch_size, size, dtype, within):
+    network = make_network(dtype)
+    loss, scores, gradients = reference(batch_size)
+
+    value, preds = step_of(network, micro_batch=size)(*make_batch(batch_size, dtype))
+
+    assert relative(value, loss) < within
+    assert relative(preds, scores) < within
+    for parameter, expected in zip(network.parameters(), gradients, strict=True):
+        assert relative(parameter.grad, expected) < within
+
+
+@pytest.mark.parametrize("options", [{}, {"micro_batch": 5}, {"precision": "fp16"}], ids=str)
+def test_gradients_are_clipped_by_the_norm_of_the_whole_batch(options):
+    network = make_network()
+    _, _, gradients = reference(24)
+    norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
+
+    step_of(network, clip_grad_norm=0.01, **options)(*make_batch(24))
+
+    within = 0.02 if "precision" in options else 1e-4
+    for parameter, gradient in zip(network.parameters(), gradients, strict=True):
+        assert relative(parameter.grad, 0.01 * gradient / norm) < within
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_reduced_precision_computes_reduced_and_keeps_whole_weights(precision):
+    network = make_network()
+    loss, _, _ = reference(24)
+
+    value, preds = step_of(network, precision=precision)(*make_batch(24))
+
+    assert preds.dtype in (torch.bfloat16, torch.float16)
+    assert value.dtype == torch.float32
+    assert relative(value, loss) < 0.01
+    assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
+
+
+def test_fp16_scales_the_loss_and_steps_with_unscaled_gradients():
+    whole, scaled = make_network(), make_network()
+    step = step_of(scaled, precision="fp16")
+
+    step_of(whole)(*make_batch(24))
+    step(*make_batch(24))
+
+    assert step.parts()["scaler"].get_scale() > 1
+    for parameter, expected in zip(scaled.parameters(), whole.parameters(), strict=True):
+        assert relative(parameter.detach(), expected.detach().double()) < 1e-3
+
+
+def test_fp16_leaves_out_a_step_whose_gradients_overflow():
+    network = make_network()
+    before = copy.deepcopy(network.state_dict())
+    step = step_of(network, precision="fp16", loss=lambda preds, labels: 1e38 * cross_entropy(preds, labels))
+
+    step(*make_batch(24))
+
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert step.parts()["scaler"].get_scale() == 2.0**15
+
+
+@pytest.mark.parametrize("options", [{}, {"micro_batch": 7}, {"precision": "bf16"}], ids=str)
+def test_activations_that_are_computed_again_give_the_same_gradients_bit_for_bit(options):
+    kept = nn.Sequential(nn.Sequential(*make_network(), nn.Dropout(0.5)), nn.Linear(3, 3))
+    again = copy.deepcopy(kept)
+    passes = []
+    again.get_submodule("0.0").register_forward_hook(lambda *_: passes.append("inside of a child"))
+    again.get_submodule("0").register_forward_hook(lambda *_: passes.append("a child"))
+
+    for network, asked in ((kept, False), (again, True)):
+        torch.manual_seed(0)
+        step_of(network, checkpoint_activations=asked, **options)(*make_batch(7))
+
+    assert passes == ["inside of a child", "a child", "inside of a child"]
+    for parameter, expected in zip(again.parameters(), kept.parameters(), strict=True):
+        assert torch.equal(gradient_of(parameter), gradient_of(expected))
+
+
+def test_computing_again_leaves_the_network_as_it_was():
+    network = make_network()
+    own = network[4].forward
+    vars(network[4])["forward"] = own
+
+    step_of(network, checkpoint_activations=True)(*make_batch(5))
+
+    assert "forward" not in vars(network[0])
+    assert vars(network[4])["forward"] is own
+
+
+def test_a_regression_has_no_scores():
+    network = nn.Linear(2, 1)
+
+    value, preds = step_of(network, loss=mse_loss, micro_batch=2)(torch.ones(5, 2), torch.ones(5, 1))
+
+    assert value.ndim == 0
+    assert preds is None
+
+
+def test_the_precisions_of_a_device_are_found_by_trying():
+    assert usable_precisions(CPU) == ["fp32", "bf16", "fp16"]
+    assert usable_precisions(torch.device("meta")) == ["fp32"]

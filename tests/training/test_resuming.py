@@ -1,0 +1,665 @@
+import contextlib
+import json
+import os
+import random
+import shutil
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+
+from runmanager import RunBuilder, RunManager, load_results, load_runs, run_grid
+from runmanager.devices import torch_devices
+from runmanager.errors import CheckpointError, HeldError, LifecycleError, RunsWarning
+from runmanager.hyperparameters import counted
+from runmanager.storage import processes, provenance
+from runmanager.storage.journal import read_attempt
+from runmanager.training.loaders import ImageTensors, TensorLoader
+from tests.board.reading import event_files, folder_scalars
+from tests.damaging import as_if_killed, flip
+
+IMAGES = torch.randn(14, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(14) % 3
+DURATIONS = ["epoch duration", "run duration"]
+NEWEST, BEFORE = "checkpoint.pt", "checkpoint.prev.pt"
+ONE = {"lr": [0.1]}
+
+
+class Fault(Exception):  # noqa: N818
+    """What interrupts a run."""
+
+
+def generator():
+    return torch.Generator().manual_seed(7)
+
+
+DATA = TensorDataset(IMAGES, LABELS)
+LOADERS = {
+    "global": lambda: DataLoader(DATA, 4, shuffle=True),
+    "own generator": lambda: DataLoader(DATA, 4, shuffle=True, generator=generator()),
+    "own sampler": lambda: DataLoader(DATA, 4, sampler=RandomSampler(DATA, generator=generator())),
+    "TensorLoader": lambda: TensorLoader(ImageTensors(IMAGES, LABELS), 4),
+    "global, worker": lambda: DataLoader(DATA, 4, shuffle=True, num_workers=1),
+    "own generator, worker": lambda: DataLoader(DATA, 4, shuffle=True, generator=generator(), num_workers=1),
+    "persistent worker": lambda: DataLoader(DATA, 4, shuffle=True, num_workers=1, persistent_workers=True),
+    "TensorLoader, worker": lambda: TensorLoader(ImageTensors(IMAGES, LABELS), 4, num_workers=1),
+}
+
+
+class Train:
+    """Train with everything that has a state, and remember the states at the end.
+
+    Args:
+        fault: What is raised, at `at`: the epoch, and the batch before which; or an epoch's end, 9.
+    """
+
+    def __init__(self, loader="global", fault=None, at=(2, 2), num_epochs=4, keep=None):
+        self.loader, self.fault, self.at = loader, fault, at
+        self.num_epochs, self.keep = num_epochs, keep
+        self.executed = []
+        self.begun = []
+        self.weights = []
+        self.last = None
+
+    def __call__(self, run, manager):
+        self.executed.append(run.lr)
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(1)
+        network = nn.Sequential(
+            nn.Flatten(), nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3)
+        )
+        optimizer = torch.optim.Adam(network.parameters(), lr=run.lr)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+        loader = LOADERS[self.loader]()
+        parts = {"network": network, "optimizer": optimizer, "scheduler": scheduler}
+        with manager.run(run, network, loader):
+            for epoch in manager.epochs(self.num_epochs, checkpoint=parts, keep=self.keep):
+                self.begun.append(epoch)
+                for number, (images, labels) in enumerate(manager.batches()):
+                    self.meet(epoch, number)
+                    loss = functional.cross_entropy(network(images), labels)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                    manager.track_loss(loss, images)
+                scheduler.step()
+                manager.evaluate(DataLoader(DATA, 5, shuffle=True))
+                manager.track(
+                    python=random.random(),  # noqa: S311 - the state that users draw from
+                    numpy=np.random.random(),  # noqa: NPY002
+                    lr_now=optimizer.param_groups[0]["lr"],
+                )
+                self.weights.append({name: value.clone() for name, value in network.state_dict().items()})
+                self.meet(epoch, 9)
+            self.meet(self.num_epochs + 1, 0)
+        states = [*network.state_dict().values(), *optimizer.state_dict()["state"][0].values()]
+        self.last = [state.tolist() for state in states], torch.get_rng_state().tolist(), random.getstate()
+
+    def meet(self, epoch, number):
+        if self.fault and (epoch, number) == self.at:
+            raise self.fault
+
+
+def by_grid(root, train, params=None, **options):
+    quiet: dict[str, Any] = {"tensorboard": False, "display": False, "retry_failed": True} | options
+    quiet.setdefault("executor", "inline")
+    return run_grid(params or ONE, train, experiment="exp", root=root, **quiet)
+
+
+def by_manager(root, train, params=None):
+    manager = RunManager("exp", root, display=False, tensorboard=False)
+    with contextlib.suppress(Fault, KeyboardInterrupt):
+        for run in manager.remaining(RunBuilder.get_runs(params or ONE)):
+            train(run, manager)
+
+
+def rows(root):
+    """Return everything in the table that is no duration, as text: NaN is equal to NaN."""
+    return load_results(root / "exp").drop(columns=DURATIONS).to_csv()
+
+
+def run_folder(root, number=1):
+    (found,) = (root / "exp").glob(f"{number:03}*")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Train on one thread: these networks are too small for more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def undisturbed(tmp_path):
+    """Train without a fault; return the table and the states at the end."""
+
+    def train(loader="global", **options):
+        whole = Train(loader, **options)
+        by_grid(tmp_path / "whole", whole)
+        return rows(tmp_path / "whole"), whole.last
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("execute", "fault", "loader"),
+    [
+        *((by_grid, KeyboardInterrupt(), loader) for loader in LOADERS),
+        (by_grid, Fault("no"), "global"),
+        (by_manager, KeyboardInterrupt(), "own generator"),
+        (by_manager, Fault("no"), "TensorLoader"),
+    ],
+)
+def test_a_continued_run_is_bit_identical_to_an_undisturbed_one(tmp_path, undisturbed, execute, fault, loader):
+    expected = undisturbed(loader)
+
+    execute(tmp_path, Train(loader, fault))
+    again = Train(loader)
+    execute(tmp_path, again)
+
+    assert again.begun == [2, 3, 4]
+    assert (rows(tmp_path), again.last) == expected
+    assert load_runs(tmp_path / "exp")["status"].tolist() == ["completed"]
+
+
+@pytest.mark.parametrize(
+    ("at", "begun"),
+    [((1, 0), [1, 2, 3, 4]), ((1, 9), [1, 2, 3, 4]), ((2, 0), [2, 3, 4]), ((4, 9), [4]), ((5, 0), [])],
+)
+def test_a_run_goes_on_after_its_last_committed_epoch(tmp_path, undisturbed, at, begun):
+    expected = undisturbed()
+
+    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=at))
+    again = Train()
+    by_grid(tmp_path, again)
+
+    assert again.begun == begun
+    assert (rows(tmp_path), again.last) == expected
+
+
+def test_a_run_that_is_interrupted_again_and_again_is_bit_identical(tmp_path, undisturbed):
+    expected = undisturbed(num_epochs=6)
+
+    for epoch in range(1, 7):
+        by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(epoch, epoch % 4), num_epochs=6))
+    again = Train(num_epochs=6)
+    by_grid(tmp_path, again)
+
+    assert again.begun == [6]
+    assert (rows(tmp_path), again.last) == expected
+    assert load_runs(tmp_path / "exp")["attempts"].tolist() == [7]
+
+
+def test_the_clock_of_a_run_goes_on_where_it_was(tmp_path):
+    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 0)))
+    by_grid(tmp_path, Train())
+
+    table = load_results(tmp_path)
+
+    durations = table["run duration"].tolist()
+    assert durations == sorted(durations)
+    assert durations[-1] >= table["epoch duration"].sum()
+
+
+@pytest.mark.parametrize("num_lost", [1, 2])
+def test_an_epoch_that_is_in_the_checkpoint_alone_is_healed(tmp_path, undisturbed, num_lost):
+    expected = undisturbed()
+    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 1)), tensorboard=True)
+    folder = run_folder(tmp_path)
+
+    as_if_killed(folder, num_lost)
+    again = Train()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        by_grid(tmp_path, again, tensorboard=True)
+
+    # one line can only be lost by a kill; two are damage, and the run begins anew
+    assert again.begun == ([3, 4] if num_lost == 1 else [1, 2, 3, 4])
+    assert [str(w.message).partition(": ")[2] for w in said] == [
+        "epochs before the checkpoint are missing; the run begins anew"
+    ] * (num_lost - 1)
+    assert (rows(tmp_path), again.last) == expected
+    assert [step for step, _ in folder_scalars(folder)["loss/train"]] == [1, 2, 3, 4]
+
+
+def test_a_healed_epoch_is_shown_where_the_killed_run_did_not_come_to_it(tmp_path):
+    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 1)), tensorboard=True)
+    folder = run_folder(tmp_path)
+    as_if_killed(folder, 1)
+    (path,) = event_files(folder)
+    path.write_bytes(path.read_bytes()[: path.read_bytes().index(b"time/phase_eval_s") + 200])
+
+    by_grid(tmp_path, Train(), tensorboard=True)
+
+    shown = folder_scalars(folder)["loss/train"]
+    assert [step for step, _ in shown] == [1, 2, 3, 4]
+    assert [value for _, value in shown] == load_results(tmp_path)["loss"].astype("float32").tolist()
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, undisturbed):
+    expected = undisturbed()
+    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(4, 1)))
+    path = run_folder(tmp_path) / NEWEST
+    flip(path)
+
+    again = Train()
+    with pytest.warns(RunsWarning) as said:
+        by_grid(tmp_path, again)
+
+    assert [str(w.message) for w in said] == [f"{path} is not used (its checksum differs: it is damaged)"]
+    assert again.begun == [3, 4]
+    assert (rows(tmp_path), again.last) == expected
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_begins_anew_and_says_so(tmp_path, undisturbed):
+    expected = undisturbed()
+    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(4, 1)))
+    for name in (NEWEST, BEFORE):
+        flip(run_folder(tmp_path) / name)
+
+    again = Train()
+    with pytest.warns(RunsWarning) as said:
+        by_grid(tmp_path, again)
+
+    (message,) = [str(w.message) for w in said]
+    assert message.count(" is not used (its checksum differs: it is damaged)") == 2
+    assert message.endswith("the run begins anew")
+    assert again.begun == [1, 2, 3, 4]
+    assert (rows(tmp_path), again.last) == expected
+
+
+def test_a_checkpoint_of_another_run_is_not_continued_from(tmp_path, undisturbed):
+    expected = undisturbed()
+    both = {"lr": [0.1, 0.2]}
+    by_manager(tmp_path, Train(fault=Fault(), at=(3, 1)))
+    by_manager(tmp_path, Train(fault=Fault(), at=(4, 1)), {"lr": [0.2]})
+    shutil.copy(run_folder(tmp_path, 2) / NEWEST, run_folder(tmp_path, 1) / NEWEST)
+
+    again = Train()
+    with pytest.warns(RunsWarning, match=r"is of another run"):
+        by_manager(tmp_path, again, both)
+
+    assert again.begun == [2, 3, 4, 4]
+    first = load_results(tmp_path / "exp").query("run == 1").drop(columns=DURATIONS).to_csv()
+    assert first == expected[0]
+
+
+def train_with(root, parts, network=None, fault=None, **options):
+    """Train three epochs, the second of which may end in a fault; return the numbers of those begun."""
+    manager = RunManager("exp", root, display=False, tensorboard=False)
+    begun = []
+    with contextlib.suppress(Fault), manager.run({"lr": 0.1}, network):
+        for epoch in manager.epochs(3, checkpoint=parts, **options):
+            begun.append(epoch)
+            manager.track_loss(0.5, 1)
+            if fault and epoch == 2:
+                raise fault
+    return begun
+
+
+def test_other_names_than_those_in_the_checkpoint_are_refused(tmp_path):
+    train_with(tmp_path, {"network": nn.Linear(1, 1), "loader": generator()}, fault=Fault())
+
+    with pytest.raises(CheckpointError) as caught:
+        train_with(tmp_path, {"model": nn.Linear(1, 1)})
+
+    assert str(caught.value) == (
+        "the checkpoint has the states of network, loader, asked for are model: "
+        "give epochs(checkpoint=...) the same names"
+    )
+    assert load_results(tmp_path)["epoch"].tolist() == [1]
+
+
+def test_a_network_of_another_shape_is_refused(tmp_path):
+    train_with(tmp_path, {"network": nn.Linear(1, 1)}, fault=Fault())
+
+    with pytest.raises(CheckpointError, match=r"state of 'network' does not fit .*start the run afresh"):
+        train_with(tmp_path, {"network": nn.Linear(2, 1)})
+
+    assert load_results(tmp_path)["epoch"].tolist() == [1]
+
+
+def test_a_checkpoint_is_asked_for_before_the_first_epoch(tmp_path):
+    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+    manager.begin_run({"lr": 0.1})
+    list(manager.epochs(1))
+
+    with pytest.raises(LifecycleError, match="call it once, before the first"):
+        next(manager.epochs(2, checkpoint={}))
+    manager.end_run()
+
+
+@pytest.mark.parametrize(
+    ("parts", "keep", "message"),
+    [
+        ({"lr": 0.1}, None, r"checkpoint\['lr'\] must have state_dict\(\) and load_state_dict\(\)"),
+        ({}, "best", "keep must be 'last', 'best:<metric>' of a loss or an accuracy as .*, got 'best'"),
+        ({}, "best:", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:'"),
+        ({}, "best:f1", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:f1'"),
+        ({}, "max:f1", "keep='max:f1' but epoch 1 has no such metric; it has: loss, epoch duration, run dur"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(tmp_path, parts, keep, message):
+    with pytest.raises(CheckpointError, match=message):
+        train_with(tmp_path, parts, nn.Linear(1, 1), keep=keep)
+
+    assert load_runs(tmp_path)["status"].tolist() == ["failed"]
+
+
+def test_a_state_that_could_not_be_loaded_safely_fails_the_run_at_its_first_epoch(tmp_path):
+    class Part(nn.Module):
+        def get_extra_state(self):
+            return {"when": Fault("now")}
+
+        def set_extra_state(self, state):
+            raise AssertionError(state)
+
+    with pytest.raises(CheckpointError, match="could not be loaded without executing code"):
+        train_with(tmp_path, {"network": Part()})
+
+    assert load_runs(tmp_path)[["status", "epochs"]].to_numpy().tolist() == [["failed", 0]]
+
+
+KEPT = {
+    "last": len,
+    "best:loss": lambda table: 1 + table["loss"].argmin(),
+    "best:test_loss": lambda table: 1 + table["test_loss"].argmin(),
+    "best:test_accuracy": lambda table: 1 + table["test_accuracy"].argmax(),
+    "max:python": lambda table: 1 + table["python"].argmax(),
+}
+
+
+@pytest.mark.parametrize("keep", KEPT)
+@pytest.mark.parametrize("at", [None, (2, 1), (4, 1)], ids=["undisturbed", "early", "late"])
+def test_the_weights_that_are_wanted_are_kept(tmp_path, keep, at):
+    whole = Train()
+    by_grid(tmp_path / "whole", whole)
+
+    if at:
+        by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=at, keep=keep))
+    by_grid(tmp_path, Train(keep=keep))
+
+    epoch = KEPT[keep](load_results(tmp_path / "exp"))
+    kept = torch.load(run_folder(tmp_path) / "weights.pt", weights_only=True)
+    assert {name: value.tolist() for name, value in kept.items()} == {
+        name: value.tolist() for name, value in whole.weights[epoch - 1].items()
+    }
+
+
+def test_weights_can_be_kept_without_checkpoints(tmp_path):
+    faults = [Fault(), None]
+
+    begun = [train_with(tmp_path, None, nn.Linear(1, 1), fault=fault, keep="last") for fault in faults]
+
+    # without its weights, a network cannot go on in the second epoch
+    assert begun == [[1, 2], [1, 2, 3]]
+    assert [path.name for path in run_folder(tmp_path).glob("*.pt")] == ["weights.pt"]
+
+
+@pytest.mark.parametrize(("end", "status"), [("end_run", "failed"), ("end_interrupted", "interrupted")])
+def test_a_run_that_is_ended_inside_the_loop_can_be_left(tmp_path, end, status):
+    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+
+    with contextlib.suppress(LifecycleError), manager.run({"lr": 0.1}):
+        for _ in manager.epochs(3):
+            getattr(manager, end)()
+            break
+
+    assert load_runs(tmp_path)["status"].tolist() == [status]
+
+
+def test_a_completed_run_needs_no_checkpoints(tmp_path):
+    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 0)))
+    before = sorted(path.name for path in run_folder(tmp_path).glob("*.pt"))
+    by_grid(tmp_path, Train())
+
+    assert before == [BEFORE, NEWEST]
+    assert list(run_folder(tmp_path).glob("*.pt")) == []
+
+
+def trained_with(change, fault=None):
+    """Make functions of one name: `change` is code that they differ by."""
+
+    def train(run, manager):
+        executed.append(run.lr)
+        with manager.run(run):
+            for epoch in manager.epochs(2, checkpoint={}):
+                if faults[0] and epoch == 2:
+                    raise faults[0]
+                manager.track_loss(factor * run.lr, 1)
+
+    def changed_train(run, manager):
+        executed.append(run.lr)
+        with manager.run(run):
+            for epoch in manager.epochs(2, checkpoint={}):
+                if faults[0] and epoch == 2:
+                    raise faults[0]
+                manager.track_loss(-factor * run.lr, 1)
+
+    executed: list[float] = []
+    factor = 1.0
+    faults = [fault]  # in a list, which is no constant of the code
+    chosen = changed_train if change else train
+    chosen.__qualname__ = "train"
+    return chosen, executed
+
+
+LRS = {"lr": [0.1, 0.2]}
+ANEW = (
+    "; they are executed anew, their old attempts are kept; "
+    "resume_anyway=True (--resume-anyway) keeps and continues them"
+)
+
+
+@pytest.fixture
+def change(request, monkeypatch):
+    """Change one of the three kinds of things that results depend on."""
+
+    def change_code():
+        return {"change": True}, {}
+
+    def change_data():
+        return {"change": False}, {"data": torch.ones(4)}
+
+    def change_versions():
+        now = {**provenance.versions(), "torch": "99.0"}
+        monkeypatch.setattr(provenance, "versions", lambda: now)
+        return {"change": False}, {}
+
+    return {"code": change_code, "data": change_data, "versions": change_versions}[request.param]
+
+
+WHAT = {
+    "code": "code of train",
+    "data": "the data",
+    "versions": f"torch {provenance.versions()['torch']} -> 99.0",
+}
+
+
+@pytest.mark.parametrize("change", WHAT, indirect=True)
+@pytest.mark.parametrize("fault", [None, KeyboardInterrupt()], ids=["completed", "interrupted"])
+def test_runs_begun_with_other_things_are_executed_anew(tmp_path, capsys, request, change, fault):
+    train, _ = trained_with(change=False, fault=fault)
+    by_grid(tmp_path, train, LRS, data=torch.zeros(4))
+    kind = request.node.callspec.params["change"]
+    old = {path: path.read_bytes() for path in tmp_path.rglob("attempt-1.jsonl")}
+    code, options = change()
+    capsys.readouterr()
+
+    train, executed = trained_with(**code)
+    outcome = by_grid(tmp_path, train, LRS, display=True, **{"data": torch.zeros(4), **options})
+
+    lines = capsys.readouterr().out.splitlines()
+    count = len(old)
+    said = f"! {WHAT[kind]} changed since the execution of {counted(count, 'run')}{ANEW}"
+    assert lines[:2] == [f"{tmp_path / 'exp'}: 2 runs, 2 to execute", said]
+    assert executed == [0.1, 0.2]
+    assert {path: path.read_bytes() for path in old} == old
+    sign = -1 if kind == "code" else 1
+    assert outcome.results[["run", "epoch"]].to_numpy().tolist() == [[1, 1], [1, 2], [2, 1], [2, 2]]
+    assert outcome.results["loss"].tolist() == [0.1 * sign, 0.1 * sign, 0.2 * sign, 0.2 * sign]
+    assert outcome.runs["attempts"].tolist() == [2, 2 if fault is None else 1]
+
+
+def test_runs_begun_with_other_code_go_on_where_that_is_wanted(tmp_path, capsys):
+    train, _ = trained_with(change=False, fault=KeyboardInterrupt())
+    by_grid(tmp_path, train, ONE)
+    capsys.readouterr()
+
+    train, _ = trained_with(change=True)
+    outcome = by_grid(tmp_path, train, ONE, display=True, resume_anyway=True)
+
+    said = (
+        "! code of train changed since the execution of 1 run; they are kept and continued, and marked as mixed"
+    )
+    assert capsys.readouterr().out.splitlines()[1] == said
+    assert outcome.results["loss"].tolist() == [0.1, -0.1]
+    starts = [read_attempt(run_folder(tmp_path) / f"attempt-{n}.jsonl").start for n in (1, 2)]
+    assert [start.get("mixed", False) for start in starts] == [False, True]
+
+
+def test_a_completed_run_with_other_code_stays_where_that_is_wanted(tmp_path):
+    by_grid(tmp_path, trained_with(change=False)[0], LRS)
+
+    train, executed = trained_with(change=True)
+    outcome = by_grid(tmp_path, train, LRS, resume_anyway=True)
+
+    assert executed == []
+    assert outcome.results["loss"].tolist() == [0.1, 0.1, 0.2, 0.2]
+
+
+def test_a_run_that_is_killed_before_its_first_epoch_with_other_code_keeps_what_it_had(tmp_path):
+    by_grid(tmp_path, trained_with(change=False)[0], ONE)
+    by_grid(tmp_path, trained_with(change=True, fault=KeyboardInterrupt())[0], ONE)
+    as_if_killed(run_folder(tmp_path), num_lost=1)
+
+    outcome_before = load_results(tmp_path)["loss"].tolist()
+    train, executed = trained_with(change=True)
+    outcome = by_grid(tmp_path, train, ONE)
+
+    assert outcome_before == [0.1, 0.1]
+    assert executed == [0.1]
+    assert outcome.results["loss"].tolist() == [-0.1, -0.1]
+
+
+@pytest.mark.parametrize(
+    ("retry", "executed", "statuses"), [(False, [], ["failed"]), (True, [0.1], ["completed"])]
+)
+def test_a_failed_run_goes_on_where_that_is_wanted(tmp_path, retry, executed, statuses):
+    by_grid(tmp_path, Train(fault=Fault("no"), at=(3, 0)))
+
+    again = Train()
+    outcome = by_grid(tmp_path, again, retry_failed=retry)
+
+    assert again.executed == executed
+    assert again.begun == ([3, 4] if retry else [])
+    assert outcome.runs["status"].tolist() == statuses
+
+
+def test_a_diverged_run_goes_on_before_it_diverged(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(3, checkpoint={}):
+                begun.append(epoch)
+                manager.track_loss(losses[epoch - 1], 1)
+
+    begun: list[int] = []
+    losses = [0.1, 0.2, float("nan")]
+    first = by_grid(tmp_path, train)
+    losses[2] = 0.3
+    outcome = by_grid(tmp_path, train)
+
+    assert first.runs["status"].tolist() == ["diverged"]
+    assert begun == [1, 2, 3, 3]
+    assert outcome.results["loss"].tolist() == [0.1, 0.2, 0.3]
+    assert outcome.runs["status"].tolist() == ["completed"]
+
+
+def test_a_grid_that_has_grown_continues_and_adds(tmp_path):
+    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 0)), {"lr": [0.1, 0.3]})
+
+    again = Train()
+    outcome = by_grid(tmp_path, again, {"lr": [0.2, 0.1, 0.3]})
+
+    assert again.begun == [1, 2, 3, 4, 3, 4, 1, 2, 3, 4]
+    # the folder of 0.3 was never made, so its number was free
+    assert outcome.runs["lr"].tolist() == [0.2, 0.1, 0.3]
+    assert outcome.runs["status"].tolist() == ["completed"] * 3
+    assert len(outcome.results) == 12
+
+
+def test_runs_of_a_device_that_is_there_now_are_executed(tmp_path, monkeypatch, capsys):
+    def train(run, manager):
+        executed.append(run.device)
+        with manager.run(run):
+            for _ in manager.epochs(1, checkpoint={}):
+                manager.track_loss(0.5, 1)
+
+    executed: list[str] = []
+    grid = {"device": ["meta", "cpu"]}
+    with monkeypatch.context() as patch:
+        patch.setattr(torch_devices, "is_available", lambda device: str(device) != "meta")
+        first = by_grid(tmp_path, train, grid, display=True)
+    second = by_grid(tmp_path, train, grid)
+
+    assert first.runs["status"].tolist() == ["unavailable", "completed"]
+    assert "device 'meta' is not there" in capsys.readouterr().out
+    assert second.runs["status"].tolist() == ["completed", "completed"]
+    assert second.runs["error"].tolist() == ["", ""]
+    assert executed == ["cpu", "meta"]
+
+
+def test_a_folder_that_was_moved_goes_on(tmp_path, undisturbed):
+    expected = undisturbed()
+    by_grid(tmp_path / "here", Train(fault=KeyboardInterrupt(), at=(3, 0)))
+    shutil.move(tmp_path / "here", tmp_path / "there")
+
+    again = Train()
+    by_grid(tmp_path / "there", again)
+
+    assert again.begun == [3, 4]
+    assert (rows(tmp_path / "there"), again.last) == expected
+
+
+def test_half_of_a_folder_that_was_copied_goes_on(tmp_path):
+    grid = {"lr": [0.1, 0.2, 0.3]}
+    by_grid(tmp_path, Train(fault=Fault(), at=(3, 0)), grid)
+    (tmp_path / "copy" / "exp").mkdir(parents=True)
+    for number in (1, 3):
+        folder = run_folder(tmp_path, number)
+        shutil.copytree(folder, tmp_path / "copy" / "exp" / folder.name)
+
+    again = Train()
+    outcome = by_grid(tmp_path / "copy", again, grid)
+
+    assert again.begun == [3, 4, 1, 2, 3, 4, 3, 4]
+    assert outcome.runs["status"].tolist() == ["completed"] * 3
+    assert outcome.runs["run"].tolist() == [1, 4, 3]
+
+
+def contents(folder):
+    return {path: path.is_file() and (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*")}
+
+
+def test_an_experiment_that_another_process_runs_is_refused_and_nothing_is_written(tmp_path):
+    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 0)))
+    parent = os.getppid()
+    process = {**processes.this_process(), "pid": parent, "pid_start": processes._started(parent)}
+    path = tmp_path / "exp" / "holder.json"
+    path.write_text(json.dumps({**process, "user": "ada", "nonce": "1"}))
+    before = contents(tmp_path)
+
+    again = Train()
+    with pytest.raises(HeldError, match=rf"exp is being run by ada@.* \(process {parent}, active \d+ s ago\)"):
+        by_grid(tmp_path, again, {"lr": [0.1, 0.5]})
+
+    assert again.executed == []
+    assert contents(tmp_path) == before
