@@ -36,6 +36,10 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def without_durations(row: list[str]) -> list[float]:
+    return [float(cell) for number, cell in enumerate(row) if number not in DURATIONS]
+
+
 def execute(program: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """Execute a program as a person does who has pasted it into a file."""
     file = folder / "program.py"
@@ -63,9 +67,8 @@ def test_the_program_of_the_readme_prints_the_table_of_the_readme(tmp_path):
     lines = [line.split() for line in done.stdout.splitlines()[-len(rows) - 2 :]]
     assert (lines[0], lines[-1]) == (heading, caption)
     for expected, actual in zip(sorted(rows), sorted(lines[1:-1]), strict=True):
-        without = [number for number in range(len(expected)) if number not in DURATIONS]
-        # other processors round otherwise
-        assert [float(actual[n]) for n in without] == pytest.approx([float(expected[n]) for n in without], abs=0.02)
+        numbers, same = without_durations(actual), without_durations(expected)
+        assert numbers == pytest.approx(same, abs=0.02)  # other processors round differently
 
 
 def test_the_readme_is_short():

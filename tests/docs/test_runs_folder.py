@@ -14,7 +14,7 @@ from runmanager import (
     open_tensorboard,
     write_report,
 )
-from runmanager.cli import app
+from runmanager.cli.app import app
 
 SOURCE = Path(__file__).parents[2] / "runs" / "README.md"
 COMMANDS = ("list", "list --json", "best", "export --csv a.csv", "report", "rebuild-tensorboard", "tensorboard")
