@@ -32,7 +32,7 @@ def list_runs(root: Folder = Path("runs"), as_json: AsJson = False) -> None:
 
     Exit codes: 0, or 1 if something was damaged; 2 if there is no such folder, or it is a run's.
     """
-    from runmanager.console import print_rows
+    from runmanager.console import print_table
     from runmanager.storage.folders import experiments
     from runmanager.storage.run_state import read_experiment
 
@@ -52,9 +52,9 @@ def list_runs(root: Folder = Path("runs"), as_json: AsJson = False) -> None:
     elif len(found) == 1:
         ((folder, runs),) = found.items()
         typer.echo(f"{folder}: {_counted(runs)}")
-        print_rows(_rows(runs))
+        print_table(_rows(runs), most=None)
     else:
-        print_rows([_summary(folder, runs) for folder, runs in found.items()])
+        print_table([_summary(folder, runs) for folder, runs in found.items()], most=None)
     damaged.tell()
 
 
@@ -146,7 +146,7 @@ def _load(folder: Path) -> "pd.DataFrame":
 
 
 def _write_table(table: "pd.DataFrame", *, as_json: bool) -> None:
-    from runmanager.console import print_rows
+    from runmanager.console import print_table
     from runmanager.results.tables import to_rows
 
     if as_json:
@@ -154,9 +154,7 @@ def _write_table(table: "pd.DataFrame", *, as_json: bool) -> None:
     elif table.empty:
         say("nothing to show: no run has a value there, or none has a partner")
     else:
-        print_rows(
-            [dict(zip(map(str, table), row, strict=True)) for row in table.itertuples(index=False, name=None)]
-        )
+        print_table(table, most=None)
 
 
 def _summary(folder: Path, runs: Sequence["RunResult"]) -> dict[str, Any]:
@@ -228,20 +226,22 @@ def _more_to_json(run: "RunResult") -> dict[str, Any]:
 
 
 def _print_run(run: "RunResult") -> None:
-    from runmanager.console import print_rows
+    from runmanager.console import print_table
 
     _print_facts(run)
     _heading("Hyperparameters")
-    print_rows([dict(run.folder.params)])
+    print_table([dict(run.folder.params)], most=None)
     if run.epochs:
         _heading("Epochs" if len(run.epochs) <= _EPOCHS_SHOWN else f"Epochs, the last {_EPOCHS_SHOWN}")
-        print_rows([{"epoch": record.epoch, **record.metrics} for record in run.epochs[-_EPOCHS_SHOWN:]])
+        print_table(
+            [{"epoch": record.epoch, **record.metrics} for record in run.epochs[-_EPOCHS_SHOWN:]], most=None
+        )
     if how := _how(run):
         _heading("How it was executed")
         _print_pairs(how)
     if files := files_of(run.folder):
         _heading("Files")
-        print_rows([{"file": path.name, "bytes": path.lstat().st_size} for path in files])
+        print_table([{"file": path.name, "bytes": path.lstat().st_size} for path in files], most=None)
     if lines := _traceback(run):
         _heading(f"The last lines of {paths.ERROR_LOG}")
         _print_lines(lines)

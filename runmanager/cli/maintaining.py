@@ -115,7 +115,7 @@ def _is_confirmed(question: str) -> bool:
 
 
 def _print_verdict(found: "RunResult", verdict: "Verdict") -> None:
-    from runmanager.console import print_rows
+    from runmanager.console import print_table
 
     for change in verdict.changed:
         say(f"! {change} changed since the run was executed")
@@ -129,7 +129,7 @@ def _print_verdict(found: "RunResult", verdict: "Verdict") -> None:
         return
     typer.echo(f"different: the first epoch of {found.folder.path} gives other numbers")
     rows = [_difference(name, verdict) for name in verdict.differing]
-    print_rows(rows)
+    print_table(rows, most=None)
 
 
 def _difference(name: str, verdict: "Verdict") -> dict[str, Any]:
