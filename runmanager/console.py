@@ -237,11 +237,6 @@ def choose_screen(*, show: bool) -> Screen:
     return Screen(console, is_live=console.is_interactive and console.file.isatty())
 
 
-def choose_display(wanted: bool | None) -> Screen | None:
-    """Return the screen that shows results here, None if that is not wanted."""
-    return None if wanted is False else choose_screen(show=True)
-
-
 def in_notebook() -> bool:
     """Whether this process is a notebook's kernel; never imports IPython."""
     ipython = sys.modules.get("IPython")
