@@ -73,7 +73,8 @@ class Table:
             yield Segment(line, bold if is_heading else None)
             yield Segment.line()
 
-    def _repr_html_(self) -> str:
+    def to_html(self) -> str:
+        """Return the table as a notebook draws it."""
         styles = [' style="text-align: left"' if is_left else "" for is_left in self._is_left]
         lines = []
         for tag, cells in [("th", self._names), *(("td", row) for row in self._rows)]:
@@ -81,6 +82,8 @@ class Table:
             lines.append("".join(f"<{tag}{style}>{content}</{tag}>" for style, content in parts))
         head, *body = [f"<tr>{line}</tr>\n" for line in lines]
         return f'<table class="dataframe">\n<thead>{head}</thead>\n<tbody>{"".join(body)}</tbody></table>'
+
+    _repr_html_ = to_html
 
     def _drawn(self, limit: int) -> Iterator[tuple[str, bool]]:
         """Yield each line, and whether it belongs to the heading."""
