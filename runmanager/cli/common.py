@@ -1,5 +1,6 @@
 """What all commands share: declaration, options, exit codes, output, and how to name a run."""
 
+import inspect
 import json
 import os
 import re
@@ -50,7 +51,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for scripts; me
 
 def add_command(app: typer.Typer, name: str, function: Callable[..., None], panel: str) -> None:
     """Add a command whose help is its docstring: indented lines stay as they are, others are joined."""
-    paragraphs = (function.__doc__ or "").replace("\n    ", "\n").strip().split("\n\n")
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
     joined = [text if text.startswith(" ") else " ".join(text.split("\n")) for text in paragraphs]
     marked = [re.sub(r"^(For example|Exit codes):", r"[bold]\1:[/bold]", text) for text in joined]
     app.command(name, rich_help_panel=panel, help="\n\n".join(marked))(function)

@@ -52,7 +52,8 @@ def verify(
 
     recorded = read_run(find_run(run)[1], [])
     if function is None:
-        program = recorded.start.get("command") or "script.py"
+        command = str(recorded.start.get("command"))
+        program = command if command.endswith(".py") else "program.py"
         rule = "verify needs the function that the run was executed with"
         raise InvalidArgumentError([f"{rule}: --with path/to/{program}:train"])
     with contextlib.redirect_stdout(sys.stderr):  # whatever the function prints
