@@ -265,7 +265,8 @@ def test_ipython_is_not_imported():
 NOTEBOOK = """
 import warnings
 warnings.simplefilter("error")
-from runmanager import progress, run_grid
+from runmanager import run_grid
+from runmanager.live import progress
 progress._CLOCK_S = 0.1
 
 def train(run, manager):
