@@ -11,7 +11,7 @@ from typing import Any
 
 from runmanager.errors import GridError, StorageError
 from runmanager.outcome import Status
-from runmanager.results.loading import read_results
+from runmanager.results.loading import read_results, warn_of
 from runmanager.storage import durable
 from runmanager.storage.run_state import RunResult
 
@@ -109,7 +109,9 @@ def _library(name: str, function: str) -> Any:
 
 
 def _begun(path: str | os.PathLike[str]) -> Iterator[tuple[str, RunResult]]:
-    for name, runs in read_results(path):
+    results, damaged = read_results(path)
+    warn_of(damaged, path)
+    for name, runs in results:
         yield from ((name, run) for run in runs if run.attempts)
 
 

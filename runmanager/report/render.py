@@ -56,8 +56,8 @@ def write_report(
         GridError: There is no metric `by`, or it is not known whether its large values are good.
         StorageError: The file could not be written; one that was there is as it was.
     """
-    damaged: list[str] = []
-    found = dict(read_results(path, damaged))
+    results, damaged = read_results(path)
+    found = dict(results)
     if not any(found.values()):
         raise FileNotFoundError(f"no runs under {os.fspath(path)}: start a grid first, or give its folder")
     title = next(iter(found)) if len(found) == 1 else Path(path).resolve().name
