@@ -147,7 +147,7 @@ def _load(folder: Path) -> "pd.DataFrame":
 
 def _write_table(table: "pd.DataFrame", *, as_json: bool) -> None:
     from runmanager.console import print_rows
-    from runmanager.results.tables import to_rows
+    from runmanager.results.files import to_rows
 
     if as_json:
         write_json(to_rows(table))

@@ -95,7 +95,7 @@ def gather(
     found = {name: runs for name, runs in found.items() if runs}
     results = [run for runs in found.values() for run in runs]
     experiments = [name for name, runs in found.items() for _ in runs]
-    table = tables.join([(name, tables.runs_table(runs)) for name, runs in found.items()])
+    table = tables.concat([(name, tables.runs_table(runs)) for name, runs in found.items()])
     metric = (main_metric(table) or "loss") if by is None else by
     ranked = best(table.reset_index(drop=True), metric, largest=largest)
     completed = [run.status is Status.COMPLETED for run in results]

@@ -63,7 +63,7 @@ def load_results(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     damaged: list[str] = []
     with _without_collection():
         parts = [(f.name, tables.epochs_table(_read_epochs(f, run, damaged))) for f in folders]
-        table = tables.join(parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs",))
+        table = tables.concat(parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs",))
     warn_of(damaged, path)
     return table
 
@@ -95,7 +95,7 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     with _without_collection():
         parts = [(name, tables.runs_table(runs)) for name, runs in _read(path, damaged)]
         last = ("jobs", "peak memory", "parameters", "attempts", "mixed", "error")
-        table = tables.join(parts or [("", tables.runs_table([]))], last)
+        table = tables.concat(parts or [("", tables.runs_table([]))], last)
     warn_of(damaged, path)
     return table
 

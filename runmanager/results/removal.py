@@ -66,6 +66,7 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
         StorageError: Something could not be removed; the same call goes on.
     """
     from runmanager.results import tables
+    from runmanager.results.files import write_results
 
     runs = list(runs)
     with hold(experiment):
@@ -74,7 +75,7 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
             with durable.explained(run.path):
                 _remove_files(run)
         Experiment(experiment).forget({run.id for run in runs})
-        tables.export(tables.epochs_table(tables.by_column(read_experiment(experiment, []))), experiment)
+        write_results(tables.epochs_table(tables.by_column(read_experiment(experiment, []))), experiment)
 
 
 def check_ended(runs: Iterable[RunFolder]) -> None:

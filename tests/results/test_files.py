@@ -14,7 +14,8 @@ from pandas.testing import assert_frame_equal
 
 from runmanager import RunManager, compare, export, load_results, load_runs, load_table
 from runmanager.errors import GridError, StorageError
-from runmanager.results.tables import FORMULA, HYPERPARAMETERS, from_columns, to_csv, to_rows
+from runmanager.results.files import FORMULA, to_csv, to_rows
+from runmanager.results.tables import HYPERPARAMETERS, from_columns
 from runmanager.storage import durable
 
 NEEDS_PYARROW = pytest.mark.skipif(find_spec("pyarrow") is None, reason="Parquet needs pyarrow")
@@ -215,7 +216,7 @@ def test_whole_numbers_in_a_column_of_a_metric_are_taken_for_decimal_ones(tmp_pa
 @pytest.mark.parametrize("name", ["runs.xlsx", "runs", ".csv"])
 def test_other_formats_are_refused(tmp_path, name):
     for call in (lambda path: export(pd.DataFrame(), path), load_table):
-        with pytest.raises(GridError, match=r"a table is a file that ends in .csv, .json, .parquet; got"):
+        with pytest.raises(GridError, match=r"a table.s file name must end in .csv, .json, .parquet; got"):
             call(tmp_path / name)
 
 

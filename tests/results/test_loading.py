@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from runmanager.errors import RunsWarning, StorageError
 from runmanager.hyperparameters import check_names, identity
 from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.results.files import to_csv, to_rows, write_results
 from runmanager.results.loading import _without_collection, load_results, load_runs
-from runmanager.results.tables import export, to_csv, to_rows
 from runmanager.storage import durable
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal
@@ -355,7 +355,7 @@ def test_exports_are_whole_readable_files(tmp_path):
     write_run(tmp_path, {"net": "ö", "size": (3, 3), "limit": math.inf}, [record(1, loss=math.nan)])
     table = load_results(tmp_path)
 
-    export(table, tmp_path)
+    write_results(table, tmp_path)
 
     content = (tmp_path / "results.csv").read_text(encoding="utf-8")
     assert content == (
@@ -377,12 +377,12 @@ def test_an_export_that_fails_leaves_the_one_before(tmp_path, monkeypatch):
 
     write_run(tmp_path, {"lr": 0.1}, [record(1)])
     table = load_results(tmp_path)
-    export(table, tmp_path)
+    write_results(table, tmp_path)
     before = (tmp_path / "results.csv").read_bytes()
 
     monkeypatch.setattr(durable, "_write_all", fail)
     with pytest.raises(StorageError):
-        export(table.iloc[:0], tmp_path)
+        write_results(table.iloc[:0], tmp_path)
 
     assert (tmp_path / "results.csv").read_bytes() == before
 
