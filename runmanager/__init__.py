@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from runmanager.launch.run_grid import GridOutcome as GridOutcome
     from runmanager.launch.run_grid import run_grid as run_grid
     from runmanager.report import write_report as write_report
+    from runmanager.results.effects import compare as compare
+    from runmanager.results.effects import effects as effects
     from runmanager.results.files import export as export
     from runmanager.results.files import load_table as load_table
     from runmanager.results.loading import load_results as load_results
     from runmanager.results.loading import load_runs as load_runs
     from runmanager.results.ranking import best as best
-    from runmanager.results.ranking import compare as compare
-    from runmanager.results.ranking import effects as effects
     from runmanager.results.ranking import over_seeds as over_seeds
     from runmanager.results.show import show as show
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
@@ -69,7 +69,8 @@ _HOMES = {
     "devices.describe": ("describe_devices",),
     "training.manager": ("RunManager",),
     "report": ("write_report",),
-    "results.ranking": ("best", "compare", "effects", "over_seeds"),
+    "results.effects": ("compare", "effects"),
+    "results.ranking": ("best", "over_seeds"),
     "devices.benchmark": ("benchmark_devices",),
     "results.loading": ("load_results", "load_runs"),
     "integrations.trackers": ("export_mlflow", "export_wandb"),

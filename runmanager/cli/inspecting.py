@@ -127,7 +127,7 @@ def compare(
       runmanager compare device runs/fashion_grid           is the GPU faster, and by how much?
       runmanager compare num_workers runs/fashion_grid --value accuracy
     """
-    from runmanager.results.ranking import compare as pair
+    from runmanager.results.effects import compare as pair
     from runmanager.results.show import show as view
 
     pairs = pair(_load(folder), axis, value)

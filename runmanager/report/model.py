@@ -11,7 +11,8 @@ from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import canonical, text
 from runmanager.outcome import Status
 from runmanager.results import tables
-from runmanager.results.ranking import best, effects, main_metric
+from runmanager.results.effects import effects
+from runmanager.results.ranking import best, main_metric
 from runmanager.storage.folders import varying
 from runmanager.storage.run_state import RunResult
 

@@ -16,8 +16,8 @@ from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report import charts, text
 from runmanager.report.model import Axis, Gathered, gather
+from runmanager.results.effects import compare
 from runmanager.results.loading import read_results
-from runmanager.results.ranking import compare
 from runmanager.storage import durable, paths
 from runmanager.storage.journal import read_file
 from runmanager.storage.run_state import RunResult

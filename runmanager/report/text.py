@@ -11,7 +11,8 @@ from runmanager.errors import GridError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report.model import Axis, Gathered
-from runmanager.results.ranking import OVERALL, over_seeds
+from runmanager.results.effects import OVERALL
+from runmanager.results.ranking import over_seeds
 from runmanager.storage.run_state import RunResult
 
 if TYPE_CHECKING:

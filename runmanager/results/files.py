@@ -16,7 +16,7 @@ import pandas as pd
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.hyperparameters import RESERVED, decode, encode, json_value, plain, text
 from runmanager.outcome import LEADING
-from runmanager.results.tables import HYPERPARAMETERS, check_table, from_columns
+from runmanager.results.tables import HYPERPARAMETERS, check_table, from_columns, hyperparameters_of
 from runmanager.storage import durable, paths
 from runmanager.storage.journal import strict_json
 
@@ -150,10 +150,6 @@ def _values(column: "pd.Series[Any]") -> list[Any]:
     return column.astype("object").where(column.notna(), pd.NA).tolist()
 
 
-def _params(table: pd.DataFrame) -> list[str]:
-    return [name for name in table.attrs.get(HYPERPARAMETERS, ()) if name in table]
-
-
 def _after_durations(names: list[str]) -> list[str]:
     after = names[names.index("run duration") + 1 :] if "run duration" in names else []
     written = {*RESERVED, "peak memory"}
@@ -190,7 +186,7 @@ def _to_csv(table: pd.DataFrame) -> bytes:
     columns = {str(name): [_exact_cell(value) for value in _values(table[name])] for name in table}
     if "error" in columns:
         columns["error"] = ["" if cell == "'" else cell for cell in columns["error"]]  # never missing
-    columns[HYPERPARAMETERS] = [_exact_text(" ".join(_params(table)))] * len(table)
+    columns[HYPERPARAMETERS] = [_exact_text(" ".join(hyperparameters_of(table)))] * len(table)
     return _write_csv({_exact_text(name): cells for name, cells in columns.items()}).encode()
 
 
@@ -250,7 +246,7 @@ def _to_json(table: pd.DataFrame) -> bytes:
         {name: encode(value) for name, value in zip(columns, row, strict=True) if value is not pd.NA}
         for row in zip(*columns.values(), strict=True)
     ]
-    return strict_json({HYPERPARAMETERS: _params(table), "columns": list(columns), "rows": rows})
+    return strict_json({HYPERPARAMETERS: hyperparameters_of(table), "columns": list(columns), "rows": rows})
 
 
 def _from_json(content: bytes) -> tuple[Columns, list[str] | None]:
@@ -275,7 +271,10 @@ def _to_parquet(table: pd.DataFrame) -> bytes:
         columns[name] = [None if v is pd.NA else json.dumps(encode(v), allow_nan=False) for v in values]
         encoded.append(name)
     plain_table = pd.DataFrame(columns)
-    plain_table.attrs = {HYPERPARAMETERS: _params(table), _ENCODED: encoded}  # pandas keeps them in the file
+    plain_table.attrs = {
+        HYPERPARAMETERS: hyperparameters_of(table),
+        _ENCODED: encoded,
+    }  # pandas keeps them in the file
     file = io.BytesIO()
     with _explained():
         plain_table.to_parquet(file, engine="pyarrow", index=False)

@@ -127,6 +127,11 @@ def check_table(table: object) -> None:
         raise InvalidArgumentError([f"expected a table of runs, as load_runs('runs') gives, got {table!r:.60}"])
 
 
+def hyperparameters_of(table: pd.DataFrame) -> list[str]:
+    """Return the columns of a table that are hyperparameters."""
+    return [name for name in table.attrs.get(HYPERPARAMETERS, ()) if name in table]
+
+
 def concat(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -> pd.DataFrame:
     """Put the tables of several experiments under each other, with `experiment` in front.
 

@@ -21,7 +21,7 @@ def test_a_report_is_written_where_it_is_wanted(command, root, tmp_path):
     ("arguments", "code", "problem"),
     [
         (["{root}/nothing"], 2, "no results at"),
-        (["{root}", "--by", "f1"], 2, "'f1' is no column of these runs"),
+        (["{root}", "--by", "f1"], 2, "these runs have no column 'f1'"),
         (["{root}", "-o", "{root}/missing/report.html"], 74, "cannot write (No such file or directory)"),
     ],
 )

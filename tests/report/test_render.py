@@ -294,7 +294,7 @@ def test_nothing_is_written_when_it_is_refused(path, tmp_path):
     target = tmp_path / "report.html"
     target.write_text("before")
 
-    with pytest.raises(GridError, match="'f1' is no column of these runs"):
+    with pytest.raises(GridError, match="these runs have no column 'f1'"):
         write_report(path, target, by="f1")
     with pytest.raises(FileNotFoundError, match="no runs under"):
         write_report(tmp_path, target)
