@@ -152,7 +152,7 @@ def _to_json(found: "RunResult", verdict: "Verdict") -> dict[str, Any]:
 
 def _described(path: Path, inside: "Contents") -> str:
     stays = f"; stays there: {', '.join(other.name for other in inside.others)}" if inside.others else ""
-    return f"{path}: {_count(len(inside.own), 'file')}, {inside.size / _MIB:.1f} MiB{stays}"
+    return f"{path}: {_count(len(inside.files), 'file')}, {inside.size / _MIB:.1f} MiB{stays}"
 
 
 def _count(number: int, what: str) -> str:
