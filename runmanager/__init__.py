@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from runmanager.errors import StorageError as StorageError
     from runmanager.grid import Run as Run
     from runmanager.grid import RunBuilder as RunBuilder
-    from runmanager.integrations.trackers import export_mlflow as export_mlflow
-    from runmanager.integrations.trackers import export_wandb as export_wandb
+    from runmanager.integrations.mlflow import export_mlflow as export_mlflow
+    from runmanager.integrations.wandb import export_wandb as export_wandb
     from runmanager.launch.run_grid import GridOutcome as GridOutcome
     from runmanager.launch.run_grid import run_grid as run_grid
     from runmanager.report import write_report as write_report
@@ -73,7 +73,8 @@ _HOMES = {
     "results.ranking": ("best", "over_seeds"),
     "devices.benchmark": ("benchmark_devices",),
     "results.loading": ("load_results", "load_runs"),
-    "integrations.trackers": ("export_mlflow", "export_wandb"),
+    "integrations.mlflow": ("export_mlflow",),
+    "integrations.wandb": ("export_wandb",),
     "training.fit": ("fit",),
     "results.show": ("show",),
 }  # fmt: skip

@@ -74,12 +74,12 @@ def export(
     if files:
         _export_files(folder, files, epochs=epochs)
     if mlflow is not None:
-        from runmanager.integrations.trackers import export_mlflow
+        from runmanager.integrations.mlflow import export_mlflow
 
         number = len(export_mlflow(folder, tracking_uri=mlflow))
-        say(f"{mlflow}: {counted(number, 'run')} logged; what was there stays")
+        say(f"{mlflow}: {counted(number, 'run')} logged; unchanged runs are left as they are")
     if wandb is not None:
-        from runmanager.integrations.trackers import export_wandb
+        from runmanager.integrations.wandb import export_wandb
 
         number = len(export_wandb(folder, folder=wandb))
         say(f"{wandb}: {counted(number, 'run')} written")
