@@ -223,7 +223,7 @@ def _more_to_json(run: "RunResult") -> dict[str, Any]:
         "how": {name: json_value(value) for name, value in _how(run).items()},
         "files": {path.name: path.lstat().st_size for path in files_of(run.folder)},
         "next": run.next_step,
-        "traceback": _traceback(run),
+        "traceback": run.error_log_tail(_LAST_LINES),
     }
 
 
@@ -242,7 +242,7 @@ def _print_run(run: "RunResult") -> None:
     if files := files_of(run.folder):
         _heading("Files")
         print_rows([{"file": path.name, "bytes": path.lstat().st_size} for path in files])
-    if lines := _traceback(run):
+    if lines := run.error_log_tail(_LAST_LINES):
         _heading(f"The last lines of {paths.ERROR_LOG}")
         _print_lines(lines)
 
@@ -283,16 +283,3 @@ def _how(run: "RunResult") -> dict[str, Any]:
     if isinstance(versions, Mapping):
         found["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
     return {name: value for name, value in found.items() if value not in (None, "")}
-
-
-def _traceback(run: "RunResult") -> list[str]:
-    """Return the last lines of the run's error.log, if it is one that ended so."""
-    from runmanager.storage.journal import read_file
-
-    if not run.error:
-        return []
-    try:
-        content = read_file(run.folder.path / paths.ERROR_LOG, 1 << 20)[0]
-    except OSError:
-        return []
-    return content.decode("utf-8", "replace").rstrip().split("\n")[-_LAST_LINES:]
