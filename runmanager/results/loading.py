@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,15 +27,14 @@ from runmanager.storage.run_state import RunResult, read_experiment, read_run
 if TYPE_CHECKING:
     import pandas as pd
 
-    from runmanager.results.tables import Epochs
+    from runmanager.results.tables import Epochs, Numbers
 
 COPY_VERSION = 3
 _WORTH_A_COPY = 200  # runs
 _MOST_NAMED = 5  # damaged files in a warning
 
-Numbers = np.ndarray[Any, np.dtype[Any]]
 Version = tuple[int, int, int]
-Snapshot = tuple[list[str], Numbers]
+Snapshot = tuple[list[str], "Numbers"]
 
 
 def load_results(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
@@ -251,7 +250,7 @@ def _snapshot(experiment: Path) -> Snapshot | None:
     return (names, _versions(root, [paths.GRID, *names])) if len(names) >= _WORTH_A_COPY else None
 
 
-def _is_true(experiment: Path, document: Mapping[str, list[str]], versions: Numbers) -> bool:
+def _is_true(experiment: Path, document: Mapping[str, list[str]], versions: "Numbers") -> bool:
     root = os.fspath(experiment)
     folders = document["folders"]
     names = [paths.GRID, *folders, *document["journals"]]
@@ -263,7 +262,7 @@ def _run_folders(root: str) -> list[str]:
     return sorted(name for name in os.listdir(root) if name[:1].isdigit())  # noqa: PTH208 - no Path each
 
 
-def _versions(root: str, names: list[str]) -> Numbers:
+def _versions(root: str, names: list[str]) -> "Numbers":
     versions: list[Version] = []
     for name in names:
         try:
@@ -273,7 +272,7 @@ def _versions(root: str, names: list[str]) -> Numbers:
     return _array(versions)
 
 
-def _array(versions: Sequence[Version]) -> Numbers:
+def _array(versions: Sequence[Version]) -> "Numbers":
     return np.array(versions, dtype=np.int64).reshape(-1, 3)
 
 

@@ -36,7 +36,7 @@ class View:
         return f"{drawn}\n<p>{escape(self.caption)}</p>"
 
     def _drawn(self) -> pd.DataFrame:
-        return self.table.astype("object").map(cell)  # four digits, nothing for what is missing
+        return self.table.astype("object").map(cell)  # four digits, nothing for a missing value
 
 
 def show(runs: pd.DataFrame, by: str | None = None, n: int = 20, *, largest: bool | None = None) -> View:

@@ -7,7 +7,7 @@ import pytest
 
 from runmanager import RunManager, export_mlflow
 from runmanager.errors import MissingExtraError, StorageError
-from tests.integrations.exported import study
+from tests.integrations.study import study
 
 
 @pytest.fixture

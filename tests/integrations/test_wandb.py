@@ -5,7 +5,7 @@ import pytest
 
 from runmanager import export_wandb
 from runmanager.errors import MissingExtraError
-from tests.integrations.exported import study
+from tests.integrations.study import study
 
 RECORD = struct.Struct("<IHB")
 BLOCK = 2**15

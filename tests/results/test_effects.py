@@ -11,7 +11,7 @@ from scipy import stats
 from runmanager import RunManager, load_runs
 from runmanager.errors import GridError
 from runmanager.results.effects import compare, effects
-from tests.results.making import METRIC, table_of
+from tests.results.run_tables import METRIC, table_of
 
 GRID = list(itertools.product([0.1, 0.01], [64, 128], ["cpu", "cuda", "cuda:1"]))
 SECONDS = st.floats(0.001, 1000) | st.just(math.nan)

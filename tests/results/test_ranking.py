@@ -13,7 +13,7 @@ from runmanager import compare, effects, export, show
 from runmanager.errors import GridError
 from runmanager.results.ranking import best, main_metric, over_seeds
 from runmanager.results.tables import HYPERPARAMETERS
-from tests.results.making import METRIC, table_of
+from tests.results.run_tables import METRIC, table_of
 
 FUNCTIONS = [best, compare, effects, over_seeds, show, partial(export, path="runs.csv")]
 
