@@ -57,7 +57,7 @@ def show(runs: pd.DataFrame, by: str | None = None, n: int = 20, *, largest: boo
 
     Example:
         >>> runs = pd.DataFrame({"run": [1, 2], "lr": [0.1, 0.01], "epochs": 5, "accuracy": [0.81, 0.86]})
-        >>> show(runs)
+        >>> show(runs)  # doctest: +NORMALIZE_WHITESPACE
         run accuracy   lr
           2     0.86 0.01
           1     0.81  0.1
