@@ -365,8 +365,9 @@ class _Exports:
 
 def _export(folder: Path) -> None:
     from runmanager.results import tables
+    from runmanager.results.files import write_results
 
-    tables.export(tables.epochs_table(tables.by_column(read_experiment(folder, []))), folder)
+    write_results(tables.epochs_table(tables.by_column(read_experiment(folder, []))), folder)
 
 
 def _export_at_last(folder: Path, progress: GridProgress) -> int:
