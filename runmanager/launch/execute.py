@@ -38,22 +38,14 @@ class Decisions:
         self._search = search
         start_over = {planned.id for planned in plan if planned.action is Action.START_OVER}
         self._journals = Journals((planned.before for planned in plan), start_over)
-        search.begin([planned.folder for planned in plan], {planned.id for planned in plan.due})
+        if ranks.is_main():
+            search.begin([planned.folder for planned in plan], {planned.id for planned in plan.due})
 
-    def first(self) -> Plan:
-        """Return the plan in which the first runs that are due are executed, and the others wait."""
+    def next(self, in_progress: Collection[str] = ()) -> Plan:
+        """Return the plan in which the runs that are due now are to be executed, and the others wait."""
         return ranks.from_main(
-            lambda: self._plan.decided(self._search.next(self._journals, ()), self._journals)
+            lambda: self._plan.decided(self._search.next(self._journals, in_progress), self._journals)
         )
-
-    def next(self, in_progress: Collection[str] = ()) -> Plan | None:
-        """Return the plan for the runs that are due now, None if nothing is decided."""
-
-        def decide() -> Plan | None:
-            decision = self._search.next(self._journals, in_progress)
-            return self._plan.decided(decision, self._journals) if decision else None
-
-        return ranks.from_main(decide)
 
     def run_ended(self, id_: str) -> None:
         """Note that the journal of a run has changed."""
@@ -111,15 +103,17 @@ class Execution:
         self._stop = stop
         self._show = show
         self._experiment = task.experiment.path
-        self._retries = dict.fromkeys(self._runs, on_failure.retries)
+        self._retries: dict[str, int] = {}
         self._committer = Committer(task.experiment, task.fingerprint)
         self._exports = Exports(self._experiment)
 
     def run(self) -> int:
         """Execute runs until none is due; return the exit code."""
-        batch: Plan | None = self._decisions.first()
         exit_code, is_first = COMPLETED, True
-        while batch is not None:
+        while True:
+            batch = self._decisions.next()
+            if not (is_first or batch.due or batch.behind or batch.sentences):
+                return exit_code
             lanes = self._executor.num_lanes([planned.run for planned in batch.due])
             self.progress = GridProgress(
                 self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
@@ -129,10 +123,9 @@ class Execution:
                 self._announce(batch)
             ended = self._execute(batch, replace(self._task, jobs=lanes))
             exit_code, is_first = ended or exit_code, False
-            if ended not in (COMPLETED, SOME_FAILED) or (ended and self._on_failure.is_end):
-                break
-            batch = self._decisions.next() if batch.due else None
-        return exit_code
+            is_broken_off = ended not in (COMPLETED, SOME_FAILED) or (ended and self._on_failure.is_end)
+            if is_broken_off or not batch.due:
+                return exit_code
 
     def _announce(self, batch: Plan) -> None:
         announce(self.progress.say, self._experiment, batch, self._search)
@@ -162,7 +155,8 @@ class Execution:
                         if self._on_failure.is_end:
                             self.progress.say("stopped at the first failure (on_error='stop')")
                             break
-                    if self._search.is_asynchronous and (more := self._decisions.next(in_progress)):
+                    if self._search.is_asynchronous:
+                        more = self._decisions.next(in_progress)
                         self.progress.add([planned.folder for planned in more.due])
                         self._begin(more)
                         runs.extend(planned.run for planned in more.due)
@@ -178,6 +172,7 @@ class Execution:
     def _begin(self, batch: Plan) -> None:
         """Say what was decided, and commit which runs are behind if their journals do not say so."""
         self._committer.expect([*batch.due, *batch.behind])
+        self._retries |= dict.fromkeys((planned.id for planned in batch.due), self._on_failure.retries)
         for sentence in batch.sentences:
             self.progress.say(sentence)
         if ranks.is_main():

@@ -129,24 +129,27 @@ class Plan:
         return len(self.behind) + sum(planned.before.status is Status.PRUNED for planned in waiting)
 
     def decided(self, decision: Decision, results: Mapping[str, RunResult]) -> "Plan":
-        """Return the plan for the runs that a search hands out: the others wait.
+        """Return the plan in which the runs that a search hands out are executed, and the others wait.
 
         Args:
             decision: Of the search.
-            results: What the journals say now.
+            results: What the journals say now; only those of the runs it decides about are asked for.
         """
         due, behind = set(decision.due), set(decision.behind)
         runs: list[PlannedRun] = []
         for planned in self.runs:
-            result = results[planned.id]
-            starts_over = planned.action is Action.START_OVER and not result.attempts
-            if planned.id in due:
-                action = Action.START_OVER if starts_over else _execute_or_continue(result)
+            is_due = planned.id in due
+            result = results[planned.id] if is_due or planned.id in behind else planned.before
+            if is_due and planned.action is Action.START_OVER and not result.attempts:
+                runs.append(planned)
+                continue
+            if is_due:
+                action = _execute_or_continue(result)
             elif planned.id in behind and result.status.is_stopped:
                 action = Action.PRUNE
             else:
                 action = Action.LEAVE if planned.action is Action.LEAVE else Action.WAIT
-            runs.append(replace(planned, before=planned.before if starts_over else result, action=action))
+            runs.append(replace(planned, before=result, action=action))
         return replace(self, runs=runs, order=decision.due, sentences=decision.sentences)
 
     def _left(self) -> Iterator[PlannedRun]:

@@ -169,7 +169,7 @@ class _Grid:
 
     def show_plan(self) -> GridOutcome:
         """Show what would be executed; write nothing."""
-        plan = Decisions(self.plan(self.experiment.place(self.params, self.missing)), self.search).first()
+        plan = Decisions(self.plan(self.experiment.place(self.params, self.missing)), self.search).next()
         lanes = self.executor.num_lanes([planned.run for planned in plan.due])
         announce.show_plan(self.experiment.path.name, plan, lanes, show=ranks.is_main())
         return replace(self.outcome(plan, COMPLETED), exit_code=self.stop.exit_code)

@@ -107,6 +107,7 @@ class GridProgress:
     def add(self, folders: Sequence[RunFolder]) -> None:
         """Count more runs that are to be executed, or executed again."""
         self._folders = self._folders | {folder.id: folder for folder in folders}
+        self._ended = self._ended - {folder.id for folder in folders}
         self._waiting = self._waiting | {folder.id: folder.params for folder in folders}
         labels = (" ".join(label(folder.params, self._names)) for folder in folders)
         self._label_width = max([self._label_width, *map(cell_len, labels)])

@@ -31,15 +31,15 @@ class Search(ABC):
     """Decides which runs of a grid are executed next, from what their journals say.
 
     Each start of a grid makes a search and calls `begin` once. It asks `next` before the first run. Later it
-    asks after every outcome if the search `is_asynchronous`, while other runs may be in progress; otherwise only
-    when all runs that were due have ended. The grid ends when nothing is due and nothing is in progress.
+    asks after every outcome if the search `is_asynchronous`, while other runs may be in progress; otherwise
+    only when all runs that were due have ended. The grid ends when nothing is due and nothing is in progress.
 
     A search may keep notes on this start, but everything that has to survive a kill must follow from the
     journals: a search that is begun again with the same journals decides the same. It hands out no run again
     that was killed or ended by a fault in this start: the grid itself retries those, the next start the others.
 
-    All calls come from one thread; under torchrun, on rank 0 alone. What a search raises ends the grid; what
-    was committed is kept.
+    `begin` and `next` are called in one thread, under torchrun on rank 0 alone. What they raise ends the grid;
+    what was committed is kept.
     """
 
     is_asynchronous = False
