@@ -22,10 +22,10 @@ def make_executor(
     timeout: float | None,
     problems: Problems,
 ) -> Executor:
-    """Return the executor that is asked for; problems with it are collected."""
-    made: Executor = EXECUTORS["inline"]()
+    """Return the executor that the arguments name; problems with them are collected."""
+    chosen: Executor = EXECUTORS["inline"]()
     if isinstance(executor, Executor):
-        made = executor
+        chosen = executor
         if (jobs, runs_per_device, timeout) != (1, 1, None):
             problems.append(
                 "jobs, runs_per_device and timeout belong to an executor that is named: "
@@ -33,19 +33,19 @@ def make_executor(
             )
     elif executor in tuple(EXECUTORS):
         with problems.collecting():
-            made = EXECUTORS[executor](jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
+            chosen = EXECUTORS[executor](jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
     else:
         problems.check_choice("executor", executor, tuple(EXECUTORS))
-    if ranks.num_ranks() > 1 and not isinstance(made, InlineExecutor):
+    if ranks.num_ranks() > 1 and not isinstance(chosen, InlineExecutor):
         problems.append(
             "RANK and WORLD_SIZE are set, as by torchrun, where each rank executes the runs itself: write "
             "executor='inline', or unset them"
         )
-    return made
+    return chosen
 
 
 def check_choices(on_error: str, missing_device: str, retries: Any, prune: object, problems: Problems) -> None:
-    """Collect what is wrong with these arguments."""
+    """Collect the problems of these arguments."""
     problems.check_choice("on_error", on_error, ("continue", "stop"))
     problems.check_choice("missing_device", missing_device, ("skip", "error"))
     problems.check_count("retries", retries, 0)
@@ -109,7 +109,7 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
 
 
 def seed_groups(runs: Sequence[Run]) -> list[str]:
-    """Return which hyperparameters tell runs apart that differ in more than their seeds.
+    """Return the hyperparameters that tell runs apart that differ in more than their seeds.
 
     Raises:
         GridError: No run has a seed.

@@ -13,7 +13,7 @@ from runmanager.outcome import Status
 from runmanager.storage import paths
 
 Seconds = Sequence[float | None]
-"""How long each run takes, None where it is not executed or nothing is known."""
+"""The duration of each run, None where it is not executed or cannot be estimated."""
 
 
 def estimate(plan: Plan, past: Sequence[time_left.Cost]) -> Seconds:
@@ -32,24 +32,24 @@ def plan_table(plan: Plan, seconds: Seconds, names: Sequence[str]) -> Table:
     table = plain_table()
     for name in ("run", *map(printable, names), "device", "takes", "what"):
         table.add_column(name, justify="right" if name in ("run", "takes") else "left", overflow="fold")
-    for planned, taken in zip(plan, seconds, strict=True):
+    for planned, estimated in zip(plan, seconds, strict=True):
         params = planned.folder.params
         values = [cell(params[name]) if name in params else "" for name in [*names, "device"]]
-        takes = "" if taken is None else duration(taken)
+        takes = "" if estimated is None else duration(estimated)
         table.add_row(str(planned.folder.number), *values, takes, printable("".join(_what(planned))))
     return table
 
 
 def summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
-    """Count the runs, and add up how long they take in so many lanes."""
+    """Count the runs, and say how long they take in this number of lanes."""
     counts = Counter(_what(planned)[0] for planned in plan)
-    known = [taken for taken in seconds if taken is not None]
-    total = time_left.about(time_left.scheduled(known, [0.0] * lanes)) if known else ""
+    estimated = [duration for duration in seconds if duration is not None]
+    total = time_left.about(time_left.scheduled(estimated, [0.0] * lanes)) if estimated else ""
     return join([counted(len(plan), "run"), *(f"{what} {number:,}" for what, number in counts.items()), total])
 
 
 def _what(planned: PlannedRun) -> tuple[str, str]:
-    """Say what becomes of a run in a word or two, and what is to be added to that."""
+    """Return what happens to a run in a word or two, and the details."""
     before = planned.before
     if planned.action.is_due:
         if not before.epochs:

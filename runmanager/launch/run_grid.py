@@ -1,4 +1,4 @@
-"""run_grid: plan a grid, execute what is missing, summarise."""
+"""run_grid: plan a grid, execute the runs that are missing, summarise."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ def run_grid(
     Args:
         params: A mapping of axes as for `RunBuilder.get_runs`, or runs.
         train: Called as ``train(run, manager)``; it opens the run with ``with manager.run(...)``.
-        experiment: The folder under `root`. Started again, only what is missing is executed.
+        experiment: The folder under `root`. A second start executes only the runs that are missing.
         root: The folder that TensorBoard is started on.
         executor: Where runs are executed: "lanes", in worker processes of this machine, each bound to a device
             and replaced when it dies; "inline", in this process, for debugging; "ray", or a
@@ -175,7 +175,7 @@ class _Grid:
         return replace(self.outcome(plan, COMPLETED), exit_code=self.stop.exit_code)
 
     def execute(self, on_failure: OnFailure, groups: Sequence[str] | None, *, show: bool) -> GridOutcome:
-        """Execute what is missing, and summarise.
+        """Execute the runs that are missing, and summarise.
 
         Args:
             on_failure: What is done about runs that do not complete.
@@ -210,7 +210,7 @@ class _Grid:
         return outcome
 
     def plan(self, folders: Sequence[RunFolder]) -> Plan:
-        """Decide what is done with the runs that live in these folders."""
+        """Decide what to do with each run; these are their folders."""
         policy = {"retry_failed": self.retry_failed, "resume_anyway": self.task.resume_anyway}
         return make_plan(self.runs, folders, self.task.fingerprint, **policy)
 

@@ -28,7 +28,7 @@ class SuccessiveHalving:
     Args:
         metric: What runs are compared by, at the epoch of the rung: a loss (the least is best) or an accuracy
             (the largest is), as "test_loss"; "min:<metric>" or "max:<metric>" of any other.
-        factor: One run in so many goes on.
+        factor: One run in `factor` goes on.
         min_epochs: The first rung.
 
     Raises:
@@ -186,7 +186,7 @@ class _Halving(Search):
         return records[-1].metrics[self._rule.goal.metric]
 
     def _sentence(self, values: Sequence[float], num_best: int) -> list[str]:
-        """Say what was decided at the rung, unless all go on, or that was said in this start."""
+        """Return what was decided at the rung, unless all go on, or this start has said it before."""
         finite = sorted(filter(math.isfinite, values), key=lambda value: -self._rule.goal.sign * value)
         extent = f"{cell(finite[0])} to {cell(finite[num_best - 1])}" if finite else ""
         metric = f", {self._rule.goal.metric} {extent}" if finite else ""
