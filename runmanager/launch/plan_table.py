@@ -3,9 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from rich.table import Table
-
-from runmanager.console import cell, duration, join, plain_table, printable
+from runmanager.console import Table, cell, duration, join
 from runmanager.hyperparameters import counted
 from runmanager.launch.plan import Action, Plan, PlannedRun
 from runmanager.live import time_left
@@ -28,16 +26,14 @@ def estimate(plan: Plan, past: Sequence[time_left.Cost]) -> Seconds:
 
 
 def plan_table(plan: Plan, seconds: Seconds, names: Sequence[str]) -> Table:
-    """Draw one row per run, with the hyperparameters that are named."""
-    table = plain_table()
-    for name in ("run", *map(printable, names), "device", "takes", "what"):
-        table.add_column(name, justify="right" if name in ("run", "takes") else "left", overflow="fold")
+    """Make a table of one row per run, with the hyperparameters that are named."""
+    rows = []
     for planned, estimated in zip(plan, seconds, strict=True):
         params = planned.folder.params
         values = [cell(params[name]) if name in params else "" for name in [*names, "device"]]
         takes = "" if estimated is None else duration(estimated)
-        table.add_row(str(planned.folder.number), *values, takes, printable("".join(_what(planned))))
-    return table
+        rows.append([planned.folder.number, *values, takes, "".join(_what(planned))])
+    return Table(["run", *names, "device", "takes", "what"], rows, right=["takes"], fold=True)
 
 
 def summary(plan: Plan, seconds: Seconds, lanes: int) -> str:

@@ -8,15 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from rich.cells import cell_len
-from rich.table import Table
 
-from runmanager.console import cell, duration, join, printable
+from runmanager.console import Table, cell, choose_screen, duration, join, printable
 from runmanager.executors import Step
 from runmanager.grid import Run
 from runmanager.hyperparameters import identity
 from runmanager.live import time_left
 from runmanager.live.picture import Picture, Running, label
-from runmanager.live.screen import Part, choose_screen
+from runmanager.live.screen import LivePicture, Part
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
 
@@ -59,6 +58,7 @@ class GridProgress:
         self._past = list(past)
         self._show = show
         self._screen = choose_screen(show=show)
+        self._picture = LivePicture(self._draw)
         self._waiting: dict[str, Mapping[str, Any]] = {}
         self._begun: dict[str, Run] = {}
         self._running: dict[str, Running] = {}
@@ -82,7 +82,7 @@ class GridProgress:
     def __enter__(self) -> Self:
         self._began = time.monotonic()
         if self._show:
-            self._screen.begin(self._draw)
+            self._screen.show_below(self._picture)
             self._thread = threading.Thread(target=self._keep_up_to_date, name="progress", daemon=True)
             self._thread.start()
         return self
@@ -95,7 +95,7 @@ class GridProgress:
                 self._thread = None
             self._flush()
         finally:
-            self._screen.end()
+            self._screen.show_below(None)
 
     def say(self, line: str) -> None:
         """Print a line above the picture; what would steer a terminal is escaped."""
@@ -194,7 +194,7 @@ class GridProgress:
             self._flush()
             if self._is_changed or now >= drawn + _CLOCK_S:
                 self._is_changed, drawn = False, now
-                self._screen.refresh()
+                self._screen.show_below(self._picture)
 
     def _flush(self) -> None:
         with self._printing:

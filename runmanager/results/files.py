@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import GridError
-from runmanager.grid import RESERVED
-from runmanager.hyperparameters import decode, encode, plain
+from runmanager.hyperparameters import RESERVED, decode, encode, plain
 from runmanager.outcome import LEADING
 from runmanager.results.tables import FORMULA, HYPERPARAMETERS, check_table, from_columns
 from runmanager.storage import durable

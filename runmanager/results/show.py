@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from runmanager.console import cell, join
+from runmanager.console import Table, cell, join
 from runmanager.results.ranking import OVERALL, best, main_metric, numbered
 from runmanager.results.tables import HYPERPARAMETERS, check_table
 
@@ -28,17 +28,10 @@ class View:
     caption: str
 
     def __repr__(self) -> str:
-        return f"{self._drawn().to_string(index=False)}\n{self.caption}" if len(self.table) else "no rows"
+        return "\n".join([*Table.of(self.table).lines(), self.caption]) if len(self.table) else "no rows"
 
     def _repr_html_(self) -> str:
-        import pandas as pd
-
-        with pd.option_context("display.max_colwidth", None):
-            drawn = self._drawn().to_html(index=False, border=0, na_rep="")
-        return f"{drawn}\n<p>{escape(self.caption)}</p>"
-
-    def _drawn(self) -> "pd.DataFrame":
-        return self.table.astype("object").map(cell)  # four digits, nothing for what is missing
+        return f"{Table.of(self.table).to_html()}\n<p>{escape(self.caption)}</p>"
 
 
 def show(runs: "pd.DataFrame", by: str | None = None, n: int = 20, *, largest: bool | None = None) -> View:

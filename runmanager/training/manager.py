@@ -21,11 +21,11 @@ from torch.nn import functional
 
 from runmanager.board import hparams
 from runmanager.board.confusion import Confusion
-from runmanager.console import choose_display
+from runmanager.console import choose_screen
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, MetricError, PruneError, RunsWarning, StorageError
-from runmanager.grid import RESERVED, params_of
-from runmanager.hyperparameters import identity
+from runmanager.grid import params_of
+from runmanager.hyperparameters import RESERVED, identity
 from runmanager.outcome import LEADING, EpochRecord, Outcome, Status
 from runmanager.results.loading import load_results
 from runmanager.search.halving import SuccessiveHalving
@@ -120,7 +120,7 @@ class RunManager:
         name = experiment.path.name if isinstance(experiment, Experiment) else experiment
         self._name = None if name is None else paths.check_experiment(name)
         self._histogram_every = histogram_every if tensorboard else None
-        self._display = choose_display(display)
+        self._screen = choose_screen(show=display is not False)
         self._on_epoch = on_epoch
         self._on_step = on_step
         self._jobs = jobs
@@ -625,8 +625,8 @@ class RunManager:
         self.run_data.append(_row(opened.folder, record))
         if self._on_epoch:
             self._on_epoch(record)
-        if self._display and self._display.wants_epochs and ranks.is_main():
-            self._display.epoch_ended(self._own_table())
+        if self._screen.wants_epochs and ranks.is_main():
+            self._screen.epoch_ended(self._own_table())
 
     def _close(self, status: Status, cause: str) -> Outcome:
         opened = self._open("end_run()")
@@ -640,8 +640,8 @@ class RunManager:
             from runmanager.results.tables import export
 
             export(self.results, self._folder.path)
-        if self._display:
-            self._display.run_ended(self._own_table())
+        if self._screen.is_shown:
+            self._screen.run_ended(self._own_table())
         return self.outcome
 
     def _own_table(self) -> "pd.DataFrame":

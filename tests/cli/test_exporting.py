@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from runmanager import load_results, load_runs, load_table
+from runmanager.integrations import trackers
 from tests.report.reading import by_id, parse, text_of, write_runs
 
 
@@ -58,6 +59,18 @@ def test_an_export_that_cannot_be_done_says_why(command, root, arguments, code, 
     assert result.exit_code == code
     assert problem in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_an_export_to_mlflow_says_that_changed_runs_are_replaced(command, root, monkeypatch):
+    monkeypatch.setattr(trackers, "export_mlflow", lambda _, tracking_uri: [tracking_uri])
+
+    result = command("export", root, "--mlflow", "sqlite:///mlflow.db")
+
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "sqlite:///mlflow.db: 1 run logged; each replaces its earlier export, "
+        "runs that have not changed are not logged again\n"
+    )
 
 
 @pytest.mark.parametrize("flags", [[], ["--epochs"]])

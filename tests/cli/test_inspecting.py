@@ -50,7 +50,7 @@ def test_scripts_get_every_run_with_types_as_json(command, root):
 def test_listing_imports_nothing_heavy(root):
     program = (
         "import sys\n"
-        "from runmanager.cli import app\n"
+        "from runmanager.cli.app import app\n"
         "try:\n"
         f"    app(['list', {str(root)!r}])\n"
         "finally:\n"

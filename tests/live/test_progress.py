@@ -9,11 +9,12 @@ import pytest
 from rich.console import Console
 
 from runmanager import RunBuilder
+from runmanager import console as console_module
 from runmanager.executors import Step
 from runmanager.hyperparameters import identity
 from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.launch.plan_table import estimate, plan_table, summary
-from runmanager.live import progress, screen
+from runmanager.live import progress
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
@@ -51,7 +52,7 @@ def terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     file = Tty()
     console = Console(file=file, width=100, height=20, highlight=False, markup=False, no_color=True)
-    monkeypatch.setattr(screen, "wide_console", lambda: console)
+    monkeypatch.setattr(console_module, "wide_console", lambda: console)
     monkeypatch.setattr(progress, "_LIVE_S", 0.001)
     return file
 
@@ -269,7 +270,8 @@ def test_ipython_is_not_imported():
 NOTEBOOK = """
 import warnings
 warnings.simplefilter("error")
-from runmanager import progress, run_grid
+from runmanager import run_grid
+from runmanager.live import progress
 progress._CLOCK_S = 0.1
 
 def train(run, manager):

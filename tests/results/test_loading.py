@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runmanager.errors import RunsWarning, StorageError
-from runmanager.grid import check_names
-from runmanager.hyperparameters import identity
+from runmanager.hyperparameters import check_names, identity
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.results.loading import _without_collection, load_results, load_runs
 from runmanager.results.tables import export, to_csv, to_rows
