@@ -7,7 +7,7 @@ from pathlib import Path
 from runmanager.board.view import hint
 from runmanager.console import join
 from runmanager.hyperparameters import counted
-from runmanager.launch.plan import Plan
+from runmanager.launch.plan import Action, Plan
 from runmanager.launch.plan_table import estimate, plan_table, summary
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import RETRY_FAILED, Outcome, Status
@@ -27,15 +27,19 @@ def show_plan(experiment_name: str, plan: Plan, lanes: int, *, show: bool) -> No
 
 def announce(say: Say, experiment: Path, plan: Plan, search: Search) -> None:
     """Say how many runs there are, how many of them are executed, and why the others are not."""
-    missing = Counter(planned.folder.unavailable for planned in plan if planned.folder.unavailable)
+    missing = Counter(planned.folder.unavailable for planned in plan.runs if planned.folder.unavailable)
+    statuses = Counter(
+        (planned.action, planned.before.status) for planned in plan.runs if not planned.folder.unavailable
+    )
+    num_failed = sum(statuses[Action.LEAVE, status] for status in Status if status.is_fault)
     numbers = {
-        "of them begun before": plan.num_continued,
-        "done before": plan.num_done,
-        "failed before": plan.num_failed,
-        "pruned before": plan.num_pruned,
+        "of them begun before": sum(statuses[Action.CONTINUE, status] for status in Status),
+        "done before": statuses[Action.LEAVE, Status.COMPLETED],
+        "failed before": num_failed,
+        "pruned before": len(plan.behind) + statuses[Action.WAIT, Status.PRUNED],
         "unavailable": missing.total(),
     }
-    counts = [counted(len(plan), "run"), f"{len(plan.due):,} to execute"]
+    counts = [counted(len(plan.runs), "run"), f"{len(plan.due):,} to execute"]
     counts += [f"{number:,} {words}" for words, number in numbers.items() if number]
     say(f"{experiment}: {', '.join(counts)}")
     if introduction := search.introduction():
@@ -45,8 +49,8 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search) -> None:
         say(f"! {reason}: {runs}; run the same command on a machine that has it")
     for difference, count in plan.changed.items():
         say(f"! {difference} changed since the execution of {counted(count, 'run')}; {plan.policy}")
-    if plan.num_failed:
-        say(f"! {counted(plan.num_failed, 'run')} ended by a fault before; {RETRY_FAILED}")
+    if num_failed:
+        say(f"! {counted(num_failed, 'run')} ended by a fault before; {RETRY_FAILED}")
 
 
 def point_to_tensorboard(say: Say, experiment: Path) -> None:

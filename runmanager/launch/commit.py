@@ -1,61 +1,46 @@
 """What the parent of the workers writes: how runs ended that could not commit it themselves, and the tables."""
 
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from runmanager.launch.plan import PlannedRun
+from runmanager.launch.task import GridWork
 from runmanager.outcome import Outcome, Status
 from runmanager.storage import durable, paths
-from runmanager.storage.fingerprint import Fingerprint
-from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import end_abandoned
 from runmanager.storage.run_state import read_experiment, read_run
 
 
-class Committer:
-    """Commits outcomes that runs could not commit themselves: their process is gone, or they never had one.
+def commit(planned: PlannedRun, outcome: Outcome, task: GridWork) -> Outcome:
+    """Return how a run ended, which its journal has by then.
 
     Args:
-        experiment: Where the runs live.
-        fingerprint: The code, data and versions of today.
+        planned: The run, with what its journals said before it was executed.
+        outcome: How it ended. It may be not committed: its process is gone, or it never had one.
+        task: What executes the runs of the grid.
+
+    Raises:
+        StorageError: It could not be committed.
     """
-
-    def __init__(self, experiment: Experiment, fingerprint: Fingerprint) -> None:
-        self._experiment = experiment
-        self._fingerprint = fingerprint
-        self._attempts: dict[str, int] = {}  # before the run is executed
-
-    def expect(self, runs: Iterable[PlannedRun]) -> None:
-        """Note which attempt of each run comes next."""
-        self._attempts |= {planned.id: planned.before.attempts for planned in runs}
-
-    def commit(self, planned: PlannedRun, outcome: Outcome) -> Outcome:
-        """Return how a run ended, which its journal has by then.
-
-        Raises:
-            StorageError: It could not be committed.
-        """
-        if outcome.is_committed:
-            return outcome
-        from runmanager.board.run_log import end_abandoned as end_board
-
-        folder = planned.folder
-        result = read_run(folder, [])
-        is_begun = result.attempts > self._attempts[planned.id]
-        if is_begun and not (result.status is Status.INTERRUPTED or result.status.is_in_progress):
-            return result.outcome  # only the message that it ended was lost: its journal has the end
-        outcome = replace(outcome, epochs=len(result.epochs))
-        self._experiment.open(folder.params)
-        if outcome.log:
-            log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
-            durable.write_file(folder.path / paths.ERROR_LOG, log)
-        fingerprint = result.start.get("fingerprint", self._fingerprint)  # of the epochs that are kept
-        end_abandoned(folder.path, outcome, {"fingerprint": fingerprint})
-        end_board(folder.path, outcome)
-        self._attempts[planned.id] = read_run(folder, []).attempts
+    if outcome.is_committed:
         return outcome
+    from runmanager.board.run_log import end_abandoned as end_board
+
+    folder = planned.folder
+    result = read_run(folder, [])
+    is_begun = result.attempts > planned.before.attempts
+    if is_begun and not (result.status is Status.INTERRUPTED or result.status.is_in_progress):
+        return result.outcome  # only the message that it ended was lost: its journal has the end
+    outcome = replace(outcome, epochs=len(result.epochs))
+    task.experiment.open(folder.params)
+    if outcome.log:
+        log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
+        durable.write_file(folder.path / paths.ERROR_LOG, log)
+    fingerprint = result.start.get("fingerprint", task.fingerprint)  # of the epochs that are kept
+    end_abandoned(folder.path, outcome, {"fingerprint": fingerprint})
+    end_board(folder.path, outcome)
+    return outcome
 
 
 class Exports:

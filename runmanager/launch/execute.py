@@ -2,7 +2,6 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from runmanager.devices import ranks
@@ -13,43 +12,17 @@ from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.grid import Run
 from runmanager.hyperparameters import identity
 from runmanager.launch.announce import announce, point_to_tensorboard
-from runmanager.launch.commit import Committer, Exports
-from runmanager.launch.plan import Action, Plan, PlannedRun
+from runmanager.launch.commit import Exports, commit
+from runmanager.launch.plan import Decisions, Plan, PlannedRun
 from runmanager.launch.task import GridWork
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Outcome, Status
-from runmanager.search.base import Journals, Search
+from runmanager.search.base import Search
 from runmanager.storage import paths
+from runmanager.storage.run_state import read_run
 
 COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
 """Exit codes; 2 is that nothing was started."""
-
-
-class Decisions:
-    """Asks a search which runs of a plan are executed next; under torchrun all ranks get the answer of rank 0.
-
-    Args:
-        plan: All runs of the grid.
-        search: What decides; it is begun here.
-    """
-
-    def __init__(self, plan: Plan, search: Search) -> None:
-        self._plan = plan
-        self._search = search
-        start_over = {planned.id for planned in plan if planned.action is Action.START_OVER}
-        self._journals = Journals((planned.before for planned in plan), start_over)
-        if ranks.is_main():
-            search.begin([planned.folder for planned in plan], {planned.id for planned in plan.due})
-
-    def next(self, in_progress: Collection[str] = ()) -> Plan:
-        """Return the plan in which the runs that are due now are to be executed, and the others wait."""
-        return ranks.from_main(
-            lambda: self._plan.decided(self._search.next(self._journals, in_progress), self._journals)
-        )
-
-    def run_ended(self, id_: str) -> None:
-        """Note that the journal of a run has changed."""
-        self._journals.run_ended(id_)
 
 
 @dataclass(frozen=True)
@@ -66,7 +39,7 @@ class OnFailure:
 
 
 class Execution:
-    """Executes the runs of a plan, batch after batch.
+    """Executes the runs of a plan that a search hands out, batch after batch.
 
     Args:
         plan: What to do with each run.
@@ -94,7 +67,6 @@ class Execution:
         *,
         show: bool,
     ) -> None:
-        self._runs = {planned.id: planned for planned in plan}
         self._search = search
         self._decisions = Decisions(plan, search)
         self._executor = executor
@@ -103,9 +75,9 @@ class Execution:
         self._stop = stop
         self._show = show
         self._experiment = task.experiment.path
-        self._retries: dict[str, int] = {}
-        self._committer = Committer(task.experiment, task.fingerprint)
         self._exports = Exports(self._experiment)
+        self._in_progress: dict[str, PlannedRun] = {}
+        self._retries: dict[str, int] = {}
 
     def run(self) -> int:
         """Execute runs until none is due; return the exit code."""
@@ -114,28 +86,24 @@ class Execution:
             batch = self._decisions.next()
             if not (is_first or batch.due or batch.behind or batch.sentences):
                 return exit_code
-            lanes = self._executor.num_lanes([planned.run for planned in batch.due])
+            runs = deque(planned.run for planned in batch.due)
+            lanes = self._executor.num_lanes(list(runs))
             self.progress = GridProgress(
                 self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
                 lanes=lanes, past=batch.costs, show=self._show, check=self._stop.check,
             )  # fmt: skip
             if is_first:
-                self._announce(batch)
-            ended = self._execute(batch, replace(self._task, jobs=lanes))
+                announce(self.progress.say, self._experiment, batch, self._search)
+                if self._task.tensorboard and self._show and batch.due:
+                    point_to_tensorboard(self.progress.say, self._experiment)
+            ended = self._execute(batch, runs, replace(self._task, jobs=lanes))
             exit_code, is_first = ended or exit_code, False
             is_broken_off = ended not in (COMPLETED, SOME_FAILED) or (ended and self._on_failure.is_end)
             if is_broken_off or not batch.due:
                 return exit_code
 
-    def _announce(self, batch: Plan) -> None:
-        announce(self.progress.say, self._experiment, batch, self._search)
-        if self._task.tensorboard and self._show and batch.due:
-            point_to_tensorboard(self.progress.say, self._experiment)
-
-    def _execute(self, batch: Plan, task: GridWork) -> int:
+    def _execute(self, batch: Plan, runs: deque[Run], task: GridWork) -> int:
         """Execute a batch, and what the search adds to it if it is asynchronous; return the exit code."""
-        runs = deque(planned.run for planned in batch.due)
-        in_progress = {planned.id for planned in batch.due}
         exit_code = COMPLETED
         outcomes = self._executor.execute(runs, task, self.progress)
         try:
@@ -143,24 +111,21 @@ class Execution:
                 self._begin(batch)
                 for run, ended in outcomes:
                     with self._stop.later():
-                        planned = self._planned(run)
-                        outcome, is_retried = self._end(planned, ended)
+                        outcome, is_retried = self._end(run, ended)
                         if is_retried:
                             runs.append(run)
                     if is_retried:
                         continue
-                    in_progress.discard(planned.id)
                     if not outcome.status.is_success:
                         exit_code = SOME_FAILED
                         if self._on_failure.is_end:
                             self.progress.say("stopped at the first failure (on_error='stop')")
                             break
                     if self._search.is_asynchronous:
-                        more = self._decisions.next(in_progress)
+                        more = self._decisions.next(self._in_progress.keys())
                         self.progress.add([planned.folder for planned in more.due])
                         self._begin(more)
                         runs.extend(planned.run for planned in more.due)
-                        in_progress |= {planned.id for planned in more.due}
         except KeyboardInterrupt:
             self.progress.stopping()
             return self._stop.exit_code or INTERRUPTED
@@ -171,31 +136,31 @@ class Execution:
 
     def _begin(self, batch: Plan) -> None:
         """Say what was decided, and commit which runs are behind if their journals do not say so."""
-        self._committer.expect([*batch.due, *batch.behind])
-        self._retries |= dict.fromkeys((planned.id for planned in batch.due), self._on_failure.retries)
+        due = {planned.folder.id: planned for planned in batch.due}
+        self._in_progress |= due
+        self._retries |= dict.fromkeys(due, self._on_failure.retries)
         for sentence in batch.sentences:
             self.progress.say(sentence)
         if ranks.is_main():
             with self._stop.later():
                 for planned in batch.behind:
-                    self._committer.commit(planned, uncommitted(Status.PRUNED, "behind"))
-                    self._decisions.run_ended(planned.id)
+                    commit(planned, uncommitted(Status.PRUNED, "behind"), self._task)
+                    self._decisions.run_ended(planned.folder.id)
 
-    def _end(self, planned: PlannedRun, ended: Outcome) -> tuple[Outcome, bool]:
+    def _end(self, run: Run, ended: Outcome) -> tuple[Outcome, bool]:
         """Commit and show how a run ended; return that, and whether it is executed again."""
-        outcome = self._committer.commit(planned, ended)
-        self._decisions.run_ended(planned.id)
-        is_retried = outcome.status.is_worth_a_retry and self._retries[planned.id] > 0
-        self._retries[planned.id] -= is_retried
+        id_ = identity(run._asdict())
+        if id_ not in self._in_progress:  # executed in this process, train() may have changed a list in it
+            id_ = next(id_ for id_, planned in self._in_progress.items() if planned.run is run)
+        planned = self._in_progress.pop(id_)
+        outcome = commit(planned, ended, self._task)
+        self._decisions.run_ended(id_)
+        is_retried = outcome.status.is_worth_a_retry and self._retries[id_] > 0
+        if is_retried:
+            self._retries[id_] -= 1
+            self._in_progress[id_] = replace(planned, before=read_run(planned.folder, []))
         next_step = outcome.next_step(planned.folder.path / paths.ERROR_LOG, is_retried=is_retried)
-        self.progress.run_ended(planned.run, outcome, next_step)
+        self.progress.run_ended(run, outcome, next_step)
         if ranks.is_main():
             self._exports.after_run()
         return outcome, is_retried
-
-    def _planned(self, run: Run) -> PlannedRun:
-        id_ = identity(run._asdict())
-        if id_ in self._runs:
-            return self._runs[id_]
-        # executed in this process, train() may have changed a list in it
-        return next(planned for planned in self._runs.values() if planned.run is run)

@@ -1,14 +1,16 @@
 """What a grid will do with each of its runs, decided before anything is started."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
+from runmanager.devices import ranks
 from runmanager.grid import Run
 from runmanager.outcome import Status
-from runmanager.search.base import Decision
+from runmanager.search.base import Journals, Search
 from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.folders import RunFolder, varying
 from runmanager.storage.run_state import RunResult, read_run
@@ -42,6 +44,7 @@ class PlannedRun:
 
     Attributes:
         run: Its hyperparameters, as `train` gets them.
+        folder: Its folder, and its identity: the key by which it is found everywhere.
         before: What its journals say before anything is done.
         action: What is done with it.
     """
@@ -50,11 +53,6 @@ class PlannedRun:
     folder: RunFolder
     before: RunResult
     action: Action
-
-    @property
-    def id(self) -> str:
-        """The run's identity: the key by which it is found everywhere."""
-        return self.folder.id
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Plan:
         runs: All runs of the grid, in order.
         changed: What changed since runs were begun -> how many runs.
         policy: What is done about that.
-        order: The identities of the runs to execute, in their order, where a search has decided it.
+        order: The identities of the runs to execute, in their order, once a search has decided it.
         sentences: What the search has to tell the user.
     """
 
@@ -75,20 +73,14 @@ class Plan:
     order: Sequence[str] = ()
     sentences: Sequence[str] = ()
 
-    def __iter__(self) -> Iterator[PlannedRun]:
-        return iter(self.runs)
-
-    def __len__(self) -> int:
-        return len(self.runs)
-
-    @property
+    @cached_property
     def due(self) -> list[PlannedRun]:
         """The runs to execute, in the order in which they are handed out."""
         indexes = {id_: index for index, id_ in enumerate(self.order)}
         due = [planned for planned in self.runs if planned.action.is_due]
-        return sorted(due, key=lambda planned: indexes.get(planned.id, 0))
+        return sorted(due, key=lambda planned: indexes.get(planned.folder.id, 0))
 
-    @property
+    @cached_property
     def behind(self) -> list[PlannedRun]:
         """The runs to commit as pruned."""
         return [planned for planned in self.runs if planned.action is Action.PRUNE]
@@ -107,57 +99,46 @@ class Plan:
             if planned.before.status is Status.COMPLETED and planned.before.epochs
         ]
 
-    @property
-    def num_continued(self) -> int:
-        """How many runs go on after their last committed epoch, if they can."""
-        return sum(planned.action is Action.CONTINUE for planned in self.runs)
 
-    @property
-    def num_done(self) -> int:
-        """How many runs are completed and stay so."""
-        return sum(planned.before.status is Status.COMPLETED for planned in self._left())
+class Decisions:
+    """Asks a search which runs of a plan are executed next; under torchrun all ranks get the answer of rank 0.
 
-    @property
-    def num_failed(self) -> int:
-        """How many runs ended by a fault before and are not repeated."""
-        return sum(planned.before.status.is_fault for planned in self._left())
+    Args:
+        plan: All runs of the grid.
+        search: What decides; it is begun here.
+    """
 
-    @property
-    def num_pruned(self) -> int:
-        """How many runs were stopped at a rung before and are not to be continued now."""
-        waiting = (planned for planned in self.runs if planned.action is Action.WAIT)
-        return len(self.behind) + sum(planned.before.status is Status.PRUNED for planned in waiting)
+    def __init__(self, plan: Plan, search: Search) -> None:
+        self._plan = plan
+        self._search = search
+        start_over = {planned.folder.id for planned in plan.runs if planned.action is Action.START_OVER}
+        self._journals = Journals((planned.before for planned in plan.runs), start_over)
+        if ranks.is_main():
+            search.begin([planned.folder for planned in plan.runs], {planned.folder.id for planned in plan.due})
 
-    def decided(self, decision: Decision, results: Mapping[str, RunResult]) -> "Plan":
-        """Return the plan in which the runs that a search hands out are executed, and the others wait.
+    def next(self, in_progress: Collection[str] = ()) -> Plan:
+        """Return the plan in which the runs that are due now are to be executed, and the others wait."""
+        return ranks.from_main(lambda: self._decided(in_progress))
 
-        Args:
-            decision: Of the search.
-            results: What the journals say now; only those of the runs it decides about are asked for.
-        """
+    def run_ended(self, id_: str) -> None:
+        """Note that the journal of a run has changed."""
+        self._journals.run_ended(id_)
+
+    def _decided(self, in_progress: Collection[str]) -> Plan:
+        decision = self._search.next(self._journals, in_progress)
         due, behind = set(decision.due), set(decision.behind)
         runs: list[PlannedRun] = []
-        for planned in self.runs:
-            is_due = planned.id in due
-            result = results[planned.id] if is_due or planned.id in behind else planned.before
-            if is_due and planned.action is Action.START_OVER and not result.attempts:
-                runs.append(planned)
-                continue
-            if is_due:
-                action = _execute_or_continue(result)
-            elif planned.id in behind and result.status.is_stopped:
-                action = Action.PRUNE
-            else:
-                action = Action.LEAVE if planned.action is Action.LEAVE else Action.WAIT
-            runs.append(replace(planned, before=result, action=action))
-        return replace(self, runs=runs, order=decision.due, sentences=decision.sentences)
-
-    def _left(self) -> Iterator[PlannedRun]:
-        return (
-            planned
-            for planned in self.runs
-            if planned.action is Action.LEAVE and not planned.folder.unavailable
-        )
+        for planned in self._plan.runs:
+            id_, action, before = planned.folder.id, planned.action, planned.before
+            result = self._journals[id_] if id_ in due or id_ in behind else before
+            if id_ in due and (action is not Action.START_OVER or result.attempts):
+                action, before = Action.CONTINUE if result.epochs else Action.EXECUTE, result
+            elif id_ in behind and result.status.is_stopped:
+                action, before = Action.PRUNE, result
+            elif id_ not in due and action is not Action.LEAVE:
+                action = Action.WAIT
+            runs.append(PlannedRun(planned.run, planned.folder, before, action))
+        return replace(self._plan, runs=runs, order=decision.due, sentences=decision.sentences)
 
 
 def make_plan(
@@ -191,10 +172,6 @@ def make_plan(
         elif before.status is Status.COMPLETED or (before.status.is_fault and not retry_failed):
             action = Action.LEAVE
         else:
-            action = _execute_or_continue(before)
+            action = Action.CONTINUE if before.epochs else Action.EXECUTE
         planned.append(PlannedRun(run, folder, before, action))
     return Plan(planned, changed, KEPT if resume_anyway else STARTED_OVER)
-
-
-def _execute_or_continue(before: RunResult) -> Action:
-    return Action.CONTINUE if before.epochs else Action.EXECUTE

@@ -17,18 +17,18 @@ Seconds = Sequence[float | None]
 def estimate(plan: Plan, past: Sequence[time_left.Cost]) -> Seconds:
     """Estimate how long each run still takes, from what other runs took."""
     if not past:
-        return [None] * len(plan)
-    costs = time_left.costs([planned.folder.params for planned in plan], past)
+        return [None] * len(plan.runs)
+    costs = time_left.costs([planned.folder.params for planned in plan.runs], past)
     return [
         max(cost - _spent(planned), 0.0) if planned.action.is_due else None
-        for planned, cost in zip(plan, costs, strict=True)
+        for planned, cost in zip(plan.runs, costs, strict=True)
     ]
 
 
 def plan_table(plan: Plan, seconds: Seconds, names: Sequence[str]) -> Table:
     """Make a table of one row per run, with the hyperparameters that are named."""
     rows = []
-    for planned, estimated in zip(plan, seconds, strict=True):
+    for planned, estimated in zip(plan.runs, seconds, strict=True):
         params = planned.folder.params
         values = [cell(params[name]) if name in params else "" for name in [*names, "device"]]
         takes = "" if estimated is None else duration(estimated)
@@ -38,10 +38,12 @@ def plan_table(plan: Plan, seconds: Seconds, names: Sequence[str]) -> Table:
 
 def summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
     """Count the runs, and say how long they take in this number of lanes."""
-    counts = Counter(_what(planned)[0] for planned in plan)
+    counts = Counter(_what(planned)[0] for planned in plan.runs)
     estimated = [duration for duration in seconds if duration is not None]
     total = time_left.about(time_left.scheduled(estimated, [0.0] * lanes)) if estimated else ""
-    return join([counted(len(plan), "run"), *(f"{what} {number:,}" for what, number in counts.items()), total])
+    return join(
+        [counted(len(plan.runs), "run"), *(f"{what} {number:,}" for what, number in counts.items()), total]
+    )
 
 
 def _what(planned: PlannedRun) -> tuple[str, str]:

@@ -15,16 +15,15 @@ from runmanager.executors.signals import Stop
 from runmanager.grid import Run
 from runmanager.launch import announce, arguments
 from runmanager.launch.commit import export
-from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Decisions, Execution, OnFailure
-from runmanager.launch.plan import Plan, make_plan
+from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution, OnFailure
+from runmanager.launch.plan import Decisions, Plan, make_plan
 from runmanager.launch.task import GridWork, Train
 from runmanager.outcome import Outcome
 from runmanager.search.all_runs import AllRuns
-from runmanager.search.base import Search
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import durable
 from runmanager.storage.fingerprint import fingerprint
-from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.folders import Experiment
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import read_run
 
@@ -125,105 +124,57 @@ def run_grid(
     problems = Problems()
     executor = arguments.make_executor(executor, jobs, runs_per_device, timeout, problems)
     arguments.check_choices(on_error, missing_device, retries, prune, problems)
-    with Stop() as stop:
+    is_main = ranks.is_main()
+    is_shown = is_main and display is not False
+    with contextlib.ExitStack() as closing:
+        stop = closing.enter_context(Stop())
         runs = arguments.check_runs(params, train, experiment, max_runs, problems)
         groups = arguments.seed_groups(runs) if group_seeds else None
         executor.check(train)  # first: the workers' torch is imported while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, missing_device)
         with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
             now = fingerprint(train, data() if callable(data) else data)
-        opened = Experiment(Path(root) / experiment)
-        task = GridWork(train, opened, tensorboard, histogram_every, now, resume_anyway, 1, prune)
         search = prune.search() if prune else AllRuns()
-        grid = _Grid(runs, missing, task, executor, search, stop, retry_failed)
+        task = GridWork(
+            train,
+            Experiment(Path(root) / experiment),
+            tensorboard,
+            histogram_every,
+            now,
+            resume_anyway,
+            1,
+            prune,
+        )
+        path, grid = task.experiment.path, [run._asdict() for run in runs]
+        policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
         if plan_only:
-            return grid.show_plan()
-        outcome = grid.execute(OnFailure(retries, on_error == "stop"), groups, show=display is not False)
+            plan = make_plan(runs, task.experiment.place(grid, missing), now, **policy)
+            batch = Decisions(plan, search).next()
+            lanes = executor.num_lanes([planned.run for planned in batch.due])
+            announce.show_plan(experiment, batch, lanes, show=is_main)
+            return replace(_grid_outcome(plan, COMPLETED, path), exit_code=stop.exit_code)
+        if is_main:
+            durable.make_folder(path)
+            closing.enter_context(hold(path))
+        plan = ranks.from_main(lambda: make_plan(runs, task.experiment.plan(grid, missing), now, **policy))
+        if is_main and tensorboard:
+            hparams.settle(path.parent, path, groups)
+        executor.begin(path)
+        on_failure = OnFailure(retries, on_error == "stop")
+        execution = Execution(plan, search, executor, task, on_failure, stop, show=is_shown)
+        exit_code = execution.run()
+        say = execution.progress.say
+        if is_main and exit_code != STORAGE_FAILED:
+            exit_code = _export(path, say) or exit_code
+            if tensorboard:
+                hparams.settle(path.parent, path, groups)  # for grids that were started meanwhile
+        outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path))
+        if tensorboard and is_shown:
+            announce.point_to_tensorboard(say, path)
+        is_broken_off = outcome.exit_code not in (COMPLETED, SOME_FAILED)
+        ended = [ended for _, ended in outcome.outcomes]
+        announce.conclude(say, path, ended, search, is_broken_off=is_broken_off)
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """A grid whose arguments are accepted.
-
-    Attributes:
-        missing: The identity of each run that cannot be executed here -> why.
-        task: Executes one run; it has the experiment.
-    """
-
-    runs: Sequence[Run]
-    missing: Mapping[str, str]
-    task: GridWork
-    executor: Executor
-    search: Search
-    stop: Stop
-    retry_failed: bool
-
-    @property
-    def experiment(self) -> Experiment:
-        return self.task.experiment
-
-    @property
-    def params(self) -> list[dict[str, Any]]:
-        return [run._asdict() for run in self.runs]
-
-    def show_plan(self) -> GridOutcome:
-        """Show what would be executed; write nothing."""
-        plan = Decisions(self.plan(self.experiment.place(self.params, self.missing)), self.search).next()
-        lanes = self.executor.num_lanes([planned.run for planned in plan.due])
-        announce.show_plan(self.experiment.path.name, plan, lanes, show=ranks.is_main())
-        return replace(self.outcome(plan, COMPLETED), exit_code=self.stop.exit_code)
-
-    def execute(self, on_failure: OnFailure, groups: Sequence[str] | None, *, show: bool) -> GridOutcome:
-        """Execute the runs that are missing, and summarise.
-
-        Args:
-            on_failure: What is done about runs that do not complete.
-            groups: The hyperparameters that tell runs apart that differ in more than their seeds, None for all.
-            show: Whether anything is shown.
-        """
-        experiment, is_main = self.experiment, ranks.is_main()
-        path, tensorboard = experiment.path, self.task.tensorboard
-        with contextlib.ExitStack() as closing:
-            if is_main:
-                durable.make_folder(path)
-                closing.enter_context(hold(path))
-            plan = ranks.from_main(lambda: self.plan(experiment.plan(self.params, self.missing)))
-            if is_main and tensorboard:
-                hparams.settle(path.parent, path, groups)
-            self.executor.begin(path)
-            execution = Execution(
-                plan, self.search, self.executor, self.task, on_failure, self.stop, show=show and is_main
-            )
-            exit_code = execution.run()
-            say = execution.progress.say
-            if is_main and exit_code != STORAGE_FAILED:
-                exit_code = _export(path, say) or exit_code
-                if tensorboard:
-                    hparams.settle(path.parent, path, groups)  # for grids that were started meanwhile
-            outcome = ranks.from_main(lambda: self.outcome(plan, exit_code))
-            if tensorboard and show and is_main:
-                announce.point_to_tensorboard(say, path)
-            ended = [ended for _, ended in outcome.outcomes]
-            is_broken_off = outcome.exit_code not in (COMPLETED, SOME_FAILED)
-            announce.conclude(say, path, ended, self.search, is_broken_off=is_broken_off)
-        return outcome
-
-    def plan(self, folders: Sequence[RunFolder]) -> Plan:
-        """Decide what to do with each run; these are their folders."""
-        policy = {"retry_failed": self.retry_failed, "resume_anyway": self.task.resume_anyway}
-        return make_plan(self.runs, folders, self.task.fingerprint, **policy)
-
-    def outcome(self, plan: Plan, exit_code: int) -> GridOutcome:
-        """Read what became of the grid."""
-        from runmanager.results import tables
-
-        results = [read_run(planned.folder, []) for planned in plan]
-        outcomes = [(planned.run, result.outcome) for planned, result in zip(plan, results, strict=True)]
-        if exit_code == COMPLETED and any(outcome.status.exit_code for _, outcome in outcomes):
-            exit_code = SOME_FAILED
-        epochs, summary = tables.epochs_table(tables.by_column(results)), tables.runs_table(results)
-        return GridOutcome(outcomes, epochs, summary, exit_code, self.experiment.path)
 
 
 def _export(experiment: Path, say: announce.Say) -> int:
@@ -234,3 +185,15 @@ def _export(experiment: Path, say: announce.Say) -> int:
         say(f"✗ {error}")
         return STORAGE_FAILED
     return COMPLETED
+
+
+def _grid_outcome(plan: Plan, exit_code: int, experiment: Path) -> GridOutcome:
+    """Read what became of the runs."""
+    from runmanager.results import tables
+
+    results = [read_run(planned.folder, []) for planned in plan.runs]
+    outcomes = [(planned.run, result.outcome) for planned, result in zip(plan.runs, results, strict=True)]
+    if exit_code == COMPLETED and any(outcome.status.exit_code for _, outcome in outcomes):
+        exit_code = SOME_FAILED
+    epochs, summary = tables.epochs_table(tables.by_column(results)), tables.runs_table(results)
+    return GridOutcome(outcomes, epochs, summary, exit_code, experiment)

@@ -77,7 +77,7 @@ def test_a_run_without_a_checkpoint_starts_over(plan):
 
 @pytest.mark.parametrize(("number", "what"), [(0, "start over"), (3, "start over"), (4, "execute")])
 def test_runs_whose_code_has_changed_start_over(plan, number, what):
-    runs = [replace(planned, action=Action.START_OVER) for planned in plan]
+    runs = [replace(planned, action=Action.START_OVER) for planned in plan.runs]
 
     assert lines_of(replace(plan, runs=runs))[1 + number].endswith(what)
 
