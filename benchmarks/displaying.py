@@ -20,6 +20,7 @@ from pathlib import Path
 from benchmarks.measuring import spread
 from runmanager.executors import BatchProgress
 from runmanager.grid import Run, RunBuilder
+from runmanager.hyperparameters import identity
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
@@ -66,9 +67,12 @@ def measure() -> None:
 
 def execute(runs: Sequence[Run], seconds: float, *, show: bool) -> tuple[float, float]:
     """Tell of a grid that takes so many seconds; return the CPU seconds and those of the wall clock."""
-    places = {id(run): RunFolder(Path(str(n)), n, str(n), run._asdict()) for n, run in enumerate(runs, 1)}
+    folders = [
+        RunFolder(Path(str(number)), number, identity(run._asdict()), run._asdict())
+        for number, run in enumerate(runs, 1)
+    ]
     wall, cpu = time.monotonic(), time.process_time()
-    with GridProgress("displaying", places, runs, list(AXES), lanes=LANES, show=show) as progress:
+    with GridProgress("displaying", folders, list(AXES), lanes=LANES, show=show) as progress:
         for first in range(0, len(runs), LANES):
             together = runs[first : first + LANES]
             for lane, run in enumerate(together):
