@@ -16,6 +16,7 @@ from benchmarks.measuring import spread
 from experiments.fashion_grid import make_network
 from runmanager import RunManager
 from runmanager.storage.journal import Journal
+from runmanager.training.grid_context import GridContext
 from runmanager.training.resuming import Continuation
 
 EPOCHS = 200
@@ -39,7 +40,7 @@ def train(root: str) -> None:
     """Take one step per epoch, so that there is something to save."""
     network = make_network()
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
-    manager = RunManager("commit", root, tensorboard=False, display=False, tables=False)
+    manager = RunManager("commit", root, tensorboard=False, display=False, _grid=GridContext())
     with manager.run({"lr": 0.01}, network):
         for _ in manager.epochs(EPOCHS, checkpoint={"network": network, "optimizer": optimizer}):
             loss = network(torch.rand(8, 1, 28, 28)).square().mean()

@@ -22,7 +22,7 @@ from runmanager.launch import plan as planning
 from runmanager.launch.plan import Plan
 from runmanager.launch.plan_table import plan_table, planned, summary
 from runmanager.launch.rounds import Round, rounds
-from runmanager.launch.task import GridWork, Train
+from runmanager.launch.task import RunTask, Train
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import RETRY_FAILED, Outcome, Status
 from runmanager.search.halving import SuccessiveHalving
@@ -168,7 +168,7 @@ def run_grid(
         for number, round_ in enumerate(rounds(made, prune)):
             made = round_.plan
             lanes = place.num_lanes(made.todo)
-            work = GridWork(train, folder, tensorboard, histogram_every, now, resume_anyway, lanes, prune)
+            work = RunTask(train, folder, tensorboard, histogram_every, now, resume_anyway, lanes, prune)
             progress = _progress(experiment, made, lanes, show=is_shown, check=stop.check)
             if not number:
                 _announce(progress, folder.path, made, prune)
@@ -256,7 +256,7 @@ def _show_plan(experiment: str, plan: Plan, lanes: int, *, show: bool) -> None:
 def _execute(
     executor: Executor,
     round_: Round,
-    work: GridWork,
+    work: RunTask,
     progress: GridProgress,
     on_error: str,
     retries: int,
@@ -306,7 +306,7 @@ def _execute(
 class _Committer:
     """Commits the outcomes of runs that could not do so themselves: their process is gone, or they had none."""
 
-    def __init__(self, plan: Plan, work: GridWork) -> None:
+    def __init__(self, plan: Plan, work: RunTask) -> None:
         self._plan = plan
         self._work = work
         self._attempts = {id(run): found.attempts for run, found in zip(plan.runs, plan.before, strict=True)}

@@ -13,6 +13,7 @@ from runmanager.outcome import Outcome
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import Experiment
+from runmanager.training.grid_context import GridContext
 
 if TYPE_CHECKING:
     from runmanager.training.manager import RunManager
@@ -23,7 +24,7 @@ _REPORT_EVERY_S = 0.5
 
 
 @dataclass(frozen=True)
-class GridWork:
+class RunTask:
     """Executes one run in the process that calls it; can be pickled if its parts can.
 
     Attributes:
@@ -57,24 +58,26 @@ class GridWork:
         """
         from runmanager.training.manager import RunManager
 
+        context = GridContext(
+            run=run,
+            on_epoch=report,
+            on_step=_Steps(report),
+            jobs=self.jobs,
+            fingerprint=self.fingerprint,
+            resume_anyway=self.resume_anyway,
+            prune=self.prune,
+        )
         manager = RunManager(
             self.experiment,
             tensorboard=self.tensorboard,
             histogram_every=self.histogram_every,
             display=False,
-            on_epoch=report,
-            tables=False,
-            fingerprint=self.fingerprint,
-            resume_anyway=self.resume_anyway,
-            jobs=self.jobs,
-            only=run,
-            prune=self.prune,
-            on_step=_Steps(report),
+            _grid=context,
         )
         try:
             return self._execute(run, manager)
         except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
-            manager.end_interrupted()
+            manager._end_interrupted()  # noqa: SLF001 - for this module alone
             raise
 
     def _execute(self, run: Run, manager: "RunManager") -> Outcome:
@@ -83,7 +86,7 @@ class GridWork:
         process = os.getpid()
         try:
             self.train(run, manager)
-            if manager.is_open:
+            if manager._is_open:  # noqa: SLF001 - for this module and fit() alone
                 manager.end_run()
             if manager.outcome is None:
                 raise LifecycleError(  # noqa: TRY301 - a failure like those of train()
@@ -96,7 +99,7 @@ class GridWork:
                 os._exit(1)
             outcome = manager.outcome
             if outcome is None or not outcome.status.is_exception:
-                outcome = manager.end_failed(error, run)
+                outcome = manager._end_failed(error, run)  # noqa: SLF001 - for this module alone
             if ranks.num_ranks() > 1:
                 raise
             return outcome

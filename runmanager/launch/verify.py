@@ -107,6 +107,7 @@ def _execute(found: "RunResult", train: "Train", folder: Path) -> tuple[Mapping[
     import torch
 
     from runmanager.grid import RunBuilder
+    from runmanager.training.grid_context import GridContext
     from runmanager.training.manager import RunManager
 
     (run,) = RunBuilder.get_runs({name: [value] for name, value in found.folder.params.items()} or {"lr": [0]})
@@ -116,9 +117,8 @@ def _execute(found: "RunResult", train: "Train", folder: Path) -> tuple[Mapping[
         seen.append(record)
         raise _FirstEpochEnded
 
-    manager = RunManager(
-        Experiment(folder), tensorboard=False, display=False, on_epoch=ended, tables=False, only=run
-    )
+    context = GridContext(run=run, on_epoch=ended)
+    manager = RunManager(Experiment(folder), tensorboard=False, display=False, _grid=context)
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // found.jobs))  # sums are added up in another order otherwise
     try:

@@ -74,9 +74,10 @@ def fit(
         Exception: As `RunManager.run`, `RunManager.epochs` and the network.
     """
     params = params_of(run)
+    is_open = manager._is_open  # noqa: SLF001 - fit() is a part of the manager's wing
     device = torch_devices.require(ranks.own_device(params.get("device", "cpu")))
     _refuse(
-        *_problems_of_run(manager, network, loader),
+        *_problems_of_run(manager, network, loader, is_open=is_open),
         *_problems_of_numbers(epochs, clip_grad_norm),
         *_problems_of_precision(precision, device),
         *_problems_of_pieces(micro_batch, network, accepted=batch_norm_per_piece),
@@ -95,7 +96,7 @@ def fit(
     )  # fmt: skip
     parts = step.parts() | ({"scheduler": scheduler} if scheduler else {})
     column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
-    with nullcontext() if manager.is_open else manager.run(run, network, loader):
+    with nullcontext() if is_open else manager.run(run, network, loader):
         for _ in manager.epochs(epochs, checkpoint=parts, keep=keep):
             for inputs, labels in manager.batches():
                 value, preds = step(inputs, labels)
@@ -134,8 +135,8 @@ def _scheduler_of(
     return made
 
 
-def _problems_of_run(manager: RunManager, network: nn.Module, loader: Any) -> list[str]:
-    if manager.is_open and (manager.network is not network or manager.loader is not loader):
+def _problems_of_run(manager: RunManager, network: nn.Module, loader: Any, *, is_open: bool) -> list[str]:
+    if is_open and (manager.network is not network or manager.loader is not loader):
         return ["the open run has another network or loader: give fit() what begin_run() was given"]
     return []
 

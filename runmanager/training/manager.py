@@ -7,7 +7,7 @@ import traceback
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from os import PathLike
@@ -28,15 +28,15 @@ from runmanager.grid import RESERVED, params_of
 from runmanager.hyperparameters import identity
 from runmanager.outcome import LEADING, EpochRecord, Outcome, Status
 from runmanager.results.loading import load_results
-from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import durable, paths, processes
-from runmanager.storage.fingerprint import Fingerprint, changes
+from runmanager.storage.fingerprint import changes
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.journal import end_abandoned
 from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
 from runmanager.training import failures, loaders, metrics
 from runmanager.training.evaluation import Evaluation, Loss, evaluate
+from runmanager.training.grid_context import GridContext
 from runmanager.training.open_run import OpenRun, open_run
 from runmanager.training.resuming import Continuation
 
@@ -65,18 +65,6 @@ class RunManager:
         histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
         display: Whether the table is shown: at the end of each run in a terminal, in place in a notebook.
             None decides by where it runs.
-        on_epoch: Called with the record of each epoch that was committed.
-        on_step: Called at each batch that `batches` yields, or at each loss in a loop without it, with the
-            numbers of the epoch and of the batch, from 1, and with how many epochs are wanted, None if that is
-            not known; while evaluating, at each batch with the numbers of before.
-        jobs: How many runs share the machine, at most; a column of the tables if they are several.
-        tables: Whether results.csv and results.json are written after each run; where several processes write
-            runs of one experiment, only their parent may.
-        fingerprint: The code, data and versions that results depend on; a run that was begun with others begins
-            anew.
-        resume_anyway: Continue such a run nevertheless; it is marked as mixed.
-        only: The one run that may be begun, as a grid gives every run a manager; None allows all.
-        prune: Ends runs as pruned at the next of its rungs, for `run_grid` to decide which of them go on.
 
     Attributes:
         run_params: The current run.
@@ -99,14 +87,7 @@ class RunManager:
         tensorboard: bool = True,
         histogram_every: int = 1,
         display: bool | None = None,
-        on_epoch: Callable[[EpochRecord], None] | None = None,
-        on_step: Callable[[int, int, int | None], None] | None = None,
-        jobs: int = 1,
-        tables: bool = True,
-        fingerprint: Fingerprint | None = None,
-        resume_anyway: bool = False,
-        only: Any = None,
-        prune: SuccessiveHalving | None = None,
+        _grid: GridContext | None = None,
     ) -> None:
         self.run_params: Any = None
         self.run_count = 0
@@ -121,14 +102,8 @@ class RunManager:
         self._name = None if name is None else paths.check_experiment(name)
         self._histogram_every = histogram_every if tensorboard else None
         self._display = choose_display(display)
-        self._on_epoch = on_epoch
-        self._on_step = on_step
-        self._jobs = jobs
-        self._tables = tables
-        self._fingerprint = fingerprint or {}
-        self._resume_anyway = resume_anyway
-        self._only = only
-        self._prune = prune
+        self._tables = _grid is None  # a grid's parent process writes them
+        self._grid = _grid or GridContext()
         self._current: OpenRun | None = None  # stays after end_run(), for the attributes below
         self._begun: dict[str, int] = {}
         self._writer: SummaryWriter | None = None
@@ -147,13 +122,13 @@ class RunManager:
             GridError: A hyperparameter has the name of a column.
             StorageError: The run's folder could not be written.
         """
-        if self.is_open:
+        if self._is_open:
             number = self._open("begin_run()").folder.number
             raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
         params = params_of(run)
-        if self._only is not None and identity(params) != identity(params_of(self._only)):
+        if self._grid.run is not None and identity(params) != identity(params_of(self._grid.run)):
             raise LifecycleError(
-                f"train() was given {self._only!r} and began {run!r}: give manager.run() the run"
+                f"train() was given {self._grid.run!r} and began {run!r}: give manager.run() the run"
             )
         device = torch_devices.require(ranks.own_device(params.get("device", "cpu")))
         if device.type == "cuda" and ranks.num_ranks() > 1:
@@ -199,7 +174,7 @@ class RunManager:
         opened = self._open("begin_epoch()")
         if opened.epoch_start is not None:
             raise LifecycleError(f"begin_epoch() inside epoch {self.epoch_count}: call end_epoch() first")
-        if self._prune and not (opened.continuation and opened.continuation.is_saved):
+        if self._grid.prune and not (opened.continuation and opened.continuation.is_saved):
             raise PruneError(
                 "prune= stops runs at a rung and continues the best of them, and this one saves nothing to "
                 "continue with: write `for epoch in manager.epochs(n, checkpoint={...})`"
@@ -307,17 +282,17 @@ class RunManager:
             try:
                 yield self
             except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
-                self.end_interrupted()  # what failed was not the run: it can be continued
+                self._end_interrupted()  # what failed was not the run: it can be continued
                 raise
             except BaseException as error:
                 self._explain_devices(error)
-                self.end_failed(error, run)
+                self._end_failed(error, run)
                 raise
-            if self.is_open:
+            if self._is_open:
                 self._open("end_run()").close_loop()
                 self.end_run()
         except KeyboardInterrupt:
-            self.end_interrupted()  # its beginning or its end was torn
+            self._end_interrupted()  # its beginning or its end was torn
             raise
 
     def epochs(
@@ -346,7 +321,7 @@ class RunManager:
         if not isinstance(wanted, int) or wanted < 0:
             raise LifecycleError(f"epochs() takes how many epochs are wanted, got {n!r}: write epochs(10)")
         told = self._continue(opened, checkpoint, keep) if checkpoint is not None or keep is not None else 0
-        last = min(self._prune.next_rung(told), n) if self._prune else n
+        last = min(self._grid.prune.next_rung(told), n) if self._grid.prune else n
         loop = self._loop(opened, last, n)
         opened.loop, opened.num_epochs = weakref.ref(loop), last
         return loop
@@ -362,8 +337,8 @@ class RunManager:
                     opened.leave_epoch()  # by break or by an exception: how the run ends will tell
                 raise
             self.end_epoch()
-        if self._prune and self.epoch_count == last < n and opened.verdict is Status.COMPLETED:
-            self._prune.check(opened.last_metrics)
+        if self._grid.prune and self.epoch_count == last < n and opened.verdict is Status.COMPLETED:
+            self._grid.prune.check(opened.last_metrics)
             opened.verdict, opened.cause = Status.PRUNED, f"after epoch {last} of {n}"
 
     def batches(self) -> Iterator[Any]:
@@ -449,8 +424,8 @@ class RunManager:
         mixed = False
         if ranks.is_main():
             earlier = read_run(opened.folder, problems)
-            mixed = bool(changes(earlier.start.get("fingerprint", {}), self._fingerprint))
-            if earlier.status is Status.COMPLETED or (mixed and not self._resume_anyway):
+            mixed = bool(changes(earlier.start.get("fingerprint", {}), self._grid.fingerprint))
+            if earlier.status is Status.COMPLETED or (mixed and not self._grid.resume_anyway):
                 opened.continuation.set_aside(earlier.attempts)
             committed = earlier.epochs
         records = opened.continuation.restore(committed, problems)
@@ -481,7 +456,7 @@ class RunManager:
         known = self._folder.runs.get(identity(params_of(run)))
         return known is not None and read_run(known, []).status is Status.COMPLETED
 
-    def end_failed(self, error: BaseException, run: Any) -> Outcome:
+    def _end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory, its traceback in error.log.
 
         Opens `run` for that if none is open.
@@ -489,15 +464,15 @@ class RunManager:
         Raises:
             StorageError: It could not be recorded.
         """
-        if not self.is_open and not ranks.is_main():
+        if not self._is_open and not ranks.is_main():
             self.outcome = Outcome(failures.status_of(error), failures.cause_of(error, torch.device("cpu")))
             return self.outcome
-        if not self.is_open:
+        if not self._is_open:
             again = self.outcome is not None  # the run that has just ended, not another with its parameters
             folder = self._place(params_of(run), again=again)
             opened = self._start(folder, torch.device("cpu"), None, board=False)
             opened.begin_attempt(num_committed=len(read_run(opened.folder, []).epochs))
-        opened = self._open("end_failed()")
+        opened = self._open("_end_failed()")
         if ranks.is_main():
             log = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
             durable.write_file(opened.folder.path / paths.ERROR_LOG, log)
@@ -505,13 +480,13 @@ class RunManager:
         step = opened.step if opened.counts_batches else 0  # a loss tells of a batch when it is over
         return self._close(failures.status_of(error), failures.cause_of(error, opened.device, epoch, step))
 
-    def end_interrupted(self) -> Outcome | None:
+    def _end_interrupted(self) -> Outcome | None:
         """End the run as interrupted unless it has ended; what was committed is kept.
 
         Returns:
             How the run that was open ended, None if none was.
         """
-        opened, was_open = self._current, self.is_open
+        opened, was_open = self._current, self._is_open
         if opened is None:
             return None
         with suppress(StorageError):  # a journal without an end says the same
@@ -526,7 +501,7 @@ class RunManager:
         return self.outcome if was_open else None
 
     @property
-    def is_open(self) -> bool:
+    def _is_open(self) -> bool:
         """Whether a run is open."""
         return self._current is not None and self.outcome is None
 
@@ -570,7 +545,7 @@ class RunManager:
         return self._experiment
 
     def _open(self, call: str) -> OpenRun:
-        if self._current is None or not self.is_open:
+        if self._current is None or not self._is_open:
             raise LifecycleError(f"{call} outside a run: call begin_run(run, network, loader) first")
         return self._current
 
@@ -602,8 +577,8 @@ class RunManager:
         every = self._histogram_every if board else None
         if every is not None and self._tables and ranks.is_main():  # else the grid's parent has done so
             hparams.join(folder)
-        shared = {"jobs": self._jobs, "ranks": ranks.num_ranks()}
-        details = {"fingerprint": self._fingerprint, **{name: n for name, n in shared.items() if n > 1}}
+        shared = {"jobs": self._grid.jobs, "ranks": ranks.num_ranks()}
+        details = {"fingerprint": self._grid.fingerprint, **{name: n for name, n in shared.items() if n > 1}}
         self._current = open_run(
             self._folder.path.name, folder, device, network, histogram_every=every, **details
         )
@@ -617,14 +592,14 @@ class RunManager:
         self._tell_step(opened)
 
     def _tell_step(self, opened: OpenRun) -> None:
-        if self._on_step is not None:
-            self._on_step(self.epoch_count, opened.step, opened.num_epochs)
+        if self._grid.on_step is not None:
+            self._grid.on_step(self.epoch_count, opened.step, opened.num_epochs)
 
     def _commit(self, opened: OpenRun) -> None:
         record = opened.commit_epoch(self.epoch_count, self.loader, self.network)
         self.run_data.append(_row(opened.folder, record))
-        if self._on_epoch:
-            self._on_epoch(record)
+        if self._grid.on_epoch:
+            self._grid.on_epoch(record)
         if self._display and self._display.wants_epochs and ranks.is_main():
             self._display.epoch_ended(self._own_table())
 

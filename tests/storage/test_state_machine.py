@@ -145,7 +145,7 @@ class Life(RuleBasedStateMachine):
 
     def end_manager(self) -> None:
         if self.manager and self.run:
-            self.manager.end_interrupted()
+            self.manager._end_interrupted()
             self.models[self.run.seed].attempts[-1].end = "interrupted"
         if self.hold:
             self.hold.__exit__(None, None, None)
@@ -212,7 +212,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def fail(self) -> None:
         assert self.manager
-        self.manager.end_failed(ValueError("no"), self.run)
+        self.manager._end_failed(ValueError("no"), self.run)
         self.models[self.run.seed].attempts[-1].end = "failed"
         self.run = None
 

@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
 
 from runmanager import RunManager, fit, load_results, run_grid
 from runmanager.errors import DeviceError, SettingError
+from runmanager.training.grid_context import GridContext
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files
 
@@ -43,7 +44,7 @@ def _one_thread():
 
 @pytest.fixture
 def manager(tmp_path):
-    return RunManager("exp", tmp_path, tensorboard=False, display=False, tables=False)
+    return RunManager("exp", tmp_path, tensorboard=False, display=False, _grid=GridContext())
 
 
 def make_network(norm=nn.Identity, dropout=0.0):
@@ -168,7 +169,7 @@ def test_an_optimizer_is_made_of_parameters_that_are_in_their_place_and_format(m
 
     def make_optimizer(parameters):
         parameters = list(parameters)
-        seen.append((manager.is_open, parameters[0].is_contiguous(memory_format=torch.channels_last)))
+        seen.append((manager._is_open, parameters[0].is_contiguous(memory_format=torch.channels_last)))
         return SGD(parameters, lr=0.1)
 
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(16, 3))
@@ -185,7 +186,7 @@ def test_a_run_that_is_open_is_trained_and_not_ended(manager):
 
     with manager.run(RUN, network, loader):
         fit(RUN, network, loader, manager, optimizer=functools.partial(SGD, lr=0.1), epochs=2)
-        is_open = manager.is_open
+        is_open = manager._is_open
 
     assert is_open
     assert manager.outcome.epochs == 2

@@ -32,6 +32,7 @@ from runmanager.devices import torch_devices
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import paths, processes
 from runmanager.storage.journal import Journal, read_attempt
+from runmanager.training.grid_context import GridContext
 
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(10) % 3
@@ -250,7 +251,7 @@ def test_a_run_is_recorded_as_it_ended(tmp_path, tensorboard, error, loss, statu
 
     assert statuses(tmp_path) == [(status, 1, cause)]
     assert manager.outcome == Outcome(Status(status), cause, 1)
-    assert not manager.is_open
+    assert not manager._is_open
 
 
 def test_ctrl_c_before_the_first_epoch_leaves_the_same_run_of_another_process_alone(
@@ -392,9 +393,8 @@ def test_a_mean_that_is_too_large_for_a_number_names_no_batch(plain, tmp_path):
 
 def steps_of(tmp_path, train, **options):
     steps = []
-    manager = RunManager(
-        "exp", tmp_path, display=False, tensorboard=False, on_step=lambda *step: steps.append(step), **options
-    )
+    context = GridContext(on_step=lambda *step: steps.append(step), **options)
+    manager = RunManager("exp", tmp_path, display=False, tensorboard=False, _grid=context)
     with manager.run(RUN, nn.Linear(4, 3), batches_of()):
         train(manager)
     return steps
@@ -716,7 +716,7 @@ def test_tables_are_written_after_every_run(plain, tmp_path):
 
 
 def test_tables_belong_to_the_parent_where_it_says_so(tmp_path):
-    with RunManager("exp", tmp_path, display=False, tensorboard=False, tables=False).run(RUN):
+    with RunManager("exp", tmp_path, display=False, tensorboard=False, _grid=GridContext()).run(RUN):
         pass
 
     assert [path.name for path in (tmp_path / "exp").iterdir()] == ["001_lr=0.1"]
@@ -728,7 +728,9 @@ def test_each_epoch_is_reported_once_it_is_committed(tmp_path):
     def on_epoch(record):
         seen.append((record.epoch, load_results(tmp_path)["epoch"].tolist()))
 
-    manager = RunManager("exp", tmp_path, display=False, tensorboard=False, on_epoch=on_epoch)
+    manager = RunManager(
+        "exp", tmp_path, display=False, tensorboard=False, _grid=GridContext(on_epoch=on_epoch)
+    )
     with manager.run(RUN):
         for _ in manager.epochs(2):
             pass
