@@ -17,7 +17,7 @@ from experiments.fashion_grid import make_network
 from runmanager import RunManager
 from runmanager.storage.journal import Journal
 from runmanager.training.grid_context import GridContext
-from runmanager.training.resuming import Continuation
+from runmanager.training.resuming import ResumeState
 
 EPOCHS = 200
 
@@ -27,8 +27,8 @@ def main() -> None:
     checkpoint: list[float] = []
     journal: list[float] = []
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as root:
-        save, epoch = timed(Continuation.save, checkpoint), timed(Journal.epoch, journal)
-        with mock.patch.object(Continuation, "save", save), mock.patch.object(Journal, "epoch", epoch):
+        save, epoch = timed(ResumeState.save, checkpoint), timed(Journal.epoch, journal)
+        with mock.patch.object(ResumeState, "save", save), mock.patch.object(Journal, "epoch", epoch):
             train(root)
     both = [sum(pair) for pair in zip(checkpoint, journal, strict=True)]
     for name, values in {"checkpoint": checkpoint, "journal": journal, "together": both}.items():

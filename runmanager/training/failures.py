@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterator
 
 import torch
+from torch import nn
 
-from runmanager.devices import ranks
+from runmanager.devices import ranks, torch_devices
 from runmanager.outcome import Status
 
 # CUDNN_STATUS_NOT_SUPPORTED is none of them: there is no such operation, however much memory is free
@@ -53,6 +54,16 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
         return f"GPU error on {device} ({what}){where}"
     said = _first_line(error)
     return type(error).__name__ + (f": {said}" if said else "") + (f" ({where.strip()})" if where else "")
+
+
+def explain_devices(error: BaseException, device: torch.device, network: nn.Module | None) -> None:
+    """Add a note to an error that may come from a network and a batch on different devices."""
+    if network is not None and isinstance(error, RuntimeError) and "device" in str(error):
+        places = ", ".join(sorted(map(str, torch_devices.places(network))))
+        error.add_note(
+            f"the run's device is {device}, its network is on {places}: take the batches from "
+            f"manager.batches(), or send them with .to({str(device)!r})"
+        )
 
 
 def _memory_cause(error: BaseException, device: torch.device, where: str) -> str:

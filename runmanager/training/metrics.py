@@ -3,13 +3,14 @@
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from runmanager.devices import ranks
 from runmanager.errors import MetricError
+from runmanager.grid import RESERVED
 
 _FOLDED = 1024  # values that wait in a list, at most
 
@@ -277,6 +278,26 @@ def single(name: str, value: Any) -> torch.Tensor | float:
         return float(value)
     except (TypeError, ValueError):
         raise MetricError(f"{name} must be a number or a tensor of one, got {value!r}") from None
+
+
+def check_column(name: str, params: Container[str]) -> None:
+    """Make sure that a metric may have a name, beside hyperparameters of other names.
+
+    Raises:
+        MetricError: It may not.
+    """
+    hook = {"loss": "track_loss", "accuracy": "track_num_correct"}.get(name)
+    if not name.isidentifier():
+        problem = "is not an identifier"
+    elif hook:
+        problem = f"is a column already, which {hook} fills"
+    elif name in params:
+        problem = "is a hyperparameter"
+    elif name in RESERVED:
+        problem = "is a column already"
+    else:
+        return
+    raise MetricError(f"{name!r} {problem}: give the metric another name, as in track(f1=...)")
 
 
 def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

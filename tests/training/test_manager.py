@@ -490,8 +490,8 @@ def clock(monkeypatch):
     """Stand in for every clock that durations are read from; it is moved by hand."""
     now = SimpleNamespace(seconds=0.0)
     read = lambda: now.seconds  # noqa: E731
-    monkeypatch.setattr("runmanager.training.manager.perf_counter", read)
-    monkeypatch.setattr("runmanager.training.open_run.time", SimpleNamespace(perf_counter=read))
+    monkeypatch.setattr("runmanager.training.open_epoch.perf_counter", read)
+    monkeypatch.setattr("runmanager.training.open_run.perf_counter", read)
     return now
 
 
@@ -899,7 +899,7 @@ def test_a_number_of_epochs_that_is_none_is_refused(tmp_path, n):
     manager.begin_run({"lr": 0.1})
 
     with pytest.raises(
-        LifecycleError, match=r"epochs\(\) takes how many epochs are wanted, got .*: write epochs"
+        LifecycleError, match=r"epochs\(\) takes a whole number, 0 or more, got .*: write epochs"
     ):
         manager.epochs(n)
 
