@@ -1,14 +1,10 @@
-"""RunManager: the bracket round a training loop."""
+"""RunManager: the hooks of a training loop, which check their order and delegate."""
 
-import itertools
-import json
-import math
 import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,17 +19,17 @@ from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, PruneError, RunsWarning, StorageError, is_count
 from runmanager.grid import params_of
 from runmanager.hyperparameters import identity
-from runmanager.outcome import LEADING, EpochRecord, Outcome, Status
+from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.results.loading import load_results
-from runmanager.storage import durable, paths
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
-from runmanager.training import failures, metrics
+from runmanager.training import failures, metrics, run_table
 from runmanager.training.evaluation import Evaluation, Loss
 from runmanager.training.grid_context import GridContext
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.open_run import OpenRun
+from runmanager.training.run_folders import RunFolders
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,33 +41,49 @@ _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionar
 
 
 class RunManager:
-    """Log runs: hooks round a training loop, one row per epoch, one event file per run.
+    """Log runs: hooks for a training loop, one row per epoch, one event file per run.
 
-    Everything written is under ``root/experiment``. Training gives the same numbers with and without it.
+    Everything is written under ``root/experiment``. Training gives the same numbers with and without it.
 
-    Under torchrun every rank has a manager and calls the same of its methods; rank 0 writes what all of them
-    saw, and all get the same rows. The device `cuda` is then the GPU with the rank's number on its machine.
+    Under torchrun every rank has a manager and calls the same methods. Rank 0 writes the metrics of all ranks,
+    and all ranks get the same rows. The device `cuda` is then the GPU with the rank's number on its machine.
 
     Args:
-        experiment: The folder of these runs under `root`; None names it by date and time. An experiment that
-            exists is added to; one that is given as `Experiment` has its root in it.
-        root: The folder that TensorBoard is started on.
+        experiment: The folder of these runs under `root`; None names it by date and time. New runs are added
+            to an experiment that exists. An `Experiment` has its own root.
+        root: The folder of all experiments.
         tensorboard: Whether event files are written.
         histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
         display: Whether the table is shown: at the end of each run in a terminal, in place in a notebook.
-            None decides by where it runs.
+            None shows it in terminals and notebooks alone.
 
     Attributes:
         run_params: The current run.
         run_count: How many runs this manager has begun.
         run_data: One row per finished epoch of this manager's runs.
-        network: That of the current run.
-        loader: That of the current run.
-        epoch_count: The number of the current epoch, 0 between runs.
-        outcome: How the last run ended, None before and while one is open.
+        outcome: How the last run ended, None before the first run and while one is open.
 
     Raises:
         GridError: `experiment` cannot be a folder's name.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)] * 5
+    >>> optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    >>> manager = RunManager("example", folder.name, display=False)
+    >>> with manager.run({"lr": 0.1}, network, loader):
+    ...     for epoch in manager.epochs(2):
+    ...         for inputs, labels in manager.batches():
+    ...             preds = network(inputs)
+    ...             loss = functional.cross_entropy(preds, labels)
+    ...             optimizer.zero_grad()
+    ...             loss.backward()
+    ...             optimizer.step()
+    ...             manager.track_loss(loss, labels)
+    ...             manager.track_num_correct(preds, labels)
+    >>> manager.results["epoch"].tolist()
+    [1, 2]
+    >>> folder.cleanup()
     """
 
     def __init__(
@@ -88,22 +100,18 @@ class RunManager:
         self.run_count = 0
         self.run_data: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
-        self._root = Path(root)
-        self._experiment = experiment if isinstance(experiment, Experiment) else None
-        name = experiment.path.name if isinstance(experiment, Experiment) else experiment
-        self._name = None if name is None else paths.check_experiment(name)
+        self._folders = RunFolders(experiment, root)
         self._histogram_every = histogram_every if tensorboard else None
         self._display = choose_display(display)
         self._tables = _grid is None  # a grid's parent process writes them
         self._grid = _grid or GridContext()
         self._current: OpenRun | None = None  # after end_run() too, for the properties below
-        self._num_begun: dict[str, int] = {}  # identity of a run -> how often
 
     def begin_run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> None:
         """Begin a run: send the network to the run's device, warm the device, open the files, start the clock.
 
         Args:
-            run: A namedtuple or mapping of hyperparameters; `device` among them, or the cpu is meant.
+            run: A namedtuple or mapping of hyperparameters; without `device` it is executed on the cpu.
             network: Moved to the device, unless its parameters are on several.
             loader: What `batches` yields from.
 
@@ -128,7 +136,7 @@ class RunManager:
             network.to(device)
         torch_devices.warm(device)
         torch_devices.reset_peak(device)
-        opened = self._open(self._folder_on_all_ranks(params), device, network, loader)
+        opened = self._open(self._folders.open_on_all_ranks(params), device, network, loader)
         self.run_count += 1
         self.run_params = run
         if network is not None:
@@ -147,7 +155,7 @@ class RunManager:
         """End the run: commit how it ended, close its files, write the tables, show the results.
 
         Raises:
-            LifecycleError: No run is open, or an epoch is; then the run is ended as interrupted, without it.
+            LifecycleError: No run is open; or an epoch is, without which the run then ends as interrupted.
         """
         opened = self._open_run("end_run()")
         if opened.epoch is not None:
@@ -180,7 +188,7 @@ class RunManager:
 
         Raises:
             LifecycleError: No epoch is open.
-            MetricError: Losses were tracked without their batches, and the loader does not tell their sizes.
+            MetricError: Losses were tracked without their batches, and the loader does not know their sizes.
             StorageError: The row could not be committed.
         """
         self._open_epoch("end_epoch()")
@@ -226,10 +234,7 @@ class RunManager:
             LifecycleError: No epoch is open.
             MetricError: A value is not a single number, or the name is taken.
         """
-        sums = self._open_epoch("track()").sums
-        for name, value in values.items():
-            metrics.check_column(name, self._open_run("track()").folder.params)
-            sums.add_mean(name, value, sums.last_size or 1)
+        self._open_epoch("track()").track(values)
 
     def get_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> int:
         """Return in how many samples the largest score is the label's; waits for the device."""
@@ -240,30 +245,22 @@ class RunManager:
     def save(self, fileName: str | PathLike[str]) -> None:  # noqa: N803 - the tutorial's name
         """Write the rows of this manager's runs to ``fileName.csv`` and ``fileName.json``.
 
-        As the tutorial does: the CSV has the index as its first, unnamed column; the JSON is a list of objects.
+        The formats are the tutorial's: in the CSV the index is the first, unnamed column; the JSON is a list of
+        objects.
 
         Raises:
             StorageError: A file could not be written; the one before is still there.
         """
-        from runmanager.results.tables import to_csv, to_rows
-
-        if not ranks.is_main():
-            return
-        path = Path(fileName)
-        table = self._table_of_this_manager()
-        rows = json.dumps(to_rows(table), ensure_ascii=False, indent=4, allow_nan=False)
-        durable.make_folder(path.absolute().parent)
-        for suffix, content in (("csv", to_csv(table, index=True)), ("json", rows)):
-            encoded = content.encode("utf-8", "backslashreplace")  # as strict_json does
-            durable.write_file(path.with_name(f"{path.name}.{suffix}"), encoded)
+        if ranks.is_main():
+            run_table.save(self.run_data, Path(fileName))
 
     @contextmanager
     def run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> Iterator["RunManager"]:
-        """Bracket a run: `begin_run`, and its end however the block ends.
+        """Begin a run, as `begin_run`, and end it however the block ends.
 
-        The run is recorded as completed, diverged (a loss was NaN or infinite), failed or out of memory (an
-        exception, that of sys.exit() too, which goes on; its traceback is in error.log) or interrupted (Ctrl-C,
-        or a disk that failed).
+        The run is recorded as completed, diverged (a loss was NaN or infinite), pruned, interrupted (Ctrl-C, or
+        a disk that failed), or as failed or out of memory: the exception, that of sys.exit() too, is raised
+        again, and its traceback is in error.log.
 
         Raises:
             LifecycleError: Another run is open, this manager is for another one, or an epoch is still open.
@@ -276,7 +273,7 @@ class RunManager:
             try:
                 yield self
             except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
-                self._end_interrupted()  # what failed was not the run: it can be continued
+                self._end_interrupted()  # what failed was not the run: it can be resumed
                 raise
             except BaseException as error:
                 if self._current:
@@ -287,7 +284,7 @@ class RunManager:
                 self._open_run("end_run()").close_loop()
                 self.end_run()
         except KeyboardInterrupt:
-            self._end_interrupted()  # its beginning or its end was torn
+            self._end_interrupted()  # while it began or ended
             raise
 
     def epochs(
@@ -296,8 +293,8 @@ class RunManager:
         """Yield the numbers of `n` epochs, beginning and ending each.
 
         Stops early when the loss is no longer finite. An epoch that the loop leaves with ``break`` counts.
-        With a checkpoint, a run that was interrupted goes on after its last committed epoch exactly as if it
-        had not been: random states and the loader's generators are saved too.
+        With a checkpoint, an interrupted run is resumed after its last committed epoch, with the numbers of a
+        run that was not interrupted: random states and the loader's generators are saved too.
 
         Args:
             n: The number of epochs, those of earlier attempts included.
@@ -320,7 +317,7 @@ class RunManager:
                     "epochs(checkpoint=...) after an epoch of this run: call it once, before the first"
                 )
             records, problems = opened.resume(checkpoint, keep)
-            self.run_data += [_row(opened.folder, record) for record in records]
+            self._add_rows(records)
             if problems:
                 warnings.warn("; ".join(problems), RunsWarning, stacklevel=2)
         return opened.epochs(n, self.begin_epoch, self.end_epoch)
@@ -337,18 +334,14 @@ class RunManager:
         yield from epoch.batches()
 
     def evaluate(
-        self,
-        loader: Iterable[Any],
-        name: str = "test",
-        *,
-        loss: Loss = functional.cross_entropy,
+        self, loader: Iterable[Any], name: str = "test", *, loss: Loss = functional.cross_entropy
     ) -> Evaluation:
         """Compute loss and accuracy in eval mode without gradients: the columns `test_loss`, `test_accuracy`.
 
-        Outside of the epoch's duration, and without a trace in training: modes and random states are given
-        back. Before the first epoch, the values are shown in TensorBoard as step 0 and are no row. Which class
-        was taken for which in the last evaluation is shown there when the run is completed. Of several ranks,
-        each evaluates its part of the samples; all have to call it.
+        It does not count into the epoch's duration and does not change training: modes and random states are
+        restored. Before the first epoch, TensorBoard shows the values at step 0, and there is no row. It shows
+        the last evaluation's confusion matrix when the run is completed. Under torchrun all ranks call it, each
+        with its part of the samples.
 
         Args:
             loader: Yields (inputs, labels).
@@ -369,15 +362,15 @@ class RunManager:
         return opened.evaluate(loader, name, loss)
 
     def remaining(self, runs: Iterable[Any]) -> Iterator[Any]:
-        """Yield those of the runs that this experiment has not completed yet.
+        """Yield the runs that this experiment has not completed yet.
 
         Raises:
-            LifecycleError: The experiment has no name, so nothing of it can have been done before.
+            LifecycleError: The experiment has no name, so that its folder is new.
             HeldError: `run_grid` is running this experiment in another process or thread.
         """
-        if self._name is None:
+        if self._folders.name is None:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
-        experiment = self._open_experiment()
+        experiment = self._folders.experiment
         if ranks.is_main():
             check_free(experiment.path)
         for run in runs:
@@ -389,50 +382,37 @@ class RunManager:
                 yield run
 
     def _end_failed(self, error: BaseException, run: Any) -> Outcome:
-        """End the open run as failed or out of memory, its traceback in error.log.
-
-        Opens `run` for that if none is open.
-
-        Raises:
-            StorageError: It could not be recorded.
-        """
+        """End the open run as failed or out of memory; if none is open, open `run` for that."""
         if not self._is_open and not ranks.is_main():
             self.outcome = Outcome(failures.status_of(error), failures.cause_of(error, torch.device("cpu")))
             return self.outcome
         if not self._is_open:
             again = self.outcome is not None  # the run that has just ended, not another with its parameters
-            folder = self._folder_of(params_of(run), again=again)
+            folder = self._folders.open(params_of(run), again=again)
             self._open(folder, torch.device("cpu"), has_board=False).keep_committed()
         self._open_run("end_run()").fail(error)
         return self._close()
 
-    def _end_interrupted(self) -> Outcome | None:
-        """End the run as interrupted unless it has ended; what was committed is kept.
-
-        Returns:
-            How the run that was open ended, None if none was.
-        """
-        opened, was_open = self._current, self._is_open
-        if opened is None:
-            return None
-        if was_open:
-            opened.interrupt("interrupted")
+    def _end_interrupted(self) -> None:
+        """End the run as interrupted unless it has ended; what was committed is kept."""
+        if self._current is None:
+            return
+        if self._is_open:
+            self._current.interrupt("interrupted")
             with suppress(StorageError):  # a journal without an end means the same
                 self._close()
-        opened.commit_lost_end()
-        return self.outcome if was_open else None
+        self._current.commit_lost_end()
 
     @property
     def _is_open(self) -> bool:
-        """Whether a run is open."""
         return self._current is not None and self.outcome is None
 
     @property
     def results(self) -> "pd.DataFrame":
         """One row per finished epoch of this experiment so far, as `load_results` gives it."""
-        experiment = self._experiment
+        experiment = self._folders.opened
         if experiment is None or not (ranks.is_main() or experiment.path.exists()):
-            return self._table_of_this_manager()
+            return run_table.table_of(self.run_data)
         return load_results(experiment.path)
 
     @property
@@ -442,12 +422,12 @@ class RunManager:
 
     @property
     def network(self) -> nn.Module | None:
-        """That of the current or the last run."""
+        """The network of the current or the last run."""
         return self._current.network if self._current else None
 
     @property
     def loader(self) -> Any:
-        """That of the current or the last run."""
+        """The loader of the current or the last run."""
         return self._current.loader if self._current else None
 
     @property
@@ -481,28 +461,11 @@ class RunManager:
         return self._current
 
     def _open_epoch(self, call: str) -> OpenEpoch:
-        if self._current is None or self._current.epoch is None:
+        epoch = None if self._current is None else self._current.epoch
+        if epoch is None:
             self._open_run(call)
             raise LifecycleError(f"{call} outside an epoch: call begin_epoch() first")
-        return self._current.epoch
-
-    def _open_experiment(self) -> Experiment:
-        if self._experiment is None:
-            self._experiment = Experiment(self._root / self._name if self._name else _dated(self._root))
-        return self._experiment
-
-    def _folder_on_all_ranks(self, params: Mapping[str, Any]) -> RunFolder:
-        """Find the folder of a run, or make one; rank 0 does so for all."""
-        folder, path = ranks.from_main(lambda: (self._folder_of(params), self._open_experiment().path))
-        self._experiment = self._experiment or Experiment(path)
-        return folder
-
-    def _folder_of(self, params: Mapping[str, Any], *, again: bool = False) -> RunFolder:
-        id_ = identity(params)
-        repeat = self._num_begun.get(id_, 0) + (not again)
-        folder = self._open_experiment().open(params, repeat)
-        self._num_begun[id_] = repeat
-        return folder
+        return epoch
 
     def _open(
         self,
@@ -516,7 +479,7 @@ class RunManager:
         every = self._histogram_every if has_board else None
         if every is not None and self._tables and ranks.is_main():  # else the grid's parent has done so
             hparams.join(folder)
-        name = self._open_experiment().path.name
+        name = self._folders.experiment.path.name
         self._current = OpenRun(name, folder, device, network, loader, histogram_every=every, grid=self._grid)
         self.outcome = None
         return self._current
@@ -524,11 +487,11 @@ class RunManager:
     def _commit_epoch(self) -> None:
         opened = self._open_run("end_epoch()")
         record = opened.end_epoch()
-        self.run_data.append(_row(opened.folder, record))
+        self._add_rows([record])
         if self._grid.on_epoch:
             self._grid.on_epoch(record)
         if self._display and self._display.wants_epochs and ranks.is_main():
-            self._display.epoch_ended(self._table_of_this_manager())
+            self._display.epoch_ended(run_table.table_of(self.run_data))
 
     def _close(self) -> Outcome:
         opened = self._open_run("end_run()")
@@ -538,36 +501,11 @@ class RunManager:
             if self._tables:
                 from runmanager.results.tables import export
 
-                export(self.results, self._open_experiment().path)
+                export(self.results, self._folders.experiment.path)
             if self._display:
-                self._display.run_ended(self._table_of_this_manager())
+                self._display.run_ended(run_table.table_of(self.run_data))
         return self.outcome
 
-    def _table_of_this_manager(self) -> "pd.DataFrame":
-        import pandas as pd
-
-        from runmanager.results.tables import from_columns
-
-        names = dict.fromkeys(name for row in self.run_data for name in row) or ("run", "epoch", *LEADING)
-        return from_columns({name: [row.get(name, pd.NA) for row in self.run_data] for name in names}, ())
-
-
-def _row(folder: RunFolder, record: EpochRecord) -> OrderedDict[str, Any]:
-    row: OrderedDict[str, Any] = OrderedDict(run=folder.number, epoch=record.epoch)
-    row.update({name: record.metrics.get(name, math.nan) for name in LEADING})
-    row.update(folder.params)
-    row.update({name: value for name, value in record.metrics.items() if name not in LEADING})
-    return row
-
-
-def _dated(root: Path) -> Path:
-    """Make a folder named by the time, another one than whoever does so in the same second."""
-    name = datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
-    durable.make_folder(root)
-    for number in itertools.count(1):
-        folder = root / (name if number == 1 else f"{name}_{number}")
-        with durable.explained(folder), suppress(FileExistsError):
-            folder.mkdir()
-            durable.sync_folder(root)
-            break
-    return folder
+    def _add_rows(self, records: Iterable[EpochRecord]) -> None:
+        folder = self._open_run("end_epoch()").folder
+        self.run_data += [run_table.row_of(folder.number, folder.params, record) for record in records]

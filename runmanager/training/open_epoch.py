@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ class OpenEpoch:
         number: Its number, from 1.
         device: Where the run is executed.
         loader: What the batches come from, None if `batches` is not used.
+        params: The run's hyperparameters, whose names no metric may have.
         num_epochs: How many epochs the loop is for, None if there is no loop.
         on_step: Called with `number`, `step` and `num_epochs` at each batch.
 
@@ -34,6 +36,7 @@ class OpenEpoch:
         number: int,
         device: torch.device,
         loader: Any = None,
+        params: Mapping[str, Any] = MappingProxyType({}),
         num_epochs: int | None = None,
         on_step: Callable[[int, int, int | None], object] | None = None,
     ) -> None:
@@ -43,6 +46,8 @@ class OpenEpoch:
         self._number = number
         self._device = device
         self._loader = loader
+        self._params = params
+        self._columns: set[str] = set()  # that `track` has checked
         self._num_epochs = num_epochs
         self._on_step = on_step
         self._evaluated: dict[str, float] = {}
@@ -60,7 +65,7 @@ class OpenEpoch:
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the device; the time that they take is `phase_data_s`."""
         iterator = loaders.batches(self._loader, self._device)
-        times, end = self._times, object()
+        sums, times, on_step, end = self.sums, self._times, self._on_step, object()
         times.setdefault("phase_data_s", 0.0)
         self.counts_batches = True
         while True:
@@ -69,9 +74,10 @@ class OpenEpoch:
             times["phase_data_s"] += perf_counter() - before
             if batch is end:
                 return
-            self.sums.last_size = metrics.batch_size(batch)
+            sums.last_size = metrics.batch_size(batch)
             self.step += 1
-            self.report_step()
+            if on_step is not None:
+                on_step(self._number, self.step, self._num_epochs)
             yield batch
 
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
@@ -80,6 +86,18 @@ class OpenEpoch:
         if not self.counts_batches:
             self.step += 1
             self.report_step()
+
+    def track(self, values: Mapping[str, torch.Tensor | float]) -> None:
+        """Add means over the current batch.
+
+        Raises:
+            MetricError: A value is not a single number, or the name is taken.
+        """
+        for name, value in values.items():
+            if name not in self._columns:
+                metrics.check_column(name, self._params)
+                self._columns.add(name)
+            self.sums.add_mean(name, value, self.sums.last_size or 1)
 
     def report_step(self) -> None:
         """Report that the run makes progress."""

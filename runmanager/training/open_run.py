@@ -111,12 +111,11 @@ class OpenRun:
         """Resume the run after its last committed epoch, and save the parts with every epoch from now on.
 
         Args:
-            parts: Name -> what has a state; None saves no checkpoint.
-            keep: Which weights are kept, None for none.
+            parts: As `ResumeState` takes them.
+            keep: As `ResumeState` takes it.
 
         Returns:
-            The records of the epochs that need not be executed again, and a sentence for each file that could
-            not be used.
+            The records of the epochs that are resumed after, and a sentence for each file that is not used.
         """
         state = self._resume_state = ResumeState(self.folder, self.device, parts, self.loader, keep)
         problems: list[str] = []
@@ -143,10 +142,7 @@ class OpenRun:
     def epochs(self, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
         """Return the loop over the epochs up to the n-th, or up to the next rung.
 
-        Args:
-            n: How many epochs the run is to have.
-            begin: Called before each epoch: `RunManager.begin_epoch`, which the user may have overridden.
-            end: Called after each epoch.
+        It calls `begin` and `end`, which are the manager's: the user may have overridden them.
         """
         prune = self._grid.prune
         last = min(prune.next_rung(self._num_resumed), n) if prune else n
@@ -190,8 +186,9 @@ class OpenRun:
         self._begin_attempt()
         self.number += 1
         self._lr = self._resume_state.learning_rate() if self._board and self._resume_state else None
-        on_step = self._grid.on_step
-        self.epoch = OpenEpoch(self.number, self.device, self.loader, self._num_epochs, on_step)
+        self.epoch = OpenEpoch(
+            self.number, self.device, self.loader, self.folder.params, self._num_epochs, self._grid.on_step
+        )
         self._sums = self.epoch.sums
 
     def end_epoch(self) -> EpochRecord:
