@@ -54,9 +54,9 @@ class TensorLoader(DataLoader[Batch]):
     Args:
         dataset: Images and labels, in main memory if there are workers.
         batch_size: Samples in a batch; the last one may be shorter.
-        device: Where the batches are wanted.
+        device: Where the batches are sent.
         shuffle: A new order every epoch.
-        seed: What the orders follow from; the global random state is not used.
+        seed: Of the orders; the global random state is not used.
         num_workers: Processes that fetch, 0 for none.
     """
 
@@ -138,6 +138,6 @@ def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
     samplers += [getattr(sampler, "sampler", None) for sampler in samplers[1:]]
     for number, sampler in enumerate(samplers):
         generator = getattr(sampler, "generator", None)
-        if isinstance(generator, torch.Generator) and not any(generator is known for known in seen):
+        if isinstance(generator, torch.Generator) and not any(generator is other for other in seen):
             seen.append(generator)
             yield f"loader.{number}", generator
