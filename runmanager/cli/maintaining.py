@@ -12,7 +12,7 @@ from runmanager.errors import GridError
 from runmanager.hyperparameters import json_value
 
 if TYPE_CHECKING:
-    from runmanager.launch.verify import Verdict
+    from runmanager.launch.verify import Verification
     from runmanager.results.removal import Contents
     from runmanager.storage.folders import RunFolder
     from runmanager.storage.run_state import RunResult
@@ -114,7 +114,7 @@ def _is_confirmed(question: str) -> bool:
         raise typer.Exit(SOME_WRONG) from error
 
 
-def _print_verdict(found: "RunResult", verdict: "Verdict") -> None:
+def _print_verdict(found: "RunResult", verdict: "Verification") -> None:
     from runmanager.console import print_rows
 
     for change in verdict.changed:
@@ -132,13 +132,13 @@ def _print_verdict(found: "RunResult", verdict: "Verdict") -> None:
     print_rows(rows)
 
 
-def _difference(name: str, verdict: "Verdict") -> dict[str, Any]:
+def _difference(name: str, verdict: "Verification") -> dict[str, Any]:
     before, again = verdict.before.get(name), verdict.again.get(name)
     row = {"metric": name, "recorded": repr(before), "now": repr(again)}
     return row if before is None or again is None else {**row, "difference": again - before}
 
 
-def _to_json(found: "RunResult", verdict: "Verdict") -> dict[str, Any]:
+def _to_json(found: "RunResult", verdict: "Verification") -> dict[str, Any]:
     return {
         "folder": str(found.folder.path),
         "identical": verdict.is_identical,
