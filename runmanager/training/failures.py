@@ -84,7 +84,7 @@ def _free(text: str, device: torch.device) -> str:
     """Say how much of a device was free according to the message, else how much is free now."""
     if match := _FREE.search(text):
         return f"{match[2]} of {match[1]}"
-    with contextlib.suppress(Exception):  # a device that failed tells nothing
+    with contextlib.suppress(Exception):  # a device that failed may not answer
         if device.type == "cuda":
             free, total = torch.cuda.mem_get_info(device)
             return f"{_gib(free)} of {_gib(total)}"

@@ -100,7 +100,7 @@ def fit(
         network.to(device)
     if memory_format is not None:
         network.to(memory_format=memory_format)
-    # made before the clock starts: a process's first optimizer imports for seconds
+    # before the clock starts: a process's first optimizer imports for seconds
     optimizer = optimizer if isinstance(optimizer, Optimizer) else optimizer(network.parameters())
     scheduler = _scheduler_of(optimizer, scheduler)
     step = Step(

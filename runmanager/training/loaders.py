@@ -32,7 +32,7 @@ class ImageTensors(Dataset[Batch]):
 
     def __getitem__(self, index: Any) -> Batch:
         """Return the image and label, or images and labels, at an index, a slice or a list of indices."""
-        if isinstance(index, list):  # made a tensor once, not for images and for labels
+        if isinstance(index, list):  # converted once for images and labels
             index = torch.tensor(index, dtype=torch.int64, device="cpu")
         return self.images[index], self.labels[index]
 

@@ -93,7 +93,7 @@ class EpochSums:
             size = size_of_batch(number)
             if size is None:
                 raise MetricError(
-                    "the loader does not tell how many samples a batch has: call track_loss(loss, batch)"
+                    "the loader does not show how many samples a batch has: call track_loss(loss, batch)"
                 )
             self._loss.add(loss, size, size)
         self._unsized.clear()

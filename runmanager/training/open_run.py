@@ -157,7 +157,7 @@ class OpenRun:
                 yield self.number
             except GeneratorExit:
                 if self.epoch is not None:
-                    self.epoch.leave()  # by a break or by an exception, which the run's end tells apart
+                    self.epoch.leave()  # by break or by an exception: the run's end shows which
                 raise
             end()
         prune = self._grid.prune
@@ -279,7 +279,7 @@ class OpenRun:
         assert self._journal is not None
         outcome = self.outcome
         facts: dict[str, int] = {}
-        with suppress(RuntimeError):  # a device that failed tells nothing
+        with suppress(RuntimeError):  # a device that failed may not answer
             peak = torch_devices.peak_memory(self.device)
             facts = {} if peak is None else {"peak_memory": peak}
         try:

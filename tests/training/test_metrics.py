@@ -97,7 +97,7 @@ def test_losses_of_an_iterable_dataset_need_their_batch():
 
     assert with_batch.means() == {"loss": pytest.approx(4.5)}
     assert str(caught.value) == (
-        "the loader does not tell how many samples a batch has: call track_loss(loss, batch)"
+        "the loader does not show how many samples a batch has: call track_loss(loss, batch)"
     )
 
 
