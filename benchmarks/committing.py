@@ -16,7 +16,8 @@ from benchmarks.measuring import spread
 from experiments.fashion_grid import make_network
 from runmanager import RunManager
 from runmanager.storage.journal import Journal
-from runmanager.training.resuming import Continuation
+from runmanager.training.grid_context import GridContext
+from runmanager.training.resuming import ResumeState
 
 EPOCHS = 200
 
@@ -26,8 +27,8 @@ def main() -> None:
     checkpoint: list[float] = []
     journal: list[float] = []
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as root:
-        save, epoch = timed(Continuation.save, checkpoint), timed(Journal.epoch, journal)
-        with mock.patch.object(Continuation, "save", save), mock.patch.object(Journal, "epoch", epoch):
+        save, epoch = timed(ResumeState.save, checkpoint), timed(Journal.epoch, journal)
+        with mock.patch.object(ResumeState, "save", save), mock.patch.object(Journal, "epoch", epoch):
             train(root)
     both = [sum(pair) for pair in zip(checkpoint, journal, strict=True)]
     for name, values in {"checkpoint": checkpoint, "journal": journal, "together": both}.items():
@@ -39,7 +40,7 @@ def train(root: str) -> None:
     """Take one step per epoch, so that there is something to save."""
     network = make_network()
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
-    manager = RunManager("commit", root, tensorboard=False, display=False, tables=False)
+    manager = RunManager("commit", root, tensorboard=False, display=False, _grid=GridContext())
     with manager.run({"lr": 0.01}, network):
         for _ in manager.epochs(EPOCHS, checkpoint={"network": network, "optimizer": optimizer}):
             loss = network(torch.rand(8, 1, 28, 28)).square().mean()

@@ -21,6 +21,7 @@ from benchmarks.measuring import spread
 from experiments.fashion_grid import make_network
 from runmanager import RunManager
 from runmanager.storage.journal import Journal
+from runmanager.training.grid_context import GridContext
 
 Cost = list[tuple[float, float]]
 """Seconds that passed and seconds of this thread's processor time, of each pair."""
@@ -67,7 +68,7 @@ class Epochs:
         self.batches = [(torch.rand(SMALL, 1, 28, 28), torch.arange(SMALL)) for _ in range(num_batches)]
         self.network = make_network()
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=0.01, fused=True)
-        self.manager = RunManager("overhead", root, display=False, tables=False, **options)
+        self.manager = RunManager("overhead", root, display=False, _grid=GridContext(), **options)
 
     def added(self) -> Cost:
         """Return what the manager adds to an epoch that is not the first."""
@@ -110,7 +111,7 @@ class Epochs:
 def begun(root: str) -> Cost:
     """Return what it takes to begin a run; sending the network and warming the device are in it."""
     found = []
-    manager = RunManager("begun", root, display=False, tables=False)
+    manager = RunManager("begun", root, display=False, _grid=GridContext())
     for number in range(PAIRS):
         network = make_network()
         found.append(timed(partial(manager.begin_run, {"lr": number + 1}, network)))

@@ -17,6 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from benchmarks.measuring import spread
 from runmanager import RunManager
+from runmanager.training.grid_context import GridContext
 
 RUNS, EPOCHS = 9, 10
 PARAMS = {"lr": 0.01, "batch_size": 64, "device": "cpu"}
@@ -47,7 +48,7 @@ def main() -> None:
 
 def ours(root: str, number: int) -> None:
     """Commit the run."""
-    manager = RunManager("ours", root, display=False, tables=False)
+    manager = RunManager("ours", root, display=False, _grid=GridContext())
     with manager.run(PARAMS | {"number": number}):
         for _ in manager.epochs(EPOCHS):
             manager.track_loss(METRICS["loss"], 1)

@@ -163,6 +163,15 @@ def is_count(value: object, least: int = 0) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's message, "" if it has none.
+
+    >>> first_line(ValueError("no such file: try another"))
+    'no such file: try another'
+    """
+    return str(error).strip().partition("\n")[0]
+
+
 class RunsWarning(UserWarning):
     """Something under runs/ could not be read or shown; everything else was."""
 

@@ -12,7 +12,7 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted, json_value
 
 if TYPE_CHECKING:
-    from runmanager.launch.verify import Verdict
+    from runmanager.launch.verify import Verification
     from runmanager.results.removal import Contents
     from runmanager.storage.folders import RunFolder
     from runmanager.storage.run_state import RunResult
@@ -135,7 +135,7 @@ def _is_confirmed(question: str) -> bool:
         raise typer.Exit(SOME_WRONG) from error
 
 
-def _print_verdict(recorded: "RunResult", verdict: "Verdict") -> None:
+def _print_verdict(recorded: "RunResult", verdict: "Verification") -> None:
     from runmanager.console import print_table
 
     for change in verdict.changed:
@@ -154,13 +154,13 @@ def _print_verdict(recorded: "RunResult", verdict: "Verdict") -> None:
     print_table([_difference(name, verdict) for name in verdict.differing], most=None)
 
 
-def _difference(name: str, verdict: "Verdict") -> dict[str, Any]:
+def _difference(name: str, verdict: "Verification") -> dict[str, Any]:
     before, again = verdict.before.get(name), verdict.again.get(name)
     row = {"metric": name, "recorded": repr(before), "now": repr(again)}
     return row if before is None or again is None else {**row, "difference": again - before}
 
 
-def _to_json(recorded: "RunResult", verdict: "Verdict") -> dict[str, Any]:
+def _to_json(recorded: "RunResult", verdict: "Verification") -> dict[str, Any]:
     return {
         "folder": str(recorded.folder.path),
         "identical": verdict.is_identical,

@@ -55,11 +55,6 @@ def whereabouts(news: EpochRecord | BatchProgress | None) -> str:
     return ""
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of what an exception says: libraries add stack traces and advice."""
-    return str(error).strip().partition("\n")[0]
-
-
 def _peak(memory: int) -> str:
     if not memory:
         return ""

@@ -16,9 +16,9 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import NamedTuple
 
+from runmanager.errors import first_line
 from runmanager.executors import serialize
 from runmanager.executors.base import BatchProgress, Task
-from runmanager.executors.deaths import first_line
 from runmanager.executors.signals import SIGNALS
 from runmanager.outcome import EpochRecord, Outcome
 

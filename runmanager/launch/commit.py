@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from runmanager.launch.plan import PlannedRun
-from runmanager.launch.task import GridWork
+from runmanager.launch.task import RunTask
 from runmanager.outcome import Outcome, Status
 from runmanager.storage import durable, paths
 from runmanager.storage.journal import end_abandoned
 from runmanager.storage.run_state import read_experiment, read_run
 
 
-def commit(planned: PlannedRun, outcome: Outcome, task: GridWork) -> Outcome:
+def commit(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outcome:
     """Return how a run ended, which its journal has by then.
 
     Args:

@@ -14,7 +14,7 @@ from runmanager.hyperparameters import identity
 from runmanager.launch.announce import announce, point_to_tensorboard
 from runmanager.launch.commit import Exports, commit
 from runmanager.launch.plan import Decisions, Plan, PlannedRun
-from runmanager.launch.task import GridWork
+from runmanager.launch.task import RunTask
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Outcome, Status
 from runmanager.search.base import Search
@@ -61,7 +61,7 @@ class Execution:
         plan: Plan,
         search: Search,
         executor: Executor,
-        task: GridWork,
+        task: RunTask,
         on_failure: OnFailure,
         stop: Stop,
         *,
@@ -102,7 +102,7 @@ class Execution:
             if is_broken_off or not batch.due:
                 return exit_code
 
-    def _execute(self, batch: Plan, runs: deque[Run], task: GridWork) -> int:
+    def _execute(self, batch: Plan, runs: deque[Run], task: RunTask) -> int:
         """Execute a batch, and what the search adds to it if it is asynchronous; return the exit code."""
         exit_code = COMPLETED
         outcomes = self._executor.execute(runs, task, self.progress)

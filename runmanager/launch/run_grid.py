@@ -17,7 +17,7 @@ from runmanager.launch import announce, arguments
 from runmanager.launch.commit import export
 from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution, OnFailure
 from runmanager.launch.plan import Decisions, Plan, make_plan
-from runmanager.launch.task import GridWork, Train
+from runmanager.launch.task import RunTask, Train
 from runmanager.outcome import Outcome
 from runmanager.search.all_runs import AllRuns
 from runmanager.search.halving import SuccessiveHalving
@@ -136,7 +136,7 @@ def run_grid(
         with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
             now = fingerprint(train, data() if callable(data) else data)
         search = prune.search() if prune else AllRuns()
-        task = GridWork(
+        task = RunTask(
             train,
             Experiment(path),
             tensorboard,

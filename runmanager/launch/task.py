@@ -1,4 +1,4 @@
-"""One run of a grid, executed in the process that calls."""
+"""One run of a grid as a task that any process can execute."""
 
 import os
 import time
@@ -13,6 +13,7 @@ from runmanager.outcome import Outcome
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import Experiment
+from runmanager.training.grid_context import GridContext
 
 if TYPE_CHECKING:
     from runmanager.training.manager import RunManager
@@ -23,16 +24,14 @@ _REPORT_EVERY_S = 0.5
 
 
 @dataclass(frozen=True)
-class GridWork:
-    """Executes one run in the process that calls it; can be pickled if its parts can.
+class RunTask:
+    """Executes one run in the process that calls it. Workers get it pickled.
 
     Attributes:
         train: The user's function.
-        experiment: The folder that the run lives in, and the other runs of the grid.
-        tensorboard: Whether event files are written.
         histogram_every: Epochs from one set of histograms to the next.
-        fingerprint: Code, data and versions that results depend on.
-        resume_anyway: Whether runs that were begun with others are continued nevertheless.
+        fingerprint: The code, data and versions that results depend on.
+        resume_anyway: Whether runs that began with other code, data or versions are resumed.
         jobs: How many runs of the grid share the machine, at most.
         prune: Ends the run at its next rung.
     """
@@ -47,34 +46,35 @@ class GridWork:
     prune: SuccessiveHalving | None = None
 
     def __call__(self, run: Run, report: Report) -> Outcome:
-        """Execute a run and return how it ended, which is committed by then.
+        """Execute a run and return how it ended, which the journal has by then.
 
         Raises:
             StorageError: Something could not be committed.
-            PruneError: The run cannot be stopped at a rung, or not be compared there.
-            Exception: Whatever `train` raised, if other ranks execute the run too: they wait for this one, and
-                torchrun ends them when it is gone.
+            PruneError: The run cannot be stopped at a rung, or cannot be compared there.
+            Exception: That of `train`, under torchrun: the other ranks wait for this process until it ends.
         """
         from runmanager.training.manager import RunManager
 
+        context = GridContext(
+            run=run,
+            on_epoch=report,
+            on_step=_Steps(report),
+            jobs=self.jobs,
+            fingerprint=self.fingerprint,
+            resume_anyway=self.resume_anyway,
+            prune=self.prune,
+        )
         manager = RunManager(
             self.experiment,
             tensorboard=self.tensorboard,
             histogram_every=self.histogram_every,
             display=False,
-            on_epoch=report,
-            tables=False,
-            fingerprint=self.fingerprint,
-            resume_anyway=self.resume_anyway,
-            jobs=self.jobs,
-            only=run,
-            prune=self.prune,
-            on_step=_Steps(report),
+            _grid=context,
         )
         try:
             return self._execute(run, manager)
         except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
-            manager.end_interrupted()
+            manager._end_interrupted()  # noqa: SLF001 - for this module alone
             raise
 
     def _execute(self, run: Run, manager: "RunManager") -> Outcome:
@@ -83,20 +83,20 @@ class GridWork:
         process = os.getpid()
         try:
             self.train(run, manager)
-            if manager.is_open:
+            if manager._is_open:  # noqa: SLF001 - for this module and fit() alone
                 manager.end_run()
             if manager.outcome is None:
-                raise LifecycleError(  # noqa: TRY301 - a failure like those of train()
+                raise LifecycleError(  # noqa: TRY301 - recorded like an exception of train()
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
         except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # here a failing run becomes an outcome
-            if os.getpid() != process:  # one that the run has forked: it has no say in it
+            if os.getpid() != process:  # the run forked this one, which must not record anything
                 os._exit(1)
             outcome = manager.outcome
             if outcome is None or not outcome.status.is_exception:
-                outcome = manager.end_failed(error, run)
+                outcome = manager._end_failed(error, run)  # noqa: SLF001 - for this module alone
             if ranks.num_ranks() > 1:
                 raise
             return outcome
@@ -104,7 +104,7 @@ class GridWork:
 
 
 class _Steps:
-    """Reports steps, but not each: what is done per batch has to be cheap."""
+    """Reports a step every half second: reporting each would cost more than the step of a small network."""
 
     def __init__(self, report: Report) -> None:
         self._report = report

@@ -1,4 +1,4 @@
-"""Execute the first epoch of a run again, somewhere else, and tell whether the numbers are the same."""
+"""Execute the first epoch of a run again, in another folder, and compare the metrics."""
 
 import importlib
 import importlib.util
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from runmanager.errors import GridError
+from runmanager.errors import InvalidArgumentError
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.fingerprint import changes, fingerprint
 from runmanager.storage.folders import Experiment
@@ -25,13 +25,13 @@ TIMES = ("epoch duration", "run duration")
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What came of executing the first epoch of a run again.
+class Verification:
+    """The first epoch of a run as recorded, and as executed again.
 
     Attributes:
         before: Metric -> its recorded value.
         again: Metric -> its value now; empty if the epoch did not end.
-        changed: What else is different from when it was recorded: code, versions.
+        changed: The code and the versions that have changed since.
         error: Why the epoch did not end, "" if it did.
     """
 
@@ -42,7 +42,7 @@ class Verdict:
 
     @property
     def differing(self) -> list[str]:
-        """The metrics that are not the same to the last bit, or that one of the two lacks."""
+        """The metrics that differ, if only by a bit, or that are missing on one side."""
         names = [name for name in {**self.before, **self.again} if name not in TIMES]
         return [name for name in names if not _same(self.before.get(name), self.again.get(name))]
 
@@ -53,93 +53,94 @@ class Verdict:
 
 
 class _FirstEpochEnded(BaseException):
-    """Leaves `train`, which is not to go on; no exception, as a loop may catch those."""
+    """Leaves `train` after its first epoch; no Exception, as a loop may catch those."""
 
 
-def verify(found: "RunResult", train: "Train") -> Verdict:
+def verify(result: "RunResult", train: "Train") -> Verification:
     """Execute the first epoch of a run again in this process, in a folder that is removed afterwards.
 
     Args:
-        found: The run, with its first epoch.
-        train: What it was executed with, as ``train(run, manager)``.
+        result: The run, with its first epoch.
+        train: The function that it was executed with, as ``train(run, manager)``.
 
     Raises:
-        GridError: The run has no first epoch.
+        InvalidArgumentError: The run has no first epoch.
         DeviceError: Its device is not there.
     """
-    before = next((record.metrics for record in found.epochs if record.epoch == 1), None)
+    before = next((record.metrics for record in result.epochs if record.epoch == 1), None)
     if before is None:
-        raise GridError([f"{found.folder.path} has no first epoch: it is {found.status}"])
+        raise InvalidArgumentError([f"{result.folder.path} has no first epoch: it is {result.status}"])
     with tempfile.TemporaryDirectory(prefix="runmanager-verify-") as folder:
-        again, outcome = _execute(found, train, Path(folder) / "verify")
+        again, outcome = _execute(result, train, Path(folder) / "verify")
     error = "" if again else outcome.error or "train() ended before the first epoch"
-    return Verdict(before, again, _changed(found, train), error)
+    return Verification(before, again, _changed(result, train), error)
 
 
 def load_function(name: str) -> "Train":
     """Load a function by ``module:function`` or ``folder/file.py:function``.
 
-    What it names is imported as any program imports it: what stands under ``if __name__ == "__main__"`` is not
-    executed.
+    Its module is imported: what is under ``if __name__ == "__main__":`` is not executed.
 
     Raises:
-        GridError: There is no such function.
+        InvalidArgumentError: There is no such function.
     """
     source, _, attribute = name.rpartition(":")
     if not source or not attribute.isidentifier():
-        raise GridError([f"a function is named as experiments/fashion_grid.py:train, got {name!r}"])
+        raise InvalidArgumentError([f"a function is named as experiments/fashion_grid.py:train, got {name!r}"])
     module = _import(source)
     function = getattr(module, attribute, None)
     if not callable(function):
-        there = [
+        names = [
             key
             for key, value in vars(module).items()
             if callable(value)
             and not key.startswith("_")
             and getattr(value, "__module__", "") == module.__name__
         ]
-        raise GridError([f"{source} has no function {attribute!r}; it has: {', '.join(there) or 'none'}"])
+        raise InvalidArgumentError(
+            [f"{source} has no function {attribute!r}; it has: {', '.join(names) or 'none'}"]
+        )
     train: Train = function
     return train
 
 
-def _execute(found: "RunResult", train: "Train", folder: Path) -> tuple[Mapping[str, float], Outcome]:
+def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping[str, float], Outcome]:
     import torch
 
     from runmanager.grid import RunBuilder
+    from runmanager.training.grid_context import GridContext
     from runmanager.training.manager import RunManager
 
-    (run,) = RunBuilder.get_runs({name: [value] for name, value in found.folder.params.items()} or {"lr": [0]})
-    seen: list[EpochRecord] = []
+    (run,) = RunBuilder.get_runs({name: [value] for name, value in result.folder.params.items()} or {"lr": [0]})
+    records: list[EpochRecord] = []
 
     def ended(record: EpochRecord) -> None:
-        seen.append(record)
+        records.append(record)
         raise _FirstEpochEnded
 
-    manager = RunManager(
-        Experiment(folder), tensorboard=False, display=False, on_epoch=ended, tables=False, only=run
-    )
+    context = GridContext(run=run, on_epoch=ended)
+    manager = RunManager(Experiment(folder), tensorboard=False, display=False, _grid=context)
     threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads // found.jobs))  # sums are added up in another order otherwise
+    torch.set_num_threads(max(1, threads // result.jobs))  # the order of sums depends on their number
     try:
         train(run, manager)
     except _FirstEpochEnded:
-        return seen[0].metrics, Outcome(Status.COMPLETED)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - that it fails now is what was to be found out
+        return records[0].metrics, Outcome(Status.COMPLETED)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a result like any other
         return {}, Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
     finally:
         torch.set_num_threads(threads)
     return {}, manager.outcome or Outcome(Status.FAILED)
 
 
-def _changed(found: "RunResult", train: "Train") -> list[str]:
-    before = found.start.get("fingerprint")
+def _changed(result: "RunResult", train: "Train") -> list[str]:
+    before = result.start.get("fingerprint")
     if not isinstance(before, Mapping):
         return []
     now = fingerprint(train)
-    names = before.get("code", {}).keys() & now["code"].keys()  # a partial's arguments are not known here
-    code = [{name: print_["code"][name] for name in names} for print_ in (before, now)]
-    return changes({**before, "code": code[0]}, {**now, "code": code[1]})
+    names = before.get("code", {}).keys() & now["code"].keys()  # a partial's arguments are unknown here
+    code_before, code_now = ({name: one["code"][name] for name in names} for one in (before, now))
+    return changes({**before, "code": code_before}, {**now, "code": code_now})
 
 
 def _import(source: str) -> ModuleType:
@@ -156,9 +157,9 @@ def _import(source: str) -> ModuleType:
         spec.loader.exec_module(module)
     except SystemExit as error:
         guard = 'put what starts the grid under `if __name__ == "__main__":`'
-        raise GridError([f"{source} ends the process when it is imported: {guard}"]) from error
+        raise InvalidArgumentError([f"{source} ends the process when it is imported: {guard}"]) from error
     except Exception as error:
-        raise GridError([f"{source} cannot be imported: {type(error).__name__}: {error}"]) from error
+        raise InvalidArgumentError([f"{source} cannot be imported: {type(error).__name__}: {error}"]) from error
     return module
 
 

@@ -1,4 +1,4 @@
-"""Loss and accuracy of a network, without a trace in its training."""
+"""Loss and accuracy of a network, without changing its training."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ Loss = Callable[[Any, Any], torch.Tensor]
 
 
 class Evaluation(NamedTuple):
-    """The means over the samples of a loader; accuracy is NaN where labels are no classes."""
+    """The means over the samples of a loader; accuracy is NaN if the labels are not classes."""
 
     loss: float
     accuracy: float
@@ -34,7 +34,7 @@ def evaluate(
 ) -> Evaluation:
     """Compute the mean loss and accuracy in eval mode without gradients; waits for the device.
 
-    Modes and random states, those of the loader's generators too, are given back as they were.
+    Modes and random states are restored, those of the loader's generators too.
 
     Args:
         network: On `device`.
@@ -42,7 +42,7 @@ def evaluate(
         device: Where the batches are sent.
         loss: The mean over a batch, of the network's output and the labels.
         on_batch: Called at each batch.
-        confusion: Counts which classes are taken for which, where labels are classes.
+        confusion: Counts the predictions of each class, if labels are classes.
     """
     sums = EpochSums()
     with undisturbed_random(device), _undisturbed(loader), _eval_mode(network), torch.no_grad():

@@ -1,15 +1,17 @@
-"""What an exception is: out of memory, a device that failed, or any other; its cause in one sentence."""
+"""What an exception means for a run: its status, and its cause in one sentence."""
 
 import contextlib
 import re
 from collections.abc import Iterator
 
 import torch
+from torch import nn
 
-from runmanager.devices import ranks
+from runmanager.devices import ranks, torch_devices
+from runmanager.errors import first_line
 from runmanager.outcome import Status
 
-# CUDNN_STATUS_NOT_SUPPORTED is none of them: there is no such operation, however much memory is free
+# without CUDNN_STATUS_NOT_SUPPORTED: there is no such operation, however much memory is free
 _DEVICE_MEMORY = re.compile(
     r"\b(CUDA|HIP|XPU|MPS)( backend| error:)? out of memory"
     r"|Allocation on device .{0,99}would exceed allowed memory"
@@ -29,7 +31,7 @@ _HOLDER = re.compile(rf"Process (\d+) has ({_SIZE}) memory in use")
 
 
 def status_of(error: BaseException) -> Status:
-    """Return how a run ended that raised an exception: out of memory, or failed."""
+    """Return the status of a run that raised an exception: out of memory, or failed."""
     return Status.FAILED if _memory_error(error) is None else Status.OUT_OF_MEMORY
 
 
@@ -39,8 +41,8 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
     Args:
         error: What it raised.
         device: Where it was executed.
-        epoch: The number of the epoch in which, 0 if none was open.
-        step: The number of the batch in which, 0 if that is not known.
+        epoch: The number of the epoch that was open, 0 if none was.
+        step: The number of its batch, 0 if that is not known.
     """
     where = (f" in epoch {epoch}" + (f", step {step}" if step else "")) if epoch else ""
     short_of_memory = _memory_error(error)
@@ -48,32 +50,41 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
         return _memory_cause(short_of_memory, device, where)
     if ranks.num_ranks() > 1 and isinstance(error, RuntimeError) and _LOST.search(str(error)):
         return f"rank {ranks.rank()} lost another rank, whose own output says why{where}"
-    what = next(filter(None, map(_device_error, _chain(error))), "")
-    if what:
-        return f"GPU error on {device} ({what}){where}"
-    said = _first_line(error)
-    return type(error).__name__ + (f": {said}" if said else "") + (f" ({where.strip()})" if where else "")
+    device_error = next(filter(None, map(_device_error, _chain(error))), "")
+    if device_error:
+        return f"GPU error on {device} ({device_error}){where}"
+    line = first_line(error)
+    return type(error).__name__ + (f": {line}" if line else "") + (f" ({where.strip()})" if where else "")
+
+
+def explain_devices(error: BaseException, device: torch.device, network: nn.Module | None) -> None:
+    """Add a note to an error that may come from a network and a batch on different devices."""
+    if network is not None and isinstance(error, RuntimeError) and "device" in str(error):
+        places = ", ".join(sorted(map(str, torch_devices.places(network))))
+        error.add_note(
+            f"the run's device is {device}, its network is on {places}: take the batches from "
+            f"manager.batches(), or send them with .to({str(device)!r})"
+        )
 
 
 def _memory_cause(error: BaseException, device: torch.device, where: str) -> str:
     text = str(error)
     is_devices = isinstance(error, torch.OutOfMemoryError) or _DEVICE_MEMORY.search(text)
-    place = f"GPU memory on {device}" if is_devices else "main memory"
+    memory = f"GPU memory on {device}" if is_devices else "main memory"
     asked = _ASKED.search(text)
     facts = [f"asked for {_readable(asked[1])}"] if asked else []
     if is_devices and (free := _free(text, device)):
         facts.append(f"{free} free")
-    known = ", ".join(facts)
     holders = ", ".join(f"process {process} holds {size}" for process, size in _HOLDER.findall(text))
-    details = "; ".join(filter(None, (known, holders)))
-    return f"out of {place}{where}" + (f" ({details})" if details else "")
+    details = "; ".join(filter(None, (", ".join(facts), holders)))
+    return f"out of {memory}{where}" + (f" ({details})" if details else "")
 
 
 def _free(text: str, device: torch.device) -> str:
-    """Say how much of a device was free: as the message says, else as it is now."""
-    if found := _FREE.search(text):
-        return f"{found[2]} of {found[1]}"
-    with contextlib.suppress(Exception):  # a device that failed tells nothing
+    """Say how much of a device was free according to the message, else how much is free now."""
+    if match := _FREE.search(text):
+        return f"{match[2]} of {match[1]}"
+    with contextlib.suppress(Exception):  # a device that failed may not answer
         if device.type == "cuda":
             free, total = torch.cuda.mem_get_info(device)
             return f"{_gib(free)} of {_gib(total)}"
@@ -90,13 +101,13 @@ def _gib(size: int) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, and those it was raised from or while they were handled."""
+    """Yield an exception, its causes and its contexts."""
     seen: set[int] = set()
-    following: BaseException | None = error
-    while following is not None and id(following) not in seen:
-        seen.add(id(following))
-        yield following
-        following = following.__cause__ or (None if following.__suppress_context__ else following.__context__)
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
 def _memory_error(error: BaseException) -> BaseException | None:
@@ -111,12 +122,8 @@ def _is_memory_error(error: BaseException) -> bool:
 
 
 def _device_error(error: BaseException) -> str:
-    """Return what a device said when it failed, "" if it did not."""
-    found = _DEVICE_ERROR.search(str(error)) if isinstance(error, RuntimeError) else None
-    if found:
-        return str(found[1] or found[2]).strip().removesuffix(".")
-    return _first_line(error) if isinstance(error, torch.AcceleratorError) else ""
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
+    """Return the message of a device that failed, "" if none did."""
+    match = _DEVICE_ERROR.search(str(error)) if isinstance(error, RuntimeError) else None
+    if match:
+        return str(match[1] or match[2]).strip().removesuffix(".")
+    return first_line(error) if isinstance(error, torch.AcceleratorError) else ""

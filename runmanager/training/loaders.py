@@ -32,7 +32,7 @@ class ImageTensors(Dataset[Batch]):
 
     def __getitem__(self, index: Any) -> Batch:
         """Return the image and label, or images and labels, at an index, a slice or a list of indices."""
-        if isinstance(index, list):  # made a tensor once, not for images and for labels
+        if isinstance(index, list):  # converted once for images and labels
             index = torch.tensor(index, dtype=torch.int64, device="cpu")
         return self.images[index], self.labels[index]
 
@@ -54,9 +54,9 @@ class TensorLoader(DataLoader[Batch]):
     Args:
         dataset: Images and labels, in main memory if there are workers.
         batch_size: Samples in a batch; the last one may be shorter.
-        device: Where the batches are wanted.
+        device: Where the batches are sent.
         shuffle: A new order every epoch.
-        seed: What the orders follow from; the global random state is not used.
+        seed: Of the orders; the global random state is not used.
         num_workers: Processes that fetch, 0 for none.
     """
 
@@ -138,6 +138,6 @@ def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
     samplers += [getattr(sampler, "sampler", None) for sampler in samplers[1:]]
     for number, sampler in enumerate(samplers):
         generator = getattr(sampler, "generator", None)
-        if isinstance(generator, torch.Generator) and not any(generator is known for known in seen):
+        if isinstance(generator, torch.Generator) and not any(generator is other for other in seen):
             seen.append(generator)
             yield f"loader.{number}", generator

@@ -1,145 +1,197 @@
-"""A run while it is open: its files, its sums and its clocks."""
+"""A run while it is open: its files, its clock, its loop and how it will end."""
 
 import math
-import time
+import traceback
 import weakref
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import cached_property
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from runmanager.board.confusion import Confusion
 from runmanager.devices import ranks, torch_devices
-from runmanager.outcome import LEADING, EpochRecord, Outcome, Status
-from runmanager.storage import durable, paths, provenance
+from runmanager.errors import PruneError, StorageError
+from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.storage import durable, paths, processes, provenance
+from runmanager.storage.fingerprint import changes
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.journal import Journal, NoJournal
-from runmanager.training import loaders
-from runmanager.training.metrics import EpochSums
+from runmanager.storage.journal import Journal, NoJournal, end_abandoned
+from runmanager.storage.run_state import read_run
+from runmanager.training import failures
+from runmanager.training.evaluation import Evaluation, Loss, evaluate
+from runmanager.training.grid_context import GridContext
+from runmanager.training.metrics import EpochSums, check_column
+from runmanager.training.open_epoch import OpenEpoch
+from runmanager.training.resuming import ResumeState
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
     from runmanager.board.run_log import Board
-    from runmanager.training.resuming import Continuation
 
 
-@dataclass
 class OpenRun:
-    """What is open between `begin_run` and `end_run`.
+    """The next attempt at a run, between `begin_run` and `end_run`; its files begin with its first epoch.
 
-    Attributes:
+    It expects its calls in order: `RunManager` checks that.
+
+    Args:
+        experiment: The experiment's name.
         folder: Where the run lives.
         device: Where it is executed.
-        attempt: Which attempt at it this is.
-        details: What the attempt is executed with.
-        board: Its event file, None if TensorBoard is off.
-        journal: Its record, None until the attempt begins.
-        committed: The number of the last epoch that is committed.
-        continuation: What is saved with every epoch, None if nothing is.
-        loop: The loop over its epochs, None if there is none.
-        num_epochs: How many epochs that loop is for, None if there is none.
-        lr: The learning rate that the current epoch began with, None if it is not known.
-        last_metrics: Those of the last epoch, empty before the first.
-        verdict: How it will end: completed, unless a loss was not finite.
-        cause: Why it will not be completed.
+        network: What is trained, None if the loop does not say.
+        loader: What `RunManager.batches` yields from, None if it is not used.
+        histogram_every: Epochs from one set of histograms to the next; None for no event file at all.
+        grid: What a grid decides.
+
+    Attributes:
+        epoch: The epoch that is open, None between epochs.
+        number: The number of the last epoch that was begun or resumed; 0 before the first and after the end.
         start: When its clock was started (perf_counter, s).
-        sums: Those of the current epoch.
-        evaluated: What was evaluated in the current epoch.
-        times: Parts of the current epoch (s).
-        epoch_start: When the current epoch's clock was started, None between epochs.
-        left_at: When a loop over `epochs` left the current epoch by break, None if it did not.
-        step: The number of the current batch in the epoch, from 1; 0 before the first.
-        counts_batches: Whether steps are counted by `batches`, else by the losses.
-        epoch_seconds: How long the current epoch took until it was left, without evaluations.
     """
 
-    folder: RunFolder
-    device: torch.device
-    attempt: int
-    details: Mapping[str, Any]
-    board: "Board | None"
-    journal: Journal | None = None
-    committed: int = 0
-    continuation: "Continuation | None" = None
-    loop: "weakref.ref[Generator[int]] | None" = None  # weak, so that it ends with a plain for loop's break
-    num_epochs: int | None = None
-    lr: float | None = None
-    last_metrics: Mapping[str, float] = field(default_factory=dict)
-    verdict: Status = Status.COMPLETED
-    cause: str = ""
-    start: float = 0.0
-    sums: EpochSums = field(default_factory=EpochSums)
-    evaluated: dict[str, float] = field(default_factory=dict)
-    times: dict[str, float] = field(default_factory=dict)
-    epoch_start: float | None = None
-    left_at: float | None = None
-    step: int = 0
-    counts_batches: bool = False
-    epoch_seconds: float = 0.0
+    def __init__(
+        self,
+        experiment: str,
+        folder: RunFolder,
+        device: torch.device,
+        network: nn.Module | None = None,
+        loader: Any = None,
+        *,
+        histogram_every: int | None = None,
+        grid: GridContext,
+    ) -> None:
+        self.folder, self.device, self.network, self.loader = folder, device, network, loader
+        self.epoch: OpenEpoch | None = None
+        self.number = 0
+        self.start = 0.0
+        self._grid = grid
+        self._status, self._cause = Status.COMPLETED, ""  # unless something happens
+        self._attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
+        self._journal: Journal | None = None  # until the attempt begins
+        self._committed = 0  # the number of the last epoch that is
+        self._num_resumed = 0  # epochs that the journals had before
+        self._resume_state: ResumeState | None = None
+        self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
+        self._num_epochs: int | None = None
+        self._lr: float | None = None  # that the epoch began with
+        self._sums: EpochSums | None = None  # of the current or the last epoch
+        self._last_metrics: Mapping[str, float] = {}
+        self._has_board = histogram_every is not None  # the same on all ranks, of which one has the board
+        self._board: Board | None = None
+        parameters = () if network is None else network.parameters()
+        details: Mapping[str, Any] = {
+            "device": str(device),
+            "device_name": torch_devices.device_name(device),
+            "parameters": sum(p.numel() for p in parameters if not isinstance(p, nn.UninitializedParameter)),
+            "versions": provenance.versions(),
+            "commit": provenance.commit(),
+            "command": provenance.command(),
+        }
+        shared = {"jobs": grid.jobs, "ranks": ranks.num_ranks()}
+        shared = {name: count for name, count in shared.items() if count > 1}
+        self._details = {**details, "fingerprint": grid.fingerprint, **shared}
+        if histogram_every is not None and ranks.is_main():
+            from runmanager.board import run_log
+
+            self._board = run_log.Board(experiment, folder, self._attempt, details, histogram_every)
+            if network is not None:
+                self._board.watch(network)
 
     def start_clock(self) -> None:
         """Start the run's clock, after everything that was asked of the device so far."""
         torch_devices.wait_for(self.device)
-        self.start = time.perf_counter()
+        self.start = perf_counter()
 
-    def begin_attempt(
-        self, records: Sequence[EpochRecord] = (), *, num_committed: int = 0, mixed: bool = False
-    ) -> None:
-        """Begin the journal and the event file, once; they go on after the records given.
+    def resume(self, parts: Mapping[str, Any] | None, keep: str | None) -> tuple[list[EpochRecord], list[str]]:
+        """Resume the run after its last committed epoch, and save the parts with every epoch from now on.
 
         Args:
-            records: Those of the epochs that stand; none if the run begins anew.
-            num_committed: How many epochs earlier journals have; the rest of the records is committed here.
-            mixed: Whether the records come from other code, data or versions than what follows.
+            parts: As `ResumeState` takes them.
+            keep: As `ResumeState` takes it.
 
-        Raises:
-            StorageError: The journal could not be begun.
+        Returns:
+            The records of the epochs that are resumed after, and a sentence for each file that is not used.
         """
-        if self.journal is not None:
-            return
+        state = self._resume_state = ResumeState(self.folder, self.device, parts, self.loader, keep)
+        problems: list[str] = []
+        committed: Sequence[EpochRecord] = []
+        is_mixed = False
         if ranks.is_main():
-            durable.remove_leftovers(self.folder.path)
-            begun = {"after": num_committed, **({"mixed": True} if mixed and records else {}), **self.details}
-            self.journal = Journal(self.folder.path, self.attempt, begun)
-        else:
-            self.journal = NoJournal()
-        for record in records[num_committed:]:
-            self.journal.epoch(record)
-        if self.board:
-            self.board.open(records, healed=len(records) > num_committed)
-        self.committed = num_committed
-        if records:
-            self.committed = records[-1].epoch
-            self.last_metrics = records[-1].metrics
-            self.start -= records[-1].metrics["run duration"]  # goes on where it was
+            earlier = read_run(self.folder, problems)
+            is_mixed = bool(changes(earlier.start.get("fingerprint", {}), self._grid.fingerprint))
+            if earlier.status is Status.COMPLETED or (is_mixed and not self._grid.resume_anyway):
+                state.set_aside(earlier.attempts)
+            committed = earlier.epochs
+        records, unusable = state.restore(committed)
+        num_committed = min(len(records), len(committed))  # the last one may be in the checkpoint alone
+        self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
+        self.number = self._committed
+        self._num_resumed = ranks.broadcast(num_committed)
+        return records, problems + unusable
 
-    def begin_epoch(self) -> None:
-        """Zero the sums and start the epoch's clock."""
-        self.begin_attempt()
-        self.sums, self.evaluated, self.times = EpochSums(), {}, {}
-        self.left_at, self.step, self.counts_batches = None, 0, False
-        self.lr = self.continuation.learning_rate() if self.board and self.continuation else None
-        torch_devices.wait_for(self.device)
-        self.epoch_start = time.perf_counter()
+    @property
+    def has_begun(self) -> bool:
+        """Whether an epoch of this attempt was begun or resumed."""
+        return self._journal is not None
 
-    def leave_epoch(self) -> None:
-        """Stop the epoch's clock without committing the epoch."""
-        assert self.epoch_start is not None
-        torch_devices.wait_for(self.device)
-        self.left_at = time.perf_counter()
-        # an evaluation after a break is outside anyway
-        self.epoch_seconds = self.left_at - self.epoch_start - self.times.get("phase_eval_s", 0.0)
+    def epochs(self, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
+        """Return the loop over the epochs up to the n-th, or up to the next rung.
+
+        It calls `begin` and `end`, which are the manager's: the user may have overridden them.
+        """
+        prune = self._grid.prune
+        last = min(prune.next_rung(self._num_resumed), n) if prune else n
+        loop = self._loop_to(last, n, begin, end)
+        self._loop, self._num_epochs = weakref.ref(loop), last
+        return loop
+
+    def _loop_to(self, last: int, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
+        while self.number < last and self._status is Status.COMPLETED:
+            begin()
+            try:
+                yield self.number
+            except GeneratorExit:
+                if self.epoch is not None:
+                    self.epoch.leave()  # by break or by an exception: the run's end shows which
+                raise
+            end()
+        prune = self._grid.prune
+        if prune and self.number == last < n and self._status is Status.COMPLETED:
+            prune.check(self._last_metrics)
+            self._status, self._cause = Status.PRUNED, f"after epoch {last} of {n}"
 
     def close_loop(self) -> None:
-        """Close the loop over `epochs`, which somebody may hold who left it by break."""
-        loop = self.loop() if self.loop else None
+        """Close the loop over `epochs`, to which a user who left it by break may hold a reference."""
+        loop = self._loop() if self._loop else None
         if loop:
             loop.close()
 
-    def commit_epoch(self, number: int, loader: Any, network: nn.Module | None) -> EpochRecord:
+    def begin_epoch(self) -> None:
+        """Zero the sums and start the epoch's clock.
+
+        Raises:
+            PruneError: The run is to be stopped at a rung, and saves no checkpoint.
+            StorageError: The journal could not be begun.
+        """
+        if self._grid.prune and not (self._resume_state and self._resume_state.is_saved):
+            raise PruneError(
+                "prune= stops runs at a rung and resumes the best of them, but this run saves no checkpoint: "
+                "write `for epoch in manager.epochs(n, checkpoint={...})`"
+            )
+        self._begin_attempt()
+        self.number += 1
+        self._lr = self._resume_state.learning_rate() if self._board and self._resume_state else None
+        self.epoch = OpenEpoch(
+            self.number, self.device, self.loader, self.folder.params, self._num_epochs, self._grid.on_step
+        )
+        self._sums = self.epoch.sums
+
+    def end_epoch(self) -> EpochRecord:
         """Stop the clock, read the sums of all ranks, commit the epoch, show it.
 
         Raises:
@@ -147,118 +199,151 @@ class OpenRun:
             MetricError: The losses cannot be weighed.
             StorageError: The epoch could not be committed.
         """
-        if self.left_at is None:
-            self.leave_epoch()
-        self.sums.settle(lambda batch: loaders.size_of_batch(loader, batch))
-        record = self._record(number)
-        self.epoch_start = None
+        assert self.epoch is not None
+        assert self._journal is not None
+        epoch = self.epoch
+        record = epoch.record(self.start)
+        self.epoch = None
         loss = record.metrics.get("loss")
-        if loss is not None and not math.isfinite(loss) and self.verdict is Status.COMPLETED:
-            self.verdict, self.cause = Status.DIVERGED, self._divergence(number, loss)
-        self.last_metrics = record.metrics
-        assert self.journal is not None
-        if self.continuation and self.verdict is Status.COMPLETED:
-            self.continuation.save(record, network)  # first, so that its row heals a journal that lacks it
-        self.journal.epoch(record)
-        self.committed = number
-        if self.board:
-            self.board.epoch(record, network, self.lr)
+        if loss is not None and not math.isfinite(loss) and self._status is Status.COMPLETED:
+            self._status = Status.DIVERGED
+            self._cause = epoch.divergence(loss, self._last_metrics.get("loss"))
+        self._last_metrics = record.metrics
+        if self._resume_state and self._status is Status.COMPLETED:
+            self._resume_state.save(record, self.network)  # first: its row completes a journal that lacks it
+        self._journal.epoch(record)
+        self._committed = record.epoch
+        if self._board:
+            self._board.epoch(record, self.network, self._lr)
         return ranks.broadcast(record)  # when it is committed
 
-    def end(self, outcome: Outcome) -> None:
+    def evaluate(self, loader: Iterable[Any], name: str, loss: Loss) -> Evaluation:
+        """Evaluate the network; the result is in the open epoch, else in TensorBoard alone."""
+        assert self.network is not None
+        for column in (f"{name}_loss", f"{name}_accuracy"):
+            check_column(column, self.folder.params)
+        confusion = Confusion() if self._has_board else None
+        torch_devices.wait_for(self.device)
+        before = perf_counter()
+        result = evaluate(self.network, loader, self.device, loss, self._report_step, confusion)
+        seconds = perf_counter() - before
+        if confusion and self._board:
+            self._board.confusion(name, confusion, loader)
+        values = {f"{name}_loss": result.loss}
+        if not math.isnan(result.accuracy):
+            values[f"{name}_accuracy"] = result.accuracy
+        if self.epoch is not None:
+            self.epoch.add_evaluation(values, seconds)
+        elif self._board:
+            self._board.evaluation(values)
+        return result
+
+    def _report_step(self) -> None:
+        if self.epoch is not None:
+            self.epoch.report_step()
+        elif self._grid.on_step is not None:
+            self._grid.on_step(self.number, 0, self._num_epochs)
+
+    def interrupt(self, cause: str) -> None:
+        """Let the run end as interrupted."""
+        self._status, self._cause = Status.INTERRUPTED, cause
+
+    def fail(self, error: BaseException) -> None:
+        """Let the run end as failed or out of memory, with the traceback in error.log.
+
+        Raises:
+            StorageError: The traceback could not be written.
+        """
+        if ranks.is_main():
+            log = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
+            durable.write_file(self.folder.path / paths.ERROR_LOG, log)
+        number = self.number if self.epoch is not None else 0
+        # a loss that is tracked says that its batch is over
+        step = self.epoch.step if self.epoch is not None and self.epoch.counts_batches else 0
+        self._status = failures.status_of(error)
+        self._cause = failures.cause_of(error, self.device, number, step)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ends if it ends now: completed, unless it diverged, was pruned, failed or interrupted."""
+        return Outcome(self._status, self._cause, self._committed)
+
+    def end(self) -> None:
         """Commit how the run ended and close its files.
 
         Raises:
             StorageError: It could not be committed; the files are closed.
         """
-        self.begin_attempt()
-        assert self.journal is not None
+        self.epoch, self.number = None, 0
+        self._begin_attempt()
+        assert self._journal is not None
+        outcome = self.outcome
+        facts: dict[str, int] = {}
+        with suppress(RuntimeError):  # a device that failed may not answer
+            peak = torch_devices.peak_memory(self.device)
+            facts = {} if peak is None else {"peak_memory": peak}
         try:
-            self.journal.end(outcome, **_facts(self.device))
-            if self.continuation and outcome.status is Status.COMPLETED:
-                self.continuation.forget()
+            self._journal.end(outcome, **facts)
+            if self._resume_state and outcome.status is Status.COMPLETED:
+                self._resume_state.forget()
         finally:
-            self.journal.close()
-            if self.board:
-                self.board.end(outcome)
+            self._journal.close()
+            if self._board:
+                self._board.end(outcome)
 
+    def commit_lost_end(self) -> None:
+        """Commit that the run was interrupted if its journal has no end: the signal may have cut it off."""
+        if not ranks.is_main():
+            return
+        with suppress(StorageError):  # a journal without an end means the same when this process is gone
+            result = read_run(self.folder, [])
+            attempt = {**processes.this_process(), "attempt": self._attempt}
+            if result.status is Status.RUNNING and attempt.items() <= result.start.items():
+                outcome = Outcome(Status.INTERRUPTED, "interrupted", len(result.epochs))
+                end_abandoned(self.folder.path, outcome, {})
+
+    def total(self, name: str) -> float:
+        """Read a sum of the current or the last epoch, waiting for the device; 0 if nothing was added."""
+        return self._sums.total(name) if self._sums else 0
+
+    @cached_property
     def writer(self) -> "SummaryWriter":
-        """Return a SummaryWriter into the event file, or into nothing if TensorBoard is off."""
-        if self.board:
-            return self.board.writer
+        """A SummaryWriter into the event file, or into nothing if TensorBoard is off."""
+        if self._board:
+            return self._board.writer
         from runmanager.board.summary_writer import RunWriter
 
         return RunWriter(self.folder.path, lambda _: None)
 
-    def _divergence(self, number: int, mean: float) -> str:
-        """Say which loss of the epoch was the first that is not finite, and what the one before it was."""
-        step, loss, before = self.sums.first_not_finite() or (0, mean, None)
-        before = self.last_metrics.get("loss") if step == 1 else before
-        where = f"epoch {number}" + (f", step {step}" if step else "")
-        known = f" (last finite {before:.4g})" if before is not None and math.isfinite(before) else ""
-        return f"loss became {loss} in {where}{known}"
+    def keep_committed(self) -> None:
+        """Begin an attempt that leaves the epochs of earlier ones valid."""
+        self._begin_attempt(num_committed=len(read_run(self.folder, []).epochs))
 
-    def _record(self, number: int) -> EpochRecord:
-        assert self.left_at is not None
-        means = self.sums.means()
-        if "phase_data_s" in self.times:
-            self.times["phase_train_s"] = self.epoch_seconds - self.times["phase_data_s"]
-        metrics: dict[str, float] = {}
-        metrics |= {name: means.pop(name) for name in LEADING if name in means}
-        own = (self.epoch_seconds, self.left_at - self.start, self.sums.num_samples)
-        epoch_seconds, run_seconds, num_samples = zip(*ranks.gather(own), strict=True)
-        metrics |= {"epoch duration": max(epoch_seconds), "run duration": max(run_seconds)}
-        if any(num_samples):
-            self.times["throughput_images_per_s"] = sum(num_samples) / max(epoch_seconds)
-        return EpochRecord(number, {**metrics, **self.evaluated, **means}, self.times)
+    def _begin_attempt(
+        self, records: Sequence[EpochRecord] = (), *, num_committed: int = 0, is_mixed: bool = False
+    ) -> None:
+        """Begin the journal and the event file, once.
 
-
-def open_run(
-    experiment: str,
-    folder: RunFolder,
-    device: torch.device,
-    network: nn.Module | None,
-    *,
-    histogram_every: int | None,
-    **details: Any,
-) -> OpenRun:
-    """Open the next attempt at a run; its files begin with its first epoch.
-
-    Args:
-        experiment: Its name.
-        folder: Where the run lives.
-        device: Where it is executed.
-        network: What is trained.
-        histogram_every: Epochs from one set of histograms to the next; None for no event file at all.
-        **details: Further facts for the first line of its journal.
-    """
-    is_main = ranks.is_main()
-    attempt = max(paths.attempts(folder.path), default=0) + 1 if is_main else 0
-    shown: Mapping[str, Any] = {
-        "device": str(device),
-        "device_name": torch_devices.device_name(device),
-        "parameters": _num_parameters(network),
-        "versions": provenance.versions(),
-        "commit": provenance.commit(),
-        "command": provenance.command(),
-    }
-    board = None
-    if histogram_every is not None and is_main:
-        from runmanager.board.run_log import Board
-
-        board = Board(experiment, folder, attempt, shown, histogram_every)
-        if network is not None:
-            board.watch(network)
-    return OpenRun(folder, device, attempt, {**shown, **details}, board)
-
-
-def _facts(device: torch.device) -> dict[str, int]:
-    peak = None
-    with suppress(RuntimeError):  # a device that failed tells nothing
-        peak = torch_devices.peak_memory(device)
-    return {} if peak is None else {"peak_memory": peak}
-
-
-def _num_parameters(network: nn.Module | None) -> int:
-    parameters = () if network is None else network.parameters()
-    return sum(p.numel() for p in parameters if not isinstance(p, nn.UninitializedParameter))
+        Args:
+            records: Those of the epochs that are resumed after, none to begin with the first epoch.
+            num_committed: How many epochs earlier journals have; the rest of the records is committed here.
+            is_mixed: Whether the records come from other code, data or versions than what follows.
+        """
+        if self._journal is not None:
+            return
+        if ranks.is_main():
+            durable.remove_leftovers(self.folder.path)
+            mixed = {"mixed": True} if is_mixed and records else {}
+            details = {"after": num_committed, **mixed, **self._details}
+            self._journal = Journal(self.folder.path, self._attempt, details)
+        else:
+            self._journal = NoJournal()
+        for record in records[num_committed:]:
+            self._journal.epoch(record)
+        if self._board:
+            self._board.open(records, healed=len(records) > num_committed)
+        self._committed = num_committed
+        if records:
+            self._committed = records[-1].epoch
+            self._last_metrics = records[-1].metrics
+            self.start -= records[-1].metrics["run duration"]  # the clock goes on from there

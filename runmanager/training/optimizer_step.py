@@ -1,4 +1,4 @@
-"""One step of an optimizer per batch: at once or in pieces, in full or reduced precision."""
+"""The optimizer's step of a batch: whole or in pieces, in full or reduced precision."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,9 +21,9 @@ PRECISIONS = ("fp32", *_REDUCED)
 
 
 class Step:
-    """Takes the step of a batch.
+    """Takes the optimizer's step of a batch.
 
-    Its own state is the size of pieces that "auto" has come to, on which the rounding depends.
+    Checkpoints the micro-batch size found by "auto", because rounding depends on it.
 
     Args:
         network: On `device`.
@@ -32,13 +32,13 @@ class Step:
         device: Where the network is.
         precision: "fp32", "bf16" or "fp16".
         micro_batch: The most samples that are computed at a time, None for whole batches, "auto" for as many
-            as memory suffices for.
+            as fit into memory.
         memory_format: Of the inputs, None to leave them.
         clip_grad_norm: The largest norm of all gradients together, None for any.
-        checkpoint_activations: Whether the backward pass computes anew what is within the network's children.
+        checkpoint_activations: Whether the backward pass computes again what is within the network's children.
 
     Attributes:
-        autocast: What the network computes within.
+        autocast: The context in which the network computes.
         size: The most samples that are computed at a time, None for whole batches.
     """
 
@@ -77,7 +77,7 @@ class Step:
 
     @property
     def reduced_to(self) -> int | None:
-        """The size of pieces since memory ran out, None while it suffices."""
+        """The size of the pieces since memory ran out, None before that."""
         return self.size if self._is_auto else None
 
     def parts(self) -> dict[str, Any]:
@@ -90,17 +90,17 @@ class Step:
         return parts
 
     def state_dict(self) -> dict[str, int | None]:
-        """Return the size of pieces."""
+        """Return the size of the pieces."""
         return {"size": self.size}
 
     def load_state_dict(self, state: dict[str, int | None]) -> None:
-        """Go on with the size of pieces that an earlier attempt had come to."""
+        """Continue with the size of the pieces of an earlier attempt."""
         self.size = state["size"]
 
     def _gradients_within_memory(
         self, inputs: Any, labels: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Compute a batch's gradients; "auto" begins anew with smaller pieces until memory suffices."""
+        """Compute a batch's gradients; "auto" repeats it with smaller pieces until they fit into memory."""
         while True:
             before = [buffer.clone() for buffer in self._buffers]
             size = min(self.size or len(labels), len(labels))
@@ -110,7 +110,7 @@ class Step:
                 is_memory = failures.status_of(error) is Status.OUT_OF_MEMORY
                 if not (self._is_auto and is_memory and size > 1):
                     raise
-            # only here is the exception gone, and with it what its frames held
+            # only here is the exception gone, and with it the tensors of its frames
             for buffer, value in zip(self._buffers, before, strict=True):
                 buffer.copy_(value)
             self.size = (size + 1) // 2
@@ -119,13 +119,13 @@ class Step:
         self._optimizer.zero_grad()
         if self.size is None or self.size >= len(labels):
             return self._backward(inputs, labels)
-        done = []
+        parts = []
         for start in range(0, len(labels), self.size):
             piece = slice(start, start + self.size)
             share = len(labels[piece]) / len(labels)
-            done.append(self._backward(inputs[piece], labels[piece], share))
-        preds = [scores for _, scores in done if scores is not None]
-        return torch.stack([value for value, _ in done]).sum(), torch.cat(preds) if preds else None
+            parts.append(self._backward(inputs[piece], labels[piece], share))
+        preds = [scores for _, scores in parts if scores is not None]
+        return torch.stack([value for value, _ in parts]).sum(), torch.cat(preds) if preds else None
 
     def _backward(
         self, inputs: Any, labels: torch.Tensor, share: float = 1.0
@@ -143,7 +143,7 @@ class Step:
 
 
 def usable_precisions(device: torch.device) -> list[str]:
-    """List the precisions in which a device computes and differentiates, found out by trying."""
+    """List the precisions in which a device computes and differentiates, by trying each."""
     return [name for name in PRECISIONS if name == "fp32" or _computes(device, name)]
 
 
@@ -167,13 +167,13 @@ def _autocast(device: torch.device, precision: str) -> AbstractContextManager[An
 @contextmanager
 def _computed_again(modules: list[nn.Module]) -> Iterator[None]:
     """Let the backward pass compute again what these modules compute now; their hooks see one pass."""
-    own = [vars(module).get("forward") for module in modules]
+    forwards = [vars(module).get("forward") for module in modules]
     for module in modules:
         vars(module)["forward"] = partial(checkpoint, module.forward, use_reentrant=False)
     try:
         yield
     finally:
-        for module, forward in zip(modules, own, strict=True):
+        for module, forward in zip(modules, forwards, strict=True):
             del vars(module)["forward"]
             if forward is not None:
                 vars(module)["forward"] = forward

@@ -1,4 +1,4 @@
-"""Continue a run where it was committed last."""
+"""The state that is saved with every epoch, and resumed from."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,13 +19,13 @@ from runmanager.storage.folders import RunFolder
 from runmanager.training import loaders
 
 
-class Continuation:
-    """What is saved of a run with every epoch, and given back when the run is continued.
+class ResumeState:
+    """The parts of a run that have a state: saved with every epoch, restored when the run is resumed.
 
     Random states, and the generators of the loader, are saved beside the parts.
 
     Args:
-        folder: The run's.
+        folder: Where the run lives.
         device: Where it is executed.
         parts: Name -> network, optimizer, scheduler, scaler, torch.Generator: whatever has state_dict() and
             load_state_dict(). None saves no checkpoint.
@@ -48,8 +48,8 @@ class Continuation:
         loader: Any,
         keep: str | None,
     ) -> None:
-        wanted = goal(keep) if keep else None
-        if keep not in (None, "last") and wanted is None:
+        self._goal = goal(keep) if keep else None
+        if keep not in (None, "last") and self._goal is None:
             raise CheckpointError(
                 "keep must be 'last', 'best:<metric>' of a loss or an accuracy as 'best:test_accuracy', or "
                 f"'min:<metric>' or 'max:<metric>' of any other, got {keep!r}"
@@ -60,79 +60,80 @@ class Continuation:
         self.is_saved = parts is not None
         self._parts = {**dict(loaders.generators(loader)), **(parts or {})}
         self._keep = keep
-        self._goal = wanted
         self._best = -math.inf
         self._verified: frozenset[type] = frozenset()
         for name, part in self._parts.items():
             checkpoints.state_of(name, part)
 
-    def restore(self, committed: Sequence[EpochRecord], problems: list[str]) -> list[EpochRecord]:
-        """Give every part the state after the last epoch that can be continued; rank 0 reads it for all.
+    def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
+        """Restore every part to its state after the last saved epoch; rank 0 reads it for all.
 
         Args:
             committed: The epochs in the journals, as rank 0 knows them.
-            problems: Gets a sentence for every checkpoint that cannot be used.
 
         Returns:
-            The records of the epochs that stand, the last one perhaps from the checkpoint alone; none if the
-            run begins anew.
+            The records of the epochs that need not be executed again, the last one perhaps from the checkpoint
+            alone; none if the run starts from its first epoch. And, on rank 0, a sentence for every checkpoint
+            that cannot be used.
 
         Raises:
             CheckpointError: A state does not fit its part: the code has changed.
         """
+        problems: list[str] = []
         if not self.is_saved:
-            return []
+            return [], problems
         records, saved = ranks.broadcast(self._read(committed, problems) if ranks.is_main() else ([], None))
         if saved is not None:
-            self._give_back(saved)
+            self._restore_parts(saved)
         for record in records:
             self._best = max(self._best, self._score(record))
-        return records
+        return records, problems
 
     def _read(
         self, committed: Sequence[EpochRecord], problems: list[str]
     ) -> tuple[list[EpochRecord], Checkpoint | None]:
-        """Read the checkpoint and the records of the epochs that stand with it."""
-        unusable: list[str] = []
-        saved = checkpoints.load_checkpoint(self._folder.path, self._folder.id, unusable)
-        problems += unusable
+        """Read the checkpoint and the records of the epochs before it."""
+        folder = self._folder.path
+        saved = checkpoints.load_checkpoint(folder, self._folder.id, problems)
         if saved is None:
-            if unusable:
-                problems.append(f"{self._folder.path}: no checkpoint is left; the run begins anew")
+            if problems:
+                problems.append(f"{folder}: no checkpoint is left; the run starts from its first epoch")
             return [], None
-        kept = [record for record in committed if record.epoch < saved.record.epoch]
-        if [record.epoch for record in kept] != list(range(1, saved.record.epoch)):
+        records = [record for record in committed if record.epoch < saved.record.epoch]
+        if [record.epoch for record in records] != list(range(1, saved.record.epoch)):
             problems.append(
-                f"{self._folder.path}: epochs before the checkpoint are missing; the run begins anew"
+                f"{folder}: epochs before the checkpoint are missing; the run starts from its first epoch"
             )
-            self.set_aside(max(paths.attempts(self._folder.path), default=0))
+            self.set_aside(max(paths.attempts(folder), default=0))
             return [], None
         num_saved = len(saved.random.get("ranks", [None]))
         if num_saved != ranks.num_ranks():
             problems.append(
-                f"{self._folder.path}: it was executed by {num_saved} ranks and goes on with "
-                f"{ranks.num_ranks()}, whose random states are not those of before"
+                f"{folder}: {num_saved} ranks began the run and {ranks.num_ranks()} resume it, "
+                "so that the random states differ"
             )
-        return [*kept, saved.record], saved
+        return [*records, saved.record], saved
 
     def set_aside(self, attempts: int) -> None:
-        """Put the checkpoint of earlier attempts where it is not continued from."""
+        """Rename the checkpoint of earlier attempts, so that the run is not resumed from it."""
         checkpoints.set_aside(self._folder.path, attempts)
 
     def save(self, record: EpochRecord, network: nn.Module | None) -> None:
-        """Save the state after an epoch, its row with it, before the row is committed to the journal.
+        """Save the state after an epoch with its record, before the record is committed to the journal.
 
         Raises:
-            CheckpointError: A state could not be loaded safely, or the metric to keep by is not there.
-            StorageError: It could not be written; the one before is whole.
+            CheckpointError: A state could not be loaded safely, or the epoch lacks the metric of `keep`.
+            StorageError: It could not be written; the checkpoint before is whole.
         """
         if ranks.is_main():
             self._keep_weights(record, network)
         if not self.is_saved:
             return
-        states = {name: checkpoints.state_of(name, part) for name, part in self._parts.items()}
+        parts = self._parts.items()
+        states = {name: checkpoints.state_of(name, part) for name, part in parts}
         random = checkpoints.random_state(self._device)
-        generators = {name: states[name] for name, part in self._parts.items() if _is_generator(part)}
+        # each rank has its own state of a generator
+        generators = {name: states[name] for name, part in parts if isinstance(part, torch.Generator)}
         of_ranks = ranks.gather({"random": random, "generators": generators})
         if not ranks.is_main():
             return
@@ -144,7 +145,7 @@ class Continuation:
         self._verified |= kinds
 
     def learning_rate(self) -> float | None:
-        """Return that of the first group of the first optimizer, None if there is none; never raises."""
+        """Return the first optimizer's, of its first group; None if there is none. Never raises."""
         optimizers = [part for part in self._parts.values() if isinstance(part, Optimizer)]
         with suppress(LookupError, TypeError, ValueError, RuntimeError):
             return float(optimizers[0].param_groups[0]["lr"])
@@ -155,22 +156,22 @@ class Continuation:
         if ranks.is_main():
             checkpoints.remove_checkpoints(self._folder.path)
 
-    def _give_back(self, saved: Checkpoint) -> None:
+    def _restore_parts(self, saved: Checkpoint) -> None:
         if saved.states.keys() != self._parts.keys():
             raise CheckpointError(
-                f"the checkpoint has the states of {', '.join(saved.states)}, asked for are "
+                f"the checkpoint has the states of {', '.join(saved.states)}, but the run has "
                 f"{', '.join(self._parts)}: give epochs(checkpoint=...) the same names"
             )
         of_ranks, rank = saved.random.get("ranks", []), ranks.rank()
-        own: Mapping[str, Any] | None = of_ranks[rank] if rank < len(of_ranks) else None
-        states = {**saved.states, **(own["generators"] if own else {})}
+        of_this: Mapping[str, Any] | None = of_ranks[rank] if rank < len(of_ranks) else None
+        states = {**saved.states, **(of_this["generators"] if of_this else {})}
         for name, part in self._parts.items():
             checkpoints.restore(name, part, states[name])
         if getattr(self._loader, "persistent_workers", False):
-            # its workers draw their seed once, which was before the state that is restored
+            # its workers draw their seed only once: before the saved state
             next(iter(self._loader), None)
-        if own or rank == 0:
-            checkpoints.restore_random(own["random"] if own else saved.random, self._device)
+        if of_this or rank == 0:
+            checkpoints.restore_random(of_this["random"] if of_this else saved.random, self._device)
 
     def _keep_weights(self, record: EpochRecord, network: nn.Module | None) -> None:
         if self._keep is None:
@@ -183,7 +184,7 @@ class Continuation:
         self._best = max(self._best, score)
 
     def _score(self, record: EpochRecord) -> float:
-        """Return how good an epoch is by the metric that is kept by: larger is better."""
+        """Return how good an epoch is by the metric of `keep`: larger is better."""
         if self._goal is None:
             return -math.inf
         metric, sign = self._goal
@@ -196,13 +197,8 @@ class Continuation:
         return -math.inf if math.isnan(value) else sign * value
 
 
-def _is_generator(part: Any) -> bool:
-    """Whether a part has a state that is another one on each rank."""
-    return isinstance(part, torch.Generator)
-
-
 def _kinds(state: Any) -> Iterator[type]:
-    """Find the types in a state: which of them can be loaded safely is verified once for each."""
+    """Find the types in a state: each is loaded once, to verify that it can be loaded safely."""
     yield type(state)
     if isinstance(state, (list, tuple, Mapping)):
         for item in [*state.keys(), *state.values()] if isinstance(state, Mapping) else state:

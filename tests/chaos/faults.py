@@ -14,7 +14,7 @@ import torch
 from runmanager.results import tables
 from runmanager.storage import checkpoints, durable, lock, paths
 from runmanager.storage.journal import Journal
-from runmanager.training.resuming import Continuation
+from runmanager.training.resuming import ResumeState
 
 CALLS = ("open", "write", "fsync", "replace", "link", "rename", "unlink")
 """What the commit protocol asks of the operating system, beside ftruncate, which only mends."""
@@ -107,7 +107,7 @@ def _checkpoint_under_its_final_name() -> None:
 
 
 def _journal_before_checkpoint() -> None:
-    save, commit = Continuation.save, Journal.epoch
+    save, commit = ResumeState.save, Journal.epoch
     waiting: list[tuple[Any, ...]] = []
 
     def save_later(*arguments: Any) -> None:
@@ -118,7 +118,7 @@ def _journal_before_checkpoint() -> None:
         while waiting:
             save(*waiting.pop())
 
-    _replace(Continuation, "save", save_later)
+    _replace(ResumeState, "save", save_later)
     _replace(Journal, "epoch", commit_first)
 
 

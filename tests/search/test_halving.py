@@ -275,7 +275,7 @@ def test_hooks_alone_cannot_be_stopped(start):
         manager.begin_run(run)
         manager.begin_epoch()
 
-    with pytest.raises(PruneError, match="saves nothing to continue with"):
+    with pytest.raises(PruneError, match="this run saves no checkpoint"):
         start(train, prune=THIRD)
 
 

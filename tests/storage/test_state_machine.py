@@ -145,7 +145,7 @@ class Life(RuleBasedStateMachine):
 
     def end_manager(self) -> None:
         if self.manager and self.run:
-            self.manager.end_interrupted()
+            self.manager._end_interrupted()
             self.models[self.run.seed].attempts[-1].end = "interrupted"
         if self.hold:
             self.hold.__exit__(None, None, None)
@@ -212,7 +212,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def fail(self) -> None:
         assert self.manager
-        self.manager.end_failed(ValueError("no"), self.run)
+        self.manager._end_failed(ValueError("no"), self.run)
         self.models[self.run.seed].attempts[-1].end = "failed"
         self.run = None
 
@@ -230,9 +230,9 @@ class Life(RuleBasedStateMachine):
             assert self.manager
             opened = self.manager._current
             assert opened
-            assert opened.journal
-            opened.journal.close()
-            opened.epoch_start = None  # nothing is to be said about an epoch that was left
+            assert opened._journal
+            opened._journal.close()
+            opened.epoch = None  # nothing is to be said about an epoch that was left
             as_if_killed(self.folder(self.run.seed))
             self.models[self.run.seed].attempts[-1].lives = False
             self.run = None

@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
 
 from runmanager import RunManager, fit, load_results, run_grid
 from runmanager.errors import DeviceError, SettingError
+from runmanager.training.grid_context import GridContext
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files
 
@@ -43,7 +44,7 @@ def _one_thread():
 
 @pytest.fixture
 def manager(tmp_path):
-    return RunManager("exp", tmp_path, tensorboard=False, display=False, tables=False)
+    return RunManager("exp", tmp_path, tensorboard=False, display=False, _grid=GridContext())
 
 
 def make_network(norm=nn.Identity, dropout=0.0):
@@ -168,7 +169,7 @@ def test_an_optimizer_is_made_of_parameters_that_are_in_their_place_and_format(m
 
     def make_optimizer(parameters):
         parameters = list(parameters)
-        seen.append((manager.is_open, parameters[0].is_contiguous(memory_format=torch.channels_last)))
+        seen.append((manager._is_open, parameters[0].is_contiguous(memory_format=torch.channels_last)))
         return SGD(parameters, lr=0.1)
 
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(16, 3))
@@ -185,7 +186,7 @@ def test_a_run_that_is_open_is_trained_and_not_ended(manager):
 
     with manager.run(RUN, network, loader):
         fit(RUN, network, loader, manager, optimizer=functools.partial(SGD, lr=0.1), epochs=2)
-        is_open = manager.is_open
+        is_open = manager._is_open
 
     assert is_open
     assert manager.outcome.epochs == 2
@@ -376,12 +377,12 @@ def test_everything_that_cannot_be_is_refused_at_once_and_nothing_is_written(tmp
         )  # fmt: skip
 
     assert caught.value.problems == [
-        "epochs is how many are wanted, got -1: write epochs=10",
-        "clip_grad_norm is a number above 0, got 0: None does not clip",
-        "precision is one of 'fp32', 'bf16', 'fp16', got 'fp64'",
-        "micro_batch is a number of samples, 'auto' or None, got 0",
-        "the optimizer has no parameter of this network: make it of network.parameters()",
-        "scheduler is one of torch.optim.lr_scheduler, got 'step'",
+        "epochs must be a whole number, 0 or more, got -1",
+        "clip_grad_norm must be a number above 0, or None, got 0",
+        "precision must be one of 'fp32', 'bf16', 'fp16', got 'fp64'",
+        "micro_batch must be a whole number, 1 or more, 'auto' or None, got 0",
+        "the optimizer has no parameter of this network: make it from network.parameters()",
+        "scheduler must be one of torch.optim.lr_scheduler, got 'step'",
         "checkpoint_activations would count every batch twice in the running statistics of BatchNorm",
     ]
     assert not list(tmp_path.iterdir())
@@ -419,7 +420,7 @@ def other_optimizer(_):
 
 @pytest.mark.parametrize(
     ("scheduler", "problem"),
-    [(ReduceLROnPlateau, "waits for a metric"), (other_optimizer, "is of another optimizer")],
+    [(ReduceLROnPlateau, "needs a metric"), (other_optimizer, "has another optimizer")],
 )
 def test_a_scheduler_that_could_not_be_stepped_is_refused(manager, tmp_path, scheduler, problem):
     optimizer = SGD(make_network().parameters(), lr=0.1)
@@ -432,7 +433,7 @@ def test_a_scheduler_that_could_not_be_stepped_is_refused(manager, tmp_path, sch
 
 
 def test_an_optimizer_that_is_none_is_refused(manager):
-    with pytest.raises(SettingError, match=r"optimizer is one of torch.optim, got 'adam'"):
+    with pytest.raises(SettingError, match=r"optimizer must be one of torch.optim, got 'adam'"):
         by_fit(manager, optimizer="adam")
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import one_hot
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from runmanager.errors import MetricError
-from runmanager.training import metrics
+from runmanager.training import metrics, weighted_sum
 from runmanager.training.loaders import size_of_batch
 from runmanager.training.metrics import EpochSums, batch_size, num_correct, single
 
@@ -97,7 +97,7 @@ def test_losses_of_an_iterable_dataset_need_their_batch():
 
     assert with_batch.means() == {"loss": pytest.approx(4.5)}
     assert str(caught.value) == (
-        "the loader does not tell how many samples a batch has: call track_loss(loss, batch)"
+        "the loader does not show how many samples a batch has: call track_loss(loss, batch)"
     )
 
 
@@ -315,7 +315,7 @@ def test_a_single_number_may_come_in_any_form(value):
 def test_the_first_loss_that_is_not_finite_is_found(losses, as_tensors, looked_at):
     sums = EpochSums()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "_FOLDED", 8)
+        patch.setattr(weighted_sum, "CHUNK", 8)
         for number, loss in enumerate(losses):
             sums.add_loss(torch.tensor(loss) if as_tensors else loss, 2)
             if number in looked_at:
@@ -335,12 +335,14 @@ def test_the_first_loss_that_is_not_finite_is_found(losses, as_tensors, looked_a
 def test_a_million_losses_take_no_more_memory_than_a_thousand():
     sums = EpochSums()
 
-    for _ in range(3 * metrics._FOLDED):
+    for _ in range(3 * weighted_sum.CHUNK):
         sums.add_loss(torch.tensor(0.5), 1)
 
     kept = sums._sums["loss"]
     assert len(kept._values) + len(kept._factors) == 0
-    assert sums._losses._kept is None or len(sums._losses._kept) == 1 + metrics._FOLDED
+    assert (
+        sums._first_not_finite._window is None or len(sums._first_not_finite._window) == 1 + weighted_sum.CHUNK
+    )
 
 
 def test_losses_may_be_floats_and_tensors_under_any_mode():
@@ -354,7 +356,7 @@ def test_losses_may_be_floats_and_tensors_under_any_mode():
     modes = [torch.inference_mode, torch.no_grad, torch.enable_grad]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "_FOLDED", 2)
+        patch.setattr(weighted_sum, "CHUNK", 2)
         for _ in range(3):
             for mode in modes:
                 with mode():

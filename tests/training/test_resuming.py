@@ -224,7 +224,7 @@ def test_an_epoch_that_is_in_the_checkpoint_alone_is_healed(tmp_path, undisturbe
     # one line can only be lost by a kill; two are damage, and the run begins anew
     assert again.begun == ([3, 4] if num_lost == 1 else [1, 2, 3, 4])
     assert [str(w.message).partition(": ")[2] for w in said] == [
-        "epochs before the checkpoint are missing; the run begins anew"
+        "epochs before the checkpoint are missing; the run starts from its first epoch"
     ] * (num_lost - 1)
     assert (rows(tmp_path), again.last) == expected
     assert [step for step, _ in folder_scalars(folder)["loss/train"]] == [1, 2, 3, 4]
@@ -271,7 +271,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_begins_anew_and_says_so(tmp_pat
 
     (message,) = [str(w.message) for w in said]
     assert message.count(" is not used (its checksum differs: it is damaged)") == 2
-    assert message.endswith("the run begins anew")
+    assert message.endswith("the run starts from its first epoch")
     assert again.begun == [1, 2, 3, 4]
     assert (rows(tmp_path), again.last) == expected
 
@@ -312,7 +312,7 @@ def test_other_names_than_those_in_the_checkpoint_are_refused(tmp_path):
         train_with(tmp_path, {"model": nn.Linear(1, 1)})
 
     assert str(caught.value) == (
-        "the checkpoint has the states of network, loader, asked for are model: "
+        "the checkpoint has the states of network, loader, but the run has model: "
         "give epochs(checkpoint=...) the same names"
     )
     assert load_results(tmp_path)["epoch"].tolist() == [1]
@@ -404,7 +404,7 @@ def test_weights_can_be_kept_without_checkpoints(tmp_path):
     assert [path.name for path in run_folder(tmp_path).glob("*.pt")] == ["weights.pt"]
 
 
-@pytest.mark.parametrize(("end", "status"), [("end_run", "failed"), ("end_interrupted", "interrupted")])
+@pytest.mark.parametrize(("end", "status"), [("end_run", "failed"), ("_end_interrupted", "interrupted")])
 def test_a_run_that_is_ended_inside_the_loop_can_be_left(tmp_path, end, status):
     manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
 

@@ -14,9 +14,9 @@ import ray
 from ray import exceptions
 from ray.exceptions import RayError
 
-from runmanager.errors import ClusterError
+from runmanager.errors import ClusterError, first_line
 from runmanager.executors.base import BatchProgress, Watch, uncommitted
-from runmanager.executors.deaths import MOST_LINES, first_line, hung, whereabouts
+from runmanager.executors.deaths import MOST_LINES, hung, whereabouts
 from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Needs, Node
 from runmanager.executors.ray.tasks import Begun, DriverInfo, Event, Printed, Stuck

@@ -1,0 +1,35 @@
+"""What a grid gives the manager of one of its runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from runmanager.grid import Run
+from runmanager.outcome import EpochRecord
+from runmanager.search.halving import SuccessiveHalving
+from runmanager.storage.fingerprint import Fingerprint
+
+
+@dataclass(frozen=True)
+class GridContext:
+    """The part of `RunManager` that a grid decides, not the user; the grid writes the tables of its runs.
+
+    Attributes:
+        run: The one run that may be begun, None for any.
+        on_epoch: Called with the record of each epoch that was committed.
+        on_step: Called at each batch that `batches` yields, or at each loss in a loop without it, and at each
+            batch of an evaluation: with the numbers of the epoch and of the training batch, from 1, and with
+            how many epochs the loop is for, None if that is not known.
+        jobs: How many runs share the machine, at most; a column of the tables if they are several.
+        fingerprint: The code, data and versions that results depend on. A run that began with others is
+            executed from its first epoch.
+        resume_anyway: Resume such a run nevertheless; it is marked as mixed.
+        prune: Ends the run as pruned at its next rung.
+    """
+
+    run: Run | None = None
+    on_epoch: Callable[[EpochRecord], object] | None = None
+    on_step: Callable[[int, int, int | None], object] | None = None
+    jobs: int = 1
+    fingerprint: Fingerprint = field(default_factory=dict)
+    resume_anyway: bool = False
+    prune: SuccessiveHalving | None = None

@@ -1,0 +1,157 @@
+"""One epoch while it is open: its sums, its clock and the parts of its time."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from runmanager.devices import ranks, torch_devices
+from runmanager.outcome import LEADING, EpochRecord
+from runmanager.training import loaders, metrics
+
+
+class OpenEpoch:
+    """What is measured between `begin_epoch` and `end_epoch`. Only its beginning and end wait for the device.
+
+    Args:
+        number: Its number, from 1.
+        device: Where the run is executed.
+        loader: What the batches come from, None if `batches` is not used.
+        params: The run's hyperparameters, whose names no metric may have.
+        num_epochs: How many epochs the loop is for, None if there is no loop.
+        on_step: Called with `number`, `step` and `num_epochs` at each batch.
+
+    Attributes:
+        step: The number of the current batch, from 1; 0 before the first.
+        sums: Those of its metrics.
+        start: When its clock was started (perf_counter, s).
+        counts_batches: Whether `step` counts the batches of `batches`, else the losses.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        device: torch.device,
+        loader: Any = None,
+        params: Mapping[str, Any] = MappingProxyType({}),
+        num_epochs: int | None = None,
+        on_step: Callable[[int, int, int | None], object] | None = None,
+    ) -> None:
+        self.step = 0
+        self.sums = metrics.EpochSums()
+        self.counts_batches = False
+        self._number = number
+        self._device = device
+        self._loader = loader
+        self._params = params
+        self._columns: set[str] = set()  # that `track` has checked
+        self._num_epochs = num_epochs
+        self._on_step = on_step
+        self._evaluated: dict[str, float] = {}
+        self._times: dict[str, float] = {}
+        self._end: float | None = None
+        self._seconds = 0.0
+        torch_devices.wait_for(device)
+        self.start = perf_counter()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its clock was stopped, as by a break out of the loop over `epochs`."""
+        return self._end is not None
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the loader's batches on the device; the time that they take is `phase_data_s`."""
+        iterator = loaders.batches(self._loader, self._device)
+        sums, times, on_step, end = self.sums, self._times, self._on_step, object()
+        times.setdefault("phase_data_s", 0.0)
+        self.counts_batches = True
+        while True:
+            before = perf_counter()
+            batch = next(iterator, end)
+            times["phase_data_s"] += perf_counter() - before
+            if batch is end:
+                return
+            sums.last_size = metrics.batch_size(batch)
+            self.step += 1
+            if on_step is not None:
+                on_step(self._number, self.step, self._num_epochs)
+            yield batch
+
+    def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
+        """Add the mean loss of a batch, see `EpochSums.add_loss`."""
+        self.sums.add_loss(loss, batch)
+        if not self.counts_batches:
+            self.step += 1
+            self.report_step()
+
+    def track(self, values: Mapping[str, torch.Tensor | float]) -> None:
+        """Add means over the current batch.
+
+        Raises:
+            MetricError: A value is not a single number, or the name is taken.
+        """
+        for name, value in values.items():
+            if name not in self._columns:
+                metrics.check_column(name, self._params)
+                self._columns.add(name)
+            self.sums.add_mean(name, value, self.sums.last_size or 1)
+
+    def report_step(self) -> None:
+        """Report that the run makes progress."""
+        if self._on_step is not None:
+            self._on_step(self._number, self.step, self._num_epochs)
+
+    def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
+        """Add the columns of an evaluation, and how long it took."""
+        self._evaluated.update(values)
+        self._times["phase_eval_s"] = self._times.get("phase_eval_s", 0.0) + seconds
+
+    def leave(self) -> None:
+        """Stop the clock, once: what follows does not count into the epoch's duration."""
+        if self._end is None:
+            torch_devices.wait_for(self._device)
+            self._end = perf_counter()
+            self._seconds = self._end - self.start - self._times.get("phase_eval_s", 0.0)
+
+    def record(self, run_start: float) -> EpochRecord:
+        """Stop the clock and read the sums of all ranks.
+
+        The parts of its time are in seconds, but `throughput_images_per_s`: the samples of all ranks per second
+        of the epoch's duration. Journals and event files have that name; it is kept.
+
+        Args:
+            run_start: When the run's clock was started (perf_counter, s).
+
+        Raises:
+            RankError: Another rank is gone.
+            MetricError: The losses cannot be weighed.
+        """
+        self.leave()
+        assert self._end is not None
+        self.sums.settle(lambda batch: loaders.size_of_batch(self._loader, batch))
+        means = self.sums.means()
+        columns = {name: means.pop(name) for name in LEADING if name in means}
+        of_ranks = ranks.gather((self._seconds, self._end - run_start, self.sums.num_samples))
+        epoch_seconds, run_seconds, num_samples = zip(*of_ranks, strict=True)
+        columns |= {"epoch duration": max(epoch_seconds), "run duration": max(run_seconds)}
+        if "phase_data_s" in self._times:
+            self._times["phase_train_s"] = self._seconds - self._times["phase_data_s"]
+        if any(num_samples):
+            self._times["throughput_images_per_s"] = sum(num_samples) / max(epoch_seconds)
+        return EpochRecord(self._number, {**columns, **self._evaluated, **means}, self._times)
+
+    def divergence(self, mean: float, last_loss: float | None) -> str:
+        """Say which loss was the first that is not finite, and what the loss before it was.
+
+        Args:
+            mean: The epoch's loss, which is not finite.
+            last_loss: The loss of the epoch before, None if there was none.
+        """
+        step, loss, before = self.sums.first_not_finite() or (0, mean, None)
+        before = last_loss if step == 1 else before
+        where = f"epoch {self._number}" + (f", step {step}" if step else "")
+        finite = f" (last finite {before:.4g})" if before is not None and math.isfinite(before) else ""
+        return f"loss became {loss} in {where}{finite}"

@@ -1,0 +1,127 @@
+"""Weighted sums of single values, and the first value that is not finite, without waiting for the device."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+
+CHUNK = 1024
+"""Tensors that wait in a list, at most."""
+
+
+class WeightedSum:
+    """A weighted sum of single values: numbers are added at once, tensors on their device in chunks.
+
+    Until its chunk is full a tensor is kept in a list, which saves two operations per batch on the device.
+
+    Args:
+        first_not_finite: Is given the values, in their order.
+
+    Attributes:
+        weight: For how many samples the values stand.
+    """
+
+    def __init__(self, first_not_finite: "FirstNotFinite | None" = None) -> None:
+        self.weight = 0
+        self._of_numbers = 0.0
+        self._values: list[torch.Tensor | float] = []
+        self._factors: list[int] = []
+        self._of_tensors: torch.Tensor | None = None
+        self._first_not_finite = first_not_finite
+
+    def add(self, value: torch.Tensor | float, factor: int, weight: int) -> None:
+        """Add ``factor * value``, which stands for `weight` samples. A tensor is kept, not copied."""
+        self.weight += weight
+        if not (isinstance(value, torch.Tensor) or self._values or self._of_tensors is not None):
+            self._of_numbers += value * factor
+            if self._first_not_finite is not None:
+                self._first_not_finite.add_number(value)
+            return
+        self._values.append(value)  # a number after a tensor too: the order counts
+        self._factors.append(factor)
+        if len(self._values) == CHUNK:
+            self._fold()
+
+    def total(self) -> torch.Tensor | float:
+        """Return the sum so far, on the device of its first tensor if there is one."""
+        self._fold()
+        return self._of_numbers if self._of_tensors is None else self._of_tensors + self._of_numbers
+
+    def _fold(self) -> None:
+        # out of place: hooks may be called within no_grad and inference_mode, and without
+        if not self._values:
+            return
+        values = _stacked(self._values, None if self._of_tensors is None else self._of_tensors.device)
+        start = 0
+        for factor, same in itertools.groupby(self._factors):  # one factor, but for the last batch
+            end = start + len(list(same))
+            part = values[start:end].sum() * factor
+            self._of_tensors = part if self._of_tensors is None else self._of_tensors + part
+            start = end
+        if self._first_not_finite is not None:
+            self._first_not_finite.add(values)
+        self._values, self._factors = [], []
+
+
+class FirstNotFinite:
+    """Finds the first value of a series that is not finite, on the device and without waiting for it.
+
+    Numbers come first, if there are any, then tensors.
+    """
+
+    def __init__(self) -> None:
+        self._num_numbers = 0
+        self._last_number = math.nan
+        self._first: tuple[int, float, float | None] | None = None
+        self._window: torch.Tensor | None = None  # (1 + CHUNK,): the value before a chunk, then the chunk
+
+    def add_number(self, value: float) -> None:
+        """Add the next value, before the first tensor."""
+        self._num_numbers += 1
+        if self._first is None and not math.isfinite(value):
+            self._first = self._num_numbers, value, _if_finite(self._last_number)
+        self._last_number = value
+
+    def add(self, values: torch.Tensor) -> None:
+        """Add the next values ``(n,)``, n up to `CHUNK`."""
+        if self._window is None:
+            self._last = values.new_full((1,), self._last_number)
+            self._window = values.new_zeros(1 + CHUNK)
+            self._is_found = values.new_zeros((), dtype=torch.bool)
+            self._before = values.new_full((), self._num_numbers, dtype=torch.int64)
+            self._size = 0
+        newest = torch.cat([self._last, values, values.new_zeros(CHUNK - len(values))])
+        self._before = torch.where(self._is_found, self._before, self._before + self._size)
+        self._window = torch.where(self._is_found, self._window, newest)
+        self._is_found = self._is_found | ~values.isfinite().all()
+        self._last, self._size = values[-1:], len(values)
+
+    def result(self) -> tuple[int, float, float | None] | None:
+        """Return its number, from 1, its value and the one before it; None if all are finite."""
+        if self._first is not None or self._window is None:
+            return self._first
+        before, *values = self._window.tolist()
+        for number, value in enumerate(values, int(self._before) + 1):
+            if not math.isfinite(value):
+                return number, value, _if_finite(before)
+            before = value
+        return None
+
+
+def _if_finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _stacked(values: Sequence[torch.Tensor | float], device: torch.device | None) -> torch.Tensor:
+    """Put single values ``(n,)`` in double precision on a device, or on that of the first tensor."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    device = device or tensors[0].device
+    if len(tensors) < len(values) or any(tensor.device != device for tensor in tensors):
+        tensors = [torch.as_tensor(value, dtype=exact(device), device=device) for value in values]
+    return torch.stack(tensors).to(exact(device))
+
+
+def exact(device: torch.device) -> torch.dtype:
+    """Return the most precise type of a device."""
+    return torch.float32 if device.type == "mps" else torch.float64
