@@ -1,16 +1,85 @@
-"""Hyperparameter values: as plain Python, as text, as JSON that gives the types back."""
+"""Hyperparameters: which names and devices they may have, and their values as text, JSON and identity."""
 
+import difflib
 import enum
 import hashlib
 import json
+import keyword
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _NAMELESS = re.compile(rf"{_ADDRESS.pattern}|<lambda>")  # all lambdas of a function share their name
+RESERVED = frozenset(
+    (
+        "experiment",
+        "run",
+        "epoch",
+        "loss",
+        "accuracy",
+        "status",
+        "epochs",
+        "jobs",
+        "parameters",
+        "attempts",
+        "mixed",
+        "error",
+        "hyperparameters",
+    )
+)
+"""Names that columns of the results already have."""
+
+DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
+_DEVICE = re.compile(r"(?P<type>[a-z]+)(:(?P<index>0|[1-9][0-9]?))?")  # torch reads cuda:256 as cuda:0
+
+
+def check_names(names: Iterable[str]) -> list[str]:
+    """Return a sentence for each hyperparameter name that no run can have."""
+    return [problem for name in names if (problem := _name_problem(name))]
+
+
+def check_device(value: Any) -> str | None:
+    """Return what is wrong with a device as written, or None; whether it exists is not asked.
+
+    >>> check_device("cuda:1"), check_device("cpu:3")
+    (None, "the cpu has no numbers, got 'cpu:3': write 'cpu'")
+    """
+    text = str(value)
+    match = _DEVICE.fullmatch(text)
+    if isinstance(value, (bool, int)) or value is None:
+        return f"a device is named by text, got {value!r}: write 'cpu' or 'cuda:0'"
+    if match is None or match["type"] not in DEVICE_TYPES:
+        return f"unknown device {text!r}: {_device_hint(text)}"
+    if match["type"] == "cpu" and match["index"] is not None:
+        # torch accepts cpu:3 silently and computes on the cpu
+        return f"the cpu has no numbers, got {text!r}: write 'cpu'"
+    return None
+
+
+def _device_hint(text: str) -> str:
+    kind, _, number = text.lower().replace("gpu", "cuda").partition(":")
+    close = difflib.get_close_matches(kind, DEVICE_TYPES, n=1)
+    if not close:
+        return "write one of: " + ", ".join(DEVICE_TYPES[:4])
+    numbered = f"{close[0]}:{number.lstrip('0') or number[:1]}"
+    name = numbered if _DEVICE.fullmatch(numbered) and close[0] != "cpu" else close[0]
+    return f"did you mean {name!r}?"
+
+
+def _name_problem(name: Any) -> str | None:
+    if not isinstance(name, str):
+        return f"a hyperparameter name must be text, got {name!r}"
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+        suggestion = re.sub(r"\W", "_", name.strip()).strip("_") or "name"
+        suggestion = f"{suggestion}_" if keyword.iskeyword(suggestion) else suggestion
+        suggestion = f"p{suggestion}" if suggestion[0].isdigit() else suggestion
+        return f"{name!r} cannot be read as run.{name}: write {suggestion!r}"
+    if name in RESERVED:
+        return f"{name!r} is a column of the results: write {f'num_{name}'!r} or another name"
+    return None
 
 
 def plain(value: Any) -> Any:
@@ -188,12 +257,12 @@ def _torch_value(kind: str, content: str) -> Any:
     try:
         if kind == "device":
             return torch.device(content)
-        found = getattr(torch, content.removeprefix("torch."), None)
+        dtype = getattr(torch, content.removeprefix("torch."), None)
     except RuntimeError as error:
         raise ValueError(f"not a torch {kind}: {content!r}") from error
-    if not isinstance(found, torch.dtype):
+    if not isinstance(dtype, torch.dtype):
         raise ValueError(f"not a torch {kind}: {content!r}")  # noqa: TRY004 - damaged content
-    return found
+    return dtype
 
 
 def _is_torch(value: Any, *kinds: str) -> bool:

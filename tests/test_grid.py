@@ -17,7 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runmanager.errors import GridError, HyperparameterError
-from runmanager.grid import DEVICE_TYPES, RESERVED, Run, RunBuilder, check_device, check_names, device_of
+from runmanager.grid import Run, RunBuilder, device_of
+from runmanager.hyperparameters import DEVICE_TYPES, RESERVED, check_device, check_names
 
 TUTORIAL: OrderedDict[str, list[Any]] = OrderedDict(
     lr=[0.01, 0.001], batch_size=[1000, 10000], device=["cuda", "cpu"]
@@ -191,12 +192,12 @@ def test_a_sample_is_drawn_without_the_global_random_state():
 @pytest.mark.parametrize(
     ("n", "seed", "where", "problems"),
     [
-        (9, 0, None, ["a sample of 9 runs is wanted, this grid has 8: write n=8"]),
+        (9, 0, None, ["a sample of 9 runs was asked for, this grid has 8: write n=8"]),
         (3, 0, lambda run: run.lr > 1, [
-            "where= keeps 0 of all 8 runs of this grid, a sample of 3 is wanted: lower n",
+            "where= keeps 0 of all 8 runs of this grid, a sample of 3 was asked for: lower n",
         ]),
         (0, 1.5, None, [
-            "n is how many runs are drawn, a whole number, 1 or more, got 0",
+            "n must be a whole number, 1 or more, got 0",
             "seed must be a whole number, so that the same runs are drawn again, got 1.5",
         ]),
     ],
@@ -262,7 +263,7 @@ def test_a_where_that_is_no_function_is_told_with_the_other_problems(make):
         make({"lr": 0.1}, where="lr > 0.01")
 
     assert caught.value.problems[0] == (
-        "where is a function of a run, as lambda run: run.lr > 0.01, got 'lr > 0.01'"
+        "where must be a function of a run, such as lambda run: run.lr > 0.01, got 'lr > 0.01'"
     )
     assert len(caught.value.problems) == 2
 
@@ -350,7 +351,7 @@ def test_as_many_runs_as_are_allowed_are_expanded():
         ({"_lr": [1]}, "'_lr' cannot be read as run._lr: write 'lr'"),
         ({"": [1]}, "'' cannot be read as run.: write 'name'"),
         ({"epoch": [1]}, "'epoch' is a column of the results: write 'num_epoch' or another name"),
-        ({"lr": [1], ("lr", "n"): [(2, 3)]}, "'lr' stands in two axes: keep one"),
+        ({"lr": [1], ("lr", "n"): [(2, 3)]}, "'lr' is in two axes: keep one"),
         ({("lr", "lr"): [(1, 2)]}, "('lr', 'lr') has a name twice: keep one"),
         ({("a", "b"): [(1, 2), 3]}, "each value of the paired axis ('a', 'b') must be a tuple of 2, got 3"),
         ({"n": ["x" * 99, "x" * 99]}, f"'n' has the value '{'x' * 56}... twice: write it once"),
@@ -369,8 +370,8 @@ def test_a_value_without_a_lasting_name_is_refused():
 
     assert len(problems) == 1
     assert re.fullmatch(
-        r"a value of 'network' has no lasting name, got <function .*: "
-        r"write its name and look it up, as in networks\[run\.network\]",
+        r"values of 'network' cannot be identified in another process, got <function .*: "
+        r"write a name and look it up, as in networks\[run\.network\]",
         problems[0],
     )
 

@@ -14,12 +14,12 @@ from torch import nn
 from torch.nn import functional
 
 from runmanager.board import hparams
-from runmanager.console import choose_display
+from runmanager.console import choose_screen
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, PruneError, RunsWarning, StorageError, is_count
 from runmanager.grid import params_of
 from runmanager.hyperparameters import identity
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.lock import check_free
@@ -102,7 +102,7 @@ class RunManager:
         self.outcome: Outcome | None = None
         self._folders = RunFolders(experiment, root)
         self._histogram_every = histogram_every if tensorboard else None
-        self._display = choose_display(display)
+        self._screen = choose_screen(show=display is not False)
         self._tables = _grid is None  # a grid's parent process writes them
         self._grid = _grid or GridContext()
         self._current: OpenRun | None = None  # after end_run() too, for the properties below
@@ -490,8 +490,8 @@ class RunManager:
         self._add_rows([record])
         if self._grid.on_epoch:
             self._grid.on_epoch(record)
-        if self._display and self._display.wants_epochs and ranks.is_main():
-            self._display.epoch_ended(run_table.table_of(self.run_data))
+        if self._screen.wants_epochs and ranks.is_main():
+            self._screen.epoch_ended(run_table.table_of(self.run_data))
 
     def _close(self) -> Outcome:
         opened = self._open_run("end_run()")
@@ -499,13 +499,15 @@ class RunManager:
         opened.end()
         if ranks.is_main():
             if self._tables:
-                from runmanager.results.tables import export
+                from runmanager.results.files import write_results
 
-                export(self.results, self._folders.experiment.path)
-            if self._display:
-                self._display.run_ended(run_table.table_of(self.run_data))
+                write_results(self.results, self._folders.experiment.path)
+            if self._screen.is_shown:
+                self._screen.run_ended(run_table.table_of(self.run_data))
         return self.outcome
 
     def _add_rows(self, records: Iterable[EpochRecord]) -> None:
         folder = self._open_run("end_epoch()").folder
-        self.run_data += [run_table.row_of(folder.number, folder.params, record) for record in records]
+        for record in records:
+            row = in_order(folder.number, record.epoch, folder.params, record.metrics)
+            self.run_data.append(OrderedDict(row))

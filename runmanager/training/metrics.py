@@ -8,7 +8,7 @@ import torch
 
 from runmanager.devices import ranks
 from runmanager.errors import MetricError
-from runmanager.grid import RESERVED
+from runmanager.hyperparameters import RESERVED
 from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact
 
 

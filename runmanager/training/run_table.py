@@ -1,26 +1,15 @@
 """The rows of a manager's own runs, as a table and as the tutorial's files."""
 
 import json
-import math
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.outcome import LEADING, EpochRecord
+from runmanager.outcome import LEADING
 from runmanager.storage import durable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def row_of(number: int, params: Mapping[str, Any], record: EpochRecord) -> OrderedDict[str, Any]:
-    """Return an epoch of run `number` as a row: run, epoch, what leads, hyperparameters, further metrics."""
-    row: OrderedDict[str, Any] = OrderedDict(run=number, epoch=record.epoch)
-    row.update({name: record.metrics.get(name, math.nan) for name in LEADING})
-    row.update(params)
-    row.update({name: value for name, value in record.metrics.items() if name not in LEADING})
-    return row
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
@@ -39,7 +28,7 @@ def save(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     Raises:
         StorageError: A file could not be written; the one before is still there.
     """
-    from runmanager.results.tables import to_csv, to_rows
+    from runmanager.results.files import to_csv, to_rows
 
     table = table_of(rows)
     objects = json.dumps(to_rows(table), ensure_ascii=False, indent=4, allow_nan=False)

@@ -61,7 +61,7 @@ def test_help_imports_nothing_heavy():
     heavy = ("torch", "tensorboard", "pandas", "numpy")
     program = (
         "import sys\n"
-        "from runmanager.cli import app\n"
+        "from runmanager.cli.app import app\n"
         "try:\n"
         "    app(['--help'])\n"
         "finally:\n"
@@ -72,6 +72,15 @@ def test_help_imports_nothing_heavy():
 
     assert "rebuild-tensorboard" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", ["list", "show", "best", "compare", "report", "export", "verify", "rm"])
+def test_the_examples_of_a_command_are_one_line_each(command, name):
+    lines = [line.rstrip() for line in command(name, "--help").stdout.splitlines()]
+
+    first = lines.index(" For example:") + 2
+    assert all(line.startswith(f"   runmanager {name}") for line in lines[first : lines.index("", first)])
+    assert any(line.startswith(" Exit codes: 0 ") for line in lines)
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_scripts_get_every_run_with_types_as_json(command, root):
 def test_listing_imports_nothing_heavy(root):
     program = (
         "import sys\n"
-        "from runmanager.cli import app\n"
+        "from runmanager.cli.app import app\n"
         "try:\n"
         f"    app(['list', {str(root)!r}])\n"
         "finally:\n"
@@ -174,7 +174,7 @@ def test_runs_that_differ_in_one_axis_are_compared(command, root):
 
     assert [set(row) for row in rows] == [{"0.1", "0.01", "0.01 / 0.1"}]
     assert (unknown.exit_code, unknown.stdout) == (2, "")
-    assert "'momentum' is no hyperparameter of these runs; they have: lr, device" in unknown.stderr
+    assert "these runs have no hyperparameter 'momentum'; they have: lr, device" in unknown.stderr
 
 
 def test_the_best_runs_come_first_with_what_varied(command, root):

@@ -13,7 +13,7 @@ from runmanager.devices import ranks
 from runmanager.errors import RankError
 from runmanager.storage.journal import read_attempt
 
-RANKS = Path(__file__).with_name("ranks.py")
+RANKS = Path(__file__).parents[1] / "ranks.py"
 CASES = {  # folder -> the cases executed in it, one after the other, each by so many ranks
     "plain": [(2, "plain")],
     "alone": [(1, "plain")],
