@@ -19,7 +19,7 @@ from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, PruneError, RunsWarning, StorageError, is_count
 from runmanager.grid import params_of
 from runmanager.hyperparameters import identity
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.lock import check_free
@@ -508,4 +508,6 @@ class RunManager:
 
     def _add_rows(self, records: Iterable[EpochRecord]) -> None:
         folder = self._open_run("end_epoch()").folder
-        self.run_data += [run_table.row_of(folder.number, folder.params, record) for record in records]
+        for record in records:
+            row = in_order(folder.number, record.epoch, folder.params, record.metrics)
+            self.run_data.append(OrderedDict(row))

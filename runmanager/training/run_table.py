@@ -1,21 +1,15 @@
 """The rows of a manager's own runs, as a table and as the tutorial's files."""
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.outcome import LEADING, EpochRecord, in_order
+from runmanager.outcome import LEADING
 from runmanager.storage import durable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def row_of(number: int, params: Mapping[str, Any], record: EpochRecord) -> OrderedDict[str, Any]:
-    """Return an epoch of run `number` as a row."""
-    return OrderedDict(in_order(number, record.epoch, params, record.metrics))
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
