@@ -52,9 +52,11 @@ class Execution:
 
     Attributes:
         progress: Shows the batch that is executed, or was the last one.
+        is_over: Whether the search has come to its end: it wants no run that it has not handed out.
     """
 
     progress: GridProgress
+    is_over = False
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class Execution:
         while True:
             batch = self._decisions.next()
             if not (is_first or batch.due or batch.behind or batch.sentences):
-                return exit_code
+                break
             runs = deque(planned.run for planned in batch.due)
             lanes = self._executor.num_lanes(list(runs))
             self.progress = GridProgress(
@@ -98,9 +100,12 @@ class Execution:
                     point_to_tensorboard(self.progress.say, self._experiment)
             ended = self._execute(batch, runs, replace(self._task, jobs=lanes))
             exit_code, is_first = ended or exit_code, False
-            is_broken_off = ended not in (COMPLETED, SOME_FAILED) or (ended and self._on_failure.is_end)
-            if is_broken_off or not batch.due:
+            if ended not in (COMPLETED, SOME_FAILED) or (ended and self._on_failure.is_end):
                 return exit_code
+            if not batch.due:
+                break
+        self.is_over = True
+        return exit_code
 
     def _execute(self, batch: Plan, runs: deque[Run], task: GridWork) -> int:
         """Execute a batch, and what the search adds to it if it is asynchronous; return the exit code."""

@@ -18,7 +18,7 @@ from runmanager.launch.commit import export
 from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution, OnFailure
 from runmanager.launch.plan import Decisions, Plan, make_plan
 from runmanager.launch.task import GridWork, Train
-from runmanager.outcome import Outcome
+from runmanager.outcome import Outcome, Status
 from runmanager.search.all_runs import AllRuns
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import durable
@@ -152,7 +152,7 @@ def run_grid(
             batch = Decisions(plan, search).next()
             lanes = executor.num_lanes([planned.run for planned in batch.due])
             announce.show_plan(experiment, batch, lanes, show=is_main)
-            return replace(_grid_outcome(plan, COMPLETED, path), exit_code=stop.exit_code)
+            return replace(_grid_outcome(plan, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
         if is_main:
             durable.make_folder(path)
             closing.enter_context(hold(path))
@@ -168,12 +168,12 @@ def run_grid(
             exit_code = _export(path, say) or exit_code
             if tensorboard:
                 hparams.settle(path.parent, path, groups)  # for grids that were started meanwhile
-        outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path))
+        outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path, is_over=execution.is_over))
         if tensorboard and is_shown:
             announce.point_to_tensorboard(say, path)
-        is_broken_off = outcome.exit_code not in (COMPLETED, SOME_FAILED)
         ended = [ended for _, ended in outcome.outcomes]
-        announce.conclude(say, path, ended, search, is_broken_off=is_broken_off)
+        is_broken_off = outcome.exit_code not in (COMPLETED, SOME_FAILED)
+        announce.conclude(say, path, ended, search, is_over=execution.is_over, is_broken_off=is_broken_off)
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
 
 
@@ -187,13 +187,14 @@ def _export(experiment: Path, say: announce.Say) -> int:
     return COMPLETED
 
 
-def _grid_outcome(plan: Plan, exit_code: int, experiment: Path) -> GridOutcome:
+def _grid_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> GridOutcome:
     """Read what became of the runs."""
     from runmanager.results import tables
 
     results = [read_run(planned.folder, []) for planned in plan.runs]
     outcomes = [(planned.run, result.outcome) for planned, result in zip(plan.runs, results, strict=True)]
-    if exit_code == COMPLETED and any(outcome.status.exit_code for _, outcome in outcomes):
+    statuses = {outcome.status for _, outcome in outcomes} - ({Status.PENDING} if is_over else set())
+    if exit_code == COMPLETED and any(status.exit_code for status in statuses):
         exit_code = SOME_FAILED
     epochs, summary = tables.epochs_table(tables.by_column(results)), tables.runs_table(results)
     return GridOutcome(outcomes, epochs, summary, exit_code, experiment)
