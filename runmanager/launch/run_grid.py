@@ -15,7 +15,7 @@ from runmanager.executors.signals import Stop
 from runmanager.grid import Run
 from runmanager.launch import announce, arguments
 from runmanager.launch.commit import export
-from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution, OnFailure
+from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
 from runmanager.launch.plan import Decisions, Plan, make_plan
 from runmanager.launch.task import GridWork, Train
 from runmanager.outcome import Outcome, Status
@@ -160,8 +160,9 @@ def run_grid(
         if is_main and tensorboard:
             hparams.settle(path.parent, path, groups)
         executor.begin(path)
-        on_failure = OnFailure(retries, on_error == "stop")
-        execution = Execution(plan, search, executor, task, on_failure, stop, show=is_shown)
+        execution = Execution(
+            plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown
+        )
         exit_code = execution.run()
         say = execution.progress.say
         if is_main and exit_code != STORAGE_FAILED:
