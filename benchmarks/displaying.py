@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measuring import spread
-from runmanager.executors import Step
+from runmanager.executors import BatchProgress
 from runmanager.grid import Run, RunBuilder
 from runmanager.hyperparameters import identity
 from runmanager.live.progress import GridProgress
@@ -80,7 +80,7 @@ def execute(runs: Sequence[Run], seconds: float, *, show: bool) -> tuple[float, 
             for epoch, step in itertools.product(range(1, EPOCHS + 1), range(1, STEPS + 1)):
                 time.sleep(seconds * LANES / REPORTS)
                 for run in together:
-                    progress.run_progressed(run, Step(epoch, step, EPOCHS))
+                    progress.run_progressed(run, BatchProgress(epoch, step, EPOCHS))
                     if step == STEPS:
                         progress.run_progressed(run, EpochRecord(epoch, {"loss": 1 / epoch, "accuracy": 0.5}))
             for run in together:

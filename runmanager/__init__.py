@@ -42,21 +42,21 @@ if TYPE_CHECKING:
     from runmanager.executors import RayExecutor as RayExecutor
     from runmanager.grid import Run as Run
     from runmanager.grid import RunBuilder as RunBuilder
-    from runmanager.integrations.trackers import export_mlflow as export_mlflow
-    from runmanager.integrations.trackers import export_wandb as export_wandb
+    from runmanager.integrations.mlflow import export_mlflow as export_mlflow
+    from runmanager.integrations.wandb import export_wandb as export_wandb
     from runmanager.launch.run_grid import GridOutcome as GridOutcome
     from runmanager.launch.run_grid import run_grid as run_grid
     from runmanager.outcome import EpochRecord as EpochRecord
     from runmanager.outcome import Outcome as Outcome
     from runmanager.outcome import Status as Status
     from runmanager.report import write_report as write_report
+    from runmanager.results.effects import compare as compare
+    from runmanager.results.effects import effects as effects
     from runmanager.results.files import export as export
     from runmanager.results.files import load_table as load_table
     from runmanager.results.loading import load_results as load_results
     from runmanager.results.loading import load_runs as load_runs
     from runmanager.results.ranking import best as best
-    from runmanager.results.ranking import compare as compare
-    from runmanager.results.ranking import effects as effects
     from runmanager.results.ranking import over_seeds as over_seeds
     from runmanager.results.show import show as show
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
@@ -80,13 +80,15 @@ _HOMES = {
     ),
     "executors": ("Executor", "InlineExecutor", "LanesExecutor", "RayExecutor"),
     "grid": ("Run", "RunBuilder"),
-    "integrations.trackers": ("export_mlflow", "export_wandb"),
+    "integrations.mlflow": ("export_mlflow",),
+    "integrations.wandb": ("export_wandb",),
     "launch.run_grid": ("GridOutcome", "run_grid"),
     "outcome": ("EpochRecord", "Outcome", "Status"),
     "report": ("write_report",),
+    "results.effects": ("compare", "effects"),
     "results.files": ("export", "load_table"),
     "results.loading": ("load_results", "load_runs"),
-    "results.ranking": ("best", "compare", "effects", "over_seeds"),
+    "results.ranking": ("best", "over_seeds"),
     "results.show": ("show",),
     "search.halving": ("SuccessiveHalving",),
     "training.fit": ("fit",),

@@ -73,13 +73,13 @@ def export(
     if files:
         _export_files(folder, files, epochs=epochs)
     if mlflow is not None:
-        from runmanager.integrations.trackers import export_mlflow
+        from runmanager.integrations.mlflow import export_mlflow
 
         number = len(export_mlflow(folder, tracking_uri=mlflow))
         rest = "each replaces its earlier export, runs that have not changed are not logged again"
         say(f"{mlflow}: {counted(number, 'run')} logged; {rest}")
     if wandb is not None:
-        from runmanager.integrations.trackers import export_wandb
+        from runmanager.integrations.wandb import export_wandb
 
         number = len(export_wandb(folder, folder=wandb))
         say(f"{wandb}: {counted(number, 'run')} written")

@@ -143,7 +143,7 @@ def compare(
 
     Exit codes: 0 shown; 2 no runs, no such hyperparameter or no such column.
     """
-    from runmanager.results.ranking import compare as pair
+    from runmanager.results.effects import compare as pair
     from runmanager.results.show import show as view
 
     pairs = pair(_load(folder), axis, value)
@@ -164,7 +164,7 @@ def _load(folder: Path) -> "pd.DataFrame":
 
 def _write_table(table: "pd.DataFrame", *, as_json: bool) -> None:
     from runmanager.console import print_table
-    from runmanager.results.tables import to_rows
+    from runmanager.results.files import to_rows
 
     if as_json:
         write_json(to_rows(table))
@@ -235,7 +235,7 @@ def _more_to_json(run: "RunResult") -> dict[str, Any]:
         "how": {name: json_value(value) for name, value in _how(run).items()},
         "files": {path.name: path.lstat().st_size for path in files_of(run.folder)},
         "next": run.next_step,
-        "traceback": _traceback(run),
+        "traceback": run.error_log_tail(_LAST_LINES),
     }
 
 
@@ -254,7 +254,7 @@ def _print_run(run: "RunResult") -> None:
     if files := files_of(run.folder):
         _heading("Files")
         print_table([{"file": path.name, "bytes": path.lstat().st_size} for path in files], most=None)
-    if lines := _traceback(run):
+    if lines := run.error_log_tail(_LAST_LINES):
         _heading(f"The last lines of {paths.ERROR_LOG}")
         _print_lines(lines)
 
@@ -294,16 +294,3 @@ def _how(run: "RunResult") -> dict[str, Any]:
     if isinstance(versions, Mapping):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
     return {name: value for name, value in facts.items() if value not in (None, "")}
-
-
-def _traceback(run: "RunResult") -> list[str]:
-    """Return the last lines of error.log, none if the run has no error."""
-    from runmanager.storage.journal import read_file
-
-    if not run.error:
-        return []
-    try:
-        content = read_file(run.folder.path / paths.ERROR_LOG, 1 << 20)[0]
-    except OSError:
-        return []
-    return content.decode("utf-8", "replace").rstrip().split("\n")[-_LAST_LINES:]

@@ -174,4 +174,4 @@ def _to_json(recorded: "RunResult", verdict: "Verdict") -> dict[str, Any]:
 
 def _described(path: Path, inside: "Contents") -> str:
     others = f"; not removed: {', '.join(other.name for other in inside.others)}" if inside.others else ""
-    return f"{path}: {counted(len(inside.own), 'file')}, {inside.size / _MIB:.1f} MiB{others}"
+    return f"{path}: {counted(len(inside.files), 'file')}, {inside.size / _MIB:.1f} MiB{others}"

@@ -66,5 +66,6 @@ def export(experiment: Path) -> None:
         StorageError: They could not be written.
     """
     from runmanager.results import tables
+    from runmanager.results.files import write_results
 
-    tables.export(tables.epochs_table(tables.by_column(read_experiment(experiment, []))), experiment)
+    write_results(tables.epochs_table(tables.by_column(read_experiment(experiment, []))), experiment)

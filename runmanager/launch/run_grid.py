@@ -130,22 +130,14 @@ def run_grid(
         stop = closing.enter_context(Stop())
         runs = arguments.check_runs(params, train, experiment, max_runs, problems)
         groups = arguments.seed_groups(runs) if group_seeds else None
-        executor.check(train)  # first: the workers' torch is imported while this process imports its own
+        path = Path(root) / experiment
+        executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, missing_device)
         with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
             now = fingerprint(train, data() if callable(data) else data)
         search = prune.search() if prune else AllRuns()
-        task = GridWork(
-            train,
-            Experiment(Path(root) / experiment),
-            tensorboard,
-            histogram_every,
-            now,
-            resume_anyway,
-            1,
-            prune,
-        )
-        path, grid = task.experiment.path, [run._asdict() for run in runs]
+        task = GridWork(train, Experiment(path), tensorboard, histogram_every, now, resume_anyway, 1, prune)
+        grid = [run._asdict() for run in runs]
         policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
         if plan_only:
             plan = make_plan(runs, task.experiment.place(grid, missing), now, **policy)
@@ -159,7 +151,6 @@ def run_grid(
         plan = ranks.from_main(lambda: make_plan(runs, task.experiment.plan(grid, missing), now, **policy))
         if is_main and tensorboard:
             hparams.settle(path.parent, path, groups)
-        executor.begin(path)
         execution = Execution(
             plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown
         )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 from runmanager.console import cell, printable
-from runmanager.executors import Step
+from runmanager.executors import BatchProgress
 from runmanager.hyperparameters import text
 from runmanager.live.screen import Part
 from runmanager.outcome import EpochRecord
@@ -53,16 +53,16 @@ class Running:
     num_steps: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
 
-    def after(self, news: EpochRecord | Step, now: float) -> "Running":
+    def after(self, news: EpochRecord | BatchProgress, now: float) -> "Running":
         """Return the progress after a message."""
         first = self.first or news.epoch
         if isinstance(news, EpochRecord):
             progress = replace(self, epoch=news.epoch, step=0, committed=news.epoch, metrics=news.metrics)
         else:
             num_epochs = news.num_epochs or self.num_epochs
-            num_steps = max(self.num_steps, news.step)
+            num_steps = max(self.num_steps, news.batch)
             progress = replace(
-                self, epoch=news.epoch, step=news.step, num_epochs=num_epochs, num_steps=num_steps
+                self, epoch=news.epoch, step=news.batch, num_epochs=num_epochs, num_steps=num_steps
             )
         return replace(progress, first=first, heard=now)
 

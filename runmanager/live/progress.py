@@ -10,7 +10,7 @@ from typing import Any, Self
 from rich.cells import cell_len
 
 from runmanager.console import Table, cell, choose_screen, duration, join, printable
-from runmanager.executors import Step
+from runmanager.executors import BatchProgress
 from runmanager.grid import Run
 from runmanager.hyperparameters import identity
 from runmanager.live import time_left
@@ -125,7 +125,7 @@ class GridProgress:
         self._running[folder.id] = Running(folder.number, folder.params, labels, lane, device, now, now)
         self._is_changed = True
 
-    def run_progressed(self, run: Run, news: EpochRecord | Step) -> None:
+    def run_progressed(self, run: Run, news: EpochRecord | BatchProgress) -> None:
         """Show how far a run has come."""
         self._check()
         id_ = self._id(run)

@@ -26,7 +26,7 @@ from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, MetricError, PruneError, RunsWarning, StorageError
 from runmanager.grid import params_of
 from runmanager.hyperparameters import RESERVED, identity
-from runmanager.outcome import LEADING, EpochRecord, Outcome, Status
+from runmanager.outcome import LEADING, EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import durable, paths, processes
@@ -279,7 +279,7 @@ class RunManager:
         Raises:
             StorageError: A file could not be written; the one before is still there.
         """
-        from runmanager.results.tables import to_csv, to_rows
+        from runmanager.results.files import to_csv, to_rows
 
         if not ranks.is_main():
             return
@@ -637,9 +637,9 @@ class RunManager:
         if not ranks.is_main():
             return self.outcome
         if self._tables:
-            from runmanager.results.tables import export
+            from runmanager.results.files import write_results
 
-            export(self.results, self._folder.path)
+            write_results(self.results, self._folder.path)
         if self._screen.is_shown:
             self._screen.run_ended(self._own_table())
         return self.outcome
@@ -683,11 +683,7 @@ class RunManager:
 
 
 def _row(folder: RunFolder, record: EpochRecord) -> OrderedDict[str, Any]:
-    row: OrderedDict[str, Any] = OrderedDict(run=folder.number, epoch=record.epoch)
-    row.update({name: record.metrics.get(name, math.nan) for name in LEADING})
-    row.update(folder.params)
-    row.update({name: value for name, value in record.metrics.items() if name not in LEADING})
-    return row
+    return OrderedDict(in_order(folder.number, record.epoch, folder.params, record.metrics))
 
 
 def _dated(root: Path) -> Path:

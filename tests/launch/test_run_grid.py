@@ -28,7 +28,7 @@ from runmanager.board.view import look
 from runmanager.devices import torch_devices
 from runmanager.executors import LanesExecutor
 from runmanager.outcome import RETRY_FAILED
-from runmanager.results import tables
+from runmanager.results import files
 from runmanager.storage.journal import Journal
 from tests.board.reading import sessions_in
 
@@ -626,7 +626,7 @@ def test_tables_that_cannot_be_written_at_the_end_are_a_failure_of_storage(start
     def full(*_):
         raise StorageError(f"cannot write results.csv ({os.strerror(errno.ENOSPC)})")
 
-    monkeypatch.setattr(tables, "export", full)
+    monkeypatch.setattr(files, "write_results", full)
     monkeypatch.setattr("runmanager.launch.execute.Exports.after_run", lambda _: None)
 
     outcome = start({"lr": [0.1]}, Train(), display=None)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from runmanager import RunBuilder
 from runmanager import console as console_module
-from runmanager.executors import Step
+from runmanager.executors import BatchProgress
 from runmanager.hyperparameters import identity
 from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.launch.plan_table import estimate, plan_table, summary
@@ -132,7 +132,7 @@ def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal):
     with grid(lanes=2, past=[({"lr": 0.3}, 3600.0)]) as shown:
         shown.run_started(RUNS[0], 0, "cuda:0")
         shown.run_started(RUNS[1], 1, "cpu")
-        shown.run_progressed(RUNS[0], Step(3, 1, 9))
+        shown.run_progressed(RUNS[0], BatchProgress(3, 1, 9))
         shown.run_progressed(RUNS[0], RECORD)
         wait_for(lambda: "0.5987" in terminal.getvalue())
         shown.run_ended(RUNS[1], COMPLETED, "")
