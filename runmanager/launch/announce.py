@@ -60,7 +60,13 @@ def point_to_tensorboard(say: Say, experiment: Path) -> None:
 
 
 def conclude(
-    say: Say, experiment: Path, outcomes: Sequence[Outcome], search: Search, *, is_broken_off: bool
+    say: Say,
+    experiment: Path,
+    outcomes: Sequence[Outcome],
+    search: Search,
+    *,
+    is_over: bool,
+    is_broken_off: bool,
 ) -> None:
     """Say how the runs ended, what is kept, and what to do next.
 
@@ -69,6 +75,7 @@ def conclude(
         experiment: Its folder.
         outcomes: Those of all runs of the grid.
         search: What decided which runs were executed.
+        is_over: Whether the search has come to its end, so that no run is missing that it has not handed out.
         is_broken_off: Whether a signal or the storage ended the grid.
     """
     counts = Counter(outcome.status for outcome in outcomes)
@@ -76,7 +83,8 @@ def conclude(
     say(f"{statuses} — {experiment / paths.RESULTS_CSV}")
     if conclusion := search.conclusion(outcomes):
         say(conclusion)
-    stopped = [outcome for outcome in outcomes if outcome.status.is_due]
+    due = {status for status in Status if status.is_due} - ({Status.PENDING} if is_over else set())
+    stopped = [outcome for outcome in outcomes if outcome.status in due]
     if stopped:
         say(f"kept: {counts[Status.COMPLETED]} completed{_continued(stopped)}")
     if stopped or is_broken_off:

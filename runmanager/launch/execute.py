@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runmanager.devices import ranks
 from runmanager.errors import StorageError
@@ -25,19 +25,6 @@ COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
 """Exit codes; 2 is that nothing was started."""
 
 
-@dataclass(frozen=True)
-class OnFailure:
-    """What a grid does about runs that do not complete.
-
-    Attributes:
-        retries: How often a run is executed again whose process was killed, or hung.
-        is_end: Whether the first failure ends the grid.
-    """
-
-    retries: int
-    is_end: bool
-
-
 class Execution:
     """Executes the runs of a plan that a search hands out, batch after batch.
 
@@ -46,15 +33,18 @@ class Execution:
         search: What decides which runs are executed next.
         executor: Where runs are executed.
         task: Executes one run.
-        on_failure: What to do about runs that do not complete.
-        stop: Tells of Ctrl-C and other signals.
+        stop: Notices Ctrl-C and other signals.
+        retries: How often a run is executed again whose process was killed, or hung.
+        on_error: "continue" with the other runs when one fails, or "stop".
         show: Whether anything is shown.
 
     Attributes:
         progress: Shows the batch that is executed, or was the last one.
+        is_over: Whether the search has come to its end: it wants no run that it has not handed out.
     """
 
     progress: GridProgress
+    is_over = False
 
     def __init__(
         self,
@@ -62,17 +52,19 @@ class Execution:
         search: Search,
         executor: Executor,
         task: RunTask,
-        on_failure: OnFailure,
         stop: Stop,
         *,
+        retries: int,
+        on_error: str,
         show: bool,
     ) -> None:
         self._search = search
         self._decisions = Decisions(plan, search)
         self._executor = executor
         self._task = task
-        self._on_failure = on_failure
         self._stop = stop
+        self._max_retries = retries
+        self._ends_at_failure = on_error == "stop"
         self._show = show
         self._experiment = task.experiment.path
         self._exports = Exports(self._experiment)
@@ -85,7 +77,7 @@ class Execution:
         while True:
             batch = self._decisions.next()
             if not (is_first or batch.due or batch.behind or batch.sentences):
-                return exit_code
+                break
             runs = deque(planned.run for planned in batch.due)
             lanes = self._executor.num_lanes(list(runs))
             self.progress = GridProgress(
@@ -98,9 +90,12 @@ class Execution:
                     point_to_tensorboard(self.progress.say, self._experiment)
             ended = self._execute(batch, runs, replace(self._task, jobs=lanes))
             exit_code, is_first = ended or exit_code, False
-            is_broken_off = ended not in (COMPLETED, SOME_FAILED) or (ended and self._on_failure.is_end)
-            if is_broken_off or not batch.due:
+            if ended not in (COMPLETED, SOME_FAILED) or (ended and self._ends_at_failure):
                 return exit_code
+            if not batch.due:
+                break
+        self.is_over = True
+        return exit_code
 
     def _execute(self, batch: Plan, runs: deque[Run], task: RunTask) -> int:
         """Execute a batch, and what the search adds to it if it is asynchronous; return the exit code."""
@@ -118,7 +113,7 @@ class Execution:
                         continue
                     if not outcome.status.is_success:
                         exit_code = SOME_FAILED
-                        if self._on_failure.is_end:
+                        if self._ends_at_failure:
                             self.progress.say("stopped at the first failure (on_error='stop')")
                             break
                     if self._search.is_asynchronous:
@@ -138,7 +133,7 @@ class Execution:
         """Say what was decided, and commit which runs are behind if their journals do not say so."""
         due = {planned.folder.id: planned for planned in batch.due}
         self._in_progress |= due
-        self._retries |= dict.fromkeys(due, self._on_failure.retries)
+        self._retries |= dict.fromkeys(due, self._max_retries)
         for sentence in batch.sentences:
             self.progress.say(sentence)
         if ranks.is_main():

@@ -15,10 +15,10 @@ from runmanager.executors.signals import Stop
 from runmanager.grid import Run
 from runmanager.launch import announce, arguments
 from runmanager.launch.commit import export
-from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution, OnFailure
+from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
 from runmanager.launch.plan import Decisions, Plan, make_plan
 from runmanager.launch.task import RunTask, Train
-from runmanager.outcome import Outcome
+from runmanager.outcome import Outcome, Status
 from runmanager.search.all_runs import AllRuns
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import durable
@@ -136,16 +136,7 @@ def run_grid(
         with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
             now = fingerprint(train, data() if callable(data) else data)
         search = prune.search() if prune else AllRuns()
-        task = RunTask(
-            train,
-            Experiment(path),
-            tensorboard,
-            histogram_every,
-            now,
-            resume_anyway,
-            1,
-            prune,
-        )
+        task = RunTask(train, Experiment(path), tensorboard, histogram_every, now, resume_anyway, 1, prune)
         grid = [run._asdict() for run in runs]
         policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
         if plan_only:
@@ -153,27 +144,28 @@ def run_grid(
             batch = Decisions(plan, search).next()
             lanes = executor.num_lanes([planned.run for planned in batch.due])
             announce.show_plan(experiment, batch, lanes, show=is_main)
-            return replace(_grid_outcome(plan, COMPLETED, path), exit_code=stop.exit_code)
+            return replace(_grid_outcome(plan, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
         if is_main:
             durable.make_folder(path)
             closing.enter_context(hold(path))
         plan = ranks.from_main(lambda: make_plan(runs, task.experiment.plan(grid, missing), now, **policy))
         if is_main and tensorboard:
             hparams.settle(path.parent, path, groups)
-        on_failure = OnFailure(retries, on_error == "stop")
-        execution = Execution(plan, search, executor, task, on_failure, stop, show=is_shown)
+        execution = Execution(
+            plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown
+        )
         exit_code = execution.run()
         say = execution.progress.say
         if is_main and exit_code != STORAGE_FAILED:
             exit_code = _export(path, say) or exit_code
             if tensorboard:
                 hparams.settle(path.parent, path, groups)  # for grids that were started meanwhile
-        outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path))
+        outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path, is_over=execution.is_over))
         if tensorboard and is_shown:
             announce.point_to_tensorboard(say, path)
-        is_broken_off = outcome.exit_code not in (COMPLETED, SOME_FAILED)
         ended = [ended for _, ended in outcome.outcomes]
-        announce.conclude(say, path, ended, search, is_broken_off=is_broken_off)
+        is_broken_off = outcome.exit_code not in (COMPLETED, SOME_FAILED)
+        announce.conclude(say, path, ended, search, is_over=execution.is_over, is_broken_off=is_broken_off)
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
 
 
@@ -187,13 +179,14 @@ def _export(experiment: Path, say: announce.Say) -> int:
     return COMPLETED
 
 
-def _grid_outcome(plan: Plan, exit_code: int, experiment: Path) -> GridOutcome:
+def _grid_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> GridOutcome:
     """Read what became of the runs."""
     from runmanager.results import tables
 
     results = [read_run(planned.folder, []) for planned in plan.runs]
     outcomes = [(planned.run, result.outcome) for planned, result in zip(plan.runs, results, strict=True)]
-    if exit_code == COMPLETED and any(outcome.status.exit_code for _, outcome in outcomes):
+    statuses = {outcome.status for _, outcome in outcomes} - ({Status.PENDING} if is_over else set())
+    if exit_code == COMPLETED and any(status.exit_code for status in statuses):
         exit_code = SOME_FAILED
     epochs, summary = tables.epochs_table(tables.by_column(results)), tables.runs_table(results)
     return GridOutcome(outcomes, epochs, summary, exit_code, experiment)

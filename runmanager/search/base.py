@@ -32,7 +32,8 @@ class Search(ABC):
 
     Each start of a grid makes a search and calls `begin` once. It asks `next` before the first run. Later it
     asks after every outcome if the search `is_asynchronous`, while other runs may be in progress; otherwise
-    only when all runs that were due have ended. The grid ends when nothing is due and nothing is in progress.
+    only when all runs that were due have ended. The grid ends when nothing is due and nothing is in progress;
+    runs that were never handed out stay pending, and are not missing.
 
     A search may keep notes on this start, but everything that has to survive a kill must follow from the
     journals: a search that is begun again with the same journals decides the same. It hands out no run again

@@ -187,6 +187,51 @@ start({str(tmp_path)!r}, Killed(), resume_anyway=True)
     assert numbers(tmp_path) == numbers(tmp_path / "whole")
 
 
+@dataclass(frozen=True)
+class UntilGood(SuccessiveHalving):
+    """Executes run after run until one has a test_loss below 2; ends no run early."""
+
+    min_epochs: int = 100
+
+    def search(self):
+        return Trying()
+
+
+class Trying(Search):
+    is_asynchronous = True
+
+    def begin(self, runs, executable):  # noqa: ARG002
+        self.ids = [folder.id for folder in runs]
+
+    def next(self, results, in_progress):
+        epochs = {id_: results[id_].epochs for id_ in self.ids}
+        if in_progress or any(records and records[-1].metrics["test_loss"] < 2 for records in epochs.values()):
+            return Decision()
+        return Decision([id_ for id_ in self.ids if not epochs[id_]][:1])
+
+
+def test_a_search_may_end_before_every_run_was_executed(tmp_path, capsys):
+    train, again = Train(), Train()
+
+    outcomes = [
+        run_grid(
+            GRID, each, experiment="exp", root=tmp_path, prune=UntilGood("test_loss"), executor="inline",
+            tensorboard=False,
+        )
+        for each in (train, again)
+    ]  # fmt: skip
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [lr for lr, epoch in train.executed if epoch == 8] == [3, 1]
+    assert again.executed == []
+    assert [list(outcome.runs["status"]) for outcome in outcomes] == [["completed"] * 2 + ["pending"] * 3] * 2
+    assert [outcome.exit_code for outcome in outcomes] == [0, 0]
+    assert [line.partition(" — ")[0] for line in lines[-2:]] == [
+        f"{tmp_path}/exp: 5 runs, 0 to execute, 2 done before",
+        "completed 2 · pending 3",
+    ]
+
+
 @pytest.fixture
 def results(tmp_path):
     """What the journals say of three runs that were executed for an epoch each."""
