@@ -139,7 +139,7 @@ def _settle(root: Path, own: Path | None, grouped_by: Sequence[str] | None) -> N
     groups = {path: columns.grouped_by for path, (columns, _) in known.items()}
     if own:
         groups[own] = grouped_by
-    runs = {path: [run for run in read_runs(path, []) if _is_shown(run)] for path in places}
+    runs = {path: [run for run in read_runs(path) if _is_shown(run)] for path in places}
     groups = {path: None if names is None else _grouped_by(runs[path]) for path, names in groups.items()}
     kinds = _kinds([Columns({}, groups[path]).shown(run.params) for path in places for run in runs[path]])
     for path in places:

@@ -11,7 +11,7 @@ from runmanager.storage.folders import read_runs
 from runmanager.storage.run_state import RunResult, read_run
 
 
-def rebuild(experiment: Path, damaged: list[str]) -> int:
+def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
     """Make the event files of an experiment's runs anew.
 
     What journals do not hold (histograms, images, the graph, what was added through `tb`) is kept as far as the

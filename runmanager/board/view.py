@@ -90,7 +90,7 @@ def hint(experiment: Path) -> list[str]:
 
 def _shown(experiment: Path) -> list[RunFolder]:
     """Return the runs that are there, or that will be when the grid has been executed on this machine."""
-    return [run for run in read_runs(experiment, []) if not run.unavailable or run.path.is_dir()]
+    return [run for run in read_runs(experiment) if not run.unavailable or run.path.is_dir()]
 
 
 def _count(experiments: Experiments) -> int:
@@ -140,7 +140,7 @@ def _color(experiments: Experiments) -> str | None:
 
 
 def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
-    begun = (read_run(run, []).epochs for runs in experiments for run in runs if run.path.is_dir())
+    begun = (read_run(run).epochs for runs in experiments for run in runs if run.path.is_dir())
     metrics = next((epochs[-1].metrics for epochs in begun if epochs), {})
     kinds = [(kind, "test" if f"test_{kind}" in metrics else "train") for kind in ("accuracy", "loss")]
     return [*(f"{kind}/{data}" for kind, data in kinds), "time/epoch_s"]

@@ -49,7 +49,7 @@ def verify(
     from runmanager.storage.run_state import read_run
 
     _, folder = find_run(run, [])
-    found = read_run(folder, [])
+    found = read_run(folder)
     if function is None:
         program = found.start.get("command") or "script.py"
         rule = "verify needs the function that the run was executed with"

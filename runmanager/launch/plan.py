@@ -87,7 +87,7 @@ def make_plan(
         retry_failed: Execute runs again that ended by a fault.
         resume_anyway: Keep and continue runs that were begun with other code, data or versions.
     """
-    before = [read_run(place, []) for place in places]
+    before = [read_run(place) for place in places]
     todo: list[Run] = []
     anew: set[int] = set()
     interrupted = failed = 0

@@ -67,7 +67,7 @@ class _Halving:
 
     def decide(self) -> Round:
         """Find out what became of the runs that were due, and which are due next."""
-        found = [read_run(place, []) for place in self._plan.places]
+        found = [read_run(place) for place in self._plan.places]
         self._take_note(found)
         standing = [number for number, place in enumerate(self._plan.places) if not place.unavailable]
         behind: list[int] = []

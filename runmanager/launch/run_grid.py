@@ -321,7 +321,7 @@ class _Committer:
             return ended
         from runmanager.board.run_log import end_abandoned as end_board
 
-        found = read_run(place, [])
+        found = read_run(place)
         is_begun = found.attempts > self._attempts[id(run)]
         if is_begun and not (found.status is Status.INTERRUPTED or found.status.is_in_progress):
             return found.outcome  # its last words were lost, not what it had committed
@@ -333,7 +333,7 @@ class _Committer:
         print_ = found.start.get("fingerprint", self._work.fingerprint)  # of the epochs that stand
         end_abandoned(place.path, outcome, {"fingerprint": print_})
         end_board(place.path, outcome)
-        self._attempts[id(run)] = read_run(place, []).attempts
+        self._attempts[id(run)] = read_run(place).attempts
         return outcome
 
     def commit_pruned(self, numbers: Iterable[int]) -> None:
@@ -367,7 +367,7 @@ class _Exports:
 def _export(folder: Path) -> None:
     from runmanager.results import tables
 
-    tables.export(tables.epochs_table(tables.by_column(read_experiment(folder, []))), folder)
+    tables.export(tables.epochs_table(tables.by_column(read_experiment(folder))), folder)
 
 
 def _export_at_last(folder: Path, progress: GridProgress) -> int:
@@ -382,7 +382,7 @@ def _export_at_last(folder: Path, progress: GridProgress) -> int:
 def _grid_outcome(plan: Plan, exit_code: int, folder: Path) -> GridOutcome:
     from runmanager.results import tables
 
-    own = [read_run(place, []) for place in plan.places]
+    own = [read_run(place) for place in plan.places]
     outcomes = [(run, result.outcome) for run, result in zip(plan.runs, own, strict=True)]
     if exit_code == COMPLETED and any(outcome.status.exit_code for _, outcome in outcomes):
         exit_code = SOME_FAILED

@@ -74,7 +74,7 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
             with durable.explained(run.path):
                 _remove_files(run)
         Experiment(experiment).forget({run.id for run in runs})
-        tables.export(tables.epochs_table(tables.by_column(read_experiment(experiment, []))), experiment)
+        tables.export(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)
 
 
 def check_ended(runs: Iterable[RunFolder]) -> None:
@@ -84,7 +84,7 @@ def check_ended(runs: Iterable[RunFolder]) -> None:
         HeldError: One of them is being executed.
     """
     for run in runs:
-        if read_run(run, []).status is Status.RUNNING:
+        if read_run(run).status is Status.RUNNING:
             raise HeldError(f"{run.path} is being executed: nothing was removed; wait for it, or end it")
 
 

@@ -51,7 +51,7 @@ class Experiment:
     def runs(self) -> dict[str, RunFolder]:
         """The runs of the experiment by identity, read once."""
         if self._runs is None:
-            self._runs = {run.id: run for run in read_runs(self.path, [])}
+            self._runs = {run.id: run for run in read_runs(self.path)}
         return self._runs
 
     def plan(self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str]) -> list[RunFolder]:
@@ -118,7 +118,7 @@ class Experiment:
         Raises:
             StorageError: grid.json could not be written.
         """
-        document = _read_json(self.path / paths.GRID, [])
+        document = _read_json(self.path / paths.GRID)
         entries = document.get("runs") if document else None
         if document and isinstance(entries, list):
             kept = [entry for entry in entries if not (isinstance(entry, dict) and entry.get("id") in ids)]
@@ -135,8 +135,9 @@ def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name, found in values.items() if len(set(found)) > 1 or len(found) < len(grid)]
 
 
-def read_runs(experiment: Path, damaged: list[str]) -> list[RunFolder]:
+def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFolder]:
     """Read which runs an experiment has, by number; whatever cannot be read goes to `damaged`."""
+    damaged = [] if damaged is None else damaged
     found: dict[str, RunFolder] = {}
     folders, others = _run_folders(experiment)
     document = _read_json(experiment / paths.GRID, damaged)
@@ -254,7 +255,8 @@ def _checksum(entry: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(document.encode()):08x}"
 
 
-def _read_json(path: Path, damaged: list[str]) -> dict[str, Any] | None:
+def _read_json(path: Path, damaged: list[str] | None = None) -> dict[str, Any] | None:
+    damaged = [] if damaged is None else damaged
     try:
         content = json.loads(read_file(path, _LARGEST)[0])
     except FileNotFoundError:

@@ -52,13 +52,14 @@ class RunResult:
         return self.outcome.next_step(self.folder.path / paths.ERROR_LOG)
 
 
-def read_experiment(path: Path, damaged: list[str]) -> list[RunResult]:
+def read_experiment(path: Path, damaged: list[str] | None = None) -> list[RunResult]:
     """Read all runs of one experiment; whatever cannot be read goes to `damaged`."""
     return [read_run(folder, damaged) for folder in read_runs(path, damaged)]
 
 
-def read_run(folder: RunFolder, damaged: list[str]) -> RunResult:
+def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     """Read what the journals of one run say; whatever cannot be read goes to `damaged`."""
+    damaged = [] if damaged is None else damaged
     attempts: list[Attempt] = []
     versions: dict[str, tuple[int, int, int]] = {}
     try:

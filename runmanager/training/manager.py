@@ -479,7 +479,7 @@ class RunManager:
 
     def _is_completed(self, run: Any) -> bool:
         known = self._folder.runs.get(identity(params_of(run)))
-        return known is not None and read_run(known, []).status is Status.COMPLETED
+        return known is not None and read_run(known).status is Status.COMPLETED
 
     def end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory, its traceback in error.log.
@@ -496,7 +496,7 @@ class RunManager:
             again = self.outcome is not None  # the run that has just ended, not another with its parameters
             folder = self._place(params_of(run), again=again)
             opened = self._start(folder, torch.device("cpu"), None, board=False)
-            opened.begin_attempt(num_committed=len(read_run(opened.folder, []).epochs))
+            opened.begin_attempt(num_committed=len(read_run(opened.folder).epochs))
         opened = self._open("end_failed()")
         if ranks.is_main():
             log = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
@@ -518,7 +518,7 @@ class RunManager:
             if was_open:
                 self._close(Status.INTERRUPTED, "interrupted")
         with suppress(StorageError):  # but only once this process is gone: the signal may have torn its end
-            found = read_run(opened.folder, []) if ranks.is_main() else None
+            found = read_run(opened.folder) if ranks.is_main() else None
             own = {**processes.this_process(), "attempt": opened.attempt}.items()
             if found and found.status is Status.RUNNING and own <= found.start.items():
                 outcome = Outcome(Status.INTERRUPTED, "interrupted", len(found.epochs))

@@ -142,7 +142,7 @@ def test_experiments_that_were_moved_together_are_mended_before_they_are_shown(t
     }
 
 
-@pytest.mark.parametrize("show", [hparams.settle_below, lambda folder: rebuild(folder, [])])
+@pytest.mark.parametrize("show", [hparams.settle_below, rebuild])
 def test_an_experiment_that_is_the_current_folder_has_its_name(tmp_path, monkeypatch, show):
     run(tmp_path, "first", {"lr": [0.1]})
     run(tmp_path / "other", "second", {"dropout": [0.5]})
@@ -296,7 +296,7 @@ def test_a_removed_experiment_gives_the_others_their_types_back(tmp_path):
     run(tmp_path, "second", {"dropout": [0.5]})
 
     (tmp_path / "second").rename(tmp_path.parent / f"{tmp_path.name}-removed")
-    rebuild(tmp_path / "first", [])
+    rebuild(tmp_path / "first")
 
     assert shown(tmp_path) == {"first/001": {"lr": 0.1}}
 
