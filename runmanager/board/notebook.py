@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from runmanager.board.hparams import settle_below
 from runmanager.board.server import Server
 from runmanager.board.view import look
 from runmanager.console import in_notebook
@@ -34,7 +33,6 @@ def open_tensorboard(
     logdir = view.logdir.resolve()
     server = _SERVERS.get(logdir)
     if server is None or not server.lives:
-        settle_below(Path(root))
         server = _SERVERS[logdir] = Server(logdir)
     proxy = os.environ.get("TENSORBOARD_PROXY_URL", server.url)
     link = view.link(proxy.replace("%PORT%", str(urlsplit(server.url).port)))

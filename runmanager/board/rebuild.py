@@ -1,13 +1,16 @@
 """Event files made anew from the journals, which are the record."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from runmanager.board import archive, hparams
 from runmanager.board.run_log import OPENING, Board, tag
+from runmanager.errors import HeldError
 from runmanager.outcome import Outcome, Status
 from runmanager.storage.folders import read_runs
+from runmanager.storage.lock import hold
 from runmanager.storage.run_state import RunResult, read_run
 
 
@@ -25,7 +28,8 @@ def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
         How many runs were rebuilt.
     """
     experiment = experiment.resolve()  # "." has neither a name nor a folder above it
-    hparams.settle(experiment.parent)
+    with suppress(HeldError), hold(experiment):  # the grid that holds it has decided
+        hparams.decide(experiment)
     results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
     wanted = [run for run in results if run.epochs and run.status is not Status.RUNNING]
     for run in wanted:

@@ -89,6 +89,9 @@ class Board:
         attempt: Which attempt at it this is.
         details: What the configuration shows beside the hyperparameters.
         histogram_every: Epochs from one set of histograms to the next, 0 for none.
+
+    Attributes:
+        kinds: Name -> the kind of each hyperparameter in the grid of the run, as far as that is known.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Board:
         self._warned = False
         self._writer: SummaryWriter | None = None
         self._attempt = attempt
+        self.kinds: Mapping[str, str] = {}
         self._details = details
         self._waiting: list[Event] | None = []  # written before the file is open
         self._first: list[Event] = []
@@ -144,9 +148,8 @@ class Board:
             archive.retire(folder)
             first_step = 0
         self._file = event_file.EventFile(folder, self._attempt, first_step)
-        shown_as = hparams.read(folder.parent)
-        params, trial = shown_as.hparams(self._folder.params), shown_as.trial(self._folder)
-        values = [event_file.session_start(params, trial)]
+        form = hparams.read(folder.parent, self.kinds)
+        values = [event_file.session_start(form.hparams(self._folder.params), form.trial_id(self._folder))]
         if first_step == 0:
             values.append(event_file.layout(CHARTS, "overview"))
             values.append(event_file.text("run/config", _markdown(self._folder.params, self._details)))

@@ -1,7 +1,6 @@
 """What a page of TensorBoard is to show, as one URL: a deep link."""
 
 import json
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,19 +58,17 @@ def look(root: Path, experiment: str | None = None) -> View:
     """
     if not root.is_dir():
         raise FileNotFoundError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
-    folders = experiments(root)
-    found = ((folder.resolve().name, _shown(folder)) for folder in folders)
-    there = {name: runs for name, runs in found if runs}
-    if experiment is not None and experiment not in there:
-        known = ", ".join(there) or "none"
-        raise BoardError(f"{str(root)!r} has no runs of an experiment {experiment!r}; it has those of: {known}")
-    if not there and next(root.rglob("*tfevents*"), None) is None:
+    folders = {folder.resolve().name: folder for folder in experiments(root)}
+    runs = {name: [run for run in read_runs(folder) if run.is_here] for name, folder in folders.items()}
+    runs = {name: runs_of_one for name, runs_of_one in runs.items() if runs_of_one}
+    if experiment is not None and experiment not in runs:
+        names = ", ".join(runs) or "none"
+        raise BoardError(f"{str(root)!r} has no runs of an experiment {experiment!r}; it has those of: {names}")
+    if not runs and next(root.rglob("*tfevents*"), None) is None:
         raise BoardError(f"no runs in {str(root)!r}: start a grid first, or give the folder that it wrote")
-    wanted = there if experiment is None else {experiment: there[experiment]}
-    is_narrow = _count(there) > _SELECTED and wanted != there
-    logdir = root / str(experiment) if is_narrow else root
-    selected = None if is_narrow or folders == [root] else experiment
-    return View(logdir, _query(wanted, selected), _limits(root, there, wanted))
+    if experiment is not None:
+        root, runs = folders[experiment], {experiment: runs[experiment]}
+    return View(root, _query(runs), _limits(root, runs))
 
 
 def hint(experiment: Path) -> list[str]:
@@ -88,36 +85,21 @@ def hint(experiment: Path) -> list[str]:
     return [f"TensorBoard: {start} (or {plain} and this link)", f"    {view.link()}", *view.notes]
 
 
-def _shown(experiment: Path) -> list[RunFolder]:
-    """Return the runs that are there, or that will be when the grid has been executed on this machine."""
-    return [run for run in read_runs(experiment) if not run.unavailable or run.path.is_dir()]
-
-
-def _count(experiments: Experiments) -> int:
-    return sum(map(len, experiments.values()))
-
-
-def _limits(root: Path, there: Experiments, wanted: Experiments) -> list[str]:
+def _limits(root: Path, experiments: Experiments) -> list[str]:
     notes = []
-    total, number = _count(there), _count(wanted)
-    if total > _SELECTED:
-        rule = f"above {_SELECTED}, TensorBoard selects none by itself"
-        if number > _SELECTED and len(wanted) == 1:
-            step = "tick those you want, or filter them by name"
-        elif wanted != there:
-            step = f"so {', '.join(wanted)} is shown alone"
-        else:
+    number = sum(map(len, experiments.values()))
+    if number > _SELECTED:
+        step = "tick those you want, or filter them by name"
+        if len(experiments) > 1:
             step = f"show one experiment: runmanager tensorboard {shlex.quote(str(root))} --experiment NAME"
-        notes.append(f"! {total} runs; {rule}: {step}")
+        notes.append(f"! {number} runs; above {_SELECTED}, TensorBoard selects none by itself: {step}")
     if number > _ROWS:
         notes.append(f"! HParams shows {_ROWS} of {number} runs: choose more rows a page below its table")
     return notes
 
 
-def _query(experiments: Experiments, selected: str | None) -> str:
+def _query(experiments: Experiments) -> str:
     parts = {"smoothing": "0"}  # 0.6, the default, misdraws short curves
-    if selected:
-        parts["runFilter"] = f"^{_escaped(selected)}/"
     color = _color(experiments)
     if color:
         parts["runColorGroup"] = f"regex:{color}"
@@ -144,7 +126,3 @@ def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
     metrics = next((epochs[-1].metrics for epochs in begun if epochs), {})
     kinds = [(kind, "test" if f"test_{kind}" in metrics else "train") for kind in ("accuracy", "loss")]
     return [*(f"{kind}/{data}" for kind, data in kinds), "time/epoch_s"]
-
-
-def _escaped(name: str) -> str:
-    return re.sub(r"[.*+?^${}()|[\]\\]", r"\\\g<0>", name)  # re.escape escapes more than JavaScript knows

@@ -61,7 +61,6 @@ def tensorboard(
     The link pins accuracy, loss and epoch duration, switches the smoothing of curves off, shows the experiment,
     and colors runs by device if it varies, else by the first axis that does.
     """
-    from runmanager.board.hparams import settle_below
     from runmanager.board.server import EVERYWHERE, HERE, Server
     from runmanager.board.view import look
 
@@ -70,7 +69,6 @@ def tensorboard(
         raise typer.BadParameter(f"{rule}; got --host {host!r}")
     try:
         view = look(root, experiment)
-        settle_below(root)
         with Server(view.logdir, port, None if bind_all else host or HERE) as server:
             link = view.link(server.url)
             typer.echo("\n".join([*view.notes, f"TensorBoard: {link}", "Ctrl-C ends it."]))

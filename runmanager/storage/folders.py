@@ -39,6 +39,11 @@ class RunFolder:
     params: Mapping[str, Any]
     unavailable: str = ""
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the run has begun, or can be executed on this machine."""
+        return not self.unavailable or self.path.is_dir()
+
 
 class Experiment:
     """The folder of an experiment and the runs in it, as known to its one writer."""

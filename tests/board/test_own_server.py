@@ -129,17 +129,17 @@ def test_it_ends_with_a_process_that_is_killed(root):
 def test_without_a_notebook_the_link_is_printed_and_the_same_server_shows_it_again(root, capsys, monkeypatch):
     monkeypatch.setattr(notebook, "_SERVERS", {})
 
-    for experiment in (None, "exp"):
-        notebook.open_tensorboard(root, experiment)
+    for folder, experiment in ((root, "exp"), (root / "exp", None)):
+        notebook.open_tensorboard(folder, experiment)
 
     (server,) = notebook._SERVERS.values()
     first, second = capsys.readouterr().out.splitlines()
+    assert first == second
     assert first.startswith(f"TensorBoard: {server.url}?smoothing=0")
-    assert second.startswith(f"TensorBoard: {server.url}?smoothing=0&runFilter=%5Eexp/")
     server.stop()
-    notebook.open_tensorboard(root)  # it has ended: another one
+    notebook.open_tensorboard(root, "exp")  # it has ended: another one
     (other,) = notebook._SERVERS.values()
-    assert runs_at(other.url) == ["exp/001_lr=0.1"]
+    assert runs_at(other.url) == ["001_lr=0.1"]
     other.stop()
 
 

@@ -40,7 +40,7 @@ def test_the_link_shows_the_experiment_without_smoothing_and_pins_what_matters(t
     assert link.endswith("#timeseries")
     shown = asked(link)
     assert shown["smoothing"] == "0"
-    assert shown["runFilter"] == r"^grid\.v1/"
+    assert "runFilter" not in shown  # it is alone
     assert json.loads(shown["pinnedCards"]) == [
         {"plugin": "scalars", "tag": tag(column)} for column in ("accuracy", "loss", "epoch duration")
     ]
@@ -96,13 +96,15 @@ def test_several_experiments_have_a_color_each(tmp_path):
     assert "runFilter" not in asked(f"?{query}")
 
 
-def test_the_folder_of_one_experiment_needs_no_filter(tmp_path):
-    make(tmp_path, "grid")
+@pytest.mark.parametrize("root", ["", "grid"])
+def test_one_experiment_is_shown_alone_on_its_folder(tmp_path, root):
+    runs = make(tmp_path, "grid")
+    make(tmp_path, "other", 300)
 
-    found = look(tmp_path / "grid", "grid")
+    found = look(tmp_path / root, "grid")
 
-    assert found.logdir == tmp_path / "grid"
-    assert "runFilter" not in asked(found.link())
+    assert (found.logdir, found.notes) == (tmp_path / "grid", [])
+    assert colors(found.query, [run.path.name for run in runs]) == [("0.1",), ("1.1",)]
 
 
 def test_files_that_other_tools_wrote_are_shown_too(tmp_path):
@@ -143,7 +145,6 @@ def test_more_runs_than_the_page_selects_are_told_with_the_narrower_command(tmp_
     assert one.logdir == tmp_path / "one"
     assert "runFilter" not in asked(one.link())
     assert one.notes == [
-        "! 600 runs; above 500, TensorBoard selects none by itself: so one is shown alone",
         "! HParams shows 100 of 300 runs: choose more rows a page below its table",
     ]
     assert f"tensorboard --logdir {tmp_path}/one" in hint(tmp_path / "one")[0]
