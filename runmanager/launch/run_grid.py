@@ -162,7 +162,7 @@ def run_grid(
             closing.enter_context(hold(folder.path))
         made = ranks.from_main(lambda: planning.make_plan(runs, folder.plan(grid, missing), now, **policy))
         if is_main and tensorboard:
-            hparams.settle(folder.path.parent, folder.path, groups)
+            hparams.decide(folder.path, group_seeds=groups is not None)
         place.begin(folder.path)
         exit_code, is_shown = COMPLETED, is_main and display is not False
         for number, round_ in enumerate(rounds(made, prune)):
@@ -179,8 +179,6 @@ def run_grid(
                 break
         if is_main and exit_code != STORAGE_FAILED:
             exit_code = _export_at_last(folder.path, progress) or exit_code
-            if tensorboard:
-                hparams.settle(folder.path.parent, folder.path, groups)  # for grids that were started meanwhile
         outcome = ranks.from_main(lambda: _grid_outcome(made, exit_code, folder.path))
         _point(progress, folder.path, to_board=tensorboard and is_shown)
         _conclude(progress, outcome, prune)

@@ -19,12 +19,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from runmanager.board import hparams
 from runmanager.board.confusion import Confusion
 from runmanager.console import choose_display
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, MetricError, PruneError, RunsWarning, StorageError
-from runmanager.grid import params_of
+from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import RESERVED, identity
 from runmanager.outcome import LEADING, EpochRecord, Outcome, Status
 from runmanager.results.loading import load_results
@@ -165,6 +164,8 @@ class RunManager:
         opened = self._start(self._common_place(params), device, network)
         self.run_count += 1
         self.run_params, self.network, self.loader = run, network, loader
+        if opened.board:
+            opened.board.kinds = kinds_of(run)
         if network is not None:
             self._warn_if_trained(network, opened.folder.number)
             _TRAINED[network] = str(opened.folder.number)
@@ -600,8 +601,6 @@ class RunManager:
         self, folder: RunFolder, device: torch.device, network: nn.Module | None, *, board: bool = True
     ) -> OpenRun:
         every = self._histogram_every if board else None
-        if every is not None and self._tables and ranks.is_main():  # else the grid's parent has done so
-            hparams.join(folder)
         shared = {"jobs": self._jobs, "ranks": ranks.num_ranks()}
         details = {"fingerprint": self._fingerprint, **{name: n for name, n in shared.items() if n > 1}}
         self._current = open_run(
