@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from runmanager.board.import_events import from_tensorboard as from_tensorboard
-    from runmanager.board.notebook import open_tensorboard as open_tensorboard
+    from runmanager.board.launch import open_tensorboard as open_tensorboard
     from runmanager.devices.benchmark import benchmark_devices as benchmark_devices
     from runmanager.devices.describe import describe_devices as describe_devices
     from runmanager.devices.torch_devices import available_devices as available_devices
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from runmanager.training.manager import RunManager as RunManager
 
 _HOMES = {
-    "board.notebook": ("open_tensorboard",),
+    "board.launch": ("open_tensorboard",),
     "board.import_events": ("from_tensorboard",),
     "devices.torch_devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (

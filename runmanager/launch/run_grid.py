@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.board import hparams
-from runmanager.board.view import hint
+from runmanager.board.launch import hint
 from runmanager.console import join
 from runmanager.errors import GridError, StorageError
 from runmanager.executors import EXECUTORS, Executor, InlineExecutor

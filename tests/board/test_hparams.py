@@ -13,8 +13,8 @@ from tensorboard.plugins.hparams import metadata
 
 from runmanager import RunBuilder, RunManager, RunsWarning, load_runs, run_grid
 from runmanager.board import archive, event_file, hparams
+from runmanager.board.launch import page_of
 from runmanager.board.rebuild import rebuild
-from runmanager.board.view import look
 from runmanager.errors import GridError, StorageError
 from runmanager.hyperparameters import TEXT, identity
 from runmanager.storage import durable, paths, processes
@@ -70,7 +70,7 @@ def test_no_other_experiment_is_locked_or_written(tmp_path):
     run(tmp_path, "second", {"dropout": [0.5]})
     train(RunManager("third", tmp_path, display=False), {"amp": True})
     rebuild(tmp_path / "second")
-    look(tmp_path)
+    page_of(tmp_path)
 
     assert states(tmp_path / "first") == before
     assert shown(tmp_path) == {

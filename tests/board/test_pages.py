@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from runmanager import run_grid
-from runmanager.board.server import Server
-from runmanager.board.view import look
+from runmanager.board.launch import Server, page_of
 from tests.board.reading import train
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")
@@ -49,7 +48,7 @@ def server(root):
 
 @pytest.fixture(scope="module")
 def first(root):
-    with Server(look(root, "first").logdir) as started:
+    with Server(page_of(root, "first").logdir) as started:
         yield started
 
 
@@ -80,7 +79,7 @@ def expect(locator):
 
 
 def test_the_link_to_an_experiment_shows_it_alone_pinned_and_colored(page, first, root):
-    page.goto(look(root, "first").link(first.url))
+    page.goto(page_of(root, "first").link(first.url))
 
     expect(page.locator(".group-title")).to_have_text(GROUPS)
     pinned = page.locator("metrics-pinned-view scalar-card")
@@ -111,7 +110,7 @@ def test_custom_scalars_of_an_experiment_show_train_and_test_in_one_chart(page, 
 
 @pytest.mark.parametrize(("experiment", "num_runs"), [("first", 6), ("second", 5)])
 def test_parallel_coordinates_of_an_experiment_have_a_line_for_every_run(page, root, experiment, num_runs):
-    with Server(look(root, experiment).logdir) as server:
+    with Server(page_of(root, experiment).logdir) as server:
         page.goto(f"{server.url}#hparams")
         page.get_by_text("PARALLEL COORDINATES VIEW").click()
 

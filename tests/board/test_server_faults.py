@@ -11,8 +11,8 @@ import pytest
 
 from runmanager import RunManager, load_results, run_grid
 from runmanager.board.hparams import decide
+from runmanager.board.launch import page_of
 from runmanager.board.run_log import Board, tag
-from runmanager.board.view import look
 from runmanager.errors import RunsWarning
 from runmanager.launch.run_grid import GridOutcome
 from runmanager.outcome import EpochRecord, Outcome, Status
@@ -191,7 +191,7 @@ def test_every_run_of_an_experiment_that_has_grown_has_every_column(tmp_path, lo
     execute(root, "grown", {"lr": [None, 1], "schedule": ["cosine"]})
     (tmp_path / "server").mkdir()
 
-    for server in serve(look(root, "grown").logdir, load_fast, tmp_path / "server", 5):
+    for server in serve(page_of(root, "grown").logdir, load_fast, tmp_path / "server", 5):
         columns = {info["name"]: info["type"] for info in server.hparams("experiment")["hparamInfos"]}
         sessions = server.sessions()
         runs = server.json("runs")

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from runmanager import RunManager
-from runmanager.board.server import Server
+from runmanager.board.launch import Server
 from runmanager.cli.app import app
 from runmanager.devices import benchmark
 from runmanager.devices.torch_devices import available_devices
