@@ -4,8 +4,7 @@ import itertools
 import mmap
 import os
 import re
-import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -24,10 +23,8 @@ from runmanager.outcome import LEADING
 from runmanager.results.loading import warn_of
 from runmanager.results.tables import Epochs, epochs_table
 
-_HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
 _SMALL = 1024  # bytes of a record that is no histogram and no image
 _TAG = re.compile(r"(?P<kind>loss|accuracy)/(?P<data>.+)|train/(?P<metric>.+)", re.IGNORECASE)
-_NOT_ZERO = re.compile(rb"[^\0]")
 _OURS = ("run", "epoch", *LEADING)
 _TIMES = {"time/epoch_s": "epoch duration", "time/run_s": "run duration"}
 
@@ -134,15 +131,16 @@ def _read_file(path: Path, run: _Run) -> int:
     if not path.stat().st_size:
         return failed  # cannot be mapped
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        for record in _records(content):
+        for position in event_file.records(content):
+            record = content[position]
             try:
                 if not record:
                     raise ValueError("its length is damaged")  # noqa: TRY301 - as below
-                event = Event.FromString(record[:-_FOOTER])
+                event = Event.FromString(event_file.body(record))
                 wanted = [value for value in event.summary.value if run.wants(value)]
                 begins = event.session_log.status == SessionLog.START
                 is_checked = wanted or len(record) <= _SMALL  # of others nothing is used
-                if is_checked and not _is_intact(record):
+                if is_checked and not event_file.is_intact(record):
                     raise ValueError("its checksum differs")  # noqa: TRY301 - damaged, as below
                 if begins:
                     run.begin(event.step)
@@ -151,41 +149,6 @@ def _read_file(path: Path, run: _Run) -> int:
             except (DecodeError, ValueError, TypeError):
                 failed += 1
     return failed
-
-
-def _records(content: mmap.mmap) -> Iterator[bytes]:
-    """Return each record with its checksum, and an empty one for what a damaged length makes unreadable."""
-    place = 0
-    while place + _HEADER <= len(content):
-        header = content[place : place + _HEADER]
-        if not _is_intact(header):
-            yield b""
-            place = _next_header(content, place + 1)
-            continue
-        end = place + _HEADER + struct.unpack_from("<Q", header)[0] + _FOOTER
-        if end > len(content):
-            return  # is still being written, or never was to the end
-        yield content[place + _HEADER : end]
-        place = end
-
-
-def _next_header(content: mmap.mmap, place: int) -> int:
-    """Find the next length whose checksum is right: no record is 4 GiB long, so it ends in four zeros."""
-    while (zeros := content.find(b"\0\0\0\0", place + 4)) >= 0:
-        place = zeros - 4
-        header = content[place : place + _HEADER]
-        if _is_intact(header):
-            return place
-        place += 1
-        if not any(header):  # what a power cut leaves may be nothing but zeros, and long
-            end = _NOT_ZERO.search(content, place)
-            place = max(place, end.start() - _HEADER + 1) if end else len(content)
-    return len(content)
-
-
-def _is_intact(checked: bytes) -> bool:
-    """Whether bytes are followed by their masked checksum, as TFRecord has it."""
-    return event_file.checksum(checked[:-_FOOTER]) == checked[-_FOOTER:]
 
 
 def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
