@@ -17,8 +17,8 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager.board import archive, event_file, histograms, hparams, images, matrices
-from runmanager.board.confusion import Confusion, class_names
+from runmanager.board import archive, confusion, event_file, histograms, hparams, images
+from runmanager.board.confusion import Confusion
 from runmanager.errors import RunsWarning
 from runmanager.hyperparameters import plain, text
 from runmanager.outcome import EpochRecord, Outcome, Status
@@ -277,7 +277,7 @@ class Board:
         for name, (counted, loader) in self._confusions.items():
             rows = counted.table()
             if rows:
-                drawn = matrices.picture(rows, class_names(loader, len(rows)))
+                drawn = confusion.draw(rows, confusion.class_names(loader, len(rows)))
                 self._write(event_file.event(epoch, [event_file.image(f"visuals/confusion_{name}", *drawn)]))
             if counted.problem:
                 self.warn(counted.problem)
