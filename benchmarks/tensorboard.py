@@ -23,7 +23,7 @@ from benchmarks.measuring import spread
 from experiments.fashion_grid import make_network
 from runmanager.board import histograms
 from runmanager.board.confusion import Confusion, draw
-from runmanager.board.run_log import Board, tag
+from runmanager.board.run_log import RunLog, tag
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import Experiment
 
@@ -72,7 +72,7 @@ def confused() -> Confusion:
 def by_us(folder: Path, network: nn.Module, images: torch.Tensor) -> float:
     """Return the seconds that our board takes."""
     run = Experiment(folder).open(PARAMS, 0)
-    board = Board(folder.name, run, 1, {})
+    board = RunLog(folder.name, run, 1, {})
     board.watch(network)
     backward(network, images)
     counted = confused()

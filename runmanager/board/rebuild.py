@@ -6,7 +6,7 @@ from pathlib import Path
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from runmanager.board import archive, hparams
-from runmanager.board.run_log import OPENING, Board, tag
+from runmanager.board.run_log import OPENING, RunLog, tag
 from runmanager.errors import HeldError
 from runmanager.outcome import Outcome, Status
 from runmanager.storage.folders import read_runs
@@ -49,7 +49,7 @@ def _rebuild(experiment: str, run: RunResult) -> None:
     details = {
         name: run.start[name] for name in ("device", "device_name", "versions", "commit") if name in run.start
     }
-    board = Board(experiment, run.folder, run.attempts, details)
+    board = RunLog(experiment, run.folder, run.attempts, details)
     board.open(run.epochs, before=kept)
     has_ended = run.status is Status.COMPLETED or run.status.is_fault
     board.end(Outcome(run.status if has_ended else Status.INTERRUPTED, run.error, len(run.epochs)))

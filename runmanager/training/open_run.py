@@ -22,7 +22,7 @@ from runmanager.training.metrics import EpochSums
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-    from runmanager.board.run_log import Board
+    from runmanager.board.run_log import RunLog
     from runmanager.training.resuming import Continuation
 
 
@@ -60,7 +60,7 @@ class OpenRun:
     device: torch.device
     attempt: int
     details: Mapping[str, Any]
-    board: "Board | None"
+    board: "RunLog | None"
     journal: Journal | None = None
     committed: int = 0
     continuation: "Continuation | None" = None
@@ -244,9 +244,9 @@ def open_run(
     }
     board = None
     if histogram_every is not None and is_main:
-        from runmanager.board.run_log import Board
+        from runmanager.board.run_log import RunLog
 
-        board = Board(experiment, folder, attempt, shown, histogram_every)
+        board = RunLog(experiment, folder, attempt, shown, histogram_every)
         if network is not None:
             board.watch(network)
     return OpenRun(folder, device, attempt, {**shown, **details}, board)

@@ -12,7 +12,7 @@ import pytest
 from runmanager import RunManager, load_results, run_grid
 from runmanager.board.hparams import decide
 from runmanager.board.launch import page_of
-from runmanager.board.run_log import Board, tag
+from runmanager.board.run_log import RunLog, tag
 from runmanager.errors import RunsWarning
 from runmanager.launch.run_grid import GridOutcome
 from runmanager.outcome import EpochRecord, Outcome, Status
@@ -251,7 +251,7 @@ def test_500_runs_are_loaded_within_10_seconds(tmp_path, load_fast):
     folders = [experiment.open({"lr": number / 1000}) for number in range(500)]
     decide(root / "many")
     for folder in folders:
-        board = Board("many", folder, 1, {})
+        board = RunLog("many", folder, 1, {})
         board.open()
         for epoch in range(1, 11):
             metrics = {"loss": 1 / epoch, "accuracy": 0.5, "test_loss": 1.0, "test_accuracy": 0.5}
