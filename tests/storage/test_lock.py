@@ -3,7 +3,6 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -71,38 +70,6 @@ def test_an_experiment_that_another_process_runs_is_refused(tmp_path, process, a
     assert str(caught.value).endswith(" s ago): wait for it, end it, or choose another experiment name")
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
     assert list(tmp_path.iterdir()) == [path]
-
-
-@contextmanager
-def checked(path):
-    """Ask whether an experiment is free, without holding it."""
-    lock.check_free(path)
-    yield
-
-
-@pytest.mark.parametrize("take", [lock.hold, checked])
-def test_a_holder_that_is_brief_is_waited_for(tmp_path, take):
-    path = held_by(tmp_path, is_brief=True, **PARENT)
-    release = threading.Timer(0.3, path.unlink)
-    release.start()
-
-    with take(tmp_path):
-        assert not path.exists() or nonce(tmp_path) != "theirs"
-
-    release.join()
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("is_brief", [True, False])
-def test_a_holder_that_is_brief_is_not_waited_for_long_and_never_by_another(tmp_path, monkeypatch, is_brief):
-    monkeypatch.setattr(lock, "BRIEF_S", 60 if is_brief else 0.1)
-    held_by(tmp_path, is_brief=True, **PARENT)
-    start = time.monotonic()
-
-    with pytest.raises(HeldError), lock.hold(tmp_path, is_brief=is_brief):
-        pytest.fail("it was taken")
-
-    assert time.monotonic() - start < 10
 
 
 def test_two_grids_of_one_process_do_not_share_an_experiment(tmp_path):
@@ -316,23 +283,5 @@ def test_an_answer_that_a_network_file_system_lost_is_no_other_holder(tmp_path, 
 
     with lock.hold(tmp_path):
         assert lock.holder(tmp_path) is not None
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_brief_holder_that_comes_first_is_waited_for(tmp_path, monkeypatch):
-    create, release = durable.create_file, threading.Event()
-
-    def create_late(path, content):
-        if not release.is_set():
-            release.set()
-            held_by(tmp_path, is_brief=True, **PARENT)
-            threading.Timer(0.3, path.unlink).start()
-        return create(path, content)
-
-    monkeypatch.setattr(durable, "create_file", create_late)
-
-    with lock.hold(tmp_path):
-        assert nonce(tmp_path) != "theirs"
 
     assert list(tmp_path.iterdir()) == []
