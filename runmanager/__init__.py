@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from runmanager.errors import CheckpointError as CheckpointError
     from runmanager.errors import DataError as DataError
     from runmanager.errors import DeviceError as DeviceError
+    from runmanager.errors import ExperimentLockedError as ExperimentLockedError
     from runmanager.errors import GridError as GridError
     from runmanager.errors import HeldError as HeldError
     from runmanager.errors import HyperparameterError as HyperparameterError
@@ -57,10 +58,9 @@ _HOMES = {
     "board.import_events": ("from_tensorboard",),
     "devices.torch_devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (
-        "BoardError", "CheckpointError", "DataError", "DeviceError", "GridError", "HeldError",
-        "HyperparameterError", "LifecycleError", "MetricError", "PruneError", "RankError", "RunManagerError",
-        "RunsWarning",
-        "SettingError", "StorageError",
+        "BoardError", "CheckpointError", "DataError", "DeviceError", "ExperimentLockedError", "GridError",
+        "HeldError", "HyperparameterError", "LifecycleError", "MetricError", "PruneError", "RankError",
+        "RunManagerError", "RunsWarning", "SettingError", "StorageError",
     ),
     "launch.run_grid": ("GridOutcome", "run_grid"),
     "results.files": ("export", "load_table"),

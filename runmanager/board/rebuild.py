@@ -7,7 +7,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 from runmanager.board import archive, hparams
 from runmanager.board.run_log import OPENING, RunLog, tag
-from runmanager.errors import HeldError
+from runmanager.errors import ExperimentLockedError
 from runmanager.outcome import Outcome, Status
 from runmanager.storage.folders import read_runs
 from runmanager.storage.lock import hold
@@ -28,7 +28,7 @@ def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
         How many runs were rebuilt.
     """
     experiment = experiment.resolve()  # "." has neither a name nor a folder above it
-    with suppress(HeldError), hold(experiment):  # the grid that holds it has decided
+    with suppress(ExperimentLockedError), hold(experiment):  # the grid that holds it has decided
         hparams.decide(experiment)
     results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
     wanted = [run for run in results if run.epochs and run.status is not Status.RUNNING]

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from runmanager.errors import HeldError
+from runmanager.errors import ExperimentLockedError
 from runmanager.storage import durable, paths, processes
 
 RENEWED_EVERY_S = 10.0
@@ -90,11 +90,11 @@ def check_free(experiment: Path) -> None:
     """Do nothing unless another process, or another thread of this one, holds an experiment.
 
     Raises:
-        HeldError: It does.
+        ExperimentLockedError: It does.
     """
     held = holder(experiment)
     if held and is_holding(*held) and not _is_this_thread(held[0]):
-        raise HeldError(_refusal(experiment, *held))
+        raise ExperimentLockedError(_refusal(experiment, *held))
 
 
 def is_holding(process: dict[str, Any], age_s: float) -> bool:
@@ -118,10 +118,10 @@ def _take(path: Path, content: dict[str, Any]) -> None:
         if current.get("nonce") == content["nonce"]:
             return  # a network file system lost the answer and repeated the call
         if current and is_holding(current, age):
-            raise HeldError(_refusal(path.parent, current, age))
+            raise ExperimentLockedError(_refusal(path.parent, current, age))
         if path.exists() and _succeed(path, current, content):
             return
-    raise HeldError(f"{path.parent} is being taken by others at this moment: start again")
+    raise ExperimentLockedError(f"{path.parent} is being taken by others at this moment: start again")
 
 
 def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ import torch.utils.tensorboard
 
 from runmanager import StorageError
 from runmanager.board import run_log  # noqa: F401
-from runmanager.errors import HeldError
+from runmanager.errors import ExperimentLockedError
 from runmanager.results import tables  # noqa: F401
 from runmanager.storage import provenance
 from tests.chaos import faults, work
@@ -78,7 +78,7 @@ def _child(job: dict[str, Any]) -> int:
         for descriptor, number in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(descriptor, number)
         code = _execute(**job)
-    except (StorageError, HeldError) as error:
+    except (StorageError, ExperimentLockedError) as error:
         sys.stdout.write(f"{type(error).__name__}: {error}\n")
         code = 74 if isinstance(error, StorageError) else 2
     except BaseException as error:  # noqa: BLE001 - as the interpreter would

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runmanager.errors import HeldError
+from runmanager.errors import ExperimentLockedError
 from runmanager.storage import durable, lock, processes
 from tests.damaging import NO_PROCESS
 
@@ -62,7 +62,7 @@ def test_an_experiment_that_another_process_runs_is_refused(tmp_path, process, a
     path = held_by(tmp_path, age_s, **process)
     before = path.read_bytes(), path.stat().st_mtime_ns
 
-    with pytest.raises(HeldError) as caught, lock.hold(tmp_path):
+    with pytest.raises(ExperimentLockedError) as caught, lock.hold(tmp_path):
         pytest.fail("it was taken")
 
     host, pid = process.get("host", processes._host()), process.get("pid", os.getpid())
@@ -73,7 +73,11 @@ def test_an_experiment_that_another_process_runs_is_refused(tmp_path, process, a
 
 
 def test_two_grids_of_one_process_do_not_share_an_experiment(tmp_path):
-    with lock.hold(tmp_path), pytest.raises(HeldError, match=f"process {os.getpid()}"), lock.hold(tmp_path):
+    with (
+        lock.hold(tmp_path),
+        pytest.raises(ExperimentLockedError, match=f"process {os.getpid()}"),
+        lock.hold(tmp_path),
+    ):
         pytest.fail("it was taken")
 
     assert list(tmp_path.iterdir()) == []
@@ -112,7 +116,7 @@ def test_the_age_of_a_holder_elsewhere_does_not_depend_on_the_clock_of_this_mach
     held_by(tmp_path, 0, host="another")
     monkeypatch.setattr(time, "time", lambda: 2e9)
 
-    with pytest.raises(HeldError), lock.hold(tmp_path):
+    with pytest.raises(ExperimentLockedError), lock.hold(tmp_path):
         pytest.fail("it was taken")
 
 
@@ -192,7 +196,7 @@ def test_of_many_that_try_at_once_one_takes_over_a_dead_holder(tmp_path, repeat)
             with lock.hold(tmp_path):
                 outcomes.append("held")
                 released.wait(60)
-        except HeldError:
+        except ExperimentLockedError:
             outcomes.append("refused")
 
     threads = [threading.Thread(target=take) for _ in range(8)]
@@ -233,14 +237,14 @@ def test_the_thread_that_holds_an_experiment_finds_it_free_and_another_does_not(
         lock.check_free(tmp_path)
         refused = in_a_thread(lambda: lock.check_free(tmp_path))
 
-    assert isinstance(refused, HeldError)
+    assert isinstance(refused, ExperimentLockedError)
     lock.check_free(tmp_path)
 
 
 def test_a_process_of_another_machine_with_the_same_number_is_another(tmp_path):
     held_by(tmp_path, host="another", pid=os.getpid())
 
-    with pytest.raises(HeldError, match="ada@another"):
+    with pytest.raises(ExperimentLockedError, match="ada@another"):
         lock.check_free(tmp_path)
 
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from runmanager import RunBuilder, RunManager, load_results, load_runs, run_grid
 from runmanager.devices import torch_devices
-from runmanager.errors import CheckpointError, HeldError, LifecycleError, RunsWarning
+from runmanager.errors import CheckpointError, ExperimentLockedError, LifecycleError, RunsWarning
 from runmanager.hyperparameters import counted
 from runmanager.storage import processes, provenance
 from runmanager.storage.journal import read_attempt
@@ -658,7 +658,9 @@ def test_an_experiment_that_another_process_runs_is_refused_and_nothing_is_writt
     before = contents(tmp_path)
 
     again = Train()
-    with pytest.raises(HeldError, match=rf"exp is being run by ada@.* \(process {parent}, active \d+ s ago\)"):
+    with pytest.raises(
+        ExperimentLockedError, match=rf"exp is being run by ada@.* \(process {parent}, active \d+ s ago\)"
+    ):
         by_grid(tmp_path, again, {"lr": [0.1, 0.5]})
 
     assert again.executed == []
