@@ -15,8 +15,8 @@ from typing import Any
 from runmanager.errors import RunsWarning, StorageError
 from runmanager.hyperparameters import TEXT, common_kind, kind, plain, text
 from runmanager.storage import durable, paths
+from runmanager.storage.durable import strict_json
 from runmanager.storage.folders import RunFolder, read_runs, varying
-from runmanager.storage.journal import strict_json
 from runmanager.storage.run_state import read_run
 
 SEED = "seed"

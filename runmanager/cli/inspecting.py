@@ -287,7 +287,7 @@ def _how(run: "RunResult") -> dict[str, Any]:
 
 def _traceback(run: "RunResult") -> list[str]:
     """Return the last lines of the run's error.log, if it is one that ended so."""
-    from runmanager.storage.journal import read_file
+    from runmanager.storage.durable import read_file
 
     if not run.error:
         return []

@@ -19,7 +19,7 @@ from runmanager.report.model import Axis, Gathered, gather
 from runmanager.results.loading import read_results
 from runmanager.results.ranking import compare
 from runmanager.storage import durable, paths
-from runmanager.storage.journal import read_file
+from runmanager.storage.durable import read_file
 from runmanager.storage.run_state import RunResult
 
 if TYPE_CHECKING:

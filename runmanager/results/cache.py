@@ -17,7 +17,7 @@ from runmanager.errors import StorageError
 from runmanager.hyperparameters import decode, encode
 from runmanager.results.tables import Epochs, Numbers
 from runmanager.storage import durable, paths
-from runmanager.storage.journal import version
+from runmanager.storage.durable import version
 
 VERSION = 3
 _WORTHWHILE = 200  # runs from which on a copy is made

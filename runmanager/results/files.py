@@ -15,7 +15,7 @@ from runmanager.hyperparameters import RESERVED, decode, encode, plain
 from runmanager.outcome import LEADING
 from runmanager.results.tables import FORMULA, HYPERPARAMETERS, check_table, from_columns
 from runmanager.storage import durable
-from runmanager.storage.journal import strict_json
+from runmanager.storage.durable import strict_json
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,8 +16,7 @@ from runmanager.errors import GridError
 from runmanager.hyperparameters import json_value, text
 from runmanager.outcome import LEADING, EpochRecord, Status
 from runmanager.storage import paths
-from runmanager.storage.durable import write_file
-from runmanager.storage.journal import strict_json
+from runmanager.storage.durable import strict_json, write_file
 from runmanager.storage.run_state import RunResult
 
 HYPERPARAMETERS = "hyperparameters"

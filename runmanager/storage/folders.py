@@ -15,7 +15,7 @@ from typing import Any
 
 from runmanager.hyperparameters import canonical, decode, encode, identity
 from runmanager.storage import durable, paths
-from runmanager.storage.journal import read_file, strict_json
+from runmanager.storage.durable import read_file, strict_json
 
 VERSION = 1
 _LARGEST = 64 * 2**20  # bytes of a grid.json or run.json that are read

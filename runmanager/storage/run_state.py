@@ -27,7 +27,7 @@ class RunResult:
         mixed: Whether its epochs come from different code, data or versions.
         jobs: How many runs of the grid shared the machine while its epochs were executed, at most.
         peak_memory: How many bytes tensors took on its accelerator at most, None if that is not known.
-        journals: The path of each journal that was read -> its version, as `journal.version` returns it.
+        journals: The path of each journal that was read -> its version, as `durable.version` returns it.
     """
 
     folder: RunFolder
