@@ -13,7 +13,7 @@ from torch import nn
 
 from runmanager.devices import ranks, torch_devices
 from runmanager.outcome import LEADING, EpochRecord, Outcome, Status
-from runmanager.storage import durable, paths, provenance
+from runmanager.storage import durable, fingerprint, paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal
 from runmanager.training import loaders
@@ -238,9 +238,9 @@ def open_run(
         "device": str(device),
         "device_name": torch_devices.device_name(device),
         "parameters": _num_parameters(network),
-        "versions": provenance.versions(),
-        "commit": provenance.commit(),
-        "command": provenance.command(),
+        "versions": fingerprint.versions(),
+        "commit": fingerprint.commit(),
+        "command": fingerprint.command(),
     }
     board = None
     if histogram_every is not None and is_main:

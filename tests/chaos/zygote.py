@@ -22,7 +22,7 @@ from runmanager import StorageError
 from runmanager.board import run_log  # noqa: F401
 from runmanager.errors import ExperimentLockedError
 from runmanager.results import tables  # noqa: F401
-from runmanager.storage import provenance
+from runmanager.storage import fingerprint
 from tests.chaos import faults, work
 
 PATIENCE_S = 60.0
@@ -31,8 +31,8 @@ PATIENCE_S = 60.0
 def main() -> None:
     """Carry out orders until there are no more, then end what is left."""
     torch.set_num_threads(1)
-    provenance.versions()
-    provenance.commit()
+    fingerprint.versions()
+    fingerprint.commit()
     alive: dict[int, int] = {}
     _answer("ready")
     for line in sys.stdin:
