@@ -10,20 +10,17 @@ Runs whose device is not there are listed as unavailable. Started again, the com
 import argparse
 import math
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from runmanager import GridError, GridOutcome, Run, RunManagerError, StorageError, run_grid
-from runmanager.console import print_table
-from runmanager.hyperparameters import check_device
+from runmanager import GridError, GridOutcome, Run, RunBuilder, RunManagerError, StorageError, run_grid
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from runmanager import RunManager
-    from runmanager.training.loaders import ImageTensors
+    from runmanager import ImageTensors, RunManager
 
 GRID: OrderedDict[str, list[Any]] = OrderedDict(
     lr=[0.01],
@@ -36,7 +33,7 @@ GRID: OrderedDict[str, list[Any]] = OrderedDict(
 def make_network() -> "nn.Module":
     """Build the tutorial's network, 32,998 parameters: images (N, 1, 28, 28) in, scores (N, 10) out.
 
-    It has ReLU behind the pooling: the same bits, of a quarter of the values.
+    Pooling before ReLU gives the same bits from a quarter of the values.
     """
     from torch import nn
 
@@ -55,7 +52,7 @@ def make_network() -> "nn.Module":
 @cache
 def load_images(data_dir: str, size: int | None = None, *, train: bool = True) -> "ImageTensors":
     """Load the first images of the training set or the test set, once per process."""
-    from runmanager.datasets import fashion_mnist
+    from runmanager import fashion_mnist
 
     return fashion_mnist(data_dir, size=size, train=train)
 
@@ -64,8 +61,7 @@ def train(run: Run, manager: "RunManager", data_dir: str = "data") -> None:
     """Train one run of the grid: README's plain loop, and what makes it fast."""
     import torch
 
-    from runmanager import fit
-    from runmanager.training.loaders import TensorLoader
+    from runmanager import TensorLoader, fit
 
     seed = getattr(run, "seed", 0)
     torch.manual_seed(seed)  # the same first weights and order in every run, so that runs can be compared
@@ -109,23 +105,23 @@ def main() -> int:
     except KeyboardInterrupt:
         parser.exit(130, "Forced stop. Start the same command again to go on.\n")
     if not arguments.plan:
-        show(outcome, arguments.root)
+        summarise(outcome, arguments.root)
     return outcome.exit_code
 
 
-def show(outcome: GridOutcome, root: str) -> None:
-    """Print the table, the comparison of devices, and where to look further."""
-    from runmanager import compare
+def summarise(outcome: GridOutcome, root: str) -> None:
+    """Print the table, the comparison of devices, what has no result and why, and where to look further."""
+    from runmanager import compare, show
 
     if len(outcome.results):
-        print_table(outcome.results, title="Results, one row per epoch")
+        print(show(outcome.results))
     if outcome.runs["device"].nunique() > 1:
         pairs = compare(outcome.runs, "device", "epoch duration")
         if len(pairs):
-            print_table(pairs, title="Epoch duration (s) by device")
-    without = outcome.runs[outcome.runs["status"] != "completed"]
-    if len(without):
-        print_table(without[["run", "status", *GRID, "error"]], title="Runs without a result")
+            print(show(pairs))
+    causes = Counter((ended.status, ended.error) for _, ended in outcome.outcomes if ended.error)
+    for (status, error), count in causes.items():
+        print(f"{count} x {status}: {error}")
     print(f"table        {outcome.folder / 'results.csv'}, results.json")
     print(f"in Python    from runmanager import load_results; load_results({root!r})")
     print(f"TensorBoard  runmanager tensorboard {root} --experiment {outcome.folder.name}")
@@ -184,7 +180,7 @@ def executor_of(arguments: argparse.Namespace) -> dict[str, Any]:
     how = {name: getattr(arguments, name) for name in ("jobs", "runs_per_device", "timeout")}
     if arguments.ray_address is None:
         return {"executor": arguments.executor, **how}
-    from runmanager.executors import RayExecutor
+    from runmanager import RayExecutor
 
     return {"executor": RayExecutor(address=arguments.ray_address, **how)}
 
@@ -198,16 +194,17 @@ def grid_of(arguments: argparse.Namespace) -> OrderedDict[str, list[Any]]:
     """Put the axes of the command line in the place of the grid's own; raise all problems at once."""
     grid, problems = GRID.copy(), list[str]()
     for name, (flag, read, _, _) in AXES.items():
-        given = getattr(arguments, name)
-        if given is None:
-            continue
-        grid[name] = []
-        for text in given:
+        values = []
+        for text in getattr(arguments, name) or []:
             try:
-                grid[name].append(read(text))
+                values.append(read(text))
             except ValueError as error:
                 problems.append(f"{flag} {error}, got {text!r}")
-    problems += [problem for device in grid["device"] if (problem := check_device(device))]
+        grid |= {name: values} if values else {}
+    try:
+        RunBuilder.num_runs(grid)
+    except GridError as error:
+        problems += error.problems
     if problems:
         raise GridError(problems)
     return grid

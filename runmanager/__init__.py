@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from runmanager.board.import_events import from_tensorboard as from_tensorboard
     from runmanager.board.launch import open_tensorboard as open_tensorboard
+    from runmanager.datasets import fashion_mnist as fashion_mnist
     from runmanager.devices.benchmark import benchmark_devices as benchmark_devices
     from runmanager.devices.describe import describe_devices as describe_devices
     from runmanager.devices.torch_devices import available_devices as available_devices
@@ -19,62 +20,81 @@ if TYPE_CHECKING:
     from runmanager.devices.torch_devices import try_gpu as try_gpu
     from runmanager.errors import BoardError as BoardError
     from runmanager.errors import CheckpointError as CheckpointError
+    from runmanager.errors import ClusterError as ClusterError
     from runmanager.errors import DataError as DataError
     from runmanager.errors import DeviceError as DeviceError
     from runmanager.errors import ExperimentLockedError as ExperimentLockedError
     from runmanager.errors import GridError as GridError
     from runmanager.errors import HeldError as HeldError
     from runmanager.errors import HyperparameterError as HyperparameterError
+    from runmanager.errors import InvalidArgumentError as InvalidArgumentError
     from runmanager.errors import LifecycleError as LifecycleError
     from runmanager.errors import MetricError as MetricError
+    from runmanager.errors import MissingExtraError as MissingExtraError
     from runmanager.errors import PruneError as PruneError
     from runmanager.errors import RankError as RankError
     from runmanager.errors import RunManagerError as RunManagerError
     from runmanager.errors import RunsWarning as RunsWarning
     from runmanager.errors import SettingError as SettingError
     from runmanager.errors import StorageError as StorageError
+    from runmanager.executors import Executor as Executor
+    from runmanager.executors import InlineExecutor as InlineExecutor
+    from runmanager.executors import LanesExecutor as LanesExecutor
+    from runmanager.executors import RayExecutor as RayExecutor
     from runmanager.grid import Run as Run
     from runmanager.grid import RunBuilder as RunBuilder
-    from runmanager.integrations.trackers import export_mlflow as export_mlflow
-    from runmanager.integrations.trackers import export_wandb as export_wandb
+    from runmanager.integrations.mlflow import export_mlflow as export_mlflow
+    from runmanager.integrations.wandb import export_wandb as export_wandb
     from runmanager.launch.run_grid import GridOutcome as GridOutcome
     from runmanager.launch.run_grid import run_grid as run_grid
+    from runmanager.outcome import EpochRecord as EpochRecord
+    from runmanager.outcome import Outcome as Outcome
+    from runmanager.outcome import Status as Status
     from runmanager.report import write_report as write_report
+    from runmanager.results.effects import compare as compare
+    from runmanager.results.effects import effects as effects
     from runmanager.results.files import export as export
     from runmanager.results.files import load_table as load_table
     from runmanager.results.loading import load_results as load_results
     from runmanager.results.loading import load_runs as load_runs
     from runmanager.results.ranking import best as best
-    from runmanager.results.ranking import compare as compare
-    from runmanager.results.ranking import effects as effects
     from runmanager.results.ranking import over_seeds as over_seeds
     from runmanager.results.show import show as show
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.training.fit import fit as fit
+    from runmanager.training.loaders import ImageTensors as ImageTensors
+    from runmanager.training.loaders import TensorLoader as TensorLoader
     from runmanager.training.manager import RunManager as RunManager
 
 _HOMES = {
-    "board.launch": ("open_tensorboard",),
     "board.import_events": ("from_tensorboard",),
+    "board.launch": ("open_tensorboard",),
+    "datasets": ("fashion_mnist",),
+    "devices.benchmark": ("benchmark_devices",),
+    "devices.describe": ("describe_devices",),
     "devices.torch_devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (
-        "BoardError", "CheckpointError", "DataError", "DeviceError", "ExperimentLockedError", "GridError",
-        "HeldError", "HyperparameterError", "LifecycleError", "MetricError", "PruneError", "RankError",
-        "RunManagerError", "RunsWarning", "SettingError", "StorageError",
+        "BoardError", "CheckpointError", "ClusterError", "DataError", "DeviceError",
+        "ExperimentLockedError", "GridError", "HeldError", "HyperparameterError", "InvalidArgumentError",
+        "LifecycleError", "MetricError", "MissingExtraError", "PruneError", "RankError", "RunManagerError",
+        "RunsWarning", "SettingError", "StorageError",
     ),
-    "launch.run_grid": ("GridOutcome", "run_grid"),
-    "results.files": ("export", "load_table"),
+    "executors": ("Executor", "InlineExecutor", "LanesExecutor", "RayExecutor"),
     "grid": ("Run", "RunBuilder"),
-    "search.halving": ("SuccessiveHalving",),
-    "devices.describe": ("describe_devices",),
-    "training.manager": ("RunManager",),
+    "integrations.mlflow": ("export_mlflow",),
+    "integrations.wandb": ("export_wandb",),
+    "launch.run_grid": ("GridOutcome", "run_grid"),
+    "outcome": ("EpochRecord", "Outcome", "Status"),
     "report": ("write_report",),
-    "results.ranking": ("best", "compare", "effects", "over_seeds"),
-    "devices.benchmark": ("benchmark_devices",),
+    "results.effects": ("compare", "effects"),
+    "results.files": ("export", "load_table"),
     "results.loading": ("load_results", "load_runs"),
-    "integrations.trackers": ("export_mlflow", "export_wandb"),
-    "training.fit": ("fit",),
+    "results.ranking": ("best", "over_seeds"),
     "results.show": ("show",),
+    "search.halving": ("SuccessiveHalving",),
+    "training.fit": ("fit",),
+    "training.loaders": ("ImageTensors", "TensorLoader"),
+    "training.manager": ("RunManager",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

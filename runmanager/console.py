@@ -1,72 +1,243 @@
-"""Show a table where the user looks: at the end of each run in a terminal, updated in place in a notebook."""
+"""Show tables and lines where the user looks: in a terminal, a notebook or a file."""
 
+import contextlib
+import html
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import textwrap
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Self
 
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
-from rich.table import Table
+from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.console import Console, ConsoleOptions
+from rich.live import Live
+from rich.segment import Segment
+from rich.text import Text
 
 from runmanager.hyperparameters import text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST = 40  # rows shown in a terminal
+_MOST_ROWS = 40  # of a table that is printed
+_MOST_LINES = 1000  # that a notebook keeps
+_ENDLESS = 10_000  # columns of a file, whose lines are as long as they need to be
+_GAP = "  "  # between columns
+_MARKS = {"✓": "green", "✗": "red", "!": "yellow"}
 
 
-class TerminalDisplay:
-    """Print the table at the end of each run."""
+class Table:
+    """Rows under the headings of their columns, as text that cannot steer a terminal.
+
+    Consoles, screens and notebooks show it. Numbers have four digits and are aligned right.
+
+    Args:
+        names: The headings; narrow lines fold them between words.
+        rows: One value per column.
+        right: Columns of text to align right.
+        fold: Whether narrow lines fold values too. Otherwise a line is as long as its values are.
+    """
+
+    def __init__(
+        self, names: Iterable[str], rows: Iterable[Any], *, right: Collection[str] = (), fold: bool = False
+    ) -> None:
+        values = [list(row) for row in rows]
+        self._names = [printable(name) for name in names]
+        self._rows = [[cell(value) for value in row] for row in values]
+        self._is_left: list[bool] = []
+        self._widths: list[tuple[int, int]] = []  # the least and the most that a column needs
+        for index, name in enumerate(self._names):
+            is_text = any(isinstance(row[index], str) for row in values)
+            self._is_left.append(is_text and name not in right)
+            word = max(map(cell_len, name.split()), default=0)
+            most = max((cell_len(row[index]) for row in self._rows), default=0)
+            self._widths.append((max(word, 2 if fold else most), max(cell_len(name), most)))
+
+    @classmethod
+    def of(cls, rows: "pd.DataFrame | Sequence[Mapping[str, Any]]") -> Self:
+        """Make a table of a DataFrame, or of rows: name of the column -> value, which a row may lack."""
+        if isinstance(rows, Sequence):
+            names = list(dict.fromkeys(name for row in rows for name in row))
+            return cls(names, ([row.get(name, math.nan) for name in names] for row in rows))
+        return cls(map(str, rows), rows.itertuples(index=False, name=None))
+
+    def lines(self, width: int = _ENDLESS) -> list[str]:
+        """Return the lines of the heading and of the rows, as narrow as asked for if that is possible."""
+        return [line for line, _ in self._drawn(width)]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        bold = console.get_style("bold")
+        for line, is_heading in self._drawn(options.max_width):
+            yield Segment(line, bold if is_heading else None)
+            yield Segment.line()
+
+    def to_html(self) -> str:
+        """Return the table as a notebook draws it."""
+        styles = [' style="text-align: left"' if is_left else "" for is_left in self._is_left]
+        lines = []
+        for tag, cells in [("th", self._names), *(("td", row) for row in self._rows)]:
+            parts = zip(styles, map(html.escape, cells), strict=True)
+            lines.append("".join(f"<{tag}{style}>{content}</{tag}>" for style, content in parts))
+        head, *body = [f"<tr>{line}</tr>\n" for line in lines]
+        return f'<table class="dataframe">\n<thead>{head}</thead>\n<tbody>{"".join(body)}</tbody></table>'
+
+    _repr_html_ = to_html
+
+    def _drawn(self, limit: int) -> Iterator[tuple[str, bool]]:
+        """Yield each line, and whether it belongs to the heading."""
+        widths = [most for _, most in self._widths]
+        for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - limit):
+            pairs = enumerate(zip(widths, self._widths, strict=True))
+            wide = [(width, index) for index, (width, (least, _)) in pairs if width > least]
+            if not wide:
+                break
+            widths[max(wide)[1]] -= 1
+        for number, cells in enumerate([self._names, *self._rows]):
+            columns = [_folded(content, width) for content, width in zip(cells, widths, strict=True)]
+            height = max(map(len, columns), default=0)
+            if number == 0:  # headings are at the bottom, values at the top
+                columns = [[""] * (height - len(column)) + column for column in columns]
+            for parts in zip_longest(*columns, fillvalue=""):
+                padded = (
+                    set_cell_size(part, width) if is_left else " " * (width - cell_len(part)) + part
+                    for part, width, is_left in zip(parts, widths, self._is_left, strict=True)
+                )
+                yield _GAP.join(padded).rstrip(), number == 0
+
+
+def print_table(
+    rows: "pd.DataFrame | Sequence[Mapping[str, Any]]",
+    title: str | None = None,
+    console: Console | None = None,
+    *,
+    most: int | None = _MOST_ROWS,
+) -> None:
+    """Print the last rows of a table, or all of them if `most` is None; `rows` is what `Table.of` takes."""
+    console = console or wide_console()
+    left_out = 0 if most is None else max(len(rows) - most, 0)
+    if left_out:
+        console.print(f"({left_out} earlier rows are in the table, not shown here)")
+    if title:
+        console.print(title, style="italic")
+    console.print(Table.of(rows[left_out:]), soft_wrap=True)  # a terminal folds long lines: no column is lost
+
+
+class Screen:
+    """Shows lines and tables; a live one also keeps something below the lines that changes in place.
+
+    A screen that is gone, or a disk that is full, ends the showing and not the training.
+    Methods may be called in any thread, those of a live screen in one at a time.
+
+    Attributes:
+        is_live: Whether `show_below` shows anything.
+        wants_epochs: Whether results are shown after each epoch, not only after each run.
+    """
 
     wants_epochs = False
 
-    def epoch_ended(self, table: "pd.DataFrame") -> None:
-        """Wait for the end of the run."""
+    def __init__(self, console: Console, *, is_live: bool = False) -> None:
+        self.is_live = is_live
+        self._console = console
+        self._live: Live | None = None
 
-    def run_ended(self, table: "pd.DataFrame") -> None:
-        """Print it."""
-        print_table(table)
+    @property
+    def is_shown(self) -> bool:
+        """Whether anything is shown at all."""
+        return not self._console.quiet
+
+    def print(self, lines: Sequence[str]) -> None:
+        """Print lines; a terminal breaks long ones between words."""
+        if self._console.is_terminal:
+            folded = textwrap.TextWrapper(
+                self._console.width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+            )
+            lines = [part for line in lines for part in folded.wrap(line) or [""]]
+        with self._unharmed():  # at once, as the picture below is drawn again
+            self._console.print(Text("\n").join(map(self._colored, lines)), soft_wrap=True)
+
+    def print_table(self, table: Table) -> None:
+        """Print a table."""
+        self.print(table.lines(self._console.width))
+
+    def epoch_ended(self, results: "pd.DataFrame") -> None:
+        """Show the results after an epoch, where they can replace those shown before."""
+
+    def run_ended(self, results: "pd.DataFrame") -> None:
+        """Show the results after a run."""
+        with self._unharmed():
+            print_table(results, console=self._console)
+
+    def show_below(self, content: Any) -> None:
+        """Show what rich can draw below the lines, in place of what was there; None takes it away."""
+        with self._unharmed():
+            if content is None:
+                live, self._live = self._live, None
+                if live:
+                    live.stop()
+            elif self._live:
+                self._live.update(content, refresh=True)
+            elif self.is_live:
+                self._live = Live(content, console=self._console, auto_refresh=False, transient=True)
+                self._live.start(refresh=True)
+
+    def _colored(self, line: str) -> Text:
+        content = Text(encodable(line, self._console))
+        content.stylize(_MARKS.get(line[:1], ""), 0, 1)
+        return content
+
+    @contextlib.contextmanager
+    def _unharmed(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self._console.quiet = True
 
 
-class NotebookDisplay:
-    """Keep one table up to date below the cell."""
+class NotebookScreen(Screen):
+    """Keeps everything up to date below a notebook's cell; rich's own way needs ipywidgets."""
 
     wants_epochs = True
 
-    def __init__(self) -> None:
-        self._place = InPlace()
+    def __init__(self, console: Console) -> None:
+        super().__init__(console, is_live=True)
+        self._lines: deque[str] = deque(maxlen=_MOST_LINES)
+        self._num_lines = 0
+        self._above, self._below = _InPlace(), _InPlace()
 
-    def epoch_ended(self, table: "pd.DataFrame") -> None:
-        """Put the table in the place of the last one."""
-        self._place.show(table)
+    def print(self, lines: Sequence[str]) -> None:
+        """Print lines above the rest."""
+        self._lines += lines
+        self._num_lines += len(lines)
+        left_out = self._num_lines - len(self._lines)
+        head = [f"({left_out} earlier lines are not shown here)"] if left_out else []
+        self._above.show(_Preformatted([*head, *self._lines]))
 
-    def run_ended(self, table: "pd.DataFrame") -> None:
-        """Leave the table as the last epoch left it."""
+    def epoch_ended(self, results: "pd.DataFrame") -> None:
+        """Replace the results that were shown."""
+        self._below.show(results)
 
+    def run_ended(self, results: "pd.DataFrame") -> None:
+        """Leave the results as the last epoch left them."""
 
-class InPlace:
-    """A place below a notebook's cell, whose content is replaced; it is where it was shown first."""
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-
-    def show(self, content: Any) -> None:
-        """Put something in the place of what was shown last."""
-        from IPython.display import display
-
-        if self._handle is None:
-            self._handle = display(content, display_id=True)
-        else:
-            self._handle.update(content)
+    def show_below(self, content: Any) -> None:
+        """Show what a notebook can draw below the lines."""
+        if self._below.handle is None:
+            self.print([])  # keeps the lines above
+        self._below.show(_Preformatted([]) if content is None else content)
 
 
-def choose_display(wanted: bool | None) -> TerminalDisplay | NotebookDisplay | None:
-    """Return what shows a table here: None if it is not wanted."""
-    if wanted is False:
-        return None
-    return NotebookDisplay() if in_notebook() else TerminalDisplay()
+def choose_screen(*, show: bool) -> Screen:
+    """Return the screen for where the user looks; with `show=False`, one that shows nothing."""
+    console = wide_console()
+    console.quiet = not show
+    if not show:
+        return Screen(console)
+    if in_notebook():
+        return NotebookScreen(console)
+    # FORCE_COLOR makes a terminal of a file for rich: colours are wanted there, a moving cursor is not
+    return Screen(console, is_live=console.is_interactive and console.file.isatty())
 
 
 def in_notebook() -> bool:
@@ -76,47 +247,12 @@ def in_notebook() -> bool:
     return shell is not None and "IPKernelApp" in shell.config
 
 
-def print_table(table: "pd.DataFrame", title: str | None = None, console: Console | None = None) -> None:
-    """Print a table, its last rows if it is long; numbers are aligned and cut to what matters."""
-    console = console or wide_console()
-    shown = table.tail(_MOST)
-    drawn = plain_table(title)
-    for name in shown:
-        values = [cell(value) for value in shown[name]]
-        is_text = any(isinstance(value, str) for value in shown[name])
-        width = max(map(len, [*str(name).split(), *values]))
-        drawn.add_column(str(name), justify="left" if is_text else "right", min_width=width)
-    for row in shown.itertuples(index=False, name=None):
-        drawn.add_row(*(cell(value) for value in row))
-    if len(table) > _MOST:
-        console.print(f"({len(table) - _MOST} earlier rows are in the table, not shown here)")
-    console.print(drawn, soft_wrap=True)  # a narrow terminal folds the lines, it loses no column
-
-
-def print_rows(rows: Sequence[Mapping[str, Any]], console: Console | None = None) -> None:
-    """Print rows under the names of their columns: as `print_table`, but a thousand take no time.
-
-    Args:
-        rows: Column -> value; a column that a row lacks stays empty there.
-        console: Where to print.
-    """
-    console = console or wide_console()
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    lines: list[list[str]] = [names, *([cell(row.get(name, math.nan)) for name in names] for row in rows)]
-    is_text = [any(isinstance(row.get(name), str) for row in rows) for name in names]
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        parts = [
-            set_cell_size(shown, width) if left else " " * (width - cell_len(shown)) + shown
-            for shown, width, left in zip(line, widths, is_text, strict=True)
-        ]
-        style = "bold" if line is lines[0] else None
-        console.out("  ".join(parts).rstrip(), style=style, highlight=False)
-
-
-def plain_table(title: str | None = None) -> Table:
-    """Return a table without lines."""
-    return Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+def wide_console() -> Console:
+    """Return a console on standard output; without a terminal, lines are as long as they need to be."""
+    console = _PlainConsole(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _ENDLESS
+    return console
 
 
 class _PlainConsole(Console):
@@ -127,22 +263,42 @@ class _PlainConsole(Console):
         raise BrokenPipeError
 
 
-def wide_console() -> Console:
-    """Return a console on standard output; without a terminal, lines are as long as they need to be."""
-    console = _PlainConsole(highlight=False, markup=False, emoji=False)
-    return (
-        console if console.is_terminal else _PlainConsole(highlight=False, markup=False, emoji=False, width=200)
-    )
+class _InPlace:
+    """Content below a notebook's cell that is replaced where it was shown first."""
+
+    def __init__(self) -> None:
+        self.handle: Any = None
+
+    def show(self, content: Any) -> None:
+        from IPython.display import display
+
+        if self.handle is None:
+            self.handle = display(content, display_id=True)
+        else:
+            self.handle.update(content)
+
+
+class _Preformatted:
+    """Lines as a notebook shows them."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._text = "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self._text)}</pre>" if self._text else ""
 
 
 def cell(value: Any) -> str:
-    """Write a value as a table shows it: four digits, nothing for what is missing.
+    """Write a value as a table shows it: four digits, nothing for a missing value.
 
     >>> cell(0.598666), cell(7.504), cell(12345.6), cell(1e30), cell(1000), cell(float("nan")), cell("cpu")
     ('0.5987', '7.504', '12346', '1e+30', '1000', '', 'cpu')
     """
     if isinstance(value, bool) or not isinstance(value, float):
-        return "" if _is_missing(value) else printable(text(value))
+        return "" if type(value).__name__ == "NAType" else printable(text(value))  # pandas stays unimported
     if math.isnan(value):
         return ""
     return f"{value:.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"  # noqa: PLR2004 - four digits
@@ -154,23 +310,28 @@ def duration(seconds: float) -> str:
     >>> duration(1.25), duration(83), duration(4800), duration(200_000)
     ('1.2 s', '1 min 23 s', '1 h 20 min', '2 d 7 h')
     """
-    if seconds < 59.95:  # noqa: PLR2004 - what is written as less than a minute
+    if seconds < 59.95:  # noqa: PLR2004 - written as less than a minute
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
-    first = next(place for place, (number, _) in enumerate(parts) if number)
+    first = next(index for index, (number, _) in enumerate(parts) if number)
     return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)
 
 
-def printable(shown: str) -> str:
+def printable(content: str) -> str:
     r"""Escape what would steer a terminal.
 
     >>> printable("a\x1b[31m")
     'a\\x1b[31m'
     """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in content)
+
+
+def encodable(content: str, console: Console) -> str:
+    """Replace what the encoding of a console cannot write."""
+    return content.encode(console.encoding, "replace").decode(console.encoding)
 
 
 def join(parts: Iterable[str]) -> str:
@@ -178,5 +339,12 @@ def join(parts: Iterable[str]) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _is_missing(value: Any) -> bool:
-    return type(value).__name__ == "NAType"
+def _folded(content: str, width: int) -> list[str]:
+    """Break text between words into lines of a width, and words that are longer."""
+    if cell_len(content) <= width:
+        return [content]
+    lines = [""]
+    for word in content.split():
+        line = f"{lines[-1]} {word}".lstrip()
+        lines[-1:] = [line] if cell_len(line) <= width else [*lines[-1:], *chop_cells(word, width)]
+    return list(filter(None, lines))

@@ -284,12 +284,12 @@ def _torch_value(kind: str, content: str) -> Any:
     try:
         if kind == "device":
             return torch.device(content)
-        found = getattr(torch, content.removeprefix("torch."), None)
+        dtype = getattr(torch, content.removeprefix("torch."), None)
     except RuntimeError as error:
         raise ValueError(f"not a torch {kind}: {content!r}") from error
-    if not isinstance(found, torch.dtype):
+    if not isinstance(dtype, torch.dtype):
         raise ValueError(f"not a torch {kind}: {content!r}")  # noqa: TRY004 - damaged content
-    return found
+    return dtype
 
 
 def _is_torch(value: Any, *kinds: str) -> bool:

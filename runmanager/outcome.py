@@ -1,9 +1,11 @@
 """How a run stands and how it ended, what that implies, and what to do next."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -135,3 +137,14 @@ class Outcome:
             Status.UNAVAILABLE: f"{kept}; start the same command again where the device answers",
         }
         return steps.get(self.status, "")
+
+
+def in_order(run: Any, epoch: Any, params: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Put what belongs to an epoch, or to all of them by column, in the order of the results table.
+
+    >>> list(in_order(7, 1, {"lr": 0.1}, {"loss": 0.5, "f1": 0.25}))
+    ['run', 'epoch', 'loss', 'accuracy', 'epoch duration', 'run duration', 'lr', 'f1']
+    """
+    leading = {name: metrics.get(name, math.nan) for name in LEADING}
+    further = {name: value for name, value in metrics.items() if name not in leading and name not in params}
+    return {"run": run, "epoch": epoch, **leading, **params, **further}

@@ -1,22 +1,27 @@
 import io
 import sys
+import threading
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
+from runmanager import console
 from runmanager.console import (
-    NotebookDisplay,
-    TerminalDisplay,
+    NotebookScreen,
+    Screen,
+    Table,
     cell,
-    choose_display,
+    choose_screen,
     in_notebook,
     join,
     print_table,
     printable,
     wide_console,
 )
+from runmanager.live.screen import LivePicture, Part
 
 ROW = {
     "run": 1, "epoch": 1, "loss": 0.598666, "accuracy": 0.7812, "epoch duration": 7.504123,
@@ -140,25 +145,51 @@ def test_parts_that_are_empty_are_left_out():
     assert join(["a", "", "b"]) == "a · b"
 
 
-def test_a_terminal_shows_the_table_at_the_end_of_a_run(capsys):
-    display = choose_display(None)
+def test_a_heading_cannot_steer_the_terminal():
+    assert Table(["a\x1b[31m"], [[1.0]]).lines() == [r"a\x1b[31m", "        1"]
 
-    assert isinstance(display, TerminalDisplay)
-    assert not display.wants_epochs
-    display.epoch_ended(pd.DataFrame([ROW]))
+
+def test_rows_may_lack_columns():
+    table = Table.of([{"run": 1, "loss": 0.5}, {"run": 2, "error": "x"}])
+
+    assert table.lines() == ["run  loss  error", "  1   0.5", "  2        x"]
+
+
+def test_values_that_may_be_folded_fit_the_width_and_lose_nothing():
+    table = Table(["what", "why"], [["word " * 9, "x" * 30], ["ä", "猫" * 9]], fold=True)
+
+    lines = table.lines(20)
+
+    assert max(map(cell_len, lines)) == 20
+    assert {sign: "".join(lines).count(sign) for sign in ("word", "x", "猫")} == {"word": 9, "x": 30, "猫": 9}
+
+
+def test_a_notebook_draws_a_table_in_which_no_text_is_markup():
+    html = Table(["name", "loss"], [["<b>", 0.123456]])._repr_html_()
+
+    assert html.count("<tr>") == 2
+    assert '<td style="text-align: left">&lt;b&gt;</td><td>0.1235</td>' in html
+
+
+def test_a_terminal_shows_the_table_at_the_end_of_a_run(capsys):
+    screen = choose_screen(show=True)
+
+    assert type(screen) is Screen
+    assert not screen.wants_epochs
+    screen.epoch_ended(pd.DataFrame([ROW]))
     assert capsys.readouterr().out == ""
-    display.run_ended(pd.DataFrame({"run": [1]}))
+    screen.run_ended(pd.DataFrame({"run": [1]}))
     assert capsys.readouterr().out == "run\n  1\n"
 
 
 def test_a_notebook_keeps_one_table_up_to_date(notebook, capsys):
-    display = choose_display(None)
+    screen = choose_screen(show=True)
 
-    assert isinstance(display, NotebookDisplay)
-    assert display.wants_epochs
+    assert isinstance(screen, NotebookScreen)
+    assert screen.wants_epochs
     for rows in (1, 2, 3):
-        display.epoch_ended(pd.DataFrame([ROW] * rows))
-    display.run_ended(pd.DataFrame([ROW] * 3))
+        screen.epoch_ended(pd.DataFrame([ROW] * rows))
+    screen.run_ended(pd.DataFrame([ROW] * 3))
     assert notebook == [("display", 1), ("update", 2), ("update", 3)]
     assert capsys.readouterr().out == ""
 
@@ -172,5 +203,171 @@ def test_only_a_kernel_is_a_notebook(monkeypatch, modules):
     assert not in_notebook()
 
 
-def test_a_display_that_is_not_wanted_is_none():
-    assert choose_display(wanted=False) is None
+class Tty(io.StringIO):
+    """A terminal, of which what was written is known."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Screens are shown in a terminal of 40 columns."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "40")
+    file = Tty()
+    monkeypatch.setattr(console, "wide_console", lambda: Console(file=file, highlight=False, markup=False))
+    return file
+
+
+PICTURE = LivePicture(lambda width, _height: [[Part("picture ", "green"), Part(f"{width} wide")]])
+
+
+def test_a_terminal_keeps_a_picture_below_its_lines(terminal):
+    screen = choose_screen(show=True)
+    assert screen.is_live
+
+    screen.show_below(PICTURE)
+    screen.print(["✓ one", "two"])
+    screen.show_below(PICTURE)
+    screen.show_below(None)
+
+    written = terminal.getvalue()
+    assert written.count("picture") >= 3
+    assert written.index("one") < written.index("two") < written.rindex("picture")
+    assert "40 wide" in written
+    assert "\x1b[32m" in written
+    assert written.endswith("\x1b[2K")  # the picture is gone at the end
+    assert "\x1b[?25h" in written  # and the cursor is back
+
+
+def test_no_color_takes_the_colours_and_leaves_the_picture(terminal, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen = choose_screen(show=True)
+
+    screen.show_below(PICTURE)
+    screen.show_below(None)
+
+    assert "picture 40 wide" in terminal.getvalue()
+    assert "\x1b[32m" not in terminal.getvalue()
+
+
+def test_a_dumb_terminal_gets_lines_and_no_codes(terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    screen = choose_screen(show=True)
+
+    screen.show_below(PICTURE)
+    screen.print(["✗ one"])
+    screen.show_below(PICTURE)
+    screen.show_below(None)
+
+    assert not screen.is_live
+    assert terminal.getvalue() == "✗ one\n"
+
+
+def test_a_terminal_breaks_lines_between_words(terminal):
+    choose_screen(show=True).print(["word " * 9, "x" * 50])
+
+    assert terminal.getvalue().splitlines() == [
+        "word word word word word word word word",
+        "    word",
+        "x" * 50,
+    ]
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_file_gets_lines_as_they_are_and_no_picture(capsys, monkeypatch, forced):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    if forced:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    screen = choose_screen(show=True)
+
+    screen.show_below(PICTURE)
+    screen.show_below(PICTURE)
+    screen.print(["a" * 50 if forced else "a" * 500, "[bold] :cat:"])
+    screen.show_below(None)
+
+    assert not screen.is_live
+    assert capsys.readouterr().out == f"{'a' * (50 if forced else 500)}\n[bold] :cat:\n"
+
+
+def test_a_screen_that_is_not_wanted_stays_empty(capsys):
+    screen = choose_screen(show=False)
+
+    screen.show_below(PICTURE)
+    screen.print(["hello"])
+    screen.print_table(Table(["title"], []))
+    screen.run_ended(pd.DataFrame([ROW]))
+    screen.show_below(None)
+
+    assert not screen.is_shown
+    assert capsys.readouterr().out == ""
+
+
+def test_what_an_old_encoding_cannot_write_ends_nothing():
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="\n")
+    screen = Screen(Console(file=file))
+
+    screen.print(["✓ naïve"])
+
+    assert file.buffer.getvalue() == b"? na?ve\n"
+
+
+def test_a_disk_that_is_full_ends_nothing():
+    class Full(io.StringIO):
+        def write(self, _text):
+            raise OSError(28, "No space left on device")
+
+    screen = Screen(Console(file=Full()))
+
+    screen.print(["one"])
+    screen.print(["two"])
+
+
+def test_a_table_in_a_file_is_as_wide_as_it_needs_to_be(capsys):
+    choose_screen(show=True).print_table(Table(["what"], [["x " * 300 + "end"]], fold=True))
+
+    heading, row = capsys.readouterr().out.splitlines()
+    assert (heading, row) == ("what", "x " * 300 + "end")
+
+
+@pytest.fixture
+def cell_output(monkeypatch):
+    """The places below a notebook's cell, by what they show now."""
+    places: list[str] = []
+
+    def display(content, *, display_id):
+        assert display_id
+        assert threading.current_thread() is threading.main_thread()
+        number = len(places)
+        places.append(repr(content))
+        return SimpleNamespace(update=lambda content: places.__setitem__(number, repr(content)))
+
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    return places
+
+
+def test_a_notebook_keeps_lines_and_a_picture_below_them(cell_output):
+    screen = NotebookScreen(Console(quiet=True))
+
+    screen.show_below(PICTURE)
+    screen.print(["one"])
+    screen.print(["two"])
+    begun = cell_output.copy()
+    screen.show_below(None)
+    screen.print(["three"])
+
+    assert begun == ["one\ntwo", "picture 110 wide"]
+    assert cell_output == ["one\ntwo\nthree", ""]
+
+
+def test_a_notebook_keeps_the_last_lines(cell_output):
+    screen = NotebookScreen(Console(quiet=True))
+
+    screen.print([str(number) for number in range(1001)])
+
+    assert cell_output[0].splitlines()[:2] == ["(1 earlier lines are not shown here)", "1"]
+    assert cell_output[0].endswith("\n1000")

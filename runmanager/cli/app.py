@@ -1,50 +1,35 @@
-"""The `runmanager` command."""
+"""The `runmanager` command: the list of its commands, and those about TensorBoard."""
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from runmanager.cli import exporting, inspecting, maintaining
-from runmanager.cli.common import STORAGE_FAILED, Commands, Damage, add, say
+from runmanager.cli.common import STORAGE_FAILED, Commands, Damage, add_command, say
 from runmanager.hyperparameters import counted
-
-RESULTS, CARE = "Results", "Looking after runs and machines"
 
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode="rich",
-    help="""See what runs have left behind, decide, and look after them.
+    help="""Inspect, compare and look after the runs of your experiments.
 
-    Start with [bold]runmanager list[/bold], then [bold]runmanager best[/bold]; each command has examples:
-    [bold]runmanager list --help[/bold].
+    Start with [bold]runmanager list[/bold], then [bold]runmanager best[/bold].
 
-    Exit codes: 0 done, 1 something was damaged, different or not confirmed, 2 refused, 74 storage failed.""",
+    [bold]Exit codes:[/bold] 0 done; 1 something is damaged, different or not confirmed;
+    2 refused; 74 storage failed; 130 interrupted.""",
 )
-add(app, inspecting.list_runs, RESULTS, "list")
-add(app, inspecting.show, RESULTS)
-add(app, inspecting.best, RESULTS)
-add(app, inspecting.compare, RESULTS)
-add(app, exporting.report, RESULTS)
-add(app, exporting.export, RESULTS)
-add(app, maintaining.verify, CARE)
-add(app, maintaining.rm, CARE)
 
 Root = Annotated[
     Path, typer.Argument(exists=True, file_okay=False, help="The root of all experiments, or one experiment.")
 ]
 
 
-@app.callback()
-def main() -> None:
-    """See what runs have left behind, decide, and look after them."""
-
-
-@app.command(rich_help_panel=RESULTS)
 def tensorboard(
     root: Root = Path("runs"),
     experiment: Annotated[str | None, typer.Option(help="The name of the one to show, alone.")] = None,
@@ -85,25 +70,6 @@ def _has_display() -> bool:
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
 
 
-@app.command(rich_help_panel=CARE)
-def devices(
-    benchmark: Annotated[
-        bool,
-        typer.Option("--benchmark", help="Time a matrix product and a training step on each, against the cpu."),
-    ] = False,
-) -> None:
-    """List the devices of this machine: name, memory, cores and precisions."""
-    from runmanager.console import print_table
-    from runmanager.devices.describe import describe_devices
-
-    print_table(describe_devices(), title="Devices")
-    if benchmark:
-        from runmanager.devices.benchmark import benchmark_devices
-
-        print_table(benchmark_devices(), title="\nSpeed, warm and synchronised, of several timings")
-
-
-@app.command(rich_help_panel=CARE)
 def rebuild_tensorboard(root: Root = Path("runs")) -> None:
     """Write the event files again from the journals, after they were damaged or lost.
 
@@ -120,3 +86,25 @@ def rebuild_tensorboard(root: Root = Path("runs")) -> None:
         say(f"cannot write {error.filename} ({error.strerror}): the journals are as they were")
         raise typer.Exit(STORAGE_FAILED) from error
     damaged.tell()
+
+
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Results": {
+        "list": inspecting.list_runs,
+        "show": inspecting.show,
+        "best": inspecting.best,
+        "compare": inspecting.compare,
+        "report": exporting.report,
+        "export": exporting.export,
+        "tensorboard": tensorboard,
+    },
+    "Maintenance": {
+        "verify": maintaining.verify,
+        "rm": maintaining.rm,
+        "devices": maintaining.devices,
+        "rebuild-tensorboard": rebuild_tensorboard,
+    },
+}
+for panel, commands in COMMANDS.items():
+    for name, function in commands.items():
+        add_command(app, name, function, panel)

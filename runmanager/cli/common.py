@@ -1,5 +1,6 @@
-"""What all commands share: how errors become exit codes, how results are written, how a run is named."""
+"""What all commands share: declaration, options, exit codes, output, and how to name a run."""
 
+import inspect
 import json
 import os
 import re
@@ -19,50 +20,60 @@ if TYPE_CHECKING:
     from runmanager.storage.folders import RunFolder
 
 SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
-"""Exit codes; 0 is that all went well, a reader that had enough (`| head`) included."""
+"""Exit codes. 0 is success; a reader that closes the pipe early (`| head`) is no error."""
 
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The root of all experiments, an experiment, or a run.")
 ]
 RunPath = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run's folder, or EXPERIMENT/NUMBER, as runs/fashion_grid/2.")
+    Path,
+    typer.Argument(metavar="RUN", help="A run's folder, or EXPERIMENT/NUMBER such as runs/fashion_grid/2."),
 ]
 Largest = Annotated[
     bool | None,
     typer.Option(
         "--largest/--smallest",
-        help="Which values are good; without, as the name of the metric says.",
+        help="Which values are good. Known for accuracies, losses, durations and memory; "
+        "for any other metric, say --largest or --smallest.",
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts; messages go to standard error.")]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        metavar="COLUMN",
+        help="The metric to judge by; by default validation, else test, else training accuracy, else a loss.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for scripts; messages go to standard error.")]
 
 
-def add(app: typer.Typer, function: Callable[..., None], panel: str, name: str | None = None) -> None:
-    """Add a command, whose help is its docstring: indented lines stay as they are, others are folded anew."""
-    paragraphs = (function.__doc__ or "").replace("\n    ", "\n").strip().split("\n\n")
-    folded = [text if text.startswith(" ") else " ".join(text.split("\n")) for text in paragraphs]
-    shown = [re.sub(r"^(For example|Exit codes):", r"[bold]\1:[/bold]", text) for text in folded]
-    app.command(name, rich_help_panel=panel, help="\n\n".join(shown))(function)
+def add_command(app: typer.Typer, name: str, function: Callable[..., None], panel: str) -> None:
+    """Add a command whose help is its docstring: indented lines stay as they are, others are joined."""
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    joined = [text if text.startswith(" ") else " ".join(text.split("\n")) for text in paragraphs]
+    marked = [re.sub(r"^(For example|Exit codes):", r"[bold]\1:[/bold]", text) for text in joined]
+    app.command(name, rich_help_panel=panel, help="\n\n".join(marked))(function)
 
 
 class Commands(TyperGroup):
-    """The commands; whatever a user can cause ends in one line on standard error and an exit code."""
+    """All commands; every error that a user can cause ends in a line on standard error and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         """Execute a command."""
-        with _told(), _seen_warnings():
+        with _exit_codes(), _short_warnings():
             return super().invoke(ctx)
 
 
 class Damage(list[str]):
-    """What could not be read: told on standard error when a command is done, which then exits with 1."""
+    """What a command could not read; the command reports it at its end, and exits with 1."""
 
     def tell(self) -> None:
-        """Tell it.
+        """Report the damage on standard error.
 
         Raises:
-            typer.Exit: There is some.
+            typer.Exit: Something is damaged.
         """
         for problem in self:
             say(f"! {problem}")
@@ -71,7 +82,7 @@ class Damage(list[str]):
 
 
 def say(message: str) -> None:
-    """Write a line for the person at the terminal, beside what a script reads; nobody has to read it."""
+    """Write a message to standard error, where no script reads results."""
     from runmanager.console import printable
 
     with allow_unread():
@@ -80,7 +91,7 @@ def say(message: str) -> None:
 
 @contextmanager
 def allow_unread() -> Iterator[None]:
-    """Go on behind the block when a reader that had enough has closed the pipe that it writes to."""
+    """Leave the block without an error when the reader of its output has closed the pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -88,9 +99,8 @@ def allow_unread() -> Iterator[None]:
             try:
                 stream.flush()
             except BrokenPipeError:
-                os.dup2(
-                    os.open(os.devnull, os.O_WRONLY), stream.fileno()
-                )  # or Python flushes into it at its end
+                # or Python flushes into the pipe when it exits
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def write_json(content: Any) -> None:
@@ -98,36 +108,35 @@ def write_json(content: Any) -> None:
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def find_run(path: Path, damaged: list[str]) -> tuple[Path, "RunFolder"]:
+def find_run(path: Path) -> tuple[Path, "RunFolder"]:
     """Find a run by its folder or by its number in an experiment.
 
     Args:
-        path: As the user wrote it; its last part is never followed if it is a link.
-        damaged: What cannot be read goes here.
+        path: As the user wrote it; its last part is not followed if it is a link.
 
     Returns:
-        The folder of its experiment, and where it lives.
+        The folder of the experiment, and the run's.
 
     Raises:
         FileNotFoundError: There is no such run.
     """
     from runmanager.storage.folders import is_experiment, read_runs
 
-    place = Path(os.path.normpath(path.absolute()))
-    experiment = place.parent.resolve()
+    absolute = Path(os.path.normpath(path.absolute()))
+    experiment = absolute.parent.resolve()
     if not experiment.is_dir() or not is_experiment(experiment):
-        what = (
-            "is an experiment" if place.is_dir() and is_experiment(place) else "is no folder of an experiment"
+        if absolute.is_dir() and is_experiment(absolute):
+            raise FileNotFoundError(f"{path} is an experiment: name a run, as runs/fashion_grid/2")
+        raise FileNotFoundError(
+            f"{path.parent} is no folder of an experiment: name a run, as runs/fashion_grid/2"
         )
-        subject = path if what == "is an experiment" else path.parent
-        raise FileNotFoundError(f"{subject} {what}: name a run, as runs/fashion_grid/2")
-    runs = read_runs(experiment, damaged)
-    number = int(place.name) if place.name.isdecimal() and not place.exists() else None
+    runs = read_runs(experiment)
+    number = int(absolute.name) if absolute.name.isdecimal() and not absolute.exists() else None
     for run in runs:
-        if run.number == number or run.path.name == place.name:
+        if run.number == number or run.path.name == absolute.name:
             return experiment, run
-    known = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
-    raise FileNotFoundError(f"{path.parent} has no run {path.name!r}; {known}: runmanager list {path.parent}")
+    numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
+    raise FileNotFoundError(f"{path.parent} has no run {path.name!r}; {numbers}: runmanager list {path.parent}")
 
 
 def files_of(run: "RunFolder") -> list[Path]:
@@ -138,15 +147,15 @@ def files_of(run: "RunFolder") -> list[Path]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Turn errors into a line and an exit code."""
+def _exit_codes() -> Iterator[None]:
+    """Turn errors into a line on standard error and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # whatever the terminal can show
+            stream.reconfigure(errors="backslashreplace")  # not every terminal can show all
     try:
         with allow_unread():
             yield
-            if sys.stdout:  # a process may be started without
+            if sys.stdout:  # None in a process that was started without one
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
         raise typer.Exit(INTERRUPTED) from error
@@ -165,8 +174,8 @@ def _words(error: Exception) -> str:
 
 
 @contextmanager
-def _seen_warnings() -> Iterator[None]:
-    """Write what is damaged on standard error, in one line."""
+def _short_warnings() -> Iterator[None]:
+    """Write warnings about damaged files as one line on standard error."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", RunsWarning)
         before = warnings.showwarning

@@ -1,12 +1,12 @@
-"""Commands that put results where others can use them: report, export."""
+"""Commands that write results for others: report, export."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from runmanager.cli.common import Folder, Largest, say
-from runmanager.errors import GridError
+from runmanager.cli.common import Folder, Largest, Metric, say
+from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 
 Target = Annotated[Path | None, typer.Option(metavar="FILE", help="Write this file.")]
@@ -17,23 +17,20 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = Path(
         "report.html"
     ),
-    by: Annotated[
-        str | None,
-        typer.Option("--by", metavar="COLUMN", help="The metric; without, the last accuracy or loss."),
-    ] = None,
+    by: Metric = None,
     largest: Largest = None,
 ) -> None:
     """Write one HTML file that shows which run is best, and why.
 
-    It has the table, what matters, learning curves, the comparison of devices, what went wrong and how it was
-    run, each with a sentence from the data. It needs no network when it is opened, and can be sent and printed.
+    It shows the runs, the effect of each hyperparameter, learning curves, a comparison of devices, failures,
+    and how the runs were executed. It opens without a network, and can be sent and printed.
 
     For example:
 
       runmanager report runs/fashion_grid -o report.html
       runmanager report runs/fashion_grid --by test_loss
 
-    Exit codes: 0; 2 if there are no runs or no such metric; 74 if the file could not be written.
+    Exit codes: 0 written; 2 no runs or no such metric; 74 the file could not be written.
     """
     from runmanager.report import write_report
 
@@ -46,19 +43,21 @@ def export(
     csv: Target = None,
     json: Target = None,
     parquet: Target = None,
-    epochs: Annotated[
-        bool, typer.Option("--epochs", help="One row per epoch, instead of one per run.")
-    ] = False,
+    epochs: Annotated[bool, typer.Option("--epochs", help="One row per epoch instead of one per run.")] = False,
     mlflow: Annotated[
-        str | None, typer.Option("--mlflow", metavar="URI", help="Log the runs there, as sqlite:///mlflow.db.")
+        str | None,
+        typer.Option(
+            "--mlflow", metavar="URI", help="Log the runs to this MLflow store, such as sqlite:///mlflow.db."
+        ),
     ] = None,
     wandb: Annotated[
-        Path | None, typer.Option("--wandb", metavar="FOLDER", help="Write W&B's offline format there.")
+        Path | None,
+        typer.Option("--wandb", metavar="FOLDER", help="Write the offline format of W&B to this folder."),
     ] = None,
 ) -> None:
-    """Write the results as files that come back with every type, or log them to other tools.
+    """Write the results to files that keep every type, or log them to MLflow or Weights & Biases.
 
-    No text in the CSV is executed by a spreadsheet. Nothing is sent anywhere but to what --mlflow names.
+    A spreadsheet executes no text of the CSV as a formula. Nothing is sent anywhere except to the MLflow store.
 
     For example:
 
@@ -66,20 +65,21 @@ def export(
       runmanager export --epochs --parquet epochs.parquet
       runmanager export --mlflow sqlite:///mlflow.db
 
-    Exit codes: 0; 2 if there is nothing to do, or no library for it; 74 if a file could not be written.
+    Exit codes: 0 written; 2 nothing to do, or a library is missing; 74 a file could not be written.
     """
     files = {suffix: path for suffix, path in ((".csv", csv), (".json", json), (".parquet", parquet)) if path}
     if not files and mlflow is None and wandb is None:
-        raise GridError(["nothing to export to: give --csv, --json, --parquet, --mlflow or --wandb"])
+        raise InvalidArgumentError(["nothing to export to: give --csv, --json, --parquet, --mlflow or --wandb"])
     if files:
         _export_files(folder, files, epochs=epochs)
     if mlflow is not None:
-        from runmanager.integrations.trackers import export_mlflow
+        from runmanager.integrations.mlflow import export_mlflow
 
         number = len(export_mlflow(folder, tracking_uri=mlflow))
-        say(f"{mlflow}: {counted(number, 'run')} logged; what was there stays")
+        rest = "each replaces its earlier export, runs that have not changed are not logged again"
+        say(f"{mlflow}: {counted(number, 'run')} logged; {rest}")
     if wandb is not None:
-        from runmanager.integrations.trackers import export_wandb
+        from runmanager.integrations.wandb import export_wandb
 
         number = len(export_wandb(folder, folder=wandb))
         say(f"{wandb}: {counted(number, 'run')} written")
@@ -88,20 +88,18 @@ def export(
 def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None:
     from runmanager.results.files import export as write
     from runmanager.results.loading import load_results, load_runs
+    from runmanager.storage.folders import no_runs
 
-    wrong = [
+    problems = [
         f"--{suffix[1:]} writes a file that ends in {suffix}, got '{path}'"
         for suffix, path in files.items()
         if path.suffix.lower() != suffix
     ]
-    if wrong:
-        raise GridError(wrong)
+    if problems:
+        raise InvalidArgumentError(problems)
     table = load_results(folder) if epochs else load_runs(folder)
     if table.empty:
-        what = "epochs" if epochs else "runs"
-        raise FileNotFoundError(
-            f"no {what} under {folder}: start a grid first, or give the folder that it wrote"
-        )
+        raise FileNotFoundError(no_runs(folder, "epochs" if epochs else "runs"))
     for path in files.values():
         write(table, path)
         say(f"{path}: {counted(len(table), 'epoch' if epochs else 'run')}")

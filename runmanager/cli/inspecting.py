@@ -1,4 +1,4 @@
-"""Commands that show what experiments and runs have left behind: list, show, best, compare."""
+"""Commands that show experiments and runs: list, show, best, compare."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runmanager.cli.common import AsJson, Damage, Folder, Largest, RunPath, files_of, find_run, say, write_json
+from runmanager.cli.common import (
+    AsJson,
+    Damage,
+    Folder,
+    Largest,
+    Metric,
+    RunPath,
+    files_of,
+    find_run,
+    say,
+    write_json,
+)
 from runmanager.hyperparameters import counted, json_value
 from runmanager.storage import paths
 
@@ -18,87 +29,90 @@ if TYPE_CHECKING:
 
 _LAST_LINES = 12  # of a traceback
 _EPOCHS_SHOWN = 10
-_LONGEST_ERROR = 60  # characters in a list; `show` has all of it
+_LONGEST_ERROR = 60  # characters in a list; `show` prints the whole error
 
 
-def list_runs(root: Folder = Path("runs"), as_json: AsJson = False) -> None:
-    """List experiments, or the runs of one, with their status.
+def list_runs(
+    root: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The root of all experiments, or one experiment.")
+    ] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """List experiments, or the runs of one experiment, with their status.
 
     For example:
 
-      runmanager list                            the experiments under runs/
-      runmanager list runs/fashion_grid          its runs, last values of their metrics
-      runmanager list --json | jq '.[].runs[] | select(.status == "failed") | .folder'
+      runmanager list                        the experiments under runs/
+      runmanager list runs/fashion_grid      its runs, with their last metrics
+      runmanager list --json | jq '.[].runs[] | select(.status=="failed").folder'
 
-    Exit codes: 0, or 1 if something was damaged; 2 if there is no such folder, or it is a run's.
+    Exit codes: 0 listed; 1 something is damaged; 2 no such folder, or the folder of a run.
     """
-    from runmanager.console import print_rows
-    from runmanager.storage.folders import experiments
+    from runmanager.console import print_table
+    from runmanager.storage.folders import experiments, no_runs
     from runmanager.storage.run_state import read_experiment
 
     if not root.is_dir():
         raise FileNotFoundError(
-            f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote, as 'runs'"
+            f"no folder {str(root)!r}: give the folder that RunManager or run_grid wrote, such as 'runs'"
         )
     if (root / paths.RUN).is_file():
         raise FileNotFoundError(f"{root} is one run: runmanager show {root}")
     damaged = Damage()
-    found = {folder: read_experiment(folder, damaged) for folder in experiments(root)}
-    found = {folder: runs for folder, runs in found.items() if runs}
+    by_folder = {folder: read_experiment(folder, damaged) for folder in experiments(root)}
+    by_folder = {folder: runs for folder, runs in by_folder.items() if runs}
     if as_json:
-        write_json([_experiment_to_json(folder, runs) for folder, runs in found.items()])
-    elif not found:
-        say(f"no runs under {root}: start a grid first, or give the folder that it wrote")
-    elif len(found) == 1:
-        ((folder, runs),) = found.items()
-        typer.echo(f"{folder}: {_counted(runs)}")
-        print_rows(_rows(runs))
+        write_json([_experiment_to_json(folder, runs) for folder, runs in by_folder.items()])
+    elif not by_folder:
+        say(no_runs(root))
+    elif len(by_folder) == 1:
+        ((folder, runs),) = by_folder.items()
+        counts = [f"{number:,} {status}" for status, number in _by_status(runs).items()]
+        typer.echo(f"{folder}: {', '.join([counted(len(runs), 'run'), *counts])}")
+        print_table(_rows(runs), most=None)
     else:
-        print_rows([_summary(folder, runs) for folder, runs in found.items()])
+        print_table([_summary(folder, runs) for folder, runs in by_folder.items()], most=None)
     damaged.tell()
 
 
 def show(run: RunPath, as_json: AsJson = False) -> None:
-    """Show one run: hyperparameters, outcome, epochs, files, error and the last lines of its traceback.
+    """Show one run: hyperparameters, outcome, epochs, files and the end of its traceback.
 
     For example:
 
       runmanager show runs/fashion_grid/2
-      runmanager show runs/fashion_grid/002_batch_size=1000,num_workers=0,device=cpu
+      runmanager show runs/fashion_grid/002_lr=0.01,device=cpu
       runmanager show runs/fashion_grid/2 --json | jq .params
 
-    Exit codes: 0, or 1 if something of it was damaged; 2 if there is no such run.
+    Exit codes: 0 shown; 1 something in it is damaged; 2 no such run.
     """
     from runmanager.storage.run_state import read_run
 
     damaged = Damage()
-    _, folder = find_run(run, damaged)
-    damaged.clear()  # of other runs
-    found = read_run(folder, damaged)
+    result = read_run(find_run(run)[1], damaged)
     if as_json:
-        write_json({**_run_to_json(found), **_more_to_json(found)})
+        write_json({**_run_to_json(result), **_more_to_json(result)})
     else:
-        _print_run(found)
+        _print_run(result)
     damaged.tell()
 
 
 def best(
     folder: Folder = Path("runs"),
-    by: Annotated[
-        str | None,
-        typer.Option("--by", metavar="COLUMN", help="The metric; without, the last accuracy or loss."),
-    ] = None,
+    by: Metric = None,
     n: Annotated[int, typer.Option("-n", min=1, metavar="N", help="How many runs.")] = 10,
     largest: Largest = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the best runs, the best first.
+    """Show the best runs, best first.
 
     For example:
 
       runmanager best runs/fashion_grid
       runmanager best runs/fashion_grid --by "epoch duration" -n 3
       runmanager best --json | jq '.[0]'
+
+    Exit codes: 0 shown; 2 no runs or no such metric.
     """
     from runmanager.results.ranking import best as choose
     from runmanager.results.show import show as view
@@ -107,27 +121,29 @@ def best(
     if as_json:
         _write_table(choose(runs, by, n, largest=largest), as_json=True)
     else:
-        shown = view(runs, by, n, largest=largest)
-        _write_table(shown.table, as_json=False)
-        say(shown.caption)
+        rows = view(runs, by, n, largest=largest)
+        _write_table(rows.table, as_json=False)
+        say(rows.caption)
 
 
 def compare(
-    axis: Annotated[str, typer.Argument(metavar="AXIS", help="The hyperparameter, as device.")],
+    axis: Annotated[str, typer.Argument(metavar="AXIS", help="The hyperparameter, such as device.")],
     folder: Folder = Path("runs"),
     value: Annotated[
-        str, typer.Option("--value", metavar="COLUMN", help="What is compared.")
+        str, typer.Option("--value", metavar="COLUMN", help="The column to compare.")
     ] = "epoch duration",
     as_json: AsJson = False,
 ) -> None:
-    """Pair the runs that differ in one hyperparameter only, with the ratio of each pair.
+    """Compare runs that differ in one hyperparameter only, pair by pair.
 
     For example:
 
-      runmanager compare device runs/fashion_grid           is the GPU faster, and by how much?
+      runmanager compare device runs/fashion_grid      how much faster is the GPU?
       runmanager compare num_workers runs/fashion_grid --value accuracy
+
+    Exit codes: 0 shown; 2 no runs, no such hyperparameter or no such column.
     """
-    from runmanager.results.ranking import compare as pair
+    from runmanager.results.effects import compare as pair
     from runmanager.results.show import show as view
 
     pairs = pair(_load(folder), axis, value)
@@ -138,37 +154,33 @@ def compare(
 
 def _load(folder: Path) -> "pd.DataFrame":
     from runmanager.results.loading import load_runs
+    from runmanager.storage.folders import no_runs
 
     runs = load_runs(folder)
     if runs.empty:
-        raise FileNotFoundError(f"no runs under {folder}: start a grid first, or give the folder that it wrote")
+        raise FileNotFoundError(no_runs(folder))
     return runs
 
 
 def _write_table(table: "pd.DataFrame", *, as_json: bool) -> None:
-    from runmanager.console import print_rows
-    from runmanager.results.tables import to_rows
+    from runmanager.console import print_table
+    from runmanager.results.files import to_rows
 
     if as_json:
         write_json(to_rows(table))
     elif table.empty:
-        say("nothing to show: no run has a value there, or none has a partner")
+        say("nothing to compare: no two completed runs differ in this hyperparameter only and have the column")
     else:
-        print_rows(
-            [dict(zip(map(str, table), row, strict=True)) for row in table.itertuples(index=False, name=None)]
-        )
+        print_table(table, most=None)
+
+
+def _by_status(runs: Sequence["RunResult"]) -> dict[str, int]:
+    return Counter(str(run.status) for run in runs)
 
 
 def _summary(folder: Path, runs: Sequence["RunResult"]) -> dict[str, Any]:
-    counts = Counter(str(run.status) for run in runs)
-    return {"experiment": str(folder), "runs": len(runs), "epochs": sum(len(r.epochs) for r in runs), **counts}
-
-
-def _counted(runs: Sequence["RunResult"]) -> str:
-    counts = Counter(str(run.status) for run in runs)
-    return ", ".join(
-        [counted(len(runs), "run"), *(f"{number:,} {status}" for status, number in counts.items())]
-    )
+    epochs = sum(len(run.epochs) for run in runs)
+    return {"experiment": str(folder), "runs": len(runs), "epochs": epochs, **_by_status(runs)}
 
 
 def _rows(runs: Sequence["RunResult"]) -> list[dict[str, Any]]:
@@ -223,26 +235,26 @@ def _more_to_json(run: "RunResult") -> dict[str, Any]:
         "how": {name: json_value(value) for name, value in _how(run).items()},
         "files": {path.name: path.lstat().st_size for path in files_of(run.folder)},
         "next": run.next_step,
-        "traceback": _traceback(run),
+        "traceback": run.error_log_tail(_LAST_LINES),
     }
 
 
 def _print_run(run: "RunResult") -> None:
-    from runmanager.console import print_rows
+    from runmanager.console import print_table
 
     _print_facts(run)
     _heading("Hyperparameters")
-    print_rows([dict(run.folder.params)])
+    print_table([dict(run.folder.params)])
     if run.epochs:
         _heading("Epochs" if len(run.epochs) <= _EPOCHS_SHOWN else f"Epochs, the last {_EPOCHS_SHOWN}")
-        print_rows([{"epoch": record.epoch, **record.metrics} for record in run.epochs[-_EPOCHS_SHOWN:]])
+        print_table([{"epoch": record.epoch, **record.metrics} for record in run.epochs[-_EPOCHS_SHOWN:]])
     if how := _how(run):
         _heading("How it was executed")
         _print_pairs(how)
     if files := files_of(run.folder):
         _heading("Files")
-        print_rows([{"file": path.name, "bytes": path.lstat().st_size} for path in files])
-    if lines := _traceback(run):
+        print_table([{"file": path.name, "bytes": path.lstat().st_size} for path in files], most=None)
+    if lines := run.error_log_tail(_LAST_LINES):
         _heading(f"The last lines of {paths.ERROR_LOG}")
         _print_lines(lines)
 
@@ -262,9 +274,9 @@ def _heading(name: str) -> None:
 
 
 def _print_pairs(pairs: Mapping[str, Any]) -> None:
-    shown = {name: str(value) for name, value in pairs.items() if value not in ("", None)}
-    width = max(map(len, shown), default=0)
-    _print_lines([f"{name:<{width}}  {value}" for name, value in shown.items()])
+    texts = {name: str(value) for name, value in pairs.items() if value not in ("", None)}
+    width = max(map(len, texts), default=0)
+    _print_lines([f"{name:<{width}}  {value}" for name, value in texts.items()])
 
 
 def _print_lines(lines: Sequence[str]) -> None:
@@ -276,23 +288,9 @@ def _print_lines(lines: Sequence[str]) -> None:
 
 def _how(run: "RunResult") -> dict[str, Any]:
     start = run.start
-    found = {
-        name: start.get(name) for name in ("host", "device", "device_name", "parameters", "command", "commit")
-    }
+    names = ("host", "device", "device_name", "parameters", "command", "commit")
+    facts = {name: start.get(name) for name in names}
     versions = start.get("versions")
     if isinstance(versions, Mapping):
-        found["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return {name: value for name, value in found.items() if value not in (None, "")}
-
-
-def _traceback(run: "RunResult") -> list[str]:
-    """Return the last lines of the run's error.log, if it is one that ended so."""
-    from runmanager.storage.durable import read_file
-
-    if not run.error:
-        return []
-    try:
-        content = read_file(run.folder.path / paths.ERROR_LOG, 1 << 20)[0]
-    except OSError:
-        return []
-    return content.decode("utf-8", "replace").rstrip().split("\n")[-_LAST_LINES:]
+        facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return {name: value for name, value in facts.items() if value not in (None, "")}

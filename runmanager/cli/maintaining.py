@@ -1,4 +1,4 @@
-"""Commands that execute or remove runs: verify, rm."""
+"""Commands that look after runs and machines: verify, rm, devices."""
 
 import contextlib
 import sys
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runmanager.cli.common import SOME_WRONG, AsJson, Damage, RunPath, allow_unread, find_run, say, write_json
-from runmanager.errors import GridError
-from runmanager.hyperparameters import json_value
+from runmanager.cli.common import SOME_WRONG, AsJson, RunPath, allow_unread, find_run, say, write_json
+from runmanager.errors import InvalidArgumentError
+from runmanager.hyperparameters import counted, json_value
 
 if TYPE_CHECKING:
     from runmanager.launch.verify import Verdict
@@ -25,21 +25,23 @@ def verify(
     function: Annotated[
         str | None,
         typer.Option(
-            "--with", metavar="FILE:FUNCTION", help="What the run was executed with, train(run, manager)."
+            "--with",
+            metavar="FILE:FUNCTION",
+            help="The function that the run was executed with, train(run, manager).",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Execute the first epoch of a run again and say whether its metrics are identical, or which are not.
+    """Repeat the first epoch of a run and report which metrics, if any, are not bit-identical.
 
-    The run's own hyperparameters are given to the function, in this process and with as many threads as the run
-    had; nothing is written to the run. Durations are not compared. On a cpu the same code, data, versions and
+    The function gets the run's own hyperparameters, in this process and with as many threads as the run had.
+    Nothing is written to the run, and durations are not compared. On a CPU, the same code, data, versions and
     number of threads give the same bits; accelerators promise that only with deterministic algorithms. The file
-    is imported: what starts a grid in it belongs under `if __name__ == "__main__":`.
+    is imported: in it, start a grid only under `if __name__ == "__main__":`.
 
     For example:
 
-      runmanager verify runs/fashion_grid/2 --with experiments/fashion_grid.py:train
+      runmanager verify runs/mine/1 --with program.py:train
       runmanager verify runs/mine/1 --with mypackage.training:train --json
 
     Exit codes: 0 identical; 1 different, or the epoch did not end; 2 nothing was executed.
@@ -48,35 +50,34 @@ def verify(
     from runmanager.launch.verify import verify as execute
     from runmanager.storage.run_state import read_run
 
-    _, folder = find_run(run, [])
-    found = read_run(folder)
+    recorded = read_run(find_run(run)[1])
     if function is None:
-        program = found.start.get("command") or "script.py"
+        command = str(recorded.start.get("command"))
+        program = command if command.endswith(".py") else "program.py"
         rule = "verify needs the function that the run was executed with"
-        raise GridError([f"{rule}: --with path/to/{program}:train"])
+        raise InvalidArgumentError([f"{rule}: --with path/to/{program}:train"])
     with contextlib.redirect_stdout(sys.stderr):  # whatever the function prints
-        verdict = execute(found, load_function(function))
+        verdict = execute(recorded, load_function(function))
     with allow_unread():
         if as_json:
-            write_json(_to_json(found, verdict))
+            write_json(_to_json(recorded, verdict))
         else:
-            _print_verdict(found, verdict)
+            _print_verdict(recorded, verdict)
     raise typer.Exit(0 if verdict.is_identical else SOME_WRONG)
 
 
 def rm(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Folders of runs, or EXPERIMENT/NUMBER.", show_default=False),
+        typer.Argument(metavar="RUN", help="Folders of runs, or EXPERIMENT/NUMBER.", show_default=False),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove runs: the files that runmanager wrote for them, their place in the grid, their rows in the tables.
+    """Remove runs: their files, their entries in the grid and their rows in the tables.
 
-    Asks first. Refuses what is no run, and experiments that a process is running. Links are never
-    followed; what else stands in a run's folder stays there and is named. A grid that is
-    started again executes a removed run
-    anew, if it is still one of its runs.
+    Asks first. Refuses whatever is not a run, and experiments that a process is running. Only files that
+    runmanager wrote are removed: others are kept and named, and links are not followed. A grid that still
+    contains a removed run executes it again.
 
     For example:
 
@@ -90,21 +91,41 @@ def rm(
 
     by_experiment: dict[Path, dict[str, RunFolder]] = {}
     for path in runs:
-        experiment, folder = find_run(path, Damage())
+        experiment, folder = find_run(path)
         by_experiment.setdefault(experiment, {})[folder.id] = folder
     contents: dict[Path, Contents] = {}
-    for experiment, found in by_experiment.items():
+    for experiment, folders in by_experiment.items():
         check_free(experiment)
-        contents |= {folder.path: look(folder) for folder in found.values()}
+        contents |= {folder.path: look(folder) for folder in folders.values()}
     for path, inside in contents.items():
         say(_described(path, inside))
-    if not yes and not _is_confirmed(f"Remove {_count(len(contents), 'run')}?"):
+    if not yes and not _is_confirmed(f"Remove {counted(len(contents), 'run')}?"):
         raise typer.Exit(SOME_WRONG)
-    for found in by_experiment.values():  # all of them before the first is removed
-        check_ended(found.values())
-    for experiment, found in by_experiment.items():
-        remove(experiment, found.values())
-    say(f"{_count(len(contents), 'run')} removed")
+    for folders in by_experiment.values():  # all are checked before the first is removed
+        check_ended(folders.values())
+    for experiment, folders in by_experiment.items():
+        remove(experiment, folders.values())
+    say(f"{counted(len(contents), 'run')} removed")
+
+
+def devices(
+    benchmark: Annotated[
+        bool,
+        typer.Option(
+            "--benchmark",
+            help="Time a matrix product and a training step on each device, compared with the CPU.",
+        ),
+    ] = False,
+) -> None:
+    """List the devices of this machine: name, memory, cores and precisions."""
+    from runmanager.console import print_table
+    from runmanager.devices.describe import describe_devices
+
+    print_table(describe_devices(), title="Devices")
+    if benchmark:
+        from runmanager.devices.benchmark import benchmark_devices
+
+        print_table(benchmark_devices(), title="\nSpeed, warm and synchronised, of several timings")
 
 
 def _is_confirmed(question: str) -> bool:
@@ -114,8 +135,8 @@ def _is_confirmed(question: str) -> bool:
         raise typer.Exit(SOME_WRONG) from error
 
 
-def _print_verdict(found: "RunResult", verdict: "Verdict") -> None:
-    from runmanager.console import print_rows
+def _print_verdict(recorded: "RunResult", verdict: "Verdict") -> None:
+    from runmanager.console import print_table
 
     for change in verdict.changed:
         say(f"! {change} changed since the run was executed")
@@ -125,11 +146,12 @@ def _print_verdict(found: "RunResult", verdict: "Verdict") -> None:
     compared = [name for name in verdict.before if name in verdict.again]
     if verdict.is_identical:
         names = ", ".join(name for name in compared if name not in ("epoch duration", "run duration"))
-        typer.echo(f"identical: the first epoch of {found.folder.path} gives the same {names}, to the last bit")
+        typer.echo(
+            f"identical: the first epoch of {recorded.folder.path} gives the same {names}, to the last bit"
+        )
         return
-    typer.echo(f"different: the first epoch of {found.folder.path} gives other numbers")
-    rows = [_difference(name, verdict) for name in verdict.differing]
-    print_rows(rows)
+    typer.echo(f"different: the first epoch of {recorded.folder.path} gives other numbers")
+    print_table([_difference(name, verdict) for name in verdict.differing], most=None)
 
 
 def _difference(name: str, verdict: "Verdict") -> dict[str, Any]:
@@ -138,9 +160,9 @@ def _difference(name: str, verdict: "Verdict") -> dict[str, Any]:
     return row if before is None or again is None else {**row, "difference": again - before}
 
 
-def _to_json(found: "RunResult", verdict: "Verdict") -> dict[str, Any]:
+def _to_json(recorded: "RunResult", verdict: "Verdict") -> dict[str, Any]:
     return {
-        "folder": str(found.folder.path),
+        "folder": str(recorded.folder.path),
         "identical": verdict.is_identical,
         "differing": verdict.differing,
         "recorded": {name: json_value(value) for name, value in verdict.before.items()},
@@ -151,9 +173,5 @@ def _to_json(found: "RunResult", verdict: "Verdict") -> dict[str, Any]:
 
 
 def _described(path: Path, inside: "Contents") -> str:
-    stays = f"; stays there: {', '.join(other.name for other in inside.others)}" if inside.others else ""
-    return f"{path}: {_count(len(inside.own), 'file')}, {inside.size / _MIB:.1f} MiB{stays}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    others = f"; not removed: {', '.join(other.name for other in inside.others)}" if inside.others else ""
+    return f"{path}: {counted(len(inside.files), 'file')}, {inside.size / _MIB:.1f} MiB{others}"

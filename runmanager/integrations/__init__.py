@@ -1,1 +1,1 @@
-"""Results in the tools of others."""
+"""Results in other tools: MLflow, Weights & Biases."""

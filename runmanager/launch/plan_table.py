@@ -4,9 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rich.table import Table
-
-from runmanager.console import cell, duration, join, plain_table, printable
+from runmanager.console import Table, cell, duration, join
 from runmanager.hyperparameters import counted
 from runmanager.launch.plan import Plan
 from runmanager.live import time_left
@@ -45,15 +43,12 @@ def planned(plan: Plan, known: Sequence[time_left.Cost]) -> list[Planned]:
 
 
 def plan_table(rows: Sequence[Planned], names: Sequence[str]) -> Table:
-    """Draw one row per run, with the hyperparameters that are named."""
-    table = plain_table()
-    for name in ("run", *map(printable, names), "device", "takes", "what"):
-        table.add_column(name, justify="right" if name in ("run", "takes") else "left", overflow="fold")
+    """Make a table of one row per run, with the hyperparameters that are named."""
+    cells = []
     for place, what, more, seconds in rows:
         params = [cell(place.params[name]) if name in place.params else "" for name in [*names, "device"]]
-        takes = "" if seconds is None else duration(seconds)
-        table.add_row(str(place.number), *params, takes, printable(f"{what}{more}"))
-    return table
+        cells.append([place.number, *params, "" if seconds is None else duration(seconds), f"{what}{more}"])
+    return Table(["run", *names, "device", "takes", "what"], cells, right=["takes"], fold=True)
 
 
 def summary(rows: Sequence[Planned], lanes: int) -> str:

@@ -124,7 +124,7 @@ def run_grid(
         GridError: The grid or an argument cannot be used, or `train` cannot be sent to the workers; every
             problem at once, nothing was written.
         DeviceError: A device is not there and `missing_device` is "error"; nothing was written.
-        HeldError: Another process is running this experiment.
+        ExperimentLockedError: Another process is running this experiment.
         PruneError: Runs cannot be stopped early: `train` gives ``manager.epochs`` no checkpoint, or the epoch
             of a rung has no such metric. What was committed is kept.
         StorageError: The experiment's folder could not be written before the first run.
@@ -364,8 +364,9 @@ class _Exports:
 
 def _export(folder: Path) -> None:
     from runmanager.results import tables
+    from runmanager.results.files import write_results
 
-    tables.export(tables.epochs_table(tables.by_column(read_experiment(folder))), folder)
+    write_results(tables.epochs_table(tables.by_column(read_experiment(folder))), folder)
 
 
 def _export_at_last(folder: Path, progress: GridProgress) -> int:

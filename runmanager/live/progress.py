@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from rich.cells import cell_len
-from rich.table import Table
 
-from runmanager.console import cell, duration, join, printable
+from runmanager.console import Table, cell, choose_screen, duration, join, printable
 from runmanager.executors import Step
 from runmanager.grid import Run
 from runmanager.live import time_left
 from runmanager.live.picture import Picture, Running, label
-from runmanager.live.screen import Part, choose_screen
+from runmanager.live.screen import LivePicture, Part
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
 
@@ -61,6 +60,7 @@ class GridProgress:
         self._known = list(past)
         self._show = show
         self._screen = choose_screen(show=show)
+        self._picture = LivePicture(self._draw)
         self._waiting = {id(run): places[id(run)].params for run in todo}
         self._running: dict[int, Running] = {}
         self._ended: set[int] = set()
@@ -83,7 +83,7 @@ class GridProgress:
     def __enter__(self) -> Self:
         self._began = time.monotonic()
         if self._show:
-            self._screen.begin(self._draw)
+            self._screen.show_below(self._picture)
             self._thread = threading.Thread(target=self._keep_up_to_date, name="progress", daemon=True)
             self._thread.start()
         return self
@@ -96,7 +96,7 @@ class GridProgress:
                 self._thread = None
             self._flush()
         finally:
-            self._screen.end()
+            self._screen.show_below(None)
 
     def say(self, line: str) -> None:
         """Print a line above the picture; what would steer a terminal is escaped."""
@@ -177,7 +177,7 @@ class GridProgress:
             self._flush()
             if self._is_changed or now >= drawn + _CLOCK_S:
                 self._is_changed, drawn = False, now
-                self._screen.refresh()
+                self._screen.show_below(self._picture)
 
     def _flush(self) -> None:
         with self._printing:

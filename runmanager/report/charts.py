@@ -1,20 +1,21 @@
-"""The figures of a page, as SVG that scales with the page and takes its colors from the style sheet."""
+"""The figures of a report, as SVG that scales with the page and takes its colors from the style sheet."""
 
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from xml.etree import ElementTree as ET
 
 from runmanager.console import cell
-from runmanager.report.model import Axis, Gathered
+from runmanager.report.model import Axis, ReportData
+from runmanager.storage.run_state import RunResult
 
 WIDTH, HEIGHT = 360, 236
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 10, 32
 _MOST_POINTS = 120  # of a curve
 _MIXING = 7919  # a prime: lines are drawn in an order in which no value covers the others
 _GOLDEN = 0.618034  # its multiples, modulo 1, lie evenly without a pattern
-MANY = 100  # runs, from where on lines are faint and the means of a value are drawn too
+MANY = 100  # runs; with more, lines are faint and the mean curve of each value is drawn too
 NUM_COLORS = 6
 
 
@@ -46,7 +47,7 @@ class Scale:
         return self._start + share * (self._end - self._start)
 
     def ticks(self, about: int = 5) -> list[float]:
-        """Return round numbers in the range, about so many.
+        """Return round numbers in the range, approximately `about` of them.
 
         >>> Scale(0.0, 1.0, 0, 1).ticks(5)
         [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -59,8 +60,8 @@ class Scale:
         """
         if self.is_logarithmic:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            found = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-            inside = [tick for tick in found if self.low <= tick <= self.high]
+            ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+            inside = [tick for tick in ticks if self.low <= tick <= self.high]
             if len(inside) > 2 * about:
                 return [tick for tick in inside if f"{tick:e}"[0] == "1"]
             if len(inside) > 2:  # noqa: PLR2004 - fewer say little about a short range
@@ -101,11 +102,12 @@ class Figure:
         self.width, self.height = width, height
 
     def path(self, d: str, kind: str, **attributes: str) -> None:
-        """Draw a line as a mark of a run, or of several."""
-        ET.SubElement(self._marks, "path", {"d": d, "class": kind, **_dashed(attributes)})
+        """Draw a line that shows one run, or several."""
+        dashed = {name.replace("_", "-"): value for name, value in attributes.items()}
+        ET.SubElement(self._marks, "path", {"d": d, "class": kind, **dashed})
 
     def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
-        """Draw a straight line that is no mark, behind the marks."""
+        """Draw a straight line behind the runs."""
         ET.SubElement(self._back, "path", {"d": f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", "class": kind})
 
     def text(self, x: float, y: float, words: str, kind: str = "tick", anchor: str = "middle") -> None:
@@ -127,81 +129,81 @@ class Figure:
         return ET.tostring(self._root, encoding="unicode", short_empty_elements=True)
 
 
-def curves(gathered: Gathered, metric: str, colored: Axis | None, words: str, name: str) -> str:
+def curves(data: ReportData, metric: str, colored: Axis | None, words: str, name: str) -> str:
     """Draw a metric over the epochs, a line per run, the best above the others."""
-    points = {number: _points(run, metric) for number, run in enumerate(gathered.results)}
-    points = {number: found for number, found in points.items() if found}
-    values = [value for found in points.values() for _, value in found]
-    best = gathered.order[0] if gathered.order else None
-    low, high = _range(values, [value for _, value in points.get(best, [])] if best is not None else [])
-    last = max(epoch for found in points.values() for epoch, _ in found)
+    lines = {index: _points(run, metric) for index, run in enumerate(data.results)}
+    lines = {index: points for index, points in lines.items() if points}
+    values = [value for points in lines.values() for _, value in points]
+    best = data.order[0] if data.order else None
+    low, high = _range(values, [value for _, value in lines.get(best, [])] if best is not None else [])
+    last = max(epoch for points in lines.values() for epoch, _ in points)
     x, y = Scale(1, last, _LEFT, WIDTH - _RIGHT), Scale(low, high, HEIGHT - _BOTTOM, _TOP)
     figure = Figure(name, f"{metric} by epoch", words)
     figure.axes(x, y, "epoch")
-    for number in sorted(points, key=lambda number: (number == best, number * _MIXING % 10_007)):
-        kind = "run best" if number == best else f"run {color(colored, number)}"
-        figure.path(_polyline((x(e), y(v)) for e, v in points[number]), kind, data_r=str(number))
-    if colored and len(gathered.results) > MANY:
-        for place in range(len(colored.labels)):
-            own = [found for number, found in points.items() if colored.place[number] == place]
-            if own:
-                kind = f"middle c{color_of(colored, place)}"
-                figure.path(_polyline((x(epoch), y(mean)) for epoch, mean in _means(own)), kind)
+    for index in sorted(lines, key=lambda index: (index == best, index * _MIXING % 10_007)):
+        kind = "run best" if index == best else f"run {color(colored, index)}"
+        figure.path(_polyline((x(e), y(v)) for e, v in lines[index]), kind, data_r=str(index))
+    if colored and len(data.results) > MANY:
+        for code in range(len(colored.labels)):
+            group = [points for index, points in lines.items() if colored.codes[index] == code]
+            if group:
+                kind = f"middle c{color_of(colored, code)}"
+                figure.path(_polyline((x(epoch), y(mean)) for epoch, mean in _means(group)), kind)
     return str(figure)
 
 
-def parallel(gathered: Gathered, axes: Sequence[Axis], top: Sequence[int], words: str) -> str:
+def parallel(data: ReportData, axes: Sequence[Axis], top: Sequence[int], words: str) -> str:
     """Draw each run that has a score as a line through its hyperparameters to its score."""
     height = 300
     width = max(640, 120 * (len(axes) + 1))
     figure = Figure(
-        "parallel", f"Hyperparameters and {gathered.metric} of every run", words, width, height, bottom=2
+        "parallel", f"Hyperparameters and {data.metric} of every run", words, width, height, bottom=2
     )
-    places = [64 + number * (width - 120) / len(axes) for number in range(len(axes) + 1)]
-    scores = [gathered.scores[number] for number in gathered.order]
+    xs = [64 + number * (width - 120) / len(axes) for number in range(len(axes) + 1)]
+    scores = [data.scores[index] for index in data.order]
     y = Scale(min(scores), max(scores), height - 14, 46)
     rows = [Scale(0, len(axis.labels) - 1, height - 14, 46) for axis in axes]
-    for x, title in zip(places, [gathered.metric, *(axis.name for axis in axes)], strict=True):
+    for x, title in zip(xs, [data.metric, *(axis.name for axis in axes)], strict=True):
         figure.line(x, 38, x, height - 6, "axis")
         figure.text(x, 24, _cut(title, 18), "name")
-    chosen = set(top)
-    for number in sorted(gathered.order, key=lambda number: (number == gathered.order[0], number in chosen)):
-        points = [(x, row(axis.place[number])) for x, axis, row in zip(places[1:], axes, rows, strict=True)]
-        kind = "run best" if number == gathered.order[0] else "run top" if number in chosen else "run rest"
-        figure.path(_smooth([(places[0], y(gathered.scores[number])), *points]), kind, data_r=str(number))
-    for x, axis, row in zip(places[1:], axes, rows, strict=True):
+    leaders = set(top)
+    for index in sorted(data.order, key=lambda index: (index == data.order[0], index in leaders)):
+        points = [(x, row(axis.codes[index])) for x, axis, row in zip(xs[1:], axes, rows, strict=True)]
+        kind = "run best" if index == data.order[0] else "run top" if index in leaders else "run rest"
+        figure.path(_smooth([(xs[0], y(data.scores[index])), *points]), kind, data_r=str(index))
+    for x, axis, row in zip(xs[1:], axes, rows, strict=True):
         step = math.ceil(len(axis.labels) / 12)
-        for number in range(0, len(axis.labels), step):
-            figure.text(x + 7, row(number) + 4, _cut(axis.labels[number]), "value", "start")
+        for code in range(0, len(axis.labels), step):
+            figure.text(x + 7, row(code) + 4, _cut(axis.labels[code]), "value", "start")
     for tick in y.ticks():
-        figure.text(places[0] - 8, y(tick) + 4, cell(tick), "value", "end")
+        figure.text(xs[0] - 8, y(tick) + 4, cell(tick), "value", "end")
     return str(figure)
 
 
-def effect(gathered: Gathered, axis: Axis, words: str, name: str) -> str:
+def effect(data: ReportData, axis: Axis, words: str, name: str) -> str:
     """Draw the scores of the runs by the value of one hyperparameter: a dot each, and the mean."""
-    scores = [gathered.scores[number] for number in gathered.order]
+    scores = [data.scores[index] for index in data.order]
     low, high = _range(scores, [max(scores), min(scores)])
     y = Scale(low, high, HEIGHT - _BOTTOM, _TOP)
-    figure = Figure(name, f"{gathered.metric} by {axis.name}", words)
+    figure = Figure(name, f"{data.metric} by {axis.name}", words)
     figure.axes(None, y, axis.name)
     width = (WIDTH - _LEFT - _RIGHT) / len(axis.labels)
     step = math.ceil(len(axis.labels) / 8)
     means: list[tuple[float, float]] = []
-    for number, label in enumerate(axis.labels):
-        x = _LEFT + (number + 0.5) * width
-        if number % step == 0:
+    for code, label in enumerate(axis.labels):
+        x = _LEFT + (code + 0.5) * width
+        if code % step == 0:
             figure.text(x, HEIGHT - _BOTTOM + 15, _cut(label))
-        own = [position for position in gathered.order if axis.place[position] == number]
-        if own:
+        runs = [index for index in data.order if axis.codes[index] == code]
+        if runs:
             spread = min(width * 0.32, 26)
             shifts = (
-                (2 * (rank * _GOLDEN % 1) - 1) * spread if len(own) > 1 else 0 for rank in itertools.count()
+                (2 * (rank * _GOLDEN % 1) - 1) * spread if len(runs) > 1 else 0 for rank in itertools.count()
             )
-            dots = zip(shifts, own, strict=False)
-            d = "".join(f"M{x + dx:.1f} {y(gathered.scores[p]):.1f}h0" for dx, p in dots)
-            figure.path(d, f"dots {color(axis, own[0])}", data_n=str(len(own)))
-            means.append((x, y(statistics.fmean(gathered.scores[position] for position in own))))
+            dots = zip(shifts, runs, strict=False)
+            d = "".join(f"M{x + dx:.1f} {y(data.scores[index]):.1f}h0" for dx, index in dots)
+            figure.path(d, f"dots {color(axis, runs[0])}", data_n=str(len(runs)))
+            means.append((x, y(statistics.fmean(data.scores[index] for index in runs))))
     figure.path(_polyline(means), "trend")
     for x, mean in means:
         figure.path(f"M{x - min(width * 0.3, 14):.1f} {mean:.1f}h{2 * min(width * 0.3, 14):.1f}", "mean")
@@ -214,50 +216,48 @@ def pairs(columns: Sequence[str], rows: Sequence[Sequence[float]], value: str, w
     figure = Figure("pairs", f"{value} by device, pair by pair", words)
     y = Scale(min(numbers), max(numbers), HEIGHT - _BOTTOM, _TOP, is_logarithmic=min(numbers) > 0)
     figure.axes(None, y, "")
-    places = [_LEFT + (n + 0.5) * (WIDTH - _LEFT - _RIGHT) / len(columns) for n in range(len(columns))]
-    for x, column in zip(places, columns, strict=True):
+    xs = [_LEFT + (n + 0.5) * (WIDTH - _LEFT - _RIGHT) / len(columns) for n in range(len(columns))]
+    for x, column in zip(xs, columns, strict=True):
         figure.text(x, HEIGHT - _BOTTOM + 16, _cut(column), "name")
     for row in rows:
-        figure.path(_polyline(zip(places, map(y, row), strict=True)), "run pair")
+        figure.path(_polyline(zip(xs, map(y, row), strict=True)), "run pair")
     return str(figure)
 
 
-def color(axis: Axis | None, position: int) -> str:
-    """Return the class of a run's color: by its value of a hyperparameter."""
-    return f"c{color_of(axis, axis.place[position])}" if axis else "c0"
+def color(axis: Axis | None, index: int) -> str:
+    """Return the CSS class of a run's color, which shows its value of a hyperparameter."""
+    return f"c{color_of(axis, axis.codes[index])}" if axis else "c0"
 
 
-def color_of(axis: Axis, place: int) -> int:
-    """Return the number of the color of a value: spread over all colors if the values have an order.
+def color_of(axis: Axis, code: int) -> int:
+    """Return the number of the color of a value; ordered values are spread over all colors.
 
-    >>> [color_of(Axis("lr", ["0.1", "0.2", "0.3"], [], True), place) for place in range(3)]
+    >>> [color_of(Axis("lr", ["0.1", "0.2", "0.3"], [], True), code) for code in range(3)]
     [0, 2, 5]
     """
     if not axis.is_ordered:
-        return place % NUM_COLORS
-    return place * (NUM_COLORS - 1) // max(1, len(axis.labels) - 1)
+        return code % NUM_COLORS
+    return code * (NUM_COLORS - 1) // max(1, len(axis.labels) - 1)
 
 
-def _points(run: object, metric: str) -> list[tuple[int, float]]:
-    epochs = getattr(run, "epochs", ())
-    found = [(record.epoch, record.metrics.get(metric, math.nan)) for record in epochs]
-    found = [(epoch, value) for epoch, value in found if math.isfinite(value)]
-    step = math.ceil(len(found) / _MOST_POINTS)
-    return [*found[:-1:step], found[-1]] if step > 1 else found
+def _points(run: RunResult, metric: str) -> list[tuple[int, float]]:
+    points = [(record.epoch, record.metrics.get(metric, math.nan)) for record in run.epochs]
+    points = [(epoch, value) for epoch, value in points if math.isfinite(value)]
+    step = math.ceil(len(points) / _MOST_POINTS)
+    return [*points[:-1:step], points[-1]] if step > 1 else points
 
 
 def _means(curves: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, float]]:
     """Return the mean of curves at the epochs that at least half of them have."""
-    at: dict[int, list[float]] = {}
+    by_epoch: dict[int, list[float]] = {}
     for epoch, value in itertools.chain.from_iterable(curves):
-        at.setdefault(epoch, []).append(value)
-    return [
-        (epoch, statistics.fmean(found)) for epoch, found in sorted(at.items()) if 2 * len(found) >= len(curves)
-    ]
+        by_epoch.setdefault(epoch, []).append(value)
+    common = {epoch: values for epoch, values in by_epoch.items() if 2 * len(values) >= len(curves)}
+    return [(epoch, statistics.fmean(values)) for epoch, values in sorted(common.items())]
 
 
 def _range(values: Sequence[float], kept: Sequence[float]) -> tuple[float, float]:
-    """Return the range of numbers without their wildest hundredths, which would flatten the rest."""
+    """Return the range of numbers without their 2 % at either end, which would flatten the rest."""
     ordered = sorted(values)
     cut = len(ordered) // 50
     low, high = ordered[cut], ordered[-1 - cut]
@@ -268,8 +268,7 @@ def _range(values: Sequence[float], kept: Sequence[float]) -> tuple[float, float
 
 def _polyline(points: Iterable[tuple[float, float]]) -> str:
     """Write a line; a single point becomes a dot."""
-    found = list(points)
-    start, *rest = [f"{x:.1f} {y:.1f}" for x, y in found]
+    start, *rest = [f"{x:.1f} {y:.1f}" for x, y in points]
     return f"M{start}" + (f"L{' '.join(rest)}" if rest else "h0")
 
 
@@ -283,7 +282,3 @@ def _smooth(points: Sequence[tuple[float, float]]) -> str:
 
 def _cut(label: str, most: int = 12) -> str:
     return label if len(label) <= most else f"{label[: most - 1]}…"
-
-
-def _dashed(attributes: Mapping[str, str]) -> dict[str, str]:
-    return {name.replace("_", "-"): value for name, value in attributes.items()}

@@ -1,1 +1,1 @@
-"""What journals hold, as tables: loading, comparing, writing, removing."""
+"""What runs have left behind: loading it, comparing runs, writing tables, removing runs."""

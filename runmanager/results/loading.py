@@ -1,108 +1,132 @@
-"""Load what runs have left behind, as tables."""
+"""Load what runs have left behind, as tables.
+
+The journals are the truth. An experiment of many runs also keeps a copy of its numbers, which loads fast and is
+used only while no journal has changed since. It is safe to delete: NumPy arrays and JSON, no pickles.
+"""
 
 import contextlib
 import gc
+import io
+import json
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runmanager.errors import RunsWarning
-from runmanager.storage import paths
+import numpy as np
+
+from runmanager.errors import RunsWarning, StorageError
+from runmanager.hyperparameters import decode, encode
+from runmanager.storage import durable, paths
+from runmanager.storage.durable import version
 from runmanager.storage.folders import experiments, is_experiment, read_runs
 from runmanager.storage.run_state import RunResult, read_experiment, read_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from runmanager.results.tables import Epochs
+    from runmanager.results.tables import Epochs, Numbers
 
-_NAMED = 5  # damaged files in a warning
+COPY_VERSION = 3
+_WORTH_A_COPY = 200  # runs
+_MOST_NAMED = 5  # damaged files in a warning
+
+Version = tuple[int, int, int]
+Snapshot = tuple[list[str], "Numbers"]
 
 
 def load_results(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     """Load one row per finished epoch of every run.
 
     Columns: `run, epoch, loss, accuracy, epoch duration, run duration` (durations in seconds), the
-    hyperparameters in axis order, then further metrics; `experiment` in front if there are several,
-    and at the end `jobs` if runs shared the machine: how many of its grid, at most.
-    Hyperparameters have the types they went in with. Files that are damaged are named in one `RunsWarning`.
+    hyperparameters in axis order, then further metrics. If there are several experiments, `experiment` comes
+    first. If runs shared the machine, `jobs` comes last: how many runs of the grid did, at most.
+    Hyperparameters have the types they went in with. One `RunsWarning` names the damaged files.
 
     Args:
         path: The root of all experiments, an experiment's folder, or a run's folder.
 
     Raises:
         FileNotFoundError: There is no such path.
+
+    Example::
+
+        results = load_results("runs/fashion_grid")
+        results.groupby("run")["accuracy"].max()
     """
     from runmanager.results import tables
 
+    folders, run = _find(Path(path))
     damaged: list[str] = []
     with _without_collection():
-        found = [
-            (e.name, tables.epochs_table(_epochs(e, Path(path), damaged))) for e in _experiments(Path(path))
-        ]
-        table = tables.join(found or [("", tables.epochs_table(tables.by_column([])))], last=("jobs",))
+        parts = [(f.name, tables.epochs_table(_read_epochs(f, run, damaged))) for f in folders]
+        table = tables.concat(parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs",))
     warn_of(damaged, path)
     return table
 
 
 def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
-    """Load one row per run, those that were not executed included.
+    """Load one row per run, runs that were not executed included.
 
     Columns: `run, status, epochs`, the last value of every metric, the best ones (`best accuracy`),
     `epoch duration` (median, s), `run duration` (s), the hyperparameters, `jobs` (how many runs of the grid
-    shared the machine, at most; only if some did), `peak memory` (of its tensors on an accelerator, MiB; only
-    if some had one), `parameters` (of the network), `attempts`, `mixed` (whether code, data or versions changed
-    in between), `error`; `experiment` in front if there are several. How runs stand, and their experiments, are
-    categories. `best` sorts the table, and `show` shows the best of it.
+    shared the machine, at most; only if some did), `peak memory` (of the run's tensors on an accelerator, MiB;
+    only if a run used one), `parameters` (of the network), `attempts`, `mixed` (whether code, data or versions
+    changed between epochs), `error`. If there are several experiments, `experiment` comes first. `status` and
+    `experiment` are categories. `best` sorts the table, and `show` shows the best of it.
 
     Args:
         path: As for `load_results`.
 
     Raises:
         FileNotFoundError: There is no such path.
+
+    Example::
+
+        runs = load_runs("runs/fashion_grid")
+        runs[runs["status"] == "failed"][["run", "error"]]
     """
     from runmanager.results import tables
 
     damaged: list[str] = []
     with _without_collection():
-        found = [(name, tables.runs_table(runs)) for name, runs in _by_experiment(Path(path), damaged)]
+        parts = [(name, tables.runs_table(runs)) for name, runs in _read(path, damaged)]
         last = ("jobs", "peak memory", "parameters", "attempts", "mixed", "error")
-        table = tables.join(found or [("", tables.runs_table([]))], last)
+        table = tables.concat(parts or [("", tables.runs_table([]))], last)
     warn_of(damaged, path)
     return table
 
 
-def read_results(
-    path: str | os.PathLike[str], damaged: list[str] | None = None
-) -> list[tuple[str, list[RunResult]]]:
-    """Read the runs of each experiment under a path, those that were not executed included.
+def read_results(path: str | os.PathLike[str]) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
+    """Read the runs of each experiment under a path, runs that were not executed included.
 
     Args:
         path: As for `load_results`.
-        damaged: Whatever cannot be read goes here; without, it is named in a `RunsWarning`.
+
+    Returns:
+        Each experiment's name with its runs, and what could not be read.
 
     Raises:
         FileNotFoundError: There is no such path.
     """
-    problems: list[str] = []
+    damaged: list[str] = []
     with _without_collection():
-        found = list(_by_experiment(Path(path), problems))
-    if damaged is None:
-        warn_of(problems, path)
-    else:
-        damaged += problems
-    return found
+        return _read(path, damaged), damaged
 
 
-def _by_experiment(path: Path, damaged: list[str]) -> Iterator[tuple[str, list[RunResult]]]:
-    for experiment in _experiments(path):
-        yield experiment.name, _runs(experiment, path, damaged)
+def warn_of(damaged: Sequence[str], path: str | os.PathLike[str]) -> None:
+    """Warn once about unreadable files, attributed to the caller's caller."""
+    if damaged:
+        more = f" and {len(damaged) - _MOST_NAMED} more" if len(damaged) > _MOST_NAMED else ""
+        named = "; ".join(damaged[:_MOST_NAMED]) + more
+        text = f"{len(damaged)} damaged under {os.fspath(path)}, the rest is complete: {named}"
+        warnings.warn(text, RunsWarning, stacklevel=3)
 
 
-def _experiments(path: Path) -> list[Path]:
+def _find(path: Path) -> tuple[list[Path], Path | None]:
+    """Return the folders of the experiments under a path, and the run's folder if the path is one."""
     if not path.exists():
         raise FileNotFoundError(
             f"no results at {str(path)!r}: give the folder that RunManager or run_grid wrote, as 'runs'"
@@ -113,50 +137,42 @@ def _experiments(path: Path) -> list[Path]:
             "or load the file with load_table()"
         )
     path = path.resolve()  # the experiment of the run folder '.' is not '.'
-    return [path.parent] if _is_run(path) else experiments(path)
+    is_run = paths.run_number(path.name) is not None and is_experiment(path.parent)
+    if is_run or (path / paths.RUN).is_file():
+        return [path.parent], path
+    return experiments(path), None
 
 
-def _is_run(path: Path) -> bool:
-    return (path / paths.RUN).is_file() or (
-        paths.run_number(path.name) is not None and is_experiment(path.parent)
-    )
+def _read(path: str | os.PathLike[str], damaged: list[str]) -> list[tuple[str, list[RunResult]]]:
+    folders, run = _find(Path(path))
+    return [(folder.name, _read_runs(folder, run, damaged)) for folder in folders]
 
 
-def _runs(experiment: Path, path: Path, damaged: list[str]) -> list[RunResult]:
-    """Read the runs of an experiment, or the one whose folder `path` is."""
-    path = path.resolve()
-    if path.parent != experiment or not _is_run(path):
+def _read_runs(experiment: Path, run: Path | None, damaged: list[str]) -> list[RunResult]:
+    if run is None:
         return read_experiment(experiment, damaged)
-    return [read_run(folder, damaged) for folder in read_runs(experiment, damaged) if folder.path == path]
+    return [read_run(folder, damaged) for folder in read_runs(experiment, damaged) if folder.path == run]
 
 
-def _epochs(experiment: Path, path: Path, damaged: list[str]) -> "Epochs":
-    """Read the epochs of an experiment or of one run, from the cache while it is true."""
-    from runmanager.results import cache, tables
+def _read_epochs(experiment: Path, run: Path | None, damaged: list[str]) -> "Epochs":
+    """Read the epochs of an experiment or of one run, from the copy while it is true."""
+    from runmanager.results import tables
 
-    if path.resolve() != experiment and path.resolve().parent == experiment:
-        return tables.by_column(_runs(experiment, path, damaged))
-    stored = cache.load(experiment)
-    if stored:
-        return stored
-    before = cache.snapshot(experiment)
+    if run:
+        return tables.by_column(_read_runs(experiment, run, damaged))
+    copied = load_copy(experiment)
+    if copied:
+        return copied
+    before = _snapshot(experiment)
     problems: list[str] = []
-    runs = _runs(experiment, path, problems)
+    runs = read_experiment(experiment, problems)
     epochs = tables.by_column(runs)
     damaged += problems
     if before and not problems:
         journals = {path: version for run in runs for path, version in run.journals.items()}
-        cache.store(experiment, epochs, journals, before)
+        with contextlib.suppress(StorageError):  # a folder that cannot be written
+            _store_copy(experiment, epochs, journals, before)
     return epochs
-
-
-def warn_of(damaged: list[str], path: str | os.PathLike[str]) -> None:
-    """Name what could not be read in one warning, to whom called the caller."""
-    if damaged:
-        more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
-        named = "; ".join(damaged[:_NAMED]) + more
-        text = f"{len(damaged)} damaged under {os.fspath(path)}, the rest is complete: {named}"
-        warnings.warn(text, RunsWarning, stacklevel=3)
 
 
 _SWITCHING = threading.Lock()
@@ -176,3 +192,89 @@ def _without_collection() -> Iterator[None]:
         with _SWITCHING:
             if _reading.pop(block, False) and not _reading:
                 gc.enable()
+
+
+def load_copy(experiment: Path) -> "Epochs | None":
+    """Load the copy of an experiment's numbers, None if there is none or a journal has changed since."""
+    from runmanager.results.tables import Epochs
+
+    try:
+        with _copy(experiment).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            document = json.loads(stored["document"].tobytes())
+            if document["v"] != COPY_VERSION or not _is_true(experiment, document, stored["versions"]):
+                return None
+            params = {name: [decode(value) for value in values] for name, values in document["params"].items()}
+            metrics = {name: stored[f"metric {number}"] for number, name in enumerate(document["metrics"])}
+            numbers, counts, jobs = (document[name] for name in ("numbers", "counts", "jobs"))
+            return Epochs(numbers, counts, params, jobs, stored["epochs"], metrics)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, the journals have it all
+        return None
+
+
+def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Version], before: Snapshot) -> None:
+    """Store a copy.
+
+    Args:
+        experiment: Its folder.
+        epochs: What was read.
+        journals: The paths of the journals -> their versions before they were read.
+        before: What `_snapshot` returned before all that.
+    """
+    folders, versions = before
+    document = {
+        "v": COPY_VERSION,
+        "folders": folders,
+        "journals": [path[len(os.fspath(experiment)) + 1 :] for path in journals],
+        "numbers": epochs.numbers,
+        "counts": epochs.counts,
+        "jobs": epochs.jobs,
+        "params": {name: [encode(value) for value in values] for name, values in epochs.params.items()},
+        "metrics": list(epochs.metrics),
+    }
+    arrays = {f"metric {number}": values for number, values in enumerate(epochs.metrics.values())}
+    arrays["versions"] = np.concatenate([versions, _array(list(journals.values()))])
+    content = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, **arrays)
+    durable.make_folder(_copy(experiment).parent)
+    durable.write_file(_copy(experiment), file.getvalue())
+
+
+def _snapshot(experiment: Path) -> Snapshot | None:
+    """Return the names of an experiment's grid and folders with their versions, None if a copy is not worth it.
+
+    A run's folder changes its version when a journal is begun.
+    """
+    root = os.fspath(experiment)
+    names = _run_folders(root)
+    return (names, _versions(root, [paths.GRID, *names])) if len(names) >= _WORTH_A_COPY else None
+
+
+def _is_true(experiment: Path, document: Mapping[str, list[str]], versions: "Numbers") -> bool:
+    root = os.fspath(experiment)
+    folders = document["folders"]
+    names = [paths.GRID, *folders, *document["journals"]]
+    return _run_folders(root) == folders and np.array_equal(_versions(root, names), versions)
+
+
+def _run_folders(root: str) -> list[str]:
+    """List what may be the folders of runs: they begin with their number."""
+    return sorted(name for name in os.listdir(root) if name[:1].isdigit())  # noqa: PTH208 - no Path each
+
+
+def _versions(root: str, names: list[str]) -> "Numbers":
+    versions: list[Version] = []
+    for name in names:
+        try:
+            versions.append(version(os.stat(f"{root}/{name}")))  # noqa: PTH116 - half the time of Path.stat
+        except OSError:
+            versions.append((0, 0, 0))
+    return _array(versions)
+
+
+def _array(versions: Sequence[Version]) -> "Numbers":
+    return np.array(versions, dtype=np.int64).reshape(-1, 3)
+
+
+def _copy(experiment: Path) -> Path:
+    return experiment / paths.CACHE / "results.npz"

@@ -1,4 +1,4 @@
-"""Removing runs: their own files only, and only while nobody executes them."""
+"""Remove runs: only files that runmanager wrote, and only while no process executes them."""
 
 import contextlib
 import re
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runmanager.errors import HeldError
+from runmanager.errors import ExperimentLockedError
 from runmanager.outcome import Status
 from runmanager.storage import durable, paths
 from runmanager.storage.folders import Experiment, RunFolder
@@ -18,7 +18,7 @@ _NAMES = (
     r"(run\.json|error\.log|weights\.pt|checkpoint(\.prev)?\.(pt|damaged)|events\.out\.tfevents\..+"
     r"|attempt-\d+(-\d+)?\.(jsonl|evts|checkpoint\.pt))"
 )
-_OWN = re.compile(rf"{_NAMES}|\.({_NAMES}|session)\..+\.tmp")  # what a writer that died left behind is hidden
+_WRITTEN = re.compile(rf"{_NAMES}|\.({_NAMES}|session)\..+\.tmp")  # a writer that died leaves hidden files
 
 
 @dataclass(frozen=True)
@@ -26,46 +26,47 @@ class Contents:
     """What is in the folder of a run.
 
     Attributes:
-        own: The files that runmanager wrote, run.json last: while it is there, the rest can be removed again.
+        files: The files that runmanager wrote; run.json is last, so that a removal that stops can be repeated.
         others: Everything else, links included; it stays.
-        size: How many bytes the own files take.
+        size: How many bytes the files take.
     """
 
-    own: Sequence[Path]
+    files: Sequence[Path]
     others: Sequence[Path]
     size: int
 
 
 def look(run: RunFolder) -> Contents:
-    """Find out what removing a run would remove.
+    """Return what removing a run would remove, and what it would leave.
 
     Raises:
         OSError: Its folder cannot be read.
     """
-    own: list[Path] = []
+    files: list[Path] = []
     others: list[Path] = []
     size = 0
     inside = run.path.iterdir() if _is_folder(run.path) else ()
     for path in sorted(inside, key=lambda path: (path.name == paths.RUN, path.name)):
-        found = path.lstat()
-        if stat.S_ISREG(found.st_mode) and _OWN.fullmatch(path.name):
-            own.append(path)
-            size += found.st_size
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and _WRITTEN.fullmatch(path.name):
+            files.append(path)
+            size += status.st_size
         else:
             others.append(path)
-    return Contents(own, others, size)
+    return Contents(files, others, size)
 
 
 def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
     """Remove runs of one experiment: from their folders, from grid.json and from the tables.
 
-    A folder that holds something else stays, with that in it.
+    A folder that holds anything else stays, and keeps it.
 
     Raises:
-        HeldError: One of them is being executed; nothing was removed.
-        StorageError: Something could not be removed; the same call goes on.
+        ExperimentLockedError: One of them is being executed; nothing was removed.
+        StorageError: Something could not be removed; the same call removes the rest.
     """
     from runmanager.results import tables
+    from runmanager.results.files import write_results
 
     runs = list(runs)
     with hold(experiment):
@@ -74,30 +75,32 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
             with durable.explained(run.path):
                 _remove_files(run)
         Experiment(experiment).forget({run.id for run in runs})
-        tables.export(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)
+        write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)
 
 
 def check_ended(runs: Iterable[RunFolder]) -> None:
-    """Refuse runs of which one has not ended.
+    """Refuse to remove runs while one of them is being executed.
 
     Raises:
-        HeldError: One of them is being executed.
+        ExperimentLockedError: One of them is being executed.
     """
     for run in runs:
         if read_run(run).status is Status.RUNNING:
-            raise HeldError(f"{run.path} is being executed: nothing was removed; wait for it, or end it")
+            raise ExperimentLockedError(
+                f"{run.path} is being executed: nothing was removed; wait for it, or end it"
+            )
 
 
 def _remove_files(run: RunFolder) -> None:
     if not _is_folder(run.path):
         return
-    for path in look(run).own:
+    for path in look(run).files:
         path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty: what is not ours stays
+    with contextlib.suppress(OSError):  # not empty: other files stay
         run.path.rmdir()
     durable.sync_folder(run.path.parent)
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether a path is a folder itself, no link to one."""
+    """Whether a path is a folder, and not a link to one."""
     return path.is_dir() and not path.is_symlink()

@@ -1,73 +1,73 @@
-"""Show runs as a person wants to see them: the best first, and only what differs."""
+"""Show the best runs first, and only the columns that differ."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from runmanager.console import cell, join
-from runmanager.results.ranking import OVERALL, best, main_metric, numbered
-from runmanager.results.tables import HYPERPARAMETERS, check_table
+import pandas as pd
 
-if TYPE_CHECKING:
-    import pandas as pd
+from runmanager.console import Table, cell, join
+from runmanager.results.effects import OVERALL
+from runmanager.results.ranking import best, main_metric, numbered
+from runmanager.results.tables import check_table, hyperparameters_of
 
 _LEADING = ("experiment", "run", "epoch", "status")
 
 
 @dataclass(frozen=True, repr=False)
 class View:
-    """Rows of a table as they are shown: drawn in a notebook, as text elsewhere.
+    """Some rows and columns of a table: drawn in a notebook, text elsewhere.
 
     Attributes:
-        table: What is shown, a plain DataFrame.
-        caption: What is left out, and how the rows are sorted.
+        table: The rows and columns, as a plain DataFrame.
+        caption: How the rows are sorted, and what is left out.
     """
 
-    table: "pd.DataFrame"
+    table: pd.DataFrame
     caption: str
 
     def __repr__(self) -> str:
-        return f"{self._drawn().to_string(index=False)}\n{self.caption}" if len(self.table) else "no rows"
+        return "\n".join([*Table.of(self.table).lines(), self.caption]) if len(self.table) else "no rows"
 
     def _repr_html_(self) -> str:
-        import pandas as pd
-
-        with pd.option_context("display.max_colwidth", None):
-            drawn = self._drawn().to_html(index=False, border=0, na_rep="")
-        return f"{drawn}\n<p>{escape(self.caption)}</p>"
-
-    def _drawn(self) -> "pd.DataFrame":
-        return self.table.astype("object").map(cell)  # four digits, nothing for what is missing
+        return f"{Table.of(self.table).to_html()}\n<p>{escape(self.caption)}</p>"
 
 
-def show(runs: "pd.DataFrame", by: str | None = None, n: int = 20, *, largest: bool | None = None) -> View:
+def show(runs: pd.DataFrame, by: str | None = None, n: int = 20, *, largest: bool | None = None) -> View:
     """Show the best runs, without the columns that are the same in all of them.
 
     Args:
-        runs: What `load_runs` or `load_results` gave, or rows of it; what `compare`, `over_seeds` or `effects`
-            gave is shown in its own order.
+        runs: What `load_runs` or `load_results` returned, or rows of it. What `compare`, `over_seeds` or
+            `effects` returned is shown in its own order.
         by: The column to sort by, as in `best`.
         n: How many rows.
         largest: As in `best`.
 
     Returns:
-        What a notebook draws and `print` writes; the rows and columns are its `table`.
+        What a notebook draws and `print` writes; its `table` has the rows and columns.
 
     Raises:
-        GridError: As `best` does.
+        InvalidArgumentError: As `best` does.
+
+    Example:
+        >>> runs = pd.DataFrame({"run": [1, 2], "lr": [0.1, 0.01], "epochs": 5, "accuracy": [0.81, 0.86]})
+        >>> show(runs)  # doctest: +NORMALIZE_WHITESPACE
+        run accuracy   lr
+          2     0.86 0.01
+          1     0.81  0.1
+        best accuracy first · the same in all: epochs=5
     """
     check_table(runs)
     if by is None and OVERALL not in runs.attrs:
         by = main_metric(runs)
     same = {name: values[0] for name in runs if len(values := numbered(runs[name])[1]) == 1}
-    params = [name for name in runs.attrs.get(HYPERPARAMETERS, ()) if name in runs]
-    first = dict.fromkeys([*_LEADING, *params, *([by] if by else [])])
+    first = dict.fromkeys([*_LEADING, *hyperparameters_of(runs), *([by] if by else [])])
     order = [*(name for name in first if name in runs), *(name for name in runs if name not in first)]
-    shown = [name for name in order if len(runs) == 1 or name not in same or name in ("run", by)]
+    columns = [name for name in order if len(runs) == 1 or name not in same or name in ("run", by)]
     rows = best(runs, by, n, largest=largest) if by else runs.head(n)
     left_out = ", ".join(
-        f"{name}={cell(same[name])}" for name in order if name not in shown and cell(same[name])
+        f"{name}={cell(same[name])}" for name in order if name not in columns and cell(same[name])
     )
     parts = (
         f"{len(rows):,} of {len(runs):,} rows" if len(rows) < len(runs) else "",
@@ -75,7 +75,7 @@ def show(runs: "pd.DataFrame", by: str | None = None, n: int = 20, *, largest: b
         *map(_sentence, runs.attrs.get(OVERALL, ())),
         f"the same in all: {left_out}" if left_out else "",
     )
-    return View(rows[shown].reset_index(drop=True), join(parts))
+    return View(rows[columns].reset_index(drop=True), join(parts))
 
 
 def _sentence(overall: Mapping[str, Any]) -> str:

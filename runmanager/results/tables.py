@@ -1,4 +1,4 @@
-"""Runs in, DataFrames out; and their CSV and JSON forms."""
+"""Runs in, DataFrames out."""
 
 import itertools
 import math
@@ -6,24 +6,17 @@ import operator
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from runmanager.errors import GridError
-from runmanager.hyperparameters import json_value, text
-from runmanager.outcome import LEADING, EpochRecord, Status
-from runmanager.storage import paths
-from runmanager.storage.durable import strict_json, write_file
+from runmanager.errors import InvalidArgumentError
+from runmanager.outcome import LEADING, EpochRecord, Status, in_order
 from runmanager.storage.run_state import RunResult
 
 HYPERPARAMETERS = "hyperparameters"
-"""The key in a table's `attrs` under which the names of its hyperparameters are."""
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\0")
-"""What text begins with that a spreadsheet would execute."""
+"""The key in a table's `attrs` that holds the names of its hyperparameters."""
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -34,9 +27,9 @@ class Epochs:
 
     Attributes:
         numbers: The number of each run that has epochs.
-        counts: How many epochs each of them has.
-        params: Hyperparameter -> its value in each of them.
-        jobs: How many runs shared the machine with each of them, itself included.
+        counts: How many epochs each of these runs has.
+        params: Hyperparameter -> its value in each run.
+        jobs: How many runs shared the machine with each run, itself included.
         epochs: The number of each epoch, run after run.
         metrics: Column -> the value in each epoch, NaN where it has none.
     """
@@ -79,10 +72,8 @@ def epochs_table(epochs: Epochs) -> pd.DataFrame:
     """Build the table of `load_results` for one experiment."""
     rows = np.repeat(np.arange(len(epochs.numbers)), epochs.counts)
     params = {name: _repeated(values, rows) for name, values in epochs.params.items()}
-    leading = {name: epochs.metrics[name] for name in LEADING}
-    further = {name: values for name, values in epochs.metrics.items() if name not in {**leading, **params}}
     numbers = np.array(epochs.numbers, dtype=np.int64)[rows]
-    columns: dict[str, Any] = {"run": numbers, "epoch": epochs.epochs, **leading, **params, **further}
+    columns: dict[str, Any] = in_order(numbers, epochs.epochs, params, epochs.metrics)
     if any(jobs > 1 for jobs in epochs.jobs):
         columns["jobs"] = _repeated(epochs.jobs, rows)
     return _table(columns, params)
@@ -121,27 +112,32 @@ def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.
 
     Args:
         columns: Name -> values as plain Python, `pandas.NA` where one is missing.
-        params: Which of them are hyperparameters.
+        params: The names of the hyperparameters.
     """
     return _table({name: _column(values) for name, values in columns.items()}, params)
 
 
 def check_table(table: object) -> None:
-    """Refuse what is no table.
+    """Refuse anything but a DataFrame.
 
     Raises:
-        GridError: It is something else, as the path that a table is loaded from.
+        InvalidArgumentError: It is something else, such as the path that a table is loaded from.
     """
     if not isinstance(table, pd.DataFrame):
-        raise GridError([f"a table of runs is wanted, as load_runs('runs') gives, got {table!r:.60}"])
+        raise InvalidArgumentError([f"expected a table of runs, as load_runs('runs') gives, got {table!r:.60}"])
 
 
-def join(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -> pd.DataFrame:
+def hyperparameters_of(table: pd.DataFrame) -> list[str]:
+    """Return the columns of a table that are hyperparameters."""
+    return [name for name in table.attrs.get(HYPERPARAMETERS, ()) if name in table]
+
+
+def concat(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -> pd.DataFrame:
     """Put the tables of several experiments under each other, with `experiment` in front.
 
     Args:
-        tables: Name of the experiment -> its table; one alone is returned as it is.
-        last: Columns that stand at the end, if there are any such.
+        tables: The name of each experiment with its table; one alone is returned as it is.
+        last: Columns to put at the end, where a table has them.
     """
     tables = [pair for pair in tables if len(pair[1])] or list(tables)
     if len(tables) == 1:
@@ -150,49 +146,14 @@ def join(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -
     params = list(dict.fromkeys(name for _, table in tables for name in table.attrs[HYPERPARAMETERS]))
     first = [name for name in tables[0][1] if name not in params and name not in last] if tables else []
     leading = first[: first.index("run duration") + 1] if "run duration" in first else first
-    found = (name for _, table in tables for name in table if name not in last)
+    others = (name for _, table in tables for name in table if name not in last)
     rows = np.repeat(np.arange(len(tables)), [len(table) for _, table in tables])
     columns: dict[str, Any] = {
         "experiment": pd.Categorical.from_codes(rows, pd.Index([name for name, _ in tables]))
     }
-    for name in dict.fromkeys((*leading, *params, *found, *last)):
-        columns[name] = _joined([table.get(name, _missing(name, len(table))) for _, table in tables])
+    for name in dict.fromkeys((*leading, *params, *others, *last)):
+        columns[name] = _concat([table.get(name, _missing(name, len(table))) for _, table in tables])
     return _table(columns, params)
-
-
-def export(table: pd.DataFrame, folder: Path) -> None:
-    """Write a table to results.csv and results.json in a folder, each whole, by rename.
-
-    Raises:
-        StorageError: One could not be written; its old content is still there.
-    """
-    write_file(folder / paths.RESULTS_CSV, to_csv(table).encode("utf-8", "backslashreplace"))
-    write_file(folder / paths.RESULTS_JSON, strict_json(to_rows(table)))
-
-
-def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
-    """Write a table as CSV in which no text is taken for a formula by a spreadsheet.
-
-    Text that begins with ``= + - @``, a tab, a return or NUL gets a ``'`` in front (OWASP ASVS 5, 1.2.10).
-    """
-    plain = pd.DataFrame(
-        {
-            name: pd.Series([_cell(value) for value in table[name]], table.index, dtype="object")
-            if not pd.api.types.is_numeric_dtype(table[name])
-            else table[name]
-            for name in table
-        },
-        index=table.index,
-    )
-    return str(plain.to_csv(index=index, lineterminator="\n"))
-
-
-def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Turn a table into JSON objects; NaN and infinities become null, other objects their text."""
-    return [
-        {str(name): None if value is pd.NA else json_value(value) for name, value in row.items()}
-        for row in table.to_dict(orient="records")
-    ]
 
 
 def _table(columns: Mapping[str, Any], params: Iterable[str]) -> pd.DataFrame:
@@ -203,15 +164,15 @@ def _table(columns: Mapping[str, Any], params: Iterable[str]) -> pd.DataFrame:
 
 
 def _category(values: pd.Series | pd.Categorical) -> pd.Categorical:
-    """Make a column of few different words; how runs stand has the order of `Status`."""
+    """Make a categorical column; statuses keep the order of `Status`."""
     if isinstance(values, pd.Categorical):
         return values
-    found = dict.fromkeys(values.tolist())
-    order = {str(status): place for place, status in enumerate(Status)}
-    return pd.Categorical(values, sorted(found, key=lambda word: order.get(word, len(order))))
+    words = dict.fromkeys(values.tolist())
+    order = {str(status): index for index, status in enumerate(Status)}
+    return pd.Categorical(values, sorted(words, key=lambda word: order.get(word, len(order))))
 
 
-def _joined(parts: Sequence[pd.Series]) -> pd.Series:
+def _concat(parts: Sequence[pd.Series]) -> pd.Series:
     if len({part.dtype for part in parts}) == 1:
         return pd.concat(parts, ignore_index=True)
     return _column([value for part in parts for value in part.tolist()])
@@ -255,12 +216,4 @@ def _column(values: list[Any]) -> pd.Series:
 
 def _repeated(values: list[Any], rows: Numbers) -> pd.Series:
     column = _column(values)
-    return pd.Series(column.array.take(rows), dtype=column.dtype, copy=False)  # else its type is guessed anew
-
-
-def _cell(value: Any) -> Any:
-    if value is None or value is pd.NA or isinstance(value, (bool, int, float)):
-        return value
-    shown = text(value)
-    safe = f"'{shown}" if shown.startswith(FORMULA) else shown
-    return safe.replace("\r\n", "\n").replace("\r", "\n")  # csv quotes \n; \r only since Python 3.13
+    return pd.Series(column.array.take(rows), dtype=column.dtype, copy=False)  # else pandas guesses its type

@@ -215,6 +215,11 @@ def experiments(root: Path) -> list[Path]:
     return sorted(folder for folder in root.iterdir() if folder.is_dir() and is_experiment(folder))
 
 
+def no_runs(path: str | os.PathLike[str], what: str = "runs") -> str:
+    """Say that a folder has no runs, or no epochs, and what to do."""
+    return f"no {what} under {os.fspath(path)}: start a grid first, or give the folder that it wrote"
+
+
 def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
     """Return the names of the folders of runs, and the names like theirs that are links or files."""
     folders: list[str] = []

@@ -9,8 +9,11 @@ from typing import Any
 
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import lock, paths, processes
+from runmanager.storage.durable import read_file
 from runmanager.storage.folders import RunFolder, read_runs
 from runmanager.storage.journal import Attempt, read_attempt
+
+_MOST_LOG = 1 << 20  # bytes of an error.log
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,16 @@ class RunResult:
     def next_step(self) -> str:
         """What to do next, "" if there is nothing to do."""
         return self.outcome.next_step(self.folder.path / paths.ERROR_LOG)
+
+    def error_log_tail(self, num_lines: int) -> list[str]:
+        """Return the last lines of error.log, none if the run has no error or the file cannot be read."""
+        if not self.error:
+            return []
+        try:
+            content = read_file(self.folder.path / paths.ERROR_LOG, _MOST_LOG)[0]
+        except OSError:
+            return []
+        return content.decode("utf-8", "replace").rstrip().split("\n")[-num_lines:]
 
 
 def read_experiment(path: Path, damaged: list[str] | None = None) -> list[RunResult]:

@@ -20,12 +20,12 @@ from torch import nn
 from torch.nn import functional
 
 from runmanager.board.confusion import Confusion
-from runmanager.console import choose_display
+from runmanager.console import choose_screen
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, MetricError, PruneError, RunsWarning, StorageError
 from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import RESERVED, identity
-from runmanager.outcome import LEADING, EpochRecord, Outcome, Status
+from runmanager.outcome import LEADING, EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import durable, paths, processes
@@ -119,7 +119,7 @@ class RunManager:
         name = experiment.path.name if isinstance(experiment, Experiment) else experiment
         self._name = None if name is None else paths.check_experiment(name)
         self._histogram_every = histogram_every if tensorboard else None
-        self._display = choose_display(display)
+        self._screen = choose_screen(show=display is not False)
         self._on_epoch = on_epoch
         self._on_step = on_step
         self._jobs = jobs
@@ -280,7 +280,7 @@ class RunManager:
         Raises:
             StorageError: A file could not be written; the one before is still there.
         """
-        from runmanager.results.tables import to_csv, to_rows
+        from runmanager.results.files import to_csv, to_rows
 
         if not ranks.is_main():
             return
@@ -468,7 +468,7 @@ class RunManager:
 
         Raises:
             LifecycleError: The experiment has no name, so nothing of it can have been done before.
-            HeldError: `run_grid` is running this experiment in another process or thread.
+            ExperimentLockedError: `run_grid` is running this experiment in another process or thread.
         """
         if self._name is None:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
@@ -624,8 +624,8 @@ class RunManager:
         self.run_data.append(_row(opened.folder, record))
         if self._on_epoch:
             self._on_epoch(record)
-        if self._display and self._display.wants_epochs and ranks.is_main():
-            self._display.epoch_ended(self._own_table())
+        if self._screen.wants_epochs and ranks.is_main():
+            self._screen.epoch_ended(self._own_table())
 
     def _close(self, status: Status, cause: str) -> Outcome:
         opened = self._open("end_run()")
@@ -636,11 +636,11 @@ class RunManager:
         if not ranks.is_main():
             return self.outcome
         if self._tables:
-            from runmanager.results.tables import export
+            from runmanager.results.files import write_results
 
-            export(self.results, self._folder.path)
-        if self._display:
-            self._display.run_ended(self._own_table())
+            write_results(self.results, self._folder.path)
+        if self._screen.is_shown:
+            self._screen.run_ended(self._own_table())
         return self.outcome
 
     def _own_table(self) -> "pd.DataFrame":
@@ -682,11 +682,7 @@ class RunManager:
 
 
 def _row(folder: RunFolder, record: EpochRecord) -> OrderedDict[str, Any]:
-    row: OrderedDict[str, Any] = OrderedDict(run=folder.number, epoch=record.epoch)
-    row.update({name: record.metrics.get(name, math.nan) for name in LEADING})
-    row.update(folder.params)
-    row.update({name: value for name, value in record.metrics.items() if name not in LEADING})
-    return row
+    return OrderedDict(in_order(folder.number, record.epoch, folder.params, record.metrics))
 
 
 def _dated(root: Path) -> Path:

@@ -74,6 +74,15 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize("name", ["list", "show", "best", "compare", "report", "export", "verify", "rm"])
+def test_the_examples_of_a_command_are_one_line_each(command, name):
+    lines = [line.rstrip() for line in command(name, "--help").stdout.splitlines()]
+
+    first = lines.index(" For example:") + 2
+    assert all(line.startswith(f"   runmanager {name}") for line in lines[first : lines.index("", first)])
+    assert any(line.startswith(" Exit codes: 0 ") for line in lines)
+
+
 @pytest.fixture
 def root(tmp_path):
     train(RunManager("exp", tmp_path, display=False), {"lr": 0.1})

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from runmanager import load_results, load_runs, load_table
+from runmanager.integrations import mlflow
 from tests.report.reading import by_id, parse, text_of, write_runs
 
 
@@ -21,7 +22,7 @@ def test_a_report_is_written_where_it_is_wanted(command, root, tmp_path):
     ("arguments", "code", "problem"),
     [
         (["{root}/nothing"], 2, "no results at"),
-        (["{root}", "--by", "f1"], 2, "'f1' is no column of these runs"),
+        (["{root}", "--by", "f1"], 2, "these runs have no column 'f1'"),
         (["{root}", "-o", "{root}/missing/report.html"], 74, "cannot write (No such file or directory)"),
     ],
 )
@@ -58,6 +59,18 @@ def test_an_export_that_cannot_be_done_says_why(command, root, arguments, code, 
     assert result.exit_code == code
     assert problem in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_an_export_to_mlflow_says_that_changed_runs_are_replaced(command, root, monkeypatch):
+    monkeypatch.setattr(mlflow, "export_mlflow", lambda _, tracking_uri: [tracking_uri])
+
+    result = command("export", root, "--mlflow", "sqlite:///mlflow.db")
+
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "sqlite:///mlflow.db: 1 run logged; each replaces its earlier export, "
+        "runs that have not changed are not logged again\n"
+    )
 
 
 @pytest.mark.parametrize("flags", [[], ["--epochs"]])

@@ -174,7 +174,7 @@ def test_runs_that_differ_in_one_axis_are_compared(command, root):
 
     assert [set(row) for row in rows] == [{"0.1", "0.01", "0.01 / 0.1"}]
     assert (unknown.exit_code, unknown.stdout) == (2, "")
-    assert "'momentum' is no hyperparameter of these runs; they have: lr, device" in unknown.stderr
+    assert "these runs have no hyperparameter 'momentum'; they have: lr, device" in unknown.stderr
 
 
 def test_the_best_runs_come_first_with_what_varied(command, root):

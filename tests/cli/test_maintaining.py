@@ -150,7 +150,7 @@ def test_what_is_not_ours_stays_and_links_are_not_followed(command, experiment, 
 
     assert linked.exit_code == 2
     assert removed.exit_code == 0
-    assert "stays there: .mine.tmp, notes.txt, weights.pt" in removed.stderr
+    assert "not removed: .mine.tmp, notes.txt, weights.pt" in removed.stderr
     assert (outside / "run.json").read_text() == "mine"
     assert {path.name for path in folder.iterdir()} == {"weights.pt", "notes.txt", ".mine.tmp"}
 

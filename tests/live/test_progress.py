@@ -9,10 +9,11 @@ import pytest
 from rich.console import Console
 
 from runmanager import RunBuilder
+from runmanager import console as console_module
 from runmanager.executors import Step
 from runmanager.launch.plan import ANEW, Plan
 from runmanager.launch.plan_table import plan_table, planned, summary
-from runmanager.live import progress, screen
+from runmanager.live import progress
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
@@ -47,7 +48,7 @@ def terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     file = Tty()
     console = Console(file=file, width=100, height=20, highlight=False, markup=False, no_color=True)
-    monkeypatch.setattr(screen, "wide_console", lambda: console)
+    monkeypatch.setattr(console_module, "wide_console", lambda: console)
     monkeypatch.setattr(progress, "_LIVE_S", 0.001)
     return file
 
@@ -264,7 +265,8 @@ def test_ipython_is_not_imported():
 NOTEBOOK = """
 import warnings
 warnings.simplefilter("error")
-from runmanager import progress, run_grid
+from runmanager import run_grid
+from runmanager.live import progress
 progress._CLOCK_S = 0.1
 
 def train(run, manager):

@@ -49,7 +49,7 @@ def test_the_first_lines_say_which_run_is_best_by_how_much_and_why(page):
     leads = [text_of(p) for p in page.iter("p") if p.get("class") == "lead"]
     assert leads[0] == (
         "Its settings: lr 0.01, optimizer adam, seed 2, device cpu. "
-        "Run 18 has the same; the last, run 8, has 0.65."
+        "Run 18 has the same score; the last, run 8, has 0.65."
     )
     assert re.fullmatch(
         r"lr explains 9\d % of the differences in test_accuracy, optimizer \d+ %; "
@@ -166,10 +166,10 @@ def test_text_of_runs_is_never_markup(tmp_path):
 @pytest.mark.parametrize(
     ("grid", "outcomes", "num_epochs", "words"),
     [
-        ([{"lr": 0.1}], {}, 2, "Run 1 is the only one with a result: test_accuracy 0.5"),
-        ([{}], {}, 1, "Run 1 is the only one with a result"),
+        ([{"lr": 0.1}], {}, 2, "Run 1 is the only run with a result: test_accuracy 0.5"),
+        ([{}], {}, 1, "Run 1 is the only run with a result"),
         ([{"lr": 0.1}], {0: Outcome(Status.PENDING)}, 1, "No run has a loss"),
-        ([{"lr": 0.1}, {"lr": 0.2}], {0: Outcome(Status.KILLED, "killed", 1)}, 1, "Run 2 is the only one"),
+        ([{"lr": 0.1}, {"lr": 0.2}], {0: Outcome(Status.KILLED, "killed", 1)}, 1, "Run 2 is the only run"),
         ([{"lr": 0.1}, {"lr": [1, None]}, {"lr": float("nan")}, {"device": "cpu"}], {}, 1, "Run 1 is best"),
     ],
 )  # fmt: skip
@@ -185,8 +185,8 @@ def test_few_or_odd_runs_make_a_page_too(tmp_path, grid, outcomes, num_epochs, w
 @pytest.mark.parametrize(
     ("losses", "said"),
     [
-        ([0.5, 0.5, 0.5], "All 3 runs with a result have the same."),
-        ([0.5, 0.5, 0.5, 0.7], "Run 2 and 1 other have the same; the last, run 4, has 0.7."),
+        ([0.5, 0.5, 0.5], "All 3 runs with a result have the same score."),
+        ([0.5, 0.5, 0.5, 0.7], "Run 2 and 1 other have the same score; the last, run 4, has 0.7."),
     ],
 )
 def test_runs_that_are_equally_good_are_counted(tmp_path, losses, said):
@@ -258,7 +258,7 @@ def test_a_run_of_one_epoch_is_not_said_to_get_better(tmp_path):
 
     learning = text_of(by_id(page, "learning"))
     assert text_of(next(page.iter("h1"))).startswith("Run 1")
-    assert "getting better" not in learning
+    assert "improving" not in learning
     assert "Its last accuracy on the training data is" in learning
 
 
@@ -294,7 +294,7 @@ def test_nothing_is_written_when_it_is_refused(path, tmp_path):
     target = tmp_path / "report.html"
     target.write_text("before")
 
-    with pytest.raises(GridError, match="'f1' is no column of these runs"):
+    with pytest.raises(GridError, match="these runs have no column 'f1'"):
         write_report(path, target, by="f1")
     with pytest.raises(FileNotFoundError, match="no runs under"):
         write_report(tmp_path, target)

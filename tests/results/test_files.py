@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import math
 import sys
@@ -14,8 +15,10 @@ from pandas.testing import assert_frame_equal
 
 from runmanager import RunManager, compare, export, load_results, load_runs, load_table
 from runmanager.errors import GridError, StorageError
-from runmanager.results.tables import FORMULA, HYPERPARAMETERS, from_columns, to_csv, to_rows
+from runmanager.results.files import FORMULA, to_csv, to_rows, write_results
+from runmanager.results.tables import HYPERPARAMETERS, from_columns
 from runmanager.storage import durable
+from tests.results.run_tables import record, write_run
 
 NEEDS_PYARROW = pytest.mark.skipif(find_spec("pyarrow") is None, reason="Parquet needs pyarrow")
 FORMATS = [
@@ -215,7 +218,7 @@ def test_whole_numbers_in_a_column_of_a_metric_are_taken_for_decimal_ones(tmp_pa
 @pytest.mark.parametrize("name", ["runs.xlsx", "runs", ".csv"])
 def test_other_formats_are_refused(tmp_path, name):
     for call in (lambda path: export(pd.DataFrame(), path), load_table):
-        with pytest.raises(GridError, match=r"a table is a file that ends in .csv, .json, .parquet; got"):
+        with pytest.raises(GridError, match=r"a table.s file name must end in .csv, .json, .parquet; got"):
             call(tmp_path / name)
 
 
@@ -266,3 +269,81 @@ def test_an_export_that_fails_keeps_the_file_before(tmp_path, monkeypatch):
         export(pd.DataFrame({"run": [2]}), path)
 
     assert path.read_bytes() == before
+
+
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\0")
+
+
+def cells(table):
+    return list(csv.reader(io.StringIO(to_csv(table), newline="")))[1:]
+
+
+@pytest.mark.parametrize("text", FORMULAS, ids=repr)
+def test_text_that_a_spreadsheet_would_execute_gets_a_quote(text):
+    table = pd.DataFrame({"name": [text, "x=1"], "mixed": [text, -1.5], "number": [-1, -2]})
+
+    rows = cells(table)
+
+    quoted = f"'{text}".replace("\r", "\n")
+    assert rows == [[quoted, quoted, "-1"], ["x=1", "-1.5", "-2"]]
+
+
+@given(st.lists(st.text() | st.floats() | st.integers() | st.booleans(), min_size=1, max_size=4))
+def test_each_value_is_one_cell_and_no_text_begins_like_a_formula(values):
+    table = pd.DataFrame({"value": pd.Series([*values, "=x"], dtype="object"), "last": "end"})
+
+    rows = cells(table)
+
+    assert [row[1:] for row in rows] == [["end"]] * (len(values) + 1)
+    texts = [row[0] for row, value in zip(rows, values, strict=False) if isinstance(value, str)]
+    assert not [text for text in texts if text.startswith(FORMULAS)]
+
+
+def test_exports_are_whole_readable_files(tmp_path):
+    write_run(tmp_path, {"net": "ö", "size": (3, 3), "limit": math.inf}, [record(1, loss=math.nan)])
+    table = load_results(tmp_path)
+
+    write_results(table, tmp_path)
+
+    content = (tmp_path / "results.csv").read_text(encoding="utf-8")
+    assert content == (
+        'run,epoch,loss,accuracy,epoch duration,run duration,net,size,limit\n1,1,,0.25,2.0,9.0,ö,"(3, 3)",inf\n'
+    )
+    rows = json.loads((tmp_path / "results.json").read_bytes())
+    assert rows == to_rows(table)
+    assert rows == [
+        {
+            "run": 1, "epoch": 1, "loss": None, "accuracy": 0.25, "epoch duration": 2.0,
+            "run duration": 9.0, "net": "ö", "size": [3, 3], "limit": None,
+        }
+    ]  # fmt: skip
+
+
+def test_an_export_that_fails_leaves_the_one_before(tmp_path, monkeypatch):
+    def fail(*_arguments):
+        raise OSError(28, "No space left on device")
+
+    write_run(tmp_path, {"lr": 0.1}, [record(1)])
+    table = load_results(tmp_path)
+    write_results(table, tmp_path)
+    before = (tmp_path / "results.csv").read_bytes()
+
+    monkeypatch.setattr(durable, "_write_all", fail)
+    with pytest.raises(StorageError):
+        write_results(table.iloc[:0], tmp_path)
+
+    assert (tmp_path / "results.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, None), (pd.NA, None), (math.nan, None), (-math.inf, None), (True, True), (2**70, 2**70),
+        ((1, math.nan), [1, None]), ({1: {"a": torch.device("cpu")}}, {"1": {"a": "cpu"}}), (float, "float"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_values_become_strict_json(value, shown):
+    table = pd.DataFrame({"value": pd.Series([value], dtype="object")})
+
+    assert to_rows(table) == [{"value": shown}]

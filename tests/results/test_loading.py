@@ -1,46 +1,20 @@
-import csv
 import gc
-import io
-import json
 import math
 import os
 import shutil
 
-import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from runmanager.errors import RunsWarning, StorageError
+from runmanager.errors import RunsWarning
 from runmanager.hyperparameters import check_names, identity
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.outcome import Outcome, Status
 from runmanager.results.loading import _without_collection, load_results, load_runs
-from runmanager.results.tables import export, to_csv, to_rows
-from runmanager.storage import durable
 from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import Journal
+from tests.results.run_tables import record, write_run
 
 COLUMNS = ["run", "epoch", "loss", "accuracy", "epoch duration", "run duration"]
-DONE = Outcome(Status.COMPLETED)
 NO_PROCESS = 2**22 + 1  # above the largest number of a process
-
-
-def record(epoch, loss=0.5, **more):
-    metrics = {"loss": loss, "accuracy": 0.25 * epoch, "epoch duration": 2.0 * epoch, "run duration": 9.0}
-    return EpochRecord(epoch, {**metrics, **more})
-
-
-def write_run(experiment, params, records=(), outcome=DONE, attempt=1, facts=None, **details):
-    """Write an attempt at a run; without an outcome, its journal has no end."""
-    folder = Experiment(experiment).open(params)
-    journal = Journal(folder.path, attempt, {"after": 0, "parameters": 12, **details})
-    for each in records:
-        journal.epoch(each)
-    if outcome:
-        journal.end(outcome, **(facts or {}))
-    journal.close()
-    return folder.path
 
 
 def test_there_is_one_row_per_epoch_in_the_tutorials_columns(tmp_path):
@@ -321,84 +295,6 @@ def test_half_of_a_folder_copied_elsewhere_loads(tmp_path):
 
     table = load_results(tmp_path / "copy")
     assert (table["run"].tolist(), table["lr"].tolist()) == ([2], [0.2])
-
-
-FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\0")
-
-
-def cells(table):
-    return list(csv.reader(io.StringIO(to_csv(table), newline="")))[1:]
-
-
-@pytest.mark.parametrize("text", FORMULAS, ids=repr)
-def test_text_that_a_spreadsheet_would_execute_gets_a_quote(text):
-    table = pd.DataFrame({"name": [text, "x=1"], "mixed": [text, -1.5], "number": [-1, -2]})
-
-    rows = cells(table)
-
-    quoted = f"'{text}".replace("\r", "\n")
-    assert rows == [[quoted, quoted, "-1"], ["x=1", "-1.5", "-2"]]
-
-
-@given(st.lists(st.text() | st.floats() | st.integers() | st.booleans(), min_size=1, max_size=4))
-def test_each_value_is_one_cell_and_no_text_begins_like_a_formula(values):
-    table = pd.DataFrame({"value": pd.Series([*values, "=x"], dtype="object"), "last": "end"})
-
-    rows = cells(table)
-
-    assert [row[1:] for row in rows] == [["end"]] * (len(values) + 1)
-    texts = [row[0] for row, value in zip(rows, values, strict=False) if isinstance(value, str)]
-    assert not [text for text in texts if text.startswith(FORMULAS)]
-
-
-def test_exports_are_whole_readable_files(tmp_path):
-    write_run(tmp_path, {"net": "ö", "size": (3, 3), "limit": math.inf}, [record(1, loss=math.nan)])
-    table = load_results(tmp_path)
-
-    export(table, tmp_path)
-
-    content = (tmp_path / "results.csv").read_text(encoding="utf-8")
-    assert content == (
-        'run,epoch,loss,accuracy,epoch duration,run duration,net,size,limit\n1,1,,0.25,2.0,9.0,ö,"(3, 3)",inf\n'
-    )
-    rows = json.loads((tmp_path / "results.json").read_bytes())
-    assert rows == to_rows(table)
-    assert rows == [
-        {
-            "run": 1, "epoch": 1, "loss": None, "accuracy": 0.25, "epoch duration": 2.0,
-            "run duration": 9.0, "net": "ö", "size": [3, 3], "limit": None,
-        }
-    ]  # fmt: skip
-
-
-def test_an_export_that_fails_leaves_the_one_before(tmp_path, monkeypatch):
-    def fail(*_arguments):
-        raise OSError(28, "No space left on device")
-
-    write_run(tmp_path, {"lr": 0.1}, [record(1)])
-    table = load_results(tmp_path)
-    export(table, tmp_path)
-    before = (tmp_path / "results.csv").read_bytes()
-
-    monkeypatch.setattr(durable, "_write_all", fail)
-    with pytest.raises(StorageError):
-        export(table.iloc[:0], tmp_path)
-
-    assert (tmp_path / "results.csv").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (None, None), (pd.NA, None), (math.nan, None), (-math.inf, None), (True, True), (2**70, 2**70),
-        ((1, math.nan), [1, None]), ({1: {"a": torch.device("cpu")}}, {"1": {"a": "cpu"}}), (float, "float"),
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_values_become_strict_json(value, shown):
-    table = pd.DataFrame({"value": pd.Series([value], dtype="object")})
-
-    assert to_rows(table) == [{"value": shown}]
 
 
 def test_an_attempt_whose_first_line_is_damaged_still_supersedes(tmp_path):

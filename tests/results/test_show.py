@@ -98,7 +98,7 @@ def test_the_interval_of_the_mean_ratio_is_shown():
 
 
 def test_a_column_that_is_not_there_is_refused():
-    with pytest.raises(GridError, match="'f1' is no column of these runs"):
+    with pytest.raises(GridError, match="these runs have no column 'f1'"):
         show(runs_of(), "f1")
 
 

@@ -23,7 +23,7 @@
       const key = keys[column];
       rows.sort((a, b) => {
         const [x, y] = [key.get(a), key.get(b)];
-        if (x === null || y === null) return (x === null) - (y === null); // what is missing is last, always
+        if (x === null || y === null) return (x === null) - (y === null); // missing values are always last
         return sign * (x < y ? -1 : x > y ? 1 : 0);
       });
       body.append(...rows);

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.results import cache
-from runmanager.results.loading import load_results
+from runmanager.results.loading import load_copy, load_results
 from runmanager.storage import run_state
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal
@@ -124,7 +123,7 @@ def test_a_copy_with_objects_in_it_is_not_unpickled(experiment, tmp_path):
 
     np.savez(experiment / ".cache" / "results.npz", document=np.array([Hostile()], dtype=object))
 
-    assert cache.load(experiment) is None
+    assert load_copy(experiment) is None
     assert not canary.exists()
 
 
