@@ -78,7 +78,7 @@ class EventFile:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Replace an event file at once; a TensorBoard that reads it goes on with what was there before."""
+    """Replace an event file at once; a TensorBoard that reads it keeps the earlier content."""
     # no name that TensorBoard takes for an event file, nor another writer's
     temporary = path.with_name(f".session.{uuid.uuid4().hex}.tmp")
     try:
@@ -123,7 +123,7 @@ def body(record: bytes) -> bytes:
 
 
 def is_intact(record: bytes) -> bool:
-    """Whether a TFRecord that `records` has found holds what was written."""
+    """Whether the content of a TFRecord is what was written."""
     return _has_checksum(record[_HEADER:])
 
 
@@ -152,7 +152,7 @@ def event(step: int, values: Iterable[Summary.Value], wall_time: float | None = 
 
 
 def scalar(tag: str, value: float) -> Summary.Value:
-    """Make a scalar; what is infinite in float32 becomes NaN, which does not break TensorBoard's axes."""
+    """Make a scalar; a value that is infinite in float32 becomes NaN, because it breaks TensorBoard's axes."""
     return Summary.Value(tag=tag, simple_value=value if abs(value) <= _LARGEST else float("nan"))
 
 
@@ -192,7 +192,7 @@ def layout(charts: Mapping[str, Sequence[str]], title: str) -> Summary.Value:
 
 
 def session_start(hparams: Mapping[str, Any], group: str, start_time: float | None = None) -> Summary.Value:
-    """Make the HParams session of a run; None and all that is no number, bool or text become text.
+    """Make the HParams session of a run; a value that is no number, bool or text becomes text.
 
     Args:
         hparams: Name -> value.

@@ -37,7 +37,7 @@ class FirstInput:
             self._handle = None
 
     def take(self, inputs: tuple[Any, ...]) -> None:
-        """Keep what is shown of the inputs, and remove the hook."""
+        """Keep the shape of the inputs and the images to show, and remove the hook."""
         self.forget()
         if inputs and isinstance(inputs[0], torch.Tensor):
             self.shape, self.dtype = inputs[0].shape, inputs[0].dtype

@@ -191,8 +191,8 @@ class Server:
     Args:
         logdir: The folder with event files.
         port: Where it answers; 0 for any that is free, None for 6006 or the next that is free.
-        host: The address of this machine on which it answers; None for all of them: whoever reaches the machine
-            may then see the runs.
+        host: The address of this machine on which it answers; None for all of them: everyone who reaches the
+            machine may then see the runs.
 
     Attributes:
         url: Where it answers.
@@ -276,7 +276,7 @@ class Server:
 
 
 def serve() -> None:
-    """Be the process: TensorBoard's own command, until standard input ends."""
+    """Run TensorBoard's own command in this process until standard input ends."""
 
     def end_with_parent() -> None:
         os.read(sys.stdin.fileno(), 1)  # sys.stdin's own lock would trouble the end of the process

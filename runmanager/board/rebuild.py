@@ -1,4 +1,4 @@
-"""Event files made anew from the journals, which are the record."""
+"""Event files written again from the journals, which are the record."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -15,9 +15,9 @@ from runmanager.storage.run_state import RunResult, read_run
 
 
 def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
-    """Make the event files of an experiment's runs anew.
+    """Write the event files of an experiment's runs again.
 
-    What journals do not hold (histograms, images, the graph, what was added through `tb`) is kept as far as the
+    Content that no journal holds (histograms, images, the graph, what was added through `tb`) is kept if the
     old files can be read; these are renamed to ``attempt-N.evts``. Runs that are being executed are left alone.
 
     Args:
@@ -31,10 +31,10 @@ def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
     with suppress(ExperimentLockedError), hold(experiment):  # the grid that holds it has decided
         hparams.decide(experiment)
     results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
-    wanted = [run for run in results if run.epochs and run.status is not Status.RUNNING]
-    for run in wanted:
+    rebuilt = [run for run in results if run.epochs and run.status is not Status.RUNNING]
+    for run in rebuilt:
         _rebuild(experiment.name, run)
-    return len(wanted)
+    return len(rebuilt)
 
 
 def _rebuild(experiment: str, run: RunResult) -> None:

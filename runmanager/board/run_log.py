@@ -42,7 +42,7 @@ _TAGS = {
 }
 
 
-_LONGEST = 10_000  # characters of an error, and of the end of an error.log, that are shown
+_LONGEST = 10_000  # characters of an error, and of the end of an error.log
 
 OPENING = ("custom_scalars__config__", "run/config", "run/error")
 """The tags that every file begins with, and what a resumed attempt disproves."""
@@ -90,7 +90,7 @@ class RunLog:
         histogram_every: Epochs from one set of histograms to the next, 0 for none.
 
     Attributes:
-        kinds: Name -> the kind of each hyperparameter in the grid of the run, as far as that is known.
+        kinds: Name -> the kind of each hyperparameter in the grid of the run; empty if that is not known.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class RunLog:
             values.append(event_file.text("run/config", _markdown(self._folder.params, self._details)))
         waiting, self._waiting = self._waiting or [], None
         opening = [event_file.event(first_step, [value]) for value in values]
-        first = [] if after else self._first  # the first attempt has shown it
+        first = [] if after else self._first  # they are in the first attempt's file
         self._write(*opening, *before, *first, *carried, *waiting)
 
     @property
@@ -220,7 +220,7 @@ class RunLog:
             self._close()
 
     def warn(self, problem: str) -> None:
-        """Say once per run that something could not be shown."""
+        """Warn once per run that something could not be shown."""
         if not self._warned:
             self._warned = True
             message = f"{self._name}: TensorBoard does not show everything ({problem}); training goes on"
@@ -306,9 +306,9 @@ class RunLog:
 
 
 def end_abandoned(folder: Path, outcome: Outcome) -> None:
-    """Show how a run ended whose process is gone, in a file beside those that it has; never raises."""
+    """Write how a run ended whose process is gone, in a file beside its others; never raises."""
     if outcome.status is not Status.HUNG or not archive.event_files(folder):
-        return  # goes on later, or is not shown at all
+        return  # is resumed later, or has no event file
     with contextlib.suppress(OSError):
         file = event_file.EventFile(folder, max(paths.attempts(folder), default=1), outcome.epochs + 1)
         file.write(*_ending(outcome, folder))

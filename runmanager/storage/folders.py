@@ -1,7 +1,7 @@
 """Which run lives in which folder of an experiment: grid.json and every run.json.
 
-A run is found by the identity of its parameters, never by its number: a grid that has grown keeps the numbers
-and folders of the runs it had, and its new runs get the next free numbers.
+The identity of its parameters finds a run, never its number: a grid that has grown keeps the numbers and
+folders of its earlier runs, and its new runs get the next free numbers.
 """
 
 import contextlib
@@ -86,11 +86,11 @@ class Experiment:
         planned: list[RunFolder] = []
         for params in grid:
             id_ = identity(params)
-            known = self.runs.get(id_)
-            number = known.number if known else first
-            first += known is None
-            shown = {name: params[name] for name in names if name in params}
-            path = known.path if known else self.path / paths.run_folder(number, shown, digits)
+            earlier = self.runs.get(id_)
+            number = earlier.number if earlier else first
+            first += earlier is None
+            named = {name: params[name] for name in names if name in params}
+            path = earlier.path if earlier else self.path / paths.run_folder(number, named, digits)
             planned.append(RunFolder(path, number, id_, dict(params), unavailable.get(id_, "")))
         self._runs = kept | {run.id: run for run in planned}
         return planned
@@ -100,10 +100,10 @@ class Experiment:
 
         Args:
             params: Its hyperparameters.
-            repeat: 2 for the second run with the same parameters that is wanted beside the first.
+            repeat: 2 for a second run with the same parameters beside the first.
 
         Raises:
-            StorageError: The folder could not be made.
+            StorageError: The folder could not be written.
         """
         id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
         run = self.runs.get(id_)
@@ -118,7 +118,7 @@ class Experiment:
         return run
 
     def forget(self, ids: Collection[str]) -> None:
-        """Take runs out of grid.json; of the others it keeps every word.
+        """Take runs out of grid.json, and leave the entries of the others as they are.
 
         Raises:
             StorageError: grid.json could not be written.
@@ -137,32 +137,32 @@ def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
     for params in grid:
         for name, value in params.items():
             values.setdefault(name, []).append(json.dumps(canonical(value)))
-    return [name for name, found in values.items() if len(set(found)) > 1 or len(found) < len(grid)]
+    return [name for name, texts in values.items() if len(set(texts)) > 1 or len(texts) < len(grid)]
 
 
 def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFolder]:
     """Read which runs an experiment has, by number; whatever cannot be read goes to `damaged`."""
     damaged = [] if damaged is None else damaged
-    found: dict[str, RunFolder] = {}
+    runs: dict[str, RunFolder] = {}
     folders, others = _run_folders(experiment)
     document = _read_json(experiment / paths.GRID, damaged)
     entries = document.get("runs", []) if document else []
     for entry in entries if isinstance(entries, list) else []:
         run = _from_json(experiment, entry, others, damaged)
         if run:
-            found[run.path.name] = run
+            runs[run.path.name] = run
     there = set(folders)
-    absent = {run.id: name for name, run in found.items() if name not in there}
+    absent = {run.id: name for name, run in runs.items() if name not in there}
     for name in folders:
-        if name not in found:
-            own = _read_json(experiment / name / paths.RUN, damaged)
-            run = _from_json(experiment, {**own, "folder": name}, others, damaged) if own else None
+        if name not in runs:
+            entry = _read_json(experiment / name / paths.RUN, damaged)
+            run = _from_json(experiment, {**entry, "folder": name}, others, damaged) if entry else None
             if run:
-                found.pop(absent.get(run.id, ""), None)  # the grid has it under a name that is not there
-                found[name] = run
-            elif own is None and _has_journals(experiment / name):
+                runs.pop(absent.get(run.id, ""), None)  # the grid has it under a name that is not there
+                runs[name] = run
+            elif entry is None and _has_journals(experiment / name):
                 damaged.append(f"{experiment / name} (no {paths.RUN})")
-    return _each_once(sorted(found.values(), key=lambda run: (run.number, run.path.name)), damaged)
+    return _each_once(sorted(runs.values(), key=lambda run: (run.number, run.path.name)), damaged)
 
 
 def _each_once(runs: Iterable[RunFolder], damaged: list[str]) -> list[RunFolder]:

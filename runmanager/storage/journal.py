@@ -33,12 +33,12 @@ _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, Recu
 
 @dataclass
 class Attempt:
-    """What a journal holds: as much of it as is whole.
+    """The content of a journal, as far as its lines are whole.
 
     Attributes:
         start: The start line, empty if it is damaged.
         epochs: Epoch number -> record.
-        outcome: How it ended, None if it did not say.
+        outcome: How it ended, None without an end line.
         end: The end line, empty if there is none.
         damaged: Numbers of the lines, from 1, that could not be read.
         version: That of the file before it was read, see `durable.version`.
@@ -79,7 +79,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Close the file without saying how the attempt ended."""
+        """Close the file without an end line."""
         self._file.close()
 
     def _append(self, kind: str, content: Mapping[str, Any]) -> None:
@@ -89,7 +89,7 @@ class Journal:
 
 
 class NoJournal(Journal):
-    """The journal of a process that writes nothing, as another one writes for it."""
+    """The journal of a process for which another one writes."""
 
     def __init__(self) -> None:
         self.attempt = 0
@@ -115,12 +115,12 @@ def _end(outcome: Outcome, crc: int) -> dict[str, Any]:
 
 
 def end_abandoned(folder: Path, outcome: Outcome, details: Mapping[str, Any]) -> None:
-    """Commit how the last attempt at a run ended that could not say so, in a new journal if it began none.
+    """Commit how the last attempt at a run ended whose process is gone, in a new journal if it began none.
 
     Args:
         folder: The run's.
         outcome: How it ended.
-        details: What the new journal begins with.
+        details: Facts for the first line of a new journal.
 
     Raises:
         StorageError: It could not be committed.
@@ -143,9 +143,9 @@ def to_line(content: Mapping[str, Any]) -> bytes:
 
 
 def read_attempt(path: str | Path) -> Attempt:
-    """Read a journal, complete or still growing; never raises for what it holds.
+    """Read a journal, complete or still growing; never raises for its content.
 
-    A last line without its end is being written, or was when its writer died: it is left out silently.
+    A last line without its end is being written, or was when its writer died: it is skipped silently.
 
     Raises:
         OSError: The file cannot be read at all.

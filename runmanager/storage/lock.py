@@ -92,9 +92,9 @@ def check_free(experiment: Path) -> None:
     Raises:
         ExperimentLockedError: It does.
     """
-    held = holder(experiment)
-    if held and is_holding(*held) and not _is_this_thread(held[0]):
-        raise ExperimentLockedError(_refusal(experiment, *held))
+    current = holder(experiment)
+    if current and is_holding(*current) and not _is_this_thread(current[0]):
+        raise ExperimentLockedError(_refusal(experiment, *current))
 
 
 def is_holding(process: dict[str, Any], age_s: float) -> bool:
@@ -143,10 +143,8 @@ def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
 def _renew(path: Path, nonce: str, done: threading.Event) -> None:
     while not done.wait(RENEWED_EVERY_S):
         if _read(path).get("nonce") == nonce:
-            try:
+            with suppress(OSError):
                 os.utime(path)
-            except OSError:
-                continue
 
 
 def _age(path: Path) -> float:
@@ -178,9 +176,9 @@ def _user() -> str:
         return "someone"
 
 
-def _refusal(experiment: Path, held: dict[str, Any], age_s: float) -> str:
+def _refusal(experiment: Path, process: dict[str, Any], age_s: float) -> str:
     return (
-        f"{experiment} is being run by {held.get('user')}@{held.get('host')} "
-        f"(process {held.get('pid')}, active {age_s:.0f} s ago): wait for it, end it, "
+        f"{experiment} is being run by {process.get('user')}@{process.get('host')} "
+        f"(process {process.get('pid')}, active {age_s:.0f} s ago): wait for it, end it, "
         "or choose another experiment name"
     )
