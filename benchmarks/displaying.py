@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measuring import spread
-from runmanager.executors import Step
+from runmanager.executors import BatchProgress
 from runmanager.grid import Run, RunBuilder
+from runmanager.hyperparameters import identity
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
@@ -66,9 +67,12 @@ def measure() -> None:
 
 def execute(runs: Sequence[Run], seconds: float, *, show: bool) -> tuple[float, float]:
     """Tell of a grid that takes so many seconds; return the CPU seconds and those of the wall clock."""
-    places = {id(run): RunFolder(Path(str(n)), n, str(n), run._asdict()) for n, run in enumerate(runs, 1)}
+    folders = [
+        RunFolder(Path(str(number)), number, identity(run._asdict()), run._asdict())
+        for number, run in enumerate(runs, 1)
+    ]
     wall, cpu = time.monotonic(), time.process_time()
-    with GridProgress("displaying", places, runs, list(AXES), lanes=LANES, show=show) as progress:
+    with GridProgress("displaying", folders, list(AXES), lanes=LANES, show=show) as progress:
         for first in range(0, len(runs), LANES):
             together = runs[first : first + LANES]
             for lane, run in enumerate(together):
@@ -76,7 +80,7 @@ def execute(runs: Sequence[Run], seconds: float, *, show: bool) -> tuple[float, 
             for epoch, step in itertools.product(range(1, EPOCHS + 1), range(1, STEPS + 1)):
                 time.sleep(seconds * LANES / REPORTS)
                 for run in together:
-                    progress.run_progressed(run, Step(epoch, step, EPOCHS))
+                    progress.run_progressed(run, BatchProgress(epoch, step, EPOCHS))
                     if step == STEPS:
                         progress.run_progressed(run, EpochRecord(epoch, {"loss": 1 / epoch, "accuracy": 0.5}))
             for run in together:

@@ -1,4 +1,4 @@
-"""How a run stands and how it ended, what that implies, and what to do next."""
+"""The status of a run and what it implies; the outcome of an attempt, its cause and the next step."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ RETRY_FAILED = "retry_failed=True (--retry-failed) executes them again"
 
 
 class Status(StrEnum):
-    """How a run stands: pending, in progress, or ended in one of nine ways.
+    """The status of a run: pending, in progress, or ended in one of nine ways.
 
     >>> Status.KILLED.can_go_on, Status.KILLED.is_fault, Status.KILLED.exit_code
     (True, False, 1)
@@ -82,7 +82,7 @@ class Status(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """What a grid exits with if all of its runs stand like this: 0, or 1 if some are not done."""
+        """The exit code of a grid whose runs all have this status: 0, or 1 if they are not done."""
         return 0 if self.is_success or self is Status.UNAVAILABLE else 1
 
 
@@ -92,7 +92,7 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         epoch: Its number, from 1.
         metrics: Columns of the table -> values; durations in seconds.
-        times: Parts of the epoch's duration and what is outside of it, in seconds; and the images per second.
+        times: Parts of the epoch's duration and times beside it, in seconds; and the images per second.
     """
 
     epoch: int
@@ -105,11 +105,11 @@ class Outcome:
     """How an attempt ended.
 
     Attributes:
-        status: One of those up to `Status.UNAVAILABLE`.
+        status: That of a run that has ended.
         error: The cause in one line, empty if completed.
         epochs: How many epochs are committed.
         log: Further evidence of the cause, such as the last output of a process that died; not in the journal.
-        is_committed: Whether the journal has it: a process that died could not write it.
+        is_committed: Whether it is in the journal: a process that died could not write it.
     """
 
     status: Status
@@ -131,7 +131,7 @@ class Outcome:
         steps = {
             Status.FAILED: f"the traceback is in {error_log}; fix it, then start again with --retry-failed",
             Status.OUT_OF_MEMORY: "it would fail again: make it smaller, or free memory, then --retry-failed",
-            Status.DIVERGED: f"{kept}; it is not repeated: the same numbers would come",
+            Status.DIVERGED: f"{kept}; it is not repeated: it would diverge again",
             Status.HUNG: f"{kept}; {error_log} shows where it hung; fix it, or raise --timeout; --retry-failed",
             Status.KILLED: f"{kept}; the same command continues it; its last output is in {error_log}",
             Status.UNAVAILABLE: f"{kept}; start the same command again where the device answers",

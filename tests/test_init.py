@@ -47,7 +47,7 @@ def test_workers_begin_to_import_torch_before_the_parent_does():
     program = (
         "import sys; from runmanager import run_grid\n"
         "from runmanager.executors import LanesExecutor\n"
-        "LanesExecutor.check = lambda *_: sys.exit(str([name for name in {} if name in sys.modules]))\n"
+        "LanesExecutor.prepare = lambda *_: sys.exit(str([name for name in {} if name in sys.modules]))\n"
         "run_grid({{'lr': [0.1]}}, print, experiment='exp')"
     )
 

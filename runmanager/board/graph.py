@@ -15,8 +15,7 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.versions_pb2 import VersionDef
 from torch import fx, nn
 
-from runmanager.devices.quiet import quiet
-from runmanager.devices.torch_devices import undisturbed_random
+from runmanager.devices.torch_devices import quiet, undisturbed_random
 
 
 @quiet()  # one thread at a time: torch.fx replaces how modules are called, for the whole process

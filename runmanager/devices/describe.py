@@ -1,4 +1,4 @@
-"""What devices this machine has, and what each of them can do."""
+"""The devices of this machine, and what each can do."""
 
 import math
 import os
@@ -21,9 +21,9 @@ T = TypeVar("T")
 def describe_devices() -> "pd.DataFrame":
     """List the devices of this machine, one row each.
 
-    Memory is that of the device, for the cpu the machine's; what torch cannot tell is missing. `cores` are the
-    cores that this process may use, or a GPU's multiprocessors; `threads` are those that torch computes with.
-    A GPU that is asked for its free memory keeps some of it for this process.
+    Memory is that of the device, for the cpu the machine's; NaN where torch does not know. `cores` are those
+    that this process may use, or a GPU's multiprocessors; `threads` are those that torch computes with.
+    Asking a GPU for its free memory takes some of it for this process.
     """
     import pandas as pd
 
@@ -31,15 +31,15 @@ def describe_devices() -> "pd.DataFrame":
 
 
 def native_precisions(device: torch.device) -> list[str]:
-    """List the precisions that the hardware behind a device computes in, as torch tells, fp32 at least."""
+    """List the precisions that the hardware behind a device computes in, by torch; fp32 at least."""
     ask = {"cpu": _precisions_of_cpu, "cuda": _precisions_of_cuda}.get(device.type, _precisions_of_other)
-    found = _or_none(lambda: ask(device)) or {}
-    return ["fp32", *(name for name, is_there in found.items() if is_there)]
+    supported = _or_none(lambda: ask(device)) or {}
+    return ["fp32", *(name for name, is_supported in supported.items() if is_supported)]
 
 
 def _precisions_of_cpu(_: torch.device) -> dict[str, bool]:
-    told = torch.ops.mkldnn  # torch has no public way to ask; it emulates what is not there, slowly
-    return {"bf16": told._is_mkldnn_bf16_supported(), "fp16": told._is_mkldnn_fp16_supported()}  # noqa: SLF001
+    mkldnn = torch.ops.mkldnn  # torch has no public way to ask; it emulates the others, slowly
+    return {"bf16": mkldnn._is_mkldnn_bf16_supported(), "fp16": mkldnn._is_mkldnn_fp16_supported()}  # noqa: SLF001
 
 
 def _precisions_of_cuda(device: torch.device) -> dict[str, bool]:
@@ -83,13 +83,13 @@ def _main_memory(field: str, pages: str) -> float:
         pass
     try:
         return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") / _GIB
-    except (AttributeError, OSError, ValueError):  # a system that does not tell
+    except (AttributeError, OSError, ValueError):  # this system does not know
         return math.nan
 
 
 def _num_cores(device: torch.device) -> float:
     if device.type == "cpu":
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or math.nan
+        return torch_devices.num_cores()
     if device.type == "cuda":
         return _or_none(lambda: torch.cuda.get_device_properties(device).multi_processor_count) or math.nan
     return math.nan

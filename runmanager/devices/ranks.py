@@ -1,6 +1,6 @@
-"""Data-parallel runs under torchrun: which rank this process is, and what all ranks tell each other.
+"""Data-parallel runs under torchrun: the rank of this process, and what ranks send each other.
 
-Every rank calls the same functions in the same order. Outside of torchrun there is one rank, and each function
+Every rank calls the same functions in the same order. Without torchrun there is one rank, and each function
 returns at once.
 """
 
@@ -42,7 +42,7 @@ def is_main() -> bool:
 
 
 def join() -> None:
-    """Join the other ranks, unless that was done already: by ``torch.distributed.init_process_group()``."""
+    """Join the other ranks, unless ``torch.distributed.init_process_group()`` was called already."""
     if num_ranks() > 1 and not _has_group():
         from torch import distributed
 
@@ -51,7 +51,7 @@ def join() -> None:
 
 
 def gather(value: T) -> list[T]:
-    """Return what each rank has given, in their order.
+    """Return the values of all ranks, in their order.
 
     Raises:
         RankError: Another rank is gone.
@@ -61,14 +61,14 @@ def gather(value: T) -> list[T]:
     from torch import distributed
 
     join()
-    found: list[T | None] = [None] * num_ranks()
+    values: list[T | None] = [None] * num_ranks()
     with _explained():
-        distributed.all_gather_object(found, value)
-    return found  # type: ignore[return-value] # all are given
+        distributed.all_gather_object(values, value)
+    return values  # type: ignore[return-value] # all are given
 
 
 def broadcast(value: T) -> T:
-    """Return what rank 0 has given; the others may give anything.
+    """Return the value of rank 0; the others may give anything.
 
     Raises:
         RankError: Another rank is gone.
@@ -78,14 +78,14 @@ def broadcast(value: T) -> T:
     from torch import distributed
 
     join()
-    found = [value]
+    values = [value]
     with _explained():
-        distributed.broadcast_object_list(found)
-    return found[0]
+        distributed.broadcast_object_list(values)
+    return values[0]
 
 
 def from_main(make: Callable[[], T]) -> T:
-    """Return what rank 0 makes; the others make nothing.
+    """Return the value that rank 0 makes; the others make none.
 
     Raises:
         RankError: Another rank is gone.
@@ -98,9 +98,9 @@ def own_device(device: "str | torch.device") -> "torch.device":
     """Return the device of this rank: ``cuda`` is the GPU with its number on this machine."""
     import torch
 
-    wanted = torch.device(device)
-    if num_ranks() == 1 or str(wanted) != "cuda":
-        return wanted
+    device = torch.device(device)
+    if num_ranks() == 1 or str(device) != "cuda":
+        return device
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", str(rank()))))
 
 
@@ -113,7 +113,7 @@ def _explained() -> Iterator[None]:
 
 
 def _has_group() -> bool:
-    if "torch.distributed" not in sys.modules:  # and it takes a second to import
+    if "torch.distributed" not in sys.modules:  # which takes a second to import
         return False
     from torch import distributed
 

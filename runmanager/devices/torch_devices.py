@@ -1,6 +1,9 @@
-"""The few places where a device needs care: exists, send, wait, warm, memory, random state."""
+"""Where a device needs care: exists, send, wait, warm, memory, random state, warnings."""
 
+import os
 import random
+import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +14,8 @@ from torch import nn
 
 from runmanager.errors import DeviceError
 
+_turn = threading.RLock()  # of `quiet`: the filters of warnings belong to the process, so threads take turns
+
 
 def available_devices() -> list[str]:
     """List the devices of this machine, as in ``['cpu', 'cuda:0', 'cuda:1']``."""
@@ -20,6 +25,11 @@ def available_devices() -> list[str]:
     if accelerator == "mps":
         return ["cpu", "mps"]
     return ["cpu", *(f"{accelerator}:{i}" for i in range(torch.accelerator.device_count()))]
+
+
+def num_cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def num_gpus() -> int:
@@ -39,12 +49,10 @@ def try_all_gpus() -> list[torch.device]:
 
 def is_available(device: str | torch.device) -> bool:
     """Whether a device can compute here; ``cuda`` is any CUDA device, ``meta`` is always there."""
-    wanted = torch.device(device)
-    if wanted.type in ("cpu", "meta"):
+    device = torch.device(device)
+    if device.type in ("cpu", "meta"):
         return True
-    if wanted.type != _accelerator():
-        return False
-    return (wanted.index or 0) < torch.accelerator.device_count()
+    return device.type == _accelerator() and (device.index or 0) < torch.accelerator.device_count()
 
 
 def require(device: str | torch.device) -> torch.device:
@@ -60,19 +68,18 @@ def require(device: str | torch.device) -> torch.device:
 
 def missing(device: str | torch.device) -> str:
     """Say that a device is not there and which ones are."""
-    there = ", ".join(available_devices())
-    return f"device {str(device)!r} is not there; this machine has: {there}"
+    return f"device {str(device)!r} is not there; this machine has: {', '.join(available_devices())}"
 
 
 def device_name(device: torch.device) -> str:
-    """Name the hardware behind a device, as far as torch knows it."""
+    """Name the hardware behind a device, or its type where torch does not know it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else device.type
 
 
 def wait_for(device: torch.device) -> None:
-    """Return when the device has done all that was asked of it, so that a clock may be read."""
+    """Return when the device has finished all its work, so that a clock may be read."""
     if device.type not in ("cpu", "meta"):
         torch.accelerator.synchronize(device)
 
@@ -138,6 +145,22 @@ def undisturbed_random(device: torch.device) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002 - the users' state
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ignore warnings while the block runs, one thread at a time."""
+    with _turn, warnings.catch_warnings(action="ignore"):
+        yield
+
+
+def _renew_turn() -> None:
+    global _turn  # noqa: PLW0603 - the thread that had the turn is not in a process that was forked
+    _turn = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_turn)
 
 
 def _memory_counter(device: torch.device) -> Any:

@@ -1,6 +1,6 @@
 """Where runs are executed."""
 
-from runmanager.executors.base import Executor, Report, Step, Watch, Work
+from runmanager.executors.base import BatchProgress, Executor, Report, Task, Watch
 from runmanager.executors.inline import InlineExecutor
 from runmanager.executors.lanes import LanesExecutor
 from runmanager.executors.ray.executor import RayExecutor
@@ -10,12 +10,12 @@ EXECUTORS: dict[str, type[Executor]] = {"lanes": LanesExecutor, "inline": Inline
 
 __all__ = [
     "EXECUTORS",
+    "BatchProgress",
     "Executor",
     "InlineExecutor",
     "LanesExecutor",
     "RayExecutor",
     "Report",
-    "Step",
+    "Task",
     "Watch",
-    "Work",
 ]

@@ -6,55 +6,79 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from runmanager.errors import GridError
+from runmanager.errors import InvalidArgumentError, Problems, is_count
 from runmanager.grid import Run
 from runmanager.outcome import EpochRecord, Outcome, Status
 
 
-class Step(NamedTuple):
-    """How far a run is inside of an epoch.
+class BatchProgress(NamedTuple):
+    """How far a run is within an epoch.
 
     Attributes:
         epoch: The number of the epoch, from 1.
-        step: The number of the batch, from 1.
-        num_epochs: How many epochs are wanted, None if that is not known.
+        batch: The number of the batch, from 1.
+        num_epochs: How many epochs the run trains, None if that is not known.
     """
 
     epoch: int
-    step: int
+    batch: int
     num_epochs: int | None = None
 
 
-Report = Callable[[EpochRecord | Step], None]
-"""Tells of an epoch that is committed, or, now and then, of a batch."""
+Report = Callable[[EpochRecord | BatchProgress], None]
+"""Called for each epoch that is committed and, now and then, for a batch."""
 
-Work = Callable[[Run, Report], Outcome]
-"""Executes one run in the process that calls it, and records how it ended."""
+Task = Callable[[Run, Report], Outcome]
+"""Executes one run in the process that calls it, and commits how it ended."""
 
 
 class Watch(Protocol):
-    """Is told what happens while runs are executed, in the process of `execute`."""
+    """Follows the execution of runs: called by `Executor.execute`, in its thread."""
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
         """A run has begun in a lane, counted from 0, on a device as in ``"cuda:1"``."""
 
-    def run_progressed(self, run: Run, news: EpochRecord | Step) -> None:
-        """A run has committed an epoch, or got on with one."""
+    def run_progressed(self, run: Run, news: EpochRecord | BatchProgress) -> None:
+        """A run has committed an epoch, or trained some batches."""
 
     def stopping(self) -> None:
-        """Execution is being stopped by Ctrl-C or SIGTERM; may be said more than once."""
+        """Execution is being stopped by Ctrl-C or SIGTERM; may be called more than once."""
 
     def say(self, line: str) -> None:
-        """Something is to be said to the user: what a run printed, a device that is lost."""
+        """Show the user a line: what a run printed, or that a device is lost."""
 
 
 class Executor(ABC):
     """Executes runs, somewhere.
 
-    Each run gets exactly one outcome, and a run that fails harms only itself: `work` turns its exceptions into
-    outcomes, and a process that dies or hangs with a run becomes the outcome of that run. What leaves `work` as
-    an exception (Ctrl-C, a disk that is full) ends the grid and passes through `execute`. However that ends,
-    nothing that it started is left running.
+    **Order of calls.** `prepare` comes first, once per grid, before anything is written or torch is imported;
+    then `missing` and `num_lanes`; then `execute`, once or several times, one after the other. A grid that is
+    only planned ends without `execute`. An executor serves one grid at a time.
+
+    **Outcomes.** Each run gets exactly one outcome, and a run that fails harms only itself: the task turns its
+    exceptions into outcomes. A process that dies or hangs becomes the outcome of its run, by `uncommitted`.
+
+    **Ownership of the runs.** `execute` takes runs from the left of its deque. Whenever its caller has received
+    an outcome, it may add runs, also one that was executed before: a retry. So `execute` looks at the deque
+    again after each `yield`, and ends when it is empty and nothing is being executed.
+
+    **Threads.** `execute` calls `watch` and touches the deque in the thread of its caller only.
+
+    **What may raise.** What leaves the task as an exception (Ctrl-C, a full disk) ends the grid and passes
+    through `execute`. However that ends, also by ``close()``, nothing that it started is left running.
+
+    **An executor of your own**, for ``run_grid(..., executor=InThisProcess())``:
+
+    >>> from functools import partial
+    >>> class InThisProcess(Executor):
+    ...     def num_lanes(self, runs):
+    ...         return 1
+    ...
+    ...     def execute(self, runs, task, watch):
+    ...         while runs:
+    ...             run = runs.popleft()
+    ...             watch.run_started(run, 0, "cpu")
+    ...             yield run, task(run, partial(watch.run_progressed, run))
 
     Args:
         jobs: How many runs are executed at the same time, at most; "auto": as many as there are devices for.
@@ -62,22 +86,32 @@ class Executor(ABC):
         timeout: Seconds without news after which a run counts as hung; None waits for ever.
 
     Raises:
-        GridError: An argument cannot be used; with all problems.
+        InvalidArgumentError: An argument cannot be used; with all problems.
     """
 
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
-        problems: list[str] = []
-        if jobs != "auto" and not _is_count(jobs):
+        problems = Problems()
+        if jobs != "auto" and not is_count(jobs, 1):
             problems.append(f"jobs must be a whole number, 1 or more, or 'auto', got {jobs!r}")
-        if not _is_count(runs_per_device):
-            problems.append(f"runs_per_device must be a whole number, 1 or more, got {runs_per_device!r}")
-        if timeout is not None and not _is_time(timeout):
+        problems.check_count("runs_per_device", runs_per_device, 1)
+        is_time = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0
+        if timeout is not None and not is_time:
             problems.append(f"timeout must be a number of seconds, or None to wait for ever, got {timeout!r}")
-        if problems:
-            raise GridError(problems)
+        problems.raise_if_any(InvalidArgumentError)
         self._jobs = jobs
         self._runs_per_device = runs_per_device
         self._timeout = timeout
+
+    def prepare(self, train: Callable[..., object], folder: Path) -> None:  # noqa: B027 - some need nothing
+        """Start what takes long, and check that a training function can be sent to where runs are executed.
+
+        Args:
+            train: The user's function, which the task calls.
+            folder: The experiment's; it is there when runs are executed, but may not be yet.
+
+        Raises:
+            GridError: The function cannot be sent; the message names the part that cannot.
+        """
 
     @abstractmethod
     def num_lanes(self, runs: Sequence[Run]) -> int:
@@ -87,42 +121,23 @@ class Executor(ABC):
         """Return why a run that asks for this device cannot be executed, "" if it can.
 
         Raises:
-            GridError: That cannot be found out, or the device can never be asked for.
+            GridError: The device can never be asked for, or nobody knows.
         """
         from runmanager.devices import torch_devices
 
         return "" if torch_devices.is_available(device) else torch_devices.missing(device)
 
-    def check(self, train: Callable[..., object]) -> None:  # noqa: B027 - some have nothing to do
-        """Make sure that a training function reaches where runs are executed, before anything is written.
-
-        Raises:
-            GridError: It does not; the message names what of it cannot be sent.
-        """
-
-    def begin(self, folder: Path) -> None:  # noqa: B027 - most have nothing to do
-        """Get ready for runs that write into an experiment's folder, which exists by now."""
-
     @abstractmethod
-    def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
+    def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome as it ends, in any order.
 
         Args:
-            runs: What to execute: taken from the left until none is left. Who receives an outcome may add a
-                run, and may thereby have the same one executed again.
-            work: Executes one run.
-            watch: Is told what happens.
+            runs: The runs to execute, taken from the left until none is left; the caller may add some.
+            task: Executes one run.
+            watch: Follows what happens.
         """
 
 
 def uncommitted(status: Status, error: str, log: str = "") -> Outcome:
     """Return the outcome of a run that could not commit it itself: its process is gone, or it had none."""
     return Outcome(status, error, log=log, is_committed=False)
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

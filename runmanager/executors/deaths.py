@@ -1,18 +1,21 @@
-"""Why a worker process died, in one sentence."""
+"""Why a run ended that could not say so itself: one sentence about the end of its process."""
 
 import os
 import signal
 from contextlib import suppress
 from pathlib import Path
 
-from runmanager.executors.base import Step
-from runmanager.outcome import EpochRecord, Status
+from runmanager.executors.base import BatchProgress, uncommitted
+from runmanager.outcome import EpochRecord, Outcome, Status
+
+MOST_LINES = 1000
+"""How many lines of its output a run that died or hung keeps as its last words."""
 
 _GIB = 2**30
 
 
 class Deaths:
-    """Finds out why processes died; which were killed for want of memory, by a count that Linux keeps."""
+    """Finds out why processes died; a count that Linux keeps says which were killed for want of memory."""
 
     def __init__(self) -> None:
         self._num_oom_kills = _num_oom_kills()
@@ -22,8 +25,8 @@ class Deaths:
 
         Args:
             code: Its exit code, or -signal; None if nobody knows.
-            where: How far the run was, as `whereabouts` says it.
-            memory: The most (bytes) that it was seen to have, 0 if that is not known.
+            where: How far the run was, from `whereabouts`.
+            memory: The most memory (bytes) that it was seen to have, 0 if that is not known.
         """
         before, self._num_oom_kills = self._num_oom_kills, _num_oom_kills()
         if code is None or code >= 0:
@@ -31,20 +34,30 @@ class Deaths:
         if code != -signal.SIGKILL:
             return Status.KILLED, f"its process crashed ({_signal_name(-code)}){where}"
         if self._num_oom_kills > before:
-            who = "the system ran out of memory and killed its process (signal 9)"
-            return Status.OUT_OF_MEMORY, f"{who}{where}{_peak(memory)}"
-        often = ": often the system ran out of memory"
-        return Status.KILLED, f"somebody killed its process (signal 9){where}{often}{_peak(memory)}"
+            cause = "the system ran out of memory and killed its process (SIGKILL)"
+            return Status.OUT_OF_MEMORY, f"{cause}{where}{_peak(memory)}"
+        cause = f"its process was killed (SIGKILL){where}, often by the out-of-memory killer"
+        return Status.KILLED, f"{cause}{_peak(memory)}"
 
 
-def whereabouts(news: EpochRecord | Step | None) -> str:
+def hung(timeout: float | None, news: EpochRecord | BatchProgress | None, log: str) -> Outcome:
+    """Return the outcome of a run that was stopped because it had no news for `timeout` seconds."""
+    return uncommitted(Status.HUNG, f"no progress for {timeout:g} s{whereabouts(news)}, so it was stopped", log)
+
+
+def whereabouts(news: EpochRecord | BatchProgress | None) -> str:
     """Say where a run was by its last news, as the end of a sentence; "" if there were none."""
     match news:
-        case Step(epoch, step):
-            return f" in epoch {epoch}, step {step}"
+        case BatchProgress(epoch, batch):
+            return f" in epoch {epoch}, step {batch}"
         case EpochRecord(epoch=epoch):
             return f" after epoch {epoch}"
     return ""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an exception says: libraries add stack traces and advice."""
+    return str(error).strip().partition("\n")[0]
 
 
 def _peak(memory: int) -> str:
@@ -72,6 +85,6 @@ def _num_oom_kills(root: Path = Path("/")) -> int:
 def _signal_name(number: int) -> str:
     names = {signal.SIGSEGV: "segmentation fault", signal.SIGABRT: "aborted", signal.SIGFPE: "arithmetic error"}
     with suppress(ValueError):
-        known = signal.Signals(number)
-        return f"{names.get(known, known.name)}, signal {number}"
+        name = signal.Signals(number)
+        return f"{names.get(name, name.name)}, signal {number}"
     return f"signal {number}"

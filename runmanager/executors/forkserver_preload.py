@@ -1,4 +1,4 @@
-"""What the process that lanes are forked from imports first: signals are blocked there, for lanes alone."""
+"""What the process that lanes are forked from imports first: it blocks signals there, for lanes alone."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ _ANCESTOR = os.getpid()
 
 
 def _unblock(_: object) -> None:
-    """Let a process of the user's, which is forked from the same one, begin with signals as it expects them."""
+    """Unblock signals in a process of the user's that is forked from the same ancestor."""
     if os.getppid() == _ANCESTOR and not multiprocessing.current_process().name.startswith(PREFIX):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from functools import partial
 
-from runmanager.errors import GridError
-from runmanager.executors.base import Executor, Watch, Work
+from runmanager.errors import InvalidArgumentError
+from runmanager.executors.base import Executor, Task, Watch
 from runmanager.grid import Run, device_of
 from runmanager.outcome import Outcome
 
@@ -18,15 +18,15 @@ class InlineExecutor(Executor):
         if jobs != 1 or timeout is not None:
             given = f"jobs={jobs!r}" if jobs != 1 else f"timeout={timeout!r}"
             rule = "the executor 'inline' executes one run after the other in this process"
-            raise GridError([f"{rule}, got {given}: use executor='lanes'"])
+            raise InvalidArgumentError([f"{rule}, got {given}: use executor='lanes'"])
 
     def num_lanes(self, runs: Sequence[Run]) -> int:  # noqa: ARG002 - however many
         """Return how many of the runs are executed at the same time: one."""
         return 1
 
-    def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
+    def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome."""
         while runs:
             run = runs.popleft()
             watch.run_started(run, 0, device_of(run))
-            yield run, work(run, partial(watch.run_progressed, run))
+            yield run, task(run, partial(watch.run_progressed, run))

@@ -1,15 +1,14 @@
 """Runs in warm worker processes of this machine, each bound to one device."""
 
 import multiprocessing
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from runmanager.executors import serialize
-from runmanager.executors.base import Executor, Watch, Work
-from runmanager.executors.placement import Placing
+from runmanager.executors.base import Executor, Task, Watch
+from runmanager.executors.placement import Placement
 from runmanager.executors.pool import Pool
 from runmanager.executors.spawn import signals_blocked, without_main
 from runmanager.grid import Run, device_of
@@ -17,7 +16,6 @@ from runmanager.outcome import Outcome
 
 _PRELOADED = [
     "runmanager.executors.forkserver_preload",
-    "runmanager.executors.worker",
     "runmanager.training.manager",
     "runmanager.board.run_log",
     "torch._dynamo",  # which torch imports when the first optimizer is made
@@ -37,27 +35,26 @@ class LanesExecutor(Executor):
 
     def num_lanes(self, runs: Sequence[Run]) -> int:
         """Return how many of the runs are executed at the same time, at most."""
-        return self._placing().reachable([device_of(run) for run in runs])
+        return self._placement().reachable([device_of(run) for run in runs])
 
-    def check(self, train: Callable[..., object]) -> None:
-        """Make sure that the workers can get a training function; their common ancestor begins to import torch.
+    def prepare(self, train: Callable[..., object], folder: Path) -> None:  # noqa: ARG002 - whichever
+        """Let the common ancestor of the lanes begin to import torch, and check that `train` can be sent.
 
         Raises:
-            GridError: They cannot; the message names what cannot be sent.
+            GridError: It cannot; the message names the part that cannot.
         """
         self._preload()
         serialize.dump(train)
 
-    def begin(self, folder: Path) -> None:  # noqa: ARG002 - whichever
-        """Import what the tables need while the common ancestor still imports torch."""
-        from runmanager.results import tables  # noqa: F401
-
-    def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
+    def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome as it ends."""
         self._preload()
-        placing = self._placing()
-        num_lanes = placing.reachable([device_of(run) for run in runs])
-        pool = Pool(self._context, serialize.dump(work), placing, num_lanes, watch, self._timeout)
+        # the tables of the grid need pandas: import it while the ancestor may still import torch
+        from runmanager.results import tables  # noqa: F401
+
+        placement = self._placement()
+        num_lanes = placement.reachable([device_of(run) for run in runs])
+        pool = Pool(self._context, serialize.dump(task), placement, num_lanes, watch, self._timeout)
         try:
             while runs or pool.busy:
                 yield from pool.begin(runs)
@@ -78,11 +75,11 @@ class LanesExecutor(Executor):
             with signals_blocked(), without_main():
                 forkserver.ensure_running()
 
-    def _placing(self) -> Placing:
+    def _placement(self) -> Placement:
         from runmanager.devices import torch_devices
 
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return Placing(self._jobs, self._runs_per_device, torch_devices.available_devices(), cores)
+        devices, cores = torch_devices.available_devices(), torch_devices.num_cores()
+        return Placement(self._jobs, self._runs_per_device, devices, cores)
 
 
 def _start_method() -> str:

@@ -7,24 +7,24 @@ AUTO = "auto"
 _CORES_PER_LANE = 2  # with jobs="auto": one small network does not use many cores
 
 
-class Placing:
-    """Gives runs their devices: at most so many at a time, and so many on each accelerator.
+class Placement:
+    """Gives runs their devices, within the limits of all devices together and of each.
 
     Args:
         jobs: How many runs are executed at the same time, at most; "auto" for as many as there are devices for.
         runs_per_device: How many runs may share an accelerator.
-        there: The devices of this machine, as in ``["cpu", "cuda:0", "cuda:1"]``.
-        cores: How many cores it has.
+        devices: Those of this machine, as in ``["cpu", "cuda:0", "cuda:1"]``.
+        num_cores: How many cores it has.
 
     Attributes:
-        lost: Device -> why it is no longer used.
+        lost: Devices that are no longer used -> why.
     """
 
-    def __init__(self, jobs: int | str, runs_per_device: int, there: Sequence[str], cores: int) -> None:
+    def __init__(self, jobs: int | str, runs_per_device: int, devices: Sequence[str], num_cores: int) -> None:
         self.lost: dict[str, str] = {}
-        self._accelerators = [device for device in there if device != "cpu"]
+        self._accelerators = [device for device in devices if device != "cpu"]
         self._per_device = runs_per_device
-        self._on_cpu = max(1, cores // _CORES_PER_LANE) if jobs == AUTO else None
+        self._on_cpu = max(1, num_cores // _CORES_PER_LANE) if jobs == AUTO else None
         self._jobs = jobs if isinstance(jobs, int) else None
         self._taken: Counter[str] = Counter()
 
@@ -35,19 +35,19 @@ class Placing:
             return self._jobs
         return len(self._accelerators) * self._per_device + (self._on_cpu or 0)
 
-    def reachable(self, wanted: Sequence[str]) -> int:
-        """Return how many runs that want these devices can be executed at the same time, at least 1."""
-        taken = [device for device in map(self.take, wanted) if device is not None]
+    def reachable(self, requests: Sequence[str]) -> int:
+        """Return how many runs that ask for these devices can be executed at the same time, at least 1."""
+        taken = [device for device in map(self.take, requests) if device is not None]
         for device in taken:
             self.give_back(device)
         return max(len(taken), 1)
 
-    def take(self, wanted: str) -> str | None:
-        """Take a place for a run and return its device, None if none is free now.
+    def take(self, request: str) -> str | None:
+        """Give a run the device that it asks for, None if none is free now.
 
         ``cuda`` is any CUDA device, the one with the fewest runs; ``cuda:1`` is that one.
         """
-        free = [device for device in self._candidates(wanted) if self._is_free(device)]
+        free = [device for device in self._candidates(request) if self._is_free(device)]
         if not free or (self._jobs is not None and self._taken.total() >= self._jobs):
             return None
         device = min(free, key=lambda device: self._taken[device])
@@ -55,21 +55,21 @@ class Placing:
         return device
 
     def give_back(self, device: str) -> None:
-        """Free the place of a run on a device."""
+        """Take a device back from a run."""
         self._taken[device] -= 1
 
-    def why_never(self, wanted: str) -> str:
-        """Return why a run that wants this device can never be executed, "" if it can."""
-        if self._candidates(wanted):
+    def why_never(self, request: str) -> str:
+        """Return why a run that asks for this device can never be executed, "" if it can."""
+        if self._candidates(request):
             return ""
-        reasons = [why for device, why in self.lost.items() if wanted in (device, device.partition(":")[0])]
-        return "; ".join(reasons) or f"no device {wanted!r}"
+        reasons = [why for device, why in self.lost.items() if request in (device, device.partition(":")[0])]
+        return "; ".join(reasons) or f"no device {request!r}"
 
-    def _candidates(self, wanted: str) -> list[str]:
-        kind, _, number = wanted.partition(":")
+    def _candidates(self, request: str) -> list[str]:
+        kind, _, number = request.partition(":")
         if kind in ("cpu", "meta"):
             return ["cpu"]
-        named = [d for d in self._accelerators if d == wanted or (not number and d.partition(":")[0] == kind)]
+        named = [d for d in self._accelerators if d == request or (not number and d.partition(":")[0] == kind)]
         return [device for device in named if device not in self.lost]
 
     def _is_free(self, device: str) -> bool:

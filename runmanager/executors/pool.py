@@ -1,4 +1,4 @@
-"""The lanes of a grid: they get its runs, and are replaced when they die, hang or lose their device."""
+"""The lanes of a grid: they get its runs, and are replaced if they die, hang or lose their device."""
 
 import time
 from collections import deque
@@ -8,12 +8,13 @@ from multiprocessing import connection as connections
 from typing import Any
 
 from runmanager.errors import GridError
-from runmanager.executors.base import Step, Watch, uncommitted
-from runmanager.executors.deaths import Deaths, whereabouts
+from runmanager.executors import serialize
+from runmanager.executors.base import BatchProgress, Watch, uncommitted
+from runmanager.executors.deaths import Deaths, hung, whereabouts
 from runmanager.executors.lane import Lane
-from runmanager.executors.messages import Lost, Raised, Ready, Refused
-from runmanager.executors.placement import Placing
+from runmanager.executors.placement import Placement
 from runmanager.executors.spawn import signals_blocked
+from runmanager.executors.worker import Lost, Raised, Ready, Refused
 from runmanager.grid import Run, device_of
 from runmanager.outcome import EpochRecord, Outcome, Status
 
@@ -26,11 +27,17 @@ class Pool:
     """The lanes of a grid."""
 
     def __init__(
-        self, context: Any, work: bytes, placing: Placing, num_lanes: int, watch: Watch, timeout: float | None
+        self,
+        context: Any,
+        task: bytes,
+        placement: Placement,
+        num_lanes: int,
+        watch: Watch,
+        timeout: float | None,
     ) -> None:
         self._context = context
-        self._work = work
-        self._placing = placing
+        self._task = task
+        self._placement = placement
         self._num_lanes = num_lanes
         self._watch = watch
         self._timeout = timeout
@@ -42,19 +49,18 @@ class Pool:
 
     @property
     def busy(self) -> list[Lane]:
-        """The lanes that execute something."""
+        """The lanes that execute a run."""
         return [lane for lane in self._lanes if lane.run is not None]
 
     def begin(self, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
-        """Give runs to lanes as long as there are places; yield those that can never get one."""
+        """Give runs to lanes as long as devices are free; yield those that can never get one."""
         waiting: list[Run] = []
-        while runs and len(self.busy) < self._placing.most:
+        while runs and len(self.busy) < self._placement.most:
             run = runs.popleft()
-            wanted = device_of(run)
-            why = self._placing.why_never(wanted)
+            why = self._placement.why_never(device_of(run))
             if why:
                 yield run, uncommitted(Status.UNAVAILABLE, why)
-            elif (device := self._placing.take(wanted)) is None:
+            elif (device := self._placement.take(device_of(run))) is None:
                 waiting.append(run)
             else:
                 lane = self._lane(device)
@@ -75,7 +81,7 @@ class Pool:
         self._looked = now
         for lane in self.busy:
             lane.quiet_s += awake_s if lane.is_ready else 0.0  # until something is heard of it
-        for lane in {id(sources[source]): sources[source] for source in ready}.values():
+        for lane in dict.fromkeys(sources[source] for source in ready):
             yield from self._hear(lane, runs)
         self._since_measured += awake_s
         is_measured = self._since_measured >= _TICK_S
@@ -88,7 +94,7 @@ class Pool:
                 yield self._hung(lane)
 
     def end(self) -> None:
-        """End all lanes: those that execute something stop, and those that do not within seconds are killed."""
+        """End all lanes: runs are stopped, and lanes that do not end within seconds are killed."""
         try:
             for lane in self._lanes:
                 if lane.run is None:
@@ -98,11 +104,11 @@ class Pool:
                     lane.process.terminate()
             until = time.monotonic() + _PATIENCE_S
             while self._lanes and time.monotonic() < until:
-                waited = [lane for lane in self._lanes if lane.process.is_alive()]
-                if not waited:
+                alive = [lane for lane in self._lanes if lane.process.is_alive()]
+                if not alive:
                     break
-                connections.wait([s for lane in waited for s in (lane.process.sentinel, lane.output) if s], 0.2)
-                for lane in waited:
+                connections.wait([s for lane in alive for s in (lane.process.sentinel, lane.output) if s], 0.2)
+                for lane in alive:
                     for _ in lane.lines():
                         pass  # so that it does not wait for a reader
         except KeyboardInterrupt:
@@ -117,7 +123,7 @@ class Pool:
                 self._lanes.clear()
 
     def _lane(self, device: str) -> Lane:
-        """Return an idle lane of a device, or make one in the place of an idle one of another."""
+        """Return an idle lane of a device, or make one; it may replace an idle one of another."""
         idle = [lane for lane in self._lanes if lane.run is None and not lane.is_spent]
         for lane in idle:
             if lane.device == device:
@@ -127,7 +133,7 @@ class Pool:
         numbers = {lane.number for lane in self._lanes}
         number = next(number for number in range(len(numbers) + 1) if number not in numbers)
         with signals_blocked():  # so that `end` knows of every process
-            self._lanes.append(Lane(number, device, self._context, self._work, self._num_lanes))
+            self._lanes.append(Lane(number, device, self._context, self._task, self._num_lanes))
         return self._lanes[-1]
 
     def _send(self, lane: Lane) -> None:
@@ -144,17 +150,16 @@ class Pool:
                     lane.is_ready = True
                     self._failed_probes.pop(lane.device, None)
                     self._send(lane)
-                case EpochRecord() | Step() if lane.run is not None:
+                case EpochRecord() | BatchProgress() if lane.run is not None:
                     lane.news = message
                     self._watch.run_progressed(lane.run, message)
                 case Outcome() if lane.run is not None:
                     self._print(lane)
-                    # what an error has left on an accelerator goes with the process
-                    is_harmless = message.status.is_success or message.status is Status.DIVERGED
-                    lane.is_spent = lane.device != "cpu" and not is_harmless
+                    # an error may leave an accelerator in a bad state, which ends with the process
+                    lane.is_spent = lane.device != "cpu" and message.status.is_exception
                     yield self._free(lane), message
                 case Raised(error):
-                    raise error
+                    raise serialize.load(error)
                 case Refused(why):
                     raise GridError([f"train() cannot be loaded by a worker process: {why}"])
                 case Lost(why):
@@ -173,11 +178,11 @@ class Pool:
     def _free(self, lane: Lane) -> Run:
         run, lane.run = lane.run, None
         assert run is not None
-        self._placing.give_back(lane.device)
+        self._placement.give_back(lane.device)
         return run
 
     def _remove(self, lane: Lane) -> None:
-        """Let a lane without a run end, and forget it."""
+        """End a lane without a run, and forget it."""
         assert lane.run is None
         with suppress(OSError):
             lane.connection.send(None)
@@ -191,7 +196,7 @@ class Pool:
         lane.is_spent = True
         failed = self._failed_probes[lane.device] = self._failed_probes.get(lane.device, 0) + 1
         if failed >= _MOST_PROBES:
-            self._placing.lost[lane.device] = f"{lane.device} stopped answering ({why})"
+            self._placement.lost[lane.device] = f"{lane.device} stopped answering ({why})"
             self._watch.say(f"! {lane.device} stopped answering ({why}): it gets no more runs")
 
     def _died(self, lane: Lane) -> tuple[Run, Outcome]:
@@ -202,8 +207,7 @@ class Pool:
     def _hung(self, lane: Lane) -> tuple[Run, Outcome]:
         lane.show_stacks()
         lane.kill()
-        cause = f"no progress for {self._timeout:g} s{whereabouts(lane.news)}, so it was stopped"
-        outcome = uncommitted(Status.HUNG, cause, log=lane.log())
+        outcome = hung(self._timeout, lane.news, lane.log())
         run = self._free(lane)
         self._remove(lane)
         return run, outcome

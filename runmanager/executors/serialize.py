@@ -1,10 +1,11 @@
-"""How a training function reaches another process: by value where that process cannot import it."""
+"""How a training function is sent to another process: by value if that process cannot import it."""
 
 import functools
 import io
 import itertools
 import operator
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -14,32 +15,43 @@ import cloudpickle
 from runmanager.errors import GridError
 
 
-def dump(work: object) -> bytes:
-    """Write down what is to be executed in another process, for `load` in there.
+def dump(task: object) -> bytes:
+    """Write down what another process is to execute, for `load` in there.
 
     Functions and classes of the main module, of notebooks and of other functions go by value, with what they
-    name; those of modules by name.
+    refer to; those of modules by name.
 
     Raises:
-        GridError: Something of it cannot be sent; the message names it.
+        GridError: A part of it cannot be sent; the message names it.
     """
     try:
-        return _dump(work)
+        return _dump(task)
     except Exception as error:
-        raise GridError([_problem(work)]) from error
+        raise GridError([_problem(task)]) from error
+
+
+def dump_error(error: BaseException) -> bytes:
+    """Write down an exception; one that cannot be sent, or read again, as a RuntimeError with its text."""
+    try:
+        sent = _dump(error)
+        load(sent)
+    except Exception:  # noqa: BLE001 - the exception's own methods raise whatever they like
+        text = "".join(traceback.format_exception(error))
+        return _dump(RuntimeError(f"{type(error).__name__}: {error}\n\n{text}"))
+    return sent
 
 
 def load(sent: bytes) -> Any:
     """Read what `dump` wrote.
 
     Raises:
-        Exception: This process cannot import something that is named in there.
+        Exception: This process cannot import something that it refers to.
     """
     return cloudpickle.loads(sent)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sends functions with a cache by value too; cloudpickle does so without a cache alone."""
+    """Sends functions with a cache by value too, which cloudpickle does not."""
 
     def reducer_override(self, obj: Any) -> Any:
         if _is_cached(obj) and not _is_importable(obj):
@@ -47,9 +59,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
-def _dump(work: object) -> bytes:
+def _dump(value: object) -> bytes:
     file = io.BytesIO()
-    _Pickler(file).dump(work)
+    _Pickler(file).dump(value)
     return file.getvalue()
 
 
@@ -72,24 +84,24 @@ def _is_importable(function: Any) -> bool:
         return False  # of another function
 
 
-def _problem(work: object) -> str:
-    """Say what of it cannot be sent, and how it is reached."""
-    way, reason = [_name(work)], _refusal(work)
-    seen = {id(work)}
-    culprit = work
+def _problem(task: object) -> str:
+    """Say which part of a task cannot be sent, and how it is reached."""
+    way, reason = [_name(task)], _refusal(task)
+    seen = {id(task)}
+    culprit = task
     while True:
         for name, part in _parts(culprit):
-            found = "" if id(part) in seen else _refusal(part)
+            refusal = "" if id(part) in seen else _refusal(part)
             seen.add(id(part))
-            if found:
+            if refusal:
                 way += [name] if name != way[-1] else []  # as of a partial and its function
-                reason, culprit = found, part
+                reason, culprit = refusal, part
                 break
         else:
             break
     kind = f"{type(culprit).__module__}.{type(culprit).__qualname__}".removeprefix("builtins.")
-    what = f"{' -> '.join(way)} is of the type {kind} and" if len(way) > 1 else way[0]
-    return f"{what} cannot be sent to a worker process ({reason}): make it in the function that uses it"
+    subject = f"{' -> '.join(way)} is of the type {kind} and" if len(way) > 1 else way[0]
+    return f"{subject} cannot be sent to a worker process ({reason}): make it in the function that uses it"
 
 
 def _refusal(value: object) -> str:
@@ -108,7 +120,7 @@ def _name(value: Any) -> str:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
-    """Yield what is sent with a value, and how it is called in there."""
+    """Yield the parts that are sent with a value, each with its name in there."""
     if isinstance(value, functools.partial):
         yield _name(value), value.func
         yield from ((f"argument {number}", part) for number, part in enumerate(value.args, 1))
@@ -132,7 +144,7 @@ def _named_in(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # nothing is in it yet
+        except ValueError:  # the cell is still empty
             continue
     yield from (("a default", part) for part in function.__defaults__ or ())
     yield from (("a default", part) for part in (function.__kwdefaults__ or {}).values())

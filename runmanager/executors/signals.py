@@ -12,7 +12,7 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C: 128 and the signal's number, as shells have it."""
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""Those that end a grid."""
+"""The signals that end a grid."""
 
 
 @contextmanager
@@ -41,12 +41,12 @@ def signals_wait() -> Iterator[None]:
 class Stop:
     """Lets Ctrl-C, SIGTERM and SIGHUP end a grid: at once while runs are executed, else before or after that.
 
-    What is planned, committed and summed up takes a moment, and is not torn. A second signal ends even that.
-    Python drops what is raised within ``__del__`` and the like, and prints it; so the signal is remembered, for
-    `check`, and nothing is printed.
+    Planning, committing and summing up take a moment and are not interrupted, except by a second signal.
+    Python drops an exception that is raised within ``__del__`` and the like, and prints it; so the signal is
+    remembered for `check`, and nothing is printed.
 
     Attributes:
-        exit_code: That of the signal that came, 0 if none did.
+        exit_code: 128 and the number of the signal that came, 0 if none did.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Stop:
             self._print_dropped, sys.unraisablehook = sys.unraisablehook, self._dropped
             for number in SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
-                    self._before[number] = signal.signal(number, self._asked)
+                    self._before[number] = signal.signal(number, self._came)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,11 +95,11 @@ class Stop:
         if sys.unraisablehook == self._dropped:
             sys.unraisablehook = self._print_dropped
 
-    def _dropped(self, what: Any) -> None:
-        if not (self.exit_code and what.exc_type is KeyboardInterrupt):
-            self._print_dropped(what)
+    def _dropped(self, hook_args: Any) -> None:
+        if not (self.exit_code and hook_args.exc_type is KeyboardInterrupt):
+            self._print_dropped(hook_args)
 
-    def _asked(self, number: int, _frame: FrameType | None) -> None:
+    def _came(self, number: int, _frame: FrameType | None) -> None:
         is_at_once = self._is_at_once or self.exit_code != 0
         self.exit_code = 128 + number
         self._is_at_once = False

@@ -1,4 +1,4 @@
-"""Starting worker processes: meanwhile signals wait, and the user's script is not executed again."""
+"""Starting worker processes: signals wait meanwhile, and the user's script is not executed again."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ from typing import Any
 from runmanager.executors.signals import SIGNALS, signals_wait
 
 _SWAPPING = threading.Lock()
-_swapped: list[ModuleType] = []  # the main module, once for each block that is under way
+_swapped: list[ModuleType] = []  # the main module, once for each open block
 
 
 @contextmanager
@@ -34,9 +34,9 @@ def signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Keep workers from executing the user's script again: what they need of it comes with the work.
+    """Keep workers from executing the user's script again: the task brings what they need of it.
 
-    Other threads find in the script what they look for, and may be in such a block too.
+    Other threads see the whole script, and may be in such a block too.
     """
     with _SWAPPING:
         main = _swapped[0] if _swapped else sys.modules["__main__"]
@@ -52,7 +52,7 @@ def without_main() -> Iterator[None]:
 
 
 def _without_file(module: ModuleType) -> ModuleType:
-    """Make a module that has all that another has, but no file that could be executed again."""
+    """Make a module with all names of another, but no file that could be executed again."""
 
     def find(name: str) -> Any:
         if name == "__file__":

@@ -1,4 +1,4 @@
-"""What the process of a lane does: it gets one run after the other and tells what becomes of it."""
+"""What the process of a lane does: it gets one run after the other and reports what happens."""
 
 import ctypes
 import faulthandler
@@ -16,25 +16,48 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import NamedTuple
 
-import torch
-
-from runmanager.devices import torch_devices
-from runmanager.errors import RunManagerError
 from runmanager.executors import serialize
-from runmanager.executors.base import Work
-from runmanager.executors.messages import Lost, Message, Raised, Ready, Refused
+from runmanager.executors.base import BatchProgress, Task
+from runmanager.executors.deaths import first_line
 from runmanager.executors.signals import SIGNALS
+from runmanager.outcome import EpochRecord, Outcome
 
 _COLLECT_AFTER_S = 1.0  # looking for garbage takes as long as a small run
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
 _PR_SET_PDEATHSIG = 1  # prctl.h
 
 
-class Place(NamedTuple):
-    """Where a lane executes runs.
+class Ready(NamedTuple):
+    """Its device is warm; runs may come."""
+
+
+class Refused(NamedTuple):
+    """The task cannot be executed here, and why."""
+
+    why: str
+
+
+class Lost(NamedTuple):
+    """Its device does not answer, and why; the process ends."""
+
+    why: str
+
+
+class Raised(NamedTuple):
+    """An exception left the task and ends the grid; `serialize.dump_error` wrote it."""
+
+    error: bytes
+
+
+Message = Ready | Refused | Lost | Raised | EpochRecord | BatchProgress | Outcome
+"""What a worker reports; the last three are news of its run, and how it ended."""
+
+
+class LaneSettings(NamedTuple):
+    """How a lane executes runs.
 
     Attributes:
-        device: What it is bound to: ``cuda`` in a run means this one.
+        device: The one that it is bound to: ``cuda`` in a run means this one.
         num_lanes: How many lanes share the cores.
         start_method: How the parent's processes are started.
     """
@@ -52,59 +75,61 @@ def main(
     connection: Connection,
     output: Connection | None,
     faults: Connection,
-    place: Place,
-    work: bytes,
+    settings: LaneSettings,
+    task: bytes,
 ) -> None:
     """Execute the runs that come through a connection until it is closed.
 
     Args:
-        connection: Runs come, a `Message` goes for whatever happens.
+        connection: Runs come in, a `Message` goes out for whatever happens.
         output: Where standard output and standard error go, None to leave them.
-        faults: Where the stacks go of a process that crashes, or is asked for them by SIGUSR1.
-        place: Where that is.
-        work: As `sending.dump` wrote it.
+        faults: Where the stacks go when the process crashes, or gets SIGUSR1.
+        settings: How it executes runs.
+        task: As `serialize.dump` wrote it.
     """
     with suppress(_Stopped, EOFError, BrokenPipeError):
         _obey(faults)
         # the loaders of runs start processes as they would in the parent
-        multiprocessing.set_start_method(place.start_method, force=True)
+        multiprocessing.set_start_method(settings.start_method, force=True)
         _redirect(output)
-        _serve(connection, output, place, work)
+        _serve(connection, output, settings, task)
 
 
-def _serve(connection: Connection, output: Connection | None, place: Place, work: bytes) -> None:
-    own, device = os.getpid(), place.device
-    tell: Callable[[Message], None] = connection.send
+def _serve(connection: Connection, output: Connection | None, settings: LaneSettings, task: bytes) -> None:
+    import torch
+
+    process, device = os.getpid(), settings.device
+    send: Callable[[Message], None] = connection.send
     try:
-        execute: Work = serialize.load(work)
+        execute: Task = serialize.load(task)
     except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
-        tell(Refused(f"{type(error).__name__}: {error}"))
+        send(Refused(f"{type(error).__name__}: {error}"))
         return
     try:
-        _bind(torch.device(device), place.num_lanes)
+        _bind(device, settings.num_lanes)
     except RuntimeError as error:
-        tell(Lost(str(error).partition("\n")[0]))
+        send(Lost(first_line(error)))
         return
     gc.freeze()  # what is imported stays: looking through it takes 0.2 s
-    tell(Ready())
+    send(Ready())
     while (run := connection.recv()) is not None:
         before = time.monotonic()
         _redirect(output)  # a run may have closed it
         try:
-            outcome = execute(run, lambda news: tell(news) if os.getpid() == own else None)
+            outcome = execute(run, lambda news: send(news) if os.getpid() == process else None)
         except _Stopped:
             raise
         except BaseException as error:  # noqa: BLE001 - it ends the grid, in the parent
-            tell(Raised(_sendable(error)))
+            send(Raised(serialize.dump_error(error)))
             return
         finally:
-            if os.getpid() != own:  # a process that the run has forked
+            if os.getpid() != process:  # one that the run has forked
                 os._exit(1)
         if device != "cpu" or time.monotonic() - before > _COLLECT_AFTER_S:
             gc.collect()
         if device != "cpu":
             torch.accelerator.empty_cache()
-        tell(outcome)
+        send(outcome)
 
 
 def _obey(faults: Connection) -> None:
@@ -150,7 +175,12 @@ def _redirect(output: Connection | None) -> None:
         getattr(sys, name).reconfigure(line_buffering=True)
 
 
-def _bind(device: torch.device, num_lanes: int) -> None:
+def _bind(name: str, num_lanes: int) -> None:
+    import torch
+
+    from runmanager.devices import torch_devices
+
+    device = torch.device(name)
     if num_lanes > 1:
         torch.set_num_threads(max(1, torch.get_num_threads() // num_lanes))
     if device.type == "cpu":
@@ -168,10 +198,3 @@ def _keep_freed_memory() -> None:
         libc.mallopt(_M_TRIM_THRESHOLD, -1)
         # but what a loader's process shares is copied page by page when it is written, which costs far more
         os.register_at_fork(before=lambda: libc.malloc_trim(0))
-
-
-def _sendable(error: BaseException) -> BaseException:
-    """Return an error that its receiver can raise: those of the user's own types may not arrive."""
-    if isinstance(error, RunManagerError | KeyboardInterrupt | SystemExit):
-        return error
-    return RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,24 +1,58 @@
-"""What a grid will do with its runs, found out before anything is started."""
+"""What a grid will do with each of its runs, decided before anything is started."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
-from runmanager.errors import DeviceError, GridError
-from runmanager.grid import Run, RunBuilder, device_of
-from runmanager.hyperparameters import counted, identity
+from runmanager.devices import ranks
+from runmanager.grid import Run
 from runmanager.outcome import Status
-from runmanager.storage import paths
+from runmanager.search.base import Journals, Search
 from runmanager.storage.fingerprint import Fingerprint, changes
-from runmanager.storage.folders import RunFolder
+from runmanager.storage.folders import RunFolder, varying
 from runmanager.storage.run_state import RunResult, read_run
 
-ANEW = (
-    "they are executed anew, their old attempts are kept; "
+STARTED_OVER = (
+    "they start over, their old attempts are kept; "
     "resume_anyway=True (--resume-anyway) keeps and continues them"
 )
 KEPT = "they are kept and continued, and marked as mixed"
+
+
+class Action(StrEnum):
+    """What a grid does with a run."""
+
+    EXECUTE = "execute"
+    CONTINUE = "continue"  # after its last committed epoch, if it has a checkpoint
+    START_OVER = "start over"  # because what it depends on has changed
+    WAIT = "wait"  # until the search decides about it
+    PRUNE = "prune"  # it is behind and its journal does not say so: it was interrupted
+    LEAVE = "leave"
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the run is executed."""
+        return self in (Action.EXECUTE, Action.CONTINUE, Action.START_OVER)
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a grid, where it lives, and what is done with it.
+
+    Attributes:
+        run: Its hyperparameters, as `train` gets them.
+        folder: Its folder, and its identity: the key by which it is found everywhere.
+        before: What its journals say before anything is done.
+        action: What is done with it.
+    """
+
+    run: Run
+    folder: RunFolder
+    before: RunResult
+    action: Action
 
 
 @dataclass(frozen=True)
@@ -26,53 +60,90 @@ class Plan:
     """What a grid does with its runs.
 
     Attributes:
-        runs: The runs of the grid.
-        places: Where each of them lives.
-        before: What was there of each of them.
-        todo: The runs to execute.
-        anew: id() of those that begin anew, because what they depend on has changed.
-        failed: How many ended by a fault before and stay so.
-        interrupted: How many were interrupted and go on after their last committed epoch, if they can.
-        changed: What changed since runs were begun -> how many.
+        runs: All runs of the grid, in order.
+        changed: What changed since runs were begun -> how many runs.
         policy: What is done about that.
-        pruned: How many were stopped at a rung before, and are not to be continued now.
+        order: The identities of the runs to execute, in their order, once a search has decided it.
+        sentences: What the search has to tell the user.
     """
 
-    runs: Sequence[Run]
-    places: Sequence[RunFolder]
-    before: Sequence[RunResult]
-    todo: Sequence[Run]
-    anew: frozenset[int]
-    failed: int
-    interrupted: int
+    runs: Sequence[PlannedRun]
     changed: Mapping[str, int]
     policy: str
-    pruned: int = 0
+    order: Sequence[str] = ()
+    sentences: Sequence[str] = ()
+
+    @cached_property
+    def due(self) -> list[PlannedRun]:
+        """The runs to execute, in the order in which they are handed out."""
+        indexes = {id_: index for index, id_ in enumerate(self.order)}
+        due = [planned for planned in self.runs if planned.action.is_due]
+        return sorted(due, key=lambda planned: indexes.get(planned.folder.id, 0))
+
+    @cached_property
+    def behind(self) -> list[PlannedRun]:
+        """The runs to commit as pruned."""
+        return [planned for planned in self.runs if planned.action is Action.PRUNE]
 
     @property
-    def place_of(self) -> dict[int, RunFolder]:
-        """id() of each run -> where it lives; made when asked for, as each rank has other id()s."""
-        return {id(run): place for run, place in zip(self.runs, self.places, strict=True)}
+    def varying(self) -> list[str]:
+        """The hyperparameters that tell the runs apart."""
+        return varying([planned.folder.params for planned in self.runs])
 
     @property
     def costs(self) -> list[tuple[Mapping[str, Any], float]]:
-        """Hyperparameters and duration (s) of the runs that were completed before."""
+        """Hyperparameters and duration (s) of the runs that are completed."""
         return [
-            (run.folder.params, run.epochs[-1].metrics["run duration"])
-            for run in self.before
-            if run.status is Status.COMPLETED and run.epochs
+            (planned.folder.params, planned.before.epochs[-1].metrics["run duration"])
+            for planned in self.runs
+            if planned.before.status is Status.COMPLETED and planned.before.epochs
         ]
 
-    @property
-    def done(self) -> int:
-        """How many runs are completed and stay so."""
-        missing = sum(bool(place.unavailable) for place in self.places)
-        return len(self.runs) - len(self.todo) - self.failed - self.pruned - missing
+
+class Decisions:
+    """Asks a search which runs of a plan are executed next; under torchrun all ranks get the answer of rank 0.
+
+    Args:
+        plan: All runs of the grid.
+        search: What decides; it is begun here.
+    """
+
+    def __init__(self, plan: Plan, search: Search) -> None:
+        self._plan = plan
+        self._search = search
+        start_over = {planned.folder.id for planned in plan.runs if planned.action is Action.START_OVER}
+        self._journals = Journals((planned.before for planned in plan.runs), start_over)
+        if ranks.is_main():
+            search.begin([planned.folder for planned in plan.runs], {planned.folder.id for planned in plan.due})
+
+    def next(self, in_progress: Collection[str] = ()) -> Plan:
+        """Return the plan in which the runs that are due now are to be executed, and the others wait."""
+        return ranks.from_main(lambda: self._decided(in_progress))
+
+    def run_ended(self, id_: str) -> None:
+        """Note that the journal of a run has changed."""
+        self._journals.run_ended(id_)
+
+    def _decided(self, in_progress: Collection[str]) -> Plan:
+        decision = self._search.next(self._journals, in_progress)
+        due, behind = set(decision.due), set(decision.behind)
+        runs: list[PlannedRun] = []
+        for planned in self._plan.runs:
+            id_, action, before = planned.folder.id, planned.action, planned.before
+            result = self._journals[id_] if id_ in due or id_ in behind else before
+            if id_ in due and (action is not Action.START_OVER or result.attempts):
+                action, before = Action.CONTINUE if result.epochs else Action.EXECUTE, result
+            elif id_ in behind and result.status.is_stopped:
+                action, before = Action.PRUNE, result
+            elif id_ not in due and action is not Action.LEAVE:
+                action = Action.WAIT
+            runs.append(PlannedRun(planned.run, planned.folder, before, action))
+        return replace(self._plan, runs=runs, order=decision.due, sentences=decision.sentences)
 
 
 def make_plan(
     runs: Sequence[Run],
-    places: Sequence[RunFolder],
+    folders: Sequence[RunFolder],
     now: Fingerprint,
     *,
     retry_failed: bool,
@@ -82,104 +153,25 @@ def make_plan(
 
     Args:
         runs: Those of the grid.
-        places: Where each of them lives.
+        folders: Where each of them lives.
         now: The code, data and versions of today.
         retry_failed: Execute runs again that ended by a fault.
         resume_anyway: Keep and continue runs that were begun with other code, data or versions.
     """
-    before = [read_run(place) for place in places]
-    todo: list[Run] = []
-    anew: set[int] = set()
-    interrupted = failed = 0
+    planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
-    for run, place, found in zip(runs, places, before, strict=True):
-        if place.unavailable:
-            continue
-        differences = changes(found.start.get("fingerprint", {}), now)
+    for run, folder in zip(runs, folders, strict=True):
+        before = read_run(folder)
+        differences = [] if folder.unavailable else changes(before.start.get("fingerprint", {}), now)
         if differences:
             changed[", ".join(differences)] += 1
-        is_failed = found.status.is_fault and not retry_failed
-        if (differences and not resume_anyway) or not (found.status is Status.COMPLETED or is_failed):
-            todo.append(run)
-            anew |= {id(run)} if differences and not resume_anyway else set()
-            interrupted += bool(found.epochs) and not differences
+        if folder.unavailable:
+            action = Action.LEAVE
+        elif differences and not resume_anyway:
+            action = Action.START_OVER
+        elif before.status is Status.COMPLETED or (before.status.is_fault and not retry_failed):
+            action = Action.LEAVE
         else:
-            failed += is_failed
-    policy = KEPT if resume_anyway else ANEW
-    return Plan(runs, places, before, todo, frozenset(anew), failed, interrupted, changed, policy)
-
-
-def check(
-    params: Mapping[Any, Any] | Sequence[Run],
-    train: Any,
-    experiment: str,
-    max_runs: int,
-    problems: Sequence[str],
-) -> list[Run]:
-    """Return the runs of a grid if it can be executed.
-
-    Args:
-        params: Axes or runs.
-        train: Must be a function.
-        experiment: Must be the name of a folder.
-        max_runs: The most runs that are wanted.
-        problems: What is wrong with the other arguments.
-
-    Raises:
-        GridError: Something is wrong; with all problems.
-    """
-    found = list(problems)
-    if not callable(train):
-        found.append(f"train must be a function of (run, manager), got {train!r}")
-    runs: list[Run] = []
-    for checked in (lambda: paths.check_experiment(experiment), lambda: runs.extend(_runs(params, max_runs))):
-        try:
-            checked()
-        except GridError as error:
-            found += error.problems
-    if found:
-        raise GridError(found)
-    return runs
-
-
-def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_device: str) -> dict[str, str]:
-    """Return identity -> why it cannot be executed, of the runs whose device is not there.
-
-    Args:
-        runs: Those of the grid.
-        missing: Device -> why it cannot be used, "" if it can.
-        missing_device: "error" raises instead.
-
-    Raises:
-        DeviceError: A device is not there and `missing_device` is "error".
-    """
-    reasons: dict[str, str] = {}
-    found: dict[str, str] = {}
-    for run in runs:
-        device = device_of(run)
-        if device not in reasons:
-            reasons[device] = missing(device)
-        if reasons[device]:
-            found[identity(run._asdict())] = reasons[device]
-    if found and missing_device == "error":
-        text = "; ".join(dict.fromkeys(found.values()))
-        raise DeviceError(f"{text}: asked for by {counted(len(found), 'run')}; nothing was started")
-    return found
-
-
-def _runs(params: Mapping[Any, Any] | Sequence[Any], max_runs: int) -> list[Run]:
-    if isinstance(params, Mapping):
-        return RunBuilder.get_runs(params, max_runs=max_runs)
-    runs = list(params)
-    if not runs or not all(isinstance(run, Run) for run in runs):
-        raise GridError(
-            [f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"]
-        )
-    if len(runs) > max_runs:
-        raise GridError([f"these are {len(runs):,} runs, the limit is {max_runs:,}: allow it with max_runs="])
-    counts = Counter(identity(run._asdict()) for run in runs)
-    twice = [run for run in runs if counts[identity(run._asdict())] > 1]
-    if twice:
-        rule = "stands in this grid twice: give every run once"
-        raise GridError([f"{twice[0]!r} {rule}, as runs_a + [run for run in runs_b if run not in runs_a]"])
-    return runs
+            action = Action.CONTINUE if before.epochs else Action.EXECUTE
+        planned.append(PlannedRun(run, folder, before, action))
+    return Plan(planned, changed, KEPT if resume_anyway else STARTED_OVER)

@@ -2,75 +2,71 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from runmanager.console import Table, cell, duration, join
 from runmanager.hyperparameters import counted
-from runmanager.launch.plan import Plan
+from runmanager.launch.plan import Action, Plan, PlannedRun
 from runmanager.live import time_left
 from runmanager.outcome import Status
 from runmanager.storage import paths
-from runmanager.storage.folders import RunFolder
-from runmanager.storage.run_state import RunResult
+
+Seconds = Sequence[float | None]
+"""The duration of each run, None where it is not executed or cannot be estimated."""
 
 
-class Planned(NamedTuple):
-    """What becomes of a run.
-
-    Attributes:
-        place: Where it lives.
-        what: In a word or two.
-        more: What is to be added to that.
-        seconds: How long it takes, None if it is not executed or nothing is known.
-    """
-
-    place: RunFolder
-    what: str
-    more: str = ""
-    seconds: float | None = None
-
-
-def planned(plan: Plan, known: Sequence[time_left.Cost]) -> list[Planned]:
-    """Say what becomes of each run, from what other runs took."""
-    todo = {id(run) for run in plan.todo}
-    costs = (
-        time_left.costs([place.params for place in plan.places], known) if known else [None] * len(plan.runs)
-    )
+def estimate(plan: Plan, past: Sequence[time_left.Cost]) -> Seconds:
+    """Estimate how long each run still takes, from what other runs took."""
+    if not past:
+        return [None] * len(plan.runs)
+    costs = time_left.costs([planned.folder.params for planned in plan.runs], past)
     return [
-        _to_execute(before, cost, is_anew=id(run) in plan.anew) if id(run) in todo else _left_alone(before)
-        for run, before, cost in zip(plan.runs, plan.before, costs, strict=True)
+        max(cost - _spent(planned), 0.0) if planned.action.is_due else None
+        for planned, cost in zip(plan.runs, costs, strict=True)
     ]
 
 
-def plan_table(rows: Sequence[Planned], names: Sequence[str]) -> Table:
+def plan_table(plan: Plan, seconds: Seconds, names: Sequence[str]) -> Table:
     """Make a table of one row per run, with the hyperparameters that are named."""
-    cells = []
-    for place, what, more, seconds in rows:
-        params = [cell(place.params[name]) if name in place.params else "" for name in [*names, "device"]]
-        cells.append([place.number, *params, "" if seconds is None else duration(seconds), f"{what}{more}"])
-    return Table(["run", *names, "device", "takes", "what"], cells, right=["takes"], fold=True)
+    rows = []
+    for planned, estimated in zip(plan.runs, seconds, strict=True):
+        params = planned.folder.params
+        values = [cell(params[name]) if name in params else "" for name in [*names, "device"]]
+        takes = "" if estimated is None else duration(estimated)
+        rows.append([planned.folder.number, *values, takes, "".join(_what(planned))])
+    return Table(["run", *names, "device", "takes", "what"], rows, right=["takes"], fold=True)
 
 
-def summary(rows: Sequence[Planned], lanes: int) -> str:
-    """Count the rows, and add up how long they take in so many lanes."""
-    counts = Counter(row.what for row in rows)
-    seconds = [row.seconds for row in rows if row.seconds is not None]
-    total = time_left.about(time_left.scheduled(seconds, [0.0] * lanes)) if seconds else ""
-    return join([counted(len(rows), "run"), *(f"{what} {number:,}" for what, number in counts.items()), total])
+def summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
+    """Count the runs, and say how long they take in this number of lanes."""
+    counts = Counter(_what(planned)[0] for planned in plan.runs)
+    estimated = [duration for duration in seconds if duration is not None]
+    total = time_left.about(time_left.scheduled(estimated, [0.0] * lanes)) if estimated else ""
+    return join(
+        [counted(len(plan.runs), "run"), *(f"{what} {number:,}" for what, number in counts.items()), total]
+    )
 
 
-def _to_execute(before: RunResult, cost: float | None, *, is_anew: bool) -> Planned:
-    if not before.epochs:
-        return Planned(before.folder, "execute", seconds=cost)
-    if is_anew or not (before.folder.path / paths.CHECKPOINT).exists():
-        return Planned(before.folder, "execute anew", seconds=cost)
-    last = before.epochs[-1]
-    left = None if cost is None else max(cost - last.metrics.get("run duration", 0.0), 0.0)
-    return Planned(before.folder, "go on", f" after epoch {last.epoch}", left)
+def _what(planned: PlannedRun) -> tuple[str, str]:
+    """Return what happens to a run in a word or two, and the details."""
+    before = planned.before
+    if planned.action.is_due:
+        if not before.epochs:
+            return Action.EXECUTE, ""
+        if _starts_over(planned):
+            return Action.START_OVER, ""
+        return Action.CONTINUE, f" after epoch {before.epochs[-1].epoch}"
+    if planned.folder.unavailable:
+        return Status.UNAVAILABLE, f": {planned.folder.unavailable}"
+    return before.status, "" if before.status is Status.COMPLETED else ", left as it is"
 
 
-def _left_alone(before: RunResult) -> Planned:
-    if before.folder.unavailable:
-        return Planned(before.folder, "unavailable", f": {before.folder.unavailable}")
-    stays = "" if before.status is Status.COMPLETED else ", stays so"
-    return Planned(before.folder, str(before.status), stays)
+def _starts_over(planned: PlannedRun) -> bool:
+    has_checkpoint = (planned.folder.path / paths.CHECKPOINT).exists()
+    return planned.action is Action.START_OVER or not has_checkpoint
+
+
+def _spent(planned: PlannedRun) -> float:
+    """Return the seconds of the epochs that a run need not repeat."""
+    if not planned.before.epochs or _starts_over(planned):
+        return 0.0
+    return planned.before.epochs[-1].metrics.get("run duration", 0.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runmanager.errors import LifecycleError, PruneError, StorageError
-from runmanager.executors import Report, Step
+from runmanager.executors import BatchProgress, Report
 from runmanager.grid import Run
 from runmanager.outcome import Outcome
 from runmanager.search.halving import SuccessiveHalving
@@ -114,4 +114,4 @@ class _Steps:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _REPORT_EVERY_S
-            self._report(Step(epoch, step, num_epochs))
+            self._report(BatchProgress(epoch, step, num_epochs))

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 from runmanager.console import cell, printable
-from runmanager.executors import Step
+from runmanager.executors import BatchProgress
 from runmanager.hyperparameters import text
 from runmanager.live.screen import Part
 from runmanager.outcome import EpochRecord
 
-_SILENT_S = 30  # without news that are worth a word
+_SILENT_S = 30  # without news before the line says so
 _LONGEST_VALUE = 20
 _LEAST_LABEL = 24  # characters left for hyperparameters before a column is left out
 _BAR = (10, 40)  # its least and greatest width
@@ -22,23 +22,20 @@ _ECHO = 5  # columns free behind the last line: a terminal that echoes ^C there,
 
 @dataclass(frozen=True)
 class Running:
-    """What is known of a run that is being executed; times are those of one clock.
+    """The progress of a run that is being executed; all times are of one clock.
 
     Attributes:
-        number: Of the run.
-        params: Its hyperparameters.
-        label: Those that tell it from the others, as text each.
-        lane: Where it is executed, from 0.
-        device: Where the lane is bound to.
-        started: When it began.
-        heard: When it was heard of last.
-        epoch: The number of the epoch heard of last.
-        step: The number of the batch in it, 0 if that is not known.
-        num_epochs: How many epochs are wanted, None if that is not known.
+        label: The hyperparameters that tell it from the others, each as text.
+        lane: The lane's number, from 0.
+        started: When this attempt began.
+        heard: When its last message came.
+        epoch: The number of the epoch of that message, 0 before the first one.
+        step: The number of the batch of that message, 0 if it had none.
+        num_epochs: How many epochs the run has, None if that is not known.
         first: The number of the first epoch of this attempt, 0 before it began.
         committed: The number of the last epoch that is committed.
-        num_steps: The most batches heard of in one epoch.
-        metrics: Those of the last epoch.
+        num_steps: The largest number of a batch so far.
+        metrics: Those of the last committed epoch.
     """
 
     number: int
@@ -56,21 +53,23 @@ class Running:
     num_steps: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
 
-    def after(self, news: EpochRecord | Step, now: float) -> "Running":
-        """Return what is known after news."""
+    def after(self, news: EpochRecord | BatchProgress, now: float) -> "Running":
+        """Return the progress after a message."""
         first = self.first or news.epoch
         if isinstance(news, EpochRecord):
-            known = replace(self, epoch=news.epoch, step=0, committed=news.epoch, metrics=news.metrics)
+            progress = replace(self, epoch=news.epoch, step=0, committed=news.epoch, metrics=news.metrics)
         else:
             num_epochs = news.num_epochs or self.num_epochs
-            num_steps = max(self.num_steps, news.step)
-            known = replace(self, epoch=news.epoch, step=news.step, num_epochs=num_epochs, num_steps=num_steps)
-        return replace(known, first=first, heard=now)
+            num_steps = max(self.num_steps, news.batch)
+            progress = replace(
+                self, epoch=news.epoch, step=news.batch, num_epochs=num_epochs, num_steps=num_steps
+            )
+        return replace(progress, first=first, heard=now)
 
     @property
     def part(self) -> float:
-        """The part of its epochs that this attempt executes: 1 unless it goes on after some."""
-        return max(self._wanted / self.num_epochs, 0.0) or 1.0 if self.num_epochs else 1.0
+        """The part of its epochs that this attempt executes: 1 unless it continues after some."""
+        return max(self._num_to_execute / self.num_epochs, 0.0) or 1.0 if self.num_epochs else 1.0
 
     @property
     def done(self) -> float:
@@ -78,31 +77,31 @@ class Running:
         if not self.num_epochs or not self.first or self.committed < self.first:
             return 0.0
         in_epoch = self.step / self.num_steps if self.num_steps and self.epoch > self.committed else 0.0
-        return min((self.committed - self.first + 1 + in_epoch) / max(self._wanted, 1), 1.0)
+        return min((self.committed - self.first + 1 + in_epoch) / max(self._num_to_execute, 1), 1.0)
 
     @property
     def total(self) -> float | None:
-        """The seconds that this attempt will have taken, None before its first epoch has ended."""
+        """The estimated duration of this attempt (s), None before its first epoch has ended."""
         return (self.heard - self.started) / self.done if self.done else None
 
     @property
-    def _wanted(self) -> int:
+    def _num_to_execute(self) -> int:
         return (self.num_epochs or 0) - max(self.first, 1) + 1
 
 
 class Picture(NamedTuple):
-    """What is shown of a grid.
+    """The lanes of a grid and its bar, at one moment.
 
     Attributes:
-        name: The experiment.
-        lanes: The device and the run of each lane, None for one that has none.
+        name: The name of the experiment.
+        lanes: The device of each lane and the run in it, None for an idle one.
         label_width: Characters of the longest label of all runs.
-        metrics: The metrics that are shown, the most important first.
+        metrics: The metrics that have columns, the most important first.
         ended: How many runs have ended.
-        total: How many there are.
+        total: How many runs there are.
         elapsed: Seconds since the grid began.
         left: Words for the time left.
-        now: The time, of the clock that the runs were told.
+        now: The time, of the same clock as that of the runs.
     """
 
     name: str
@@ -116,12 +115,12 @@ class Picture(NamedTuple):
     now: float
 
     def draw(self, width: int, height: int) -> list[list[Part]]:
-        """Draw it; no line is longer than `width`, and there are no more than `height`."""
+        """Return lines of at most `width` characters, at most `height` of them."""
         most = max(height - 4, 1)  # lanes; the cursor's line stays free
-        shown = self.lanes if len(self.lanes) <= most + 1 else self.lanes[:most]
-        lines = self._lanes(shown, width) if shown else []
-        if len(shown) < len(self.lanes):
-            lines.append([Part(_cut(f"and {len(self.lanes) - len(shown)} more lanes", width), "dim")])
+        lanes = self.lanes if len(self.lanes) <= most + 1 else self.lanes[:most]
+        lines = self._lanes(lanes, width) if lanes else []
+        if len(lanes) < len(self.lanes):
+            lines.append([Part(_cut(f"and {len(self.lanes) - len(lanes)} more lanes", width), "dim")])
         return [*lines, self._bar(max(width - _ECHO, 1))]
 
     def _lanes(self, lanes: Sequence[tuple[str, Running | None]], width: int) -> list[list[Part]]:
@@ -157,8 +156,8 @@ class Picture(NamedTuple):
         values = ["" if notice else _value(running, name) for name in columns]
         cells = [value.rjust(_width(name) - len(_GAP)) for value, name in zip(values, columns, strict=True)]
         epoch = _epoch(running).rjust(epochs)
-        shown = _GAP.join([f"{running.number:>3}", _padded(running.label, label), epoch, *cells])
-        start = set_cell_size(shown, max(cell_len(shown) - len(notice), 0))
+        line = _GAP.join([f"{running.number:>3}", _padded(running.label, label), epoch, *cells])
+        start = set_cell_size(line, max(cell_len(line) - len(notice), 0))
         time = f"{_GAP}{clock(self.now - running.started):>7}"
         return [Part(start), Part(notice, "yellow"), Part(time)]
 
@@ -212,16 +211,16 @@ def _value(running: Running, name: str) -> str:
     return cell(running.metrics[name]) if name in running.metrics else ""
 
 
-def _cut(shown: str, width: int) -> str:
-    if cell_len(shown) <= width:
-        return shown
-    return f"{set_cell_size(shown, width - 1)}…" if width > 0 else ""
+def _cut(line: str, width: int) -> str:
+    if cell_len(line) <= width:
+        return line
+    return f"{set_cell_size(line, width - 1)}…" if width > 0 else ""
 
 
 def _padded(parts: Sequence[str], width: int) -> str:
     """Write as many parts as there is room for; part of a number would be another number."""
     some = (" ".join([*parts[:number], "…"]) for number in range(len(parts) - 1, 0, -1))
-    fitting = (shown for shown in [" ".join(parts), *some] if cell_len(shown) <= width)
+    fitting = (label for label in [" ".join(parts), *some] if cell_len(label) <= width)
     return set_cell_size(next(fitting, "") or _cut(" ".join(parts), width), width)
 
 

@@ -10,8 +10,9 @@ from typing import Any, Self
 from rich.cells import cell_len
 
 from runmanager.console import Table, cell, choose_screen, duration, join, printable
-from runmanager.executors import Step
+from runmanager.executors import BatchProgress
 from runmanager.grid import Run
+from runmanager.hyperparameters import identity
 from runmanager.live import time_left
 from runmanager.live.picture import Picture, Running, label
 from runmanager.live.screen import LivePicture, Part
@@ -24,26 +25,24 @@ _PLAIN_S = 60.0  # from one plain line on the whole grid to the next, at least
 
 
 class GridProgress:
-    """Shows how far a grid is.
+    """Shows how far a grid has come.
 
-    What executors tell comes in one thread; another one draws. All they share is replaced, never changed.
+    The executor reports in one thread; another one draws. All they share is replaced, never changed.
 
     Args:
         name: The experiment.
-        places: id() of each run of the grid -> where it lives.
-        todo: The runs to execute.
+        folders: Those of the runs to execute.
         varying: The hyperparameters that tell the runs apart.
         lanes: How many runs are executed at the same time, at most.
         past: Hyperparameters and duration (s) of the runs that were completed before.
         show: False shows nothing at all.
-        check: Called when a run begins or gets on; what it raises goes to the executor.
+        check: Called when a run begins or makes progress; what it raises goes to the executor.
     """
 
     def __init__(
         self,
         name: str,
-        places: Mapping[int, RunFolder],
-        todo: Sequence[Run],
+        folders: Sequence[RunFolder],
         varying: list[str],
         *,
         lanes: int = 1,
@@ -53,22 +52,22 @@ class GridProgress:
     ) -> None:
         self._name = name
         self._check = check or (lambda: None)
-        self._places = places
-        self._total = len(todo)
+        self._folders: dict[str, RunFolder] = {}
         self._varying = varying
         self._num_lanes = max(lanes, 1)
-        self._known = list(past)
+        self._past = list(past)
         self._show = show
         self._screen = choose_screen(show=show)
         self._picture = LivePicture(self._draw)
-        self._waiting = {id(run): places[id(run)].params for run in todo}
-        self._running: dict[int, Running] = {}
-        self._ended: set[int] = set()
+        self._waiting: dict[str, Mapping[str, Any]] = {}
+        self._begun: dict[str, Run] = {}
+        self._running: dict[str, Running] = {}
+        self._ended: set[str] = set()
         self._devices: dict[int, str] = {}
         self._metrics: dict[str, None] = {}
-        self._beside = [name for name in varying if name != "device"]  # which has a column of its own
-        labels = [" ".join(label(params, self._beside)) for params in self._waiting.values()]
-        self._label_width = max(map(cell_len, labels), default=0)
+        self._names = [name for name in varying if name != "device"]  # which has a column of its own
+        self._label_width = 0
+        self.add(folders)
         self._is_stopping = False
         self._lines: deque[str] = deque()
         self._printing = threading.Lock()
@@ -105,47 +104,60 @@ class GridProgress:
         if self._thread is None or not self._screen.is_live or time.monotonic() >= self._printed + _LIVE_S:
             self._flush()
 
+    def add(self, folders: Sequence[RunFolder]) -> None:
+        """Count more runs that are to be executed, or executed again."""
+        self._folders = self._folders | {folder.id: folder for folder in folders}
+        self._ended = self._ended - {folder.id for folder in folders}
+        self._waiting = self._waiting | {folder.id: folder.params for folder in folders}
+        labels = (" ".join(label(folder.params, self._names)) for folder in folders)
+        self._label_width = max([self._label_width, *map(cell_len, labels)])
+        self._is_changed = True
+
     def run_started(self, run: Run, lane: int, device: str) -> None:
         """Show that a run has begun in a lane."""
         self._check()
-        place, now = self._places[id(run)], time.monotonic()
-        self._waiting.pop(id(run), None)
-        self._ended.discard(id(run))  # once more
+        folder, now = self._folders[self._id(run)], time.monotonic()
+        self._begun[folder.id] = run
+        self._waiting.pop(folder.id, None)
+        self._ended.discard(folder.id)  # it may be executed again
         self._devices[lane] = device
-        shown = label(place.params, self._beside)
-        self._running[id(run)] = Running(place.number, place.params, shown, lane, device, now, now)
+        labels = label(folder.params, self._names)
+        self._running[folder.id] = Running(folder.number, folder.params, labels, lane, device, now, now)
         self._is_changed = True
 
-    def run_progressed(self, run: Run, news: EpochRecord | Step) -> None:
-        """Show how far a run is."""
+    def run_progressed(self, run: Run, news: EpochRecord | BatchProgress) -> None:
+        """Show how far a run has come."""
         self._check()
-        running = self._running.get(id(run))
+        id_ = self._id(run)
+        running = self._running.get(id_)
         if running is None:
             return
-        self._running[id(run)] = running.after(news, time.monotonic())
+        self._running[id_] = running.after(news, time.monotonic())
         if isinstance(news, EpochRecord):
-            self._metrics.update(dict.fromkeys(_shown(news.metrics)))
+            self._metrics.update(dict.fromkeys(_losses_and_accuracies(news.metrics)))
         self._is_changed = True
 
     def run_ended(self, run: Run, outcome: Outcome, next_step: str) -> None:
         """Print how a run ended."""
-        running, place = self._running.pop(id(run), None), self._places[id(run)]
-        self._waiting.pop(id(run), None)
-        self._ended.add(id(run))
+        folder = self._folders[self._id(run)]
+        running = self._running.pop(folder.id, None)
+        self._begun.pop(folder.id, None)
+        self._waiting.pop(folder.id, None)
+        self._ended.add(folder.id)
         is_completed, waits = outcome.status is Status.COMPLETED, outcome.status is Status.PRUNED
-        facts = [" ".join(["run", str(place.number), *label(place.params, self._varying)])]
+        facts = [" ".join(["run", str(folder.number), *label(folder.params, self._varying)])]
         facts += [] if is_completed else ["waits" if waits else outcome.status]  # until all are at the rung
         if running:
             seconds = time.monotonic() - running.started
             facts += [_values(running.metrics), printable(outcome.error), duration(seconds)]
             if is_completed:
-                self._known.append((place.params, seconds / running.part))
+                self._past.append((folder.params, seconds / running.part))
         else:
             facts.append(printable(outcome.error))
         mark = "✓" if is_completed else "–" if waits else "✗"  # noqa: RUF001 - a dash
-        lines = [f"{mark} {len(self._ended)}/{self._total} {join(facts)}"]
+        lines = [f"{mark} {len(self._ended)}/{len(self._folders)} {join(facts)}"]
         lines += [f"    {next_step}"] if next_step else []
-        self.say("\n".join(lines))  # nothing comes between them
+        self.say("\n".join(lines))  # together: nothing is printed between them
         self._is_changed = True
 
     def stopping(self) -> None:
@@ -154,8 +166,8 @@ class GridProgress:
             return
         self._is_stopping = True
         number = len(self._running)
-        what = "1 running run stops" if number == 1 else f"{number} running runs stop"
-        dropped = f": {what} now; the epoch in progress is dropped" if number else ""
+        stops = "1 running run stops" if number == 1 else f"{number} running runs stop"
+        dropped = f": {stops} now; the epoch in progress is dropped" if number else ""
         self.say(f"Stopping{dropped}. Press Ctrl-C again to force.")
         self._flush()
 
@@ -165,14 +177,19 @@ class GridProgress:
         self._screen.print_table(table)
         self.say(summary)
 
+    def _id(self, run: Run) -> str:
+        """Return the identity of a run; of one that runs as it was: inline, `train` may change a list in it."""
+        begun = (id_ for id_, begun in self._begun.items() if begun is run)
+        return next(begun, "") or identity(run._asdict())
+
     def _keep_up_to_date(self) -> None:
-        drawn, said = float("-inf"), ""
+        drawn, last_line = float("-inf"), ""
         while not self._end.wait(_LIVE_S if self._screen.is_live else _PLAIN_S):
             now = time.monotonic()
             if not self._screen.is_live:
-                if (line := self._in_words(now)) != said:
+                if (line := self._in_words(now)) != last_line:
                     self.say(line)
-                    said = line
+                    last_line = line
                 continue
             self._flush()
             if self._is_changed or now >= drawn + _CLOCK_S:
@@ -195,12 +212,12 @@ class GridProgress:
         lanes = [(device, runs.get(lane)) for lane, device in sorted(self._devices.copy().items())]
         picture = Picture(
             self._name, lanes, self._label_width, list(self._metrics),
-            len(self._ended), self._total, now - self._began, self._left_in_words(now), now,
+            len(self._ended), len(self._folders), now - self._began, self._left_in_words(now), now,
         )  # fmt: skip
         return picture.draw(width, height)
 
     def _in_words(self, now: float) -> str:
-        parts = [f"{len(self._ended)}/{self._total} done", f"{len(self._running)} running"]
+        parts = [f"{len(self._ended)}/{len(self._folders)} done", f"{len(self._running)} running"]
         return ", ".join([*parts, *filter(None, [self._left_in_words(now)])])
 
     def _left_in_words(self, now: float) -> str:
@@ -213,12 +230,12 @@ class GridProgress:
     def _time_left(self, now: float) -> float | None:
         running = list(self._running.values())
         underway = [time_left.Underway(r.params, now - r.started, r.total, r.part) for r in running]
-        return time_left.time_left(list(self._waiting.values()), underway, self._known.copy(), self._num_lanes)
+        return time_left.time_left(list(self._waiting.values()), underway, self._past.copy(), self._num_lanes)
 
 
-def _shown(metrics: Mapping[str, float]) -> list[str]:
+def _losses_and_accuracies(metrics: Mapping[str, float]) -> list[str]:
     return [name for name in metrics if name.endswith(("loss", "accuracy"))]
 
 
 def _values(metrics: Mapping[str, float]) -> str:
-    return join(f"{printable(name)} {cell(metrics[name])}" for name in _shown(metrics))
+    return join(f"{printable(name)} {cell(metrics[name])}" for name in _losses_and_accuracies(metrics))

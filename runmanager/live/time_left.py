@@ -1,4 +1,4 @@
-"""How long a grid still takes, from what runs of like cost took."""
+"""How long a grid still takes, from the durations of similar runs."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 Cost = tuple[Mapping[str, Any], float]
 """The hyperparameters of a run, and the seconds it took."""
 
-_MOST = 200  # known costs that are looked at, the latest
-_NOISE = 0.2  # of one run, as a part of the variance that one hyperparameter makes
+_MOST = 200  # costs that an estimate uses, the latest
+_NOISE = 0.2  # variance of one run, as a part of the variance that one hyperparameter makes
 _LEAST_S = 1e-3
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_STEPS = (  # up to these seconds a time is written in steps of those
+_STEPS = (  # (seconds, step): a time below these seconds is rounded to this step
     (20 * _MINUTE, _MINUTE),
     (_HOUR, 5 * _MINUTE),
     (10 * _HOUR, 10 * _MINUTE),
@@ -32,8 +32,8 @@ class Underway(NamedTuple):
     Attributes:
         params: Its hyperparameters.
         elapsed: Seconds since it was started.
-        total: The seconds it will have taken, as far as its own epochs tell.
-        part: The part of its epochs that is executed now; the others were before.
+        total: Its estimated duration in seconds, from its own epochs; None before the first one has ended.
+        part: The part of its epochs that this attempt executes; an earlier attempt executed the others.
     """
 
     params: Mapping[str, Any]
@@ -45,23 +45,23 @@ class Underway(NamedTuple):
 def time_left(
     waiting: Sequence[Mapping[str, Any]],
     running: Sequence[Underway],
-    known: Sequence[Cost],
+    past: Sequence[Cost],
     lanes: int,
 ) -> float | None:
-    """Estimate the seconds until all runs have ended, None while nothing is known.
+    """Estimate the seconds until all runs have ended, None before any cost is known.
 
     Args:
-        waiting: The hyperparameters of the runs that are not started, in the order in which they will be.
+        waiting: The hyperparameters of the runs that have not started, in their order.
         running: The runs that are being executed.
-        known: What other runs took.
+        past: The costs of runs that have ended.
         lanes: How many runs are executed at the same time.
     """
     if not waiting and not running:
         return 0.0
-    known = [*known, *((run.params, run.total / run.part) for run in running if run.total is not None)]
-    if not known:
+    past = [*past, *((run.params, run.total / run.part) for run in running if run.total is not None)]
+    if not past:
         return None
-    estimated = costs([*(run.params for run in running), *waiting], known)
+    estimated = costs([*(run.params for run in running), *waiting], past)
     busy = [
         max((cost * run.part if run.total is None else run.total) - run.elapsed, 0.0)
         for run, cost in zip(running, estimated, strict=False)
@@ -70,10 +70,10 @@ def time_left(
 
 
 def scheduled(seconds: Sequence[float], free_in: Sequence[float]) -> float:
-    """Return the seconds until all runs have ended, each taken by the lane that is free first.
+    """Return the seconds until all runs have ended; the lane that is free first takes the next run.
 
     Args:
-        seconds: What the runs take, in their order.
+        seconds: The duration of each run, in their order.
         free_in: The seconds until each lane is free.
 
     >>> scheduled([3, 2, 2], [0, 0])
@@ -81,27 +81,26 @@ def scheduled(seconds: Sequence[float], free_in: Sequence[float]) -> float:
     """
     ends = list(free_in)
     heapq.heapify(ends)
-    for taken in seconds:
-        heapq.heapreplace(ends, ends[0] + taken)
+    for duration in seconds:
+        heapq.heapreplace(ends, ends[0] + duration)
     return max(ends)
 
 
-def costs(runs: Sequence[Mapping[str, Any]], known: Sequence[Cost]) -> list[float]:
-    """Estimate the seconds that each run takes, from at least one run whose cost is known.
+def costs(runs: Sequence[Mapping[str, Any]], past: Sequence[Cost]) -> list[float]:
+    """Estimate the seconds that each run takes, from the cost of at least one other run.
 
-    The more hyperparameter values two runs share, the more the cost of one says of the other's. That is kernel
-    ridge regression on the logarithm of the cost, the kernel being the number of values shared: every value
-    gets the factor that it makes, near 1 for a learning rate, and 1 while it is new.
-    No estimate lies outside of what is known.
+    This is kernel ridge regression on the logarithm of the cost; the kernel is the number of hyperparameter
+    values that two runs share. So every value gets a factor: near 1 for a learning rate, 1 while it is new.
+    No estimate is below the least or above the greatest past cost.
 
-    >>> known = [({"lr": 0.1, "device": "cpu"}, 90.0), ({"lr": 0.2, "device": "cuda"}, 10.0)]
-    >>> [round(cost) for cost in costs([{"lr": 0.3, "device": "cpu"}, {"lr": 0.3, "device": "mps"}], known)]
+    >>> past = [({"lr": 0.1, "device": "cpu"}, 90.0), ({"lr": 0.2, "device": "cuda"}, 10.0)]
+    >>> [round(cost) for cost in costs([{"lr": 0.3, "device": "cpu"}, {"lr": 0.3, "device": "mps"}], past)]
     [49, 30]
     """
     import numpy as np
 
-    seconds = np.maximum([cost for _, cost in known[-_MOST:]], _LEAST_S)
-    samples = [params for params, _ in known[-_MOST:]]
+    seconds = np.maximum([cost for _, cost in past[-_MOST:]], _LEAST_S)
+    samples = [params for params, _ in past[-_MOST:]]
     alike, shared = _shared_values(samples, samples), _shared_values(runs, samples)
     logarithms = np.log(seconds)
     mean = logarithms.mean()
@@ -113,7 +112,7 @@ def costs(runs: Sequence[Mapping[str, Any]], known: Sequence[Cost]) -> list[floa
 def _shared_values(
     runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
 ) -> "NDArray[np.float64]":
-    """Count the hyperparameters that have the same value in both runs."""
+    """Count, for each pair of runs, the hyperparameters that have the same value in both."""
     import numpy as np
 
     shared = np.zeros((len(runs), len(others)))
@@ -122,16 +121,16 @@ def _shared_values(
         codes = [
             [
                 numbers.setdefault(text(params[name]), len(numbers)) if name in params else absent
-                for params in some
+                for params in grid
             ]
-            for some, absent in ((runs, -1), (others, -2))
+            for grid, absent in ((runs, -1), (others, -2))
         ]
         shared += np.equal.outer(*(np.array(code, dtype=int) for code in codes))
     return shared
 
 
 def about(seconds: float) -> str:
-    """Write a time as coarsely as it is known.
+    """Write an estimated time, rounded as its precision allows.
 
     >>> about(12 * 60), about(80 * 60), about(50 * 3600), about(20)
     ('about 12 min', 'about 1 h 20 min', 'about 2 days', 'less than a minute')

@@ -5,11 +5,16 @@ bracket of Hyperband: Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar (2018).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from runmanager.errors import GridError, PruneError
+from runmanager.console import cell
+from runmanager.errors import InvalidArgumentError, Problems, PruneError
 from runmanager.goal import Goal, goal
+from runmanager.outcome import Outcome, Status
+from runmanager.search.base import Decision, Search
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.run_state import RunResult
 
 
 @dataclass(frozen=True)
@@ -17,17 +22,17 @@ class SuccessiveHalving:
     """Train all runs for a few epochs, the best of them for more, and so on to the end.
 
     A rung is a number of epochs: `min_epochs`, then `factor` times as many each. All runs are trained to the
-    first rung; of those that were at a rung, one in `factor` goes on to the next, at least one. So 27 runs of 9
+    first rung. One in `factor` of the runs at a rung goes on to the next one, at least one run. So 27 runs of 9
     epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs with the factor 3, not 243.
 
     Args:
         metric: What runs are compared by, at the epoch of the rung: a loss (the least is best) or an accuracy
             (the largest is), as "test_loss"; "min:<metric>" or "max:<metric>" of any other.
-        factor: One run in so many goes on.
+        factor: One run in `factor` goes on.
         min_epochs: The first rung.
 
     Raises:
-        GridError: An argument cannot be used; with all problems.
+        InvalidArgumentError: An argument cannot be used; with all problems.
 
     >>> SuccessiveHalving("test_loss").next_rung(0), SuccessiveHalving("test_loss").next_rung(3)
     (1, 9)
@@ -39,26 +44,24 @@ class SuccessiveHalving:
 
     def __post_init__(self) -> None:
         metric: object = self.metric
-        problems: list[str] = []
+        problems = Problems()
         if not isinstance(metric, str) or self._goal() is None:
             rule = "metric must be a loss or an accuracy, as 'test_loss', or 'min:<metric>' or 'max:<metric>'"
             problems.append(f"{rule} of any other, got {metric!r}")
-        numbers: tuple[tuple[str, object, int], ...] = (
-            ("factor", self.factor, 2),
-            ("min_epochs", self.min_epochs, 1),
-        )
-        for name, value, least in numbers:
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                problems.append(f"{name} must be a whole number, {least} or more, got {value!r}")
-        if problems:
-            raise GridError(problems)
+        problems.check_count("factor", self.factor, 2)
+        problems.check_count("min_epochs", self.min_epochs, 1)
+        problems.raise_if_any(InvalidArgumentError)
 
     @property
     def goal(self) -> Goal:
         """The metric, and which value of it is the best."""
-        found = self._goal()
-        assert found is not None
-        return found
+        decisive = self._goal()
+        assert decisive is not None
+        return decisive
+
+    def search(self) -> "Search":
+        """Return a search that stops runs by this rule, for one start of a grid."""
+        return _Halving(self)
 
     def rungs(self) -> Iterator[int]:
         """Yield the numbers of epochs after which runs are compared, without end."""
@@ -79,14 +82,13 @@ class SuccessiveHalving:
         """
         name = self.goal.metric
         if name not in metrics:
-            known = ", ".join(metrics)
             raise PruneError(
                 f"runs are to be compared by {name!r}, which the epoch of a rung does not have; it has: "
-                f"{known}. Track it in every epoch"
+                f"{', '.join(metrics)}. Track it in every epoch"
             )
 
     def best(self, values: Sequence[float]) -> list[int]:
-        """Return the places of the values that go on, the best one first.
+        """Return the indexes of the values that go on, the best one first.
 
         Args:
             values: The metric of each run that was to be at the rung, NaN where it has none: such a run is
@@ -95,9 +97,110 @@ class SuccessiveHalving:
         >>> SuccessiveHalving("accuracy").best([0.1, 0.3, math.nan, 0.3, 0.2, 0.4])
         [5, 1]
         """
-        finite = [place for place, value in enumerate(values) if math.isfinite(value)]
-        ordered = sorted(finite, key=lambda place: -self.goal.sign * values[place])
+        finite = [index for index, value in enumerate(values) if math.isfinite(value)]
+        ordered = sorted(finite, key=lambda index: -self.goal.sign * values[index])
         return ordered[: max(len(values) // self.factor, 1)]
 
     def _goal(self) -> Goal | None:
         return goal(self.metric if ":" in self.metric else f"best:{self.metric}")
+
+
+class _Halving(Search):
+    """Decides rung by rung which runs go on.
+
+    A run that ended by a fault is never among the best; one that was killed keeps its rank for the next start.
+    """
+
+    def __init__(self, rule: SuccessiveHalving) -> None:
+        self._rule = rule
+        self._candidates: list[str] = []
+        self._left: set[str] = set()  # the runs that this start does not execute, or not any more
+        self._due: list[str] = []
+        self._rung = 0
+        self._short: dict[str, int] = {}  # the runs that were stopped before their rung -> after which epoch
+        self._sentences: set[str] = set()
+
+    def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
+        """Compare all runs whose device is there."""
+        self._candidates = [folder.id for folder in runs if not folder.unavailable]
+        self._left = {folder.id for folder in runs} - set(executable)
+
+    def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
+        """Find out what became of the runs that were due, and which are due next, once all are at the rung."""
+        if in_progress:
+            return Decision()
+        self._take_note(results)
+        candidates = self._candidates
+        behind: list[str] = []
+        sentences: list[str] = []
+        for rung in self._rule.rungs():
+            self._rung = rung
+            self._due = [
+                id_ for id_ in candidates if id_ not in self._left and not self._is_there(results[id_])
+            ]
+            if self._due or all(
+                id_ in self._left or results[id_].status is Status.COMPLETED for id_ in candidates
+            ):
+                break
+            values = [self._value(results[id_]) for id_ in candidates]
+            best = {candidates[index] for index in self._rule.best(values)}
+            sentences += self._sentence(values, len(best))
+            behind += [id_ for id_ in candidates if id_ not in best and self._is_there(results[id_])]
+            candidates = [id_ for id_ in candidates if id_ in best]
+        return Decision(self._due, behind, sentences)
+
+    def introduction(self) -> str:
+        """Return the rule."""
+        return f"{self._rule}: runs that are behind are stopped, and can be continued"
+
+    def conclusion(self, outcomes: Sequence[Outcome]) -> str:
+        """Return that no run could be stopped early, if that is so."""
+        epochs = [outcome.epochs for outcome in outcomes if outcome.status is Status.COMPLETED]
+        if not epochs or max(epochs) > self._rule.min_epochs:
+            return ""
+        return f"! no run was stopped early: none has more epochs than min_epochs={self._rule.min_epochs}"
+
+    def _take_note(self, results: Mapping[str, RunResult]) -> None:
+        """Leave the runs that were due and cannot go on by themselves until the next start."""
+        for id_ in self._due:
+            epoch, status = _last_epoch(results[id_]), results[id_].status
+            # a run that lost its checkpoint starts over, and stops at an earlier rung; if it stops there again,
+            # it cannot go on at all
+            is_short = status is Status.PRUNED and epoch < self._rung
+            if not status.is_success or (is_short and epoch <= self._short.get(id_, 0)):
+                self._left.add(id_)
+            if is_short:
+                self._short[id_] = epoch
+
+    def _is_there(self, result: RunResult) -> bool:
+        """Whether a run was at the rung, or was completed before it."""
+        return result.status is Status.COMPLETED or _last_epoch(result) >= self._rung
+
+    def _value(self, result: RunResult) -> float:
+        """Return the metric of a run at the rung, NaN if it has none or can never go on."""
+        is_lost = result.status.is_fault and result.folder.id in self._left
+        records = [record for record in result.epochs if record.epoch <= self._rung]
+        if is_lost or not records or not self._is_there(result):
+            return math.nan
+        self._rule.check(records[-1].metrics)
+        return records[-1].metrics[self._rule.goal.metric]
+
+    def _sentence(self, values: Sequence[float], num_best: int) -> list[str]:
+        """Return what was decided at the rung, unless all go on, or this start has said it before."""
+        finite = sorted(filter(math.isfinite, values), key=lambda value: -self._rule.goal.sign * value)
+        extent = f"{cell(finite[0])} to {cell(finite[num_best - 1])}" if finite else ""
+        metric = f", {self._rule.goal.metric} {extent}" if finite else ""
+        without = len(values) - len(finite)
+        facts = [f"after epoch {self._rung}, {num_best} of {len(values)} runs go on{metric}"]
+        facts += [f"{len(values) - num_best} are behind"]
+        facts += [f"{without} of these failed, were killed or have no number"] if without else []
+        sentence = "; ".join(facts)
+        is_new = num_best < len(values) and sentence not in self._sentences
+        self._sentences.add(sentence)
+        return [sentence] if is_new else []
+
+
+def _last_epoch(result: RunResult) -> int:
+    """Return the epoch after which a run can go on: not the one in which it diverged."""
+    last = result.epochs[-1].epoch if result.epochs else 0
+    return last - (result.status is Status.DIVERGED)

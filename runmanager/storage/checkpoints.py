@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from runmanager.devices.quiet import quiet
+from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError
 from runmanager.outcome import EpochRecord
 from runmanager.storage import durable, paths

@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
-from runmanager.devices.quiet import quiet
+from runmanager.devices.torch_devices import quiet
 from runmanager.outcome import Status
 from runmanager.training import failures
 from runmanager.training.evaluation import Loss

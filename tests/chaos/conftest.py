@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,7 @@ def ray_cluster(num_cpus):
         tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,
     ):
         patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray leaves a token in the home folder
+        Path("/tmp/ray").mkdir(exist_ok=True)  # noqa: S108 - where Ray notes the head's address, whatever temp_dir is
         head = {"num_cpus": num_cpus, "include_dashboard": False, "temp_dir": folder}
         # without its hooks, which only the main thread can set
         cluster = utils.Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)

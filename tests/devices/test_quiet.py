@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from runmanager.devices.quiet import quiet
+from runmanager.devices.torch_devices import quiet
 
 
 def test_quiet_blocks_of_several_threads_leave_the_filters_as_they_were():
@@ -58,8 +58,17 @@ def test_a_process_that_is_forked_by_another_thread_can_be_quiet():
 
 LOGGING_LATER = """
     import os, threading
-    from runmanager.devices.quiet import quiet  # before logging, whose lock a fork takes first therefore
+
+    hooks = []
+    register, os.register_at_fork = os.register_at_fork, lambda **hook: hooks.append(hook)
+    from runmanager.devices.torch_devices import quiet
     import logging
+
+    # as if quiet came before logging, whose lock a fork takes first therefore
+    is_quiets = [any(call.__module__ == quiet.__module__ for call in hook.values()) for hook in hooks]
+    assert sum(is_quiets) == 1
+    for _, hook in sorted(zip(is_quiets, hooks), key=lambda pair: not pair[0]):
+        register(**hook)
 
     def log(inside, is_done):
         while not is_done.is_set():

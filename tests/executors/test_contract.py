@@ -65,6 +65,16 @@ def full_disk_work(run, report):
     return work(run, report)
 
 
+class LostError(Exception):
+    """An error of the user's own type."""
+
+
+def lost_work(run, report):
+    if run.lr == 0.2:
+        raise LostError("map")
+    return work(run, report)
+
+
 def train(run, manager):
     with manager.run(run):
         for _ in manager.epochs(2):
@@ -118,7 +128,8 @@ def test_each_run_is_reported_from_its_start_to_its_outcome(executor):
 
 
 @pytest.mark.parametrize(
-    ("ending", "error"), [(interrupted_work, KeyboardInterrupt), (full_disk_work, OSError)]
+    ("ending", "error"),
+    [(interrupted_work, KeyboardInterrupt), (full_disk_work, OSError), (lost_work, LostError)],
 )
 def test_what_leaves_work_as_an_exception_passes_through(executor, ending, error):
     outcomes = []

@@ -2,7 +2,7 @@ import signal
 
 import pytest
 
-from runmanager.executors import Step, deaths
+from runmanager.executors import BatchProgress, deaths
 from runmanager.executors.deaths import Deaths, whereabouts
 from runmanager.outcome import EpochRecord, Status
 
@@ -15,7 +15,7 @@ from runmanager.outcome import EpochRecord, Status
         (-signal.SIGSEGV, "its process crashed (segmentation fault, signal 11) in epoch 1"),
         (-signal.SIGTERM, "its process crashed (SIGTERM, signal 15) in epoch 1"),
         (-99, "its process crashed (signal 99) in epoch 1"),
-        (-9, "somebody killed its process (signal 9) in epoch 1: often the system ran out of memory"),
+        (-9, "its process was killed (SIGKILL) in epoch 1, often by the out-of-memory killer"),
     ],
 )
 def test_the_cause_of_a_death_is_read_from_the_exit_code(code, cause, monkeypatch):
@@ -33,7 +33,7 @@ def test_a_process_that_the_system_killed_ran_out_of_memory_and_the_next_did_not
     next_status, _ = known.explain(-9, "", 3 * 2**30)
 
     assert (status, next_status) == (Status.OUT_OF_MEMORY, Status.KILLED)
-    assert cause.startswith("the system ran out of memory and killed its process (signal 9) (it had 3.0 of ")
+    assert cause.startswith("the system ran out of memory and killed its process (SIGKILL) (it had 3.0 of ")
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,6 @@ def test_a_machine_that_does_not_count_counts_none(tmp_path):
 
 
 def test_a_run_is_where_its_last_news_were():
-    assert whereabouts(Step(2, 5)) == " in epoch 2, step 5"
+    assert whereabouts(BatchProgress(2, 5)) == " in epoch 2, step 5"
     assert whereabouts(EpochRecord(3, {})) == " after epoch 3"
     assert whereabouts(None) == ""

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import GridError, RunBuilder, load_runs, run_grid
 from runmanager.devices import torch_devices
-from runmanager.executors import Step, worker
+from runmanager.executors import BatchProgress, worker
 from runmanager.executors.lanes import LanesExecutor, _start_method
 from runmanager.outcome import Outcome, Status
 from tests.executors.test_contract import Watcher
@@ -505,12 +505,12 @@ def test_news_keep_a_run_from_counting_as_hung_however_long_the_parent_was_busy(
     def work(_run, report):
         for step in range(8):
             time.sleep(0.2)
-            report(Step(1, step))
+            report(BatchProgress(1, step))
         return COMPLETED
 
     class Busy(Watcher):
         def run_progressed(self, run, news):  # noqa: ARG002 - of the one there is
-            if news.step == 2:
+            if news.batch == 2:
                 time.sleep(3.5)
 
     ((_, outcome),) = execute(work, watch=Busy(), timeout=3)

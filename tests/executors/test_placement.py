@@ -1,12 +1,12 @@
 import pytest
 
-from runmanager.executors.placement import Placing
+from runmanager.executors.placement import Placement
 
 THERE = ["cpu", "cuda:0", "cuda:1", "cuda:2"]
 
 
 def test_cuda_is_any_device_that_is_free_and_a_number_is_that_one():
-    placing = Placing(8, 1, THERE, cores=8)
+    placing = Placement(8, 1, THERE, num_cores=8)
 
     assert placing.take("cuda:1") == "cuda:1"
     assert [placing.take("cuda"), placing.take("cuda")] == ["cuda:0", "cuda:2"]
@@ -17,7 +17,7 @@ def test_cuda_is_any_device_that_is_free_and_a_number_is_that_one():
 
 
 def test_runs_share_a_device_evenly():
-    placing = Placing(8, 2, THERE, cores=8)
+    placing = Placement(8, 2, THERE, num_cores=8)
 
     taken = [placing.take("cuda") for _ in range(7)]
 
@@ -26,7 +26,7 @@ def test_runs_share_a_device_evenly():
 
 @pytest.mark.parametrize("jobs", [1, 2, 5])
 def test_never_more_runs_at_a_time_than_are_wanted(jobs):
-    placing = Placing(jobs, 4, THERE, cores=8)
+    placing = Placement(jobs, 4, THERE, num_cores=8)
 
     taken = [placing.take(device) for device in ["cpu", "cuda", "cpu", "cuda", "cpu", "cuda"]]
 
@@ -34,7 +34,7 @@ def test_never_more_runs_at_a_time_than_are_wanted(jobs):
 
 
 def test_auto_is_a_lane_for_every_device_and_for_every_two_cores():
-    placing = Placing("auto", 2, THERE, cores=5)
+    placing = Placement("auto", 2, THERE, num_cores=5)
 
     assert placing.most == 3 * 2 + 2
     assert [placing.take("cpu") for _ in range(3)] == ["cpu", "cpu", None]
@@ -42,7 +42,7 @@ def test_auto_is_a_lane_for_every_device_and_for_every_two_cores():
 
 
 def test_a_device_that_is_lost_gets_no_more_runs():
-    placing = Placing(8, 1, THERE[:3], cores=8)
+    placing = Placement(8, 1, THERE[:3], num_cores=8)
 
     placing.lost["cuda:0"] = "cuda:0 stopped answering"
 
@@ -55,7 +55,7 @@ def test_a_device_that_is_lost_gets_no_more_runs():
 
 
 def test_the_cpu_is_always_there():
-    placing = Placing("auto", 1, ["cpu"], cores=1)
+    placing = Placement("auto", 1, ["cpu"], num_cores=1)
 
     assert placing.most == 1
     assert placing.take("meta") == "cpu"
@@ -64,7 +64,7 @@ def test_the_cpu_is_always_there():
 
 
 def test_as_many_lanes_as_the_devices_allow_are_reached():
-    placing = Placing(4, 1, ["cpu", "cuda:0"], cores=8)
+    placing = Placement(4, 1, ["cpu", "cuda:0"], num_cores=8)
 
     assert placing.reachable(["cuda"] * 9) == 1
     assert placing.reachable(["cuda", "cpu", "cpu"]) == 3

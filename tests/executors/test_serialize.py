@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from runmanager import GridError
-from runmanager.executors.serialize import dump, load
+from runmanager.executors.serialize import dump, dump_error, load
 
 LOCK = threading.Lock()
 SETTINGS = {"depth": 2, "guards": [1, LOCK]}
@@ -167,3 +167,26 @@ def test_what_refuses_by_itself_is_named_with_its_reason():
         GridError, match=r"Refusing cannot be sent to a worker process \(RuntimeError: not me\)"
     ):
         dump(Refusing())
+
+
+class TwoPartsError(Exception):
+    """An error that is written, but cannot be read again."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (KeyError("lr"), KeyError, "'lr'"),
+        (GridError(["one", "two"]), GridError, "2 problems"),
+        (RuntimeError(LOCK), RuntimeError, "RuntimeError: <unlocked _thread.lock"),
+        (TwoPartsError("this", "that"), RuntimeError, "TwoPartsError: this and that"),
+    ],
+)
+def test_an_exception_that_cannot_be_sent_or_read_again_goes_as_its_text(error, kind, text):
+    received = load(dump_error(error))
+
+    assert type(received) is kind
+    assert str(received).startswith(text)

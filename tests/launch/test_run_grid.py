@@ -28,7 +28,7 @@ from runmanager.board.launch import page_of
 from runmanager.devices import torch_devices
 from runmanager.executors import LanesExecutor
 from runmanager.outcome import RETRY_FAILED
-from runmanager.results import tables
+from runmanager.results import files
 from runmanager.storage.journal import Journal
 from tests.board.reading import sessions_in
 
@@ -328,7 +328,7 @@ def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(tmp_path):
         (
             RunBuilder.get_runs(LRS) * 2,
             (
-                "Run(lr=0.1) stands in this grid twice: give every run once, as "
+                "Run(lr=0.1) is in this grid twice: give every run once, as "
                 "runs_a + [run for run in runs_b if run not in runs_a]"
             ),
         ),
@@ -629,8 +629,8 @@ def test_tables_that_cannot_be_written_at_the_end_are_a_failure_of_storage(start
     def full(*_):
         raise StorageError(f"cannot write results.csv ({os.strerror(errno.ENOSPC)})")
 
-    monkeypatch.setattr(tables, "export", full)
-    monkeypatch.setattr("runmanager.launch.run_grid._Exports.after_run", lambda _: None)
+    monkeypatch.setattr(files, "write_results", full)
+    monkeypatch.setattr("runmanager.launch.execute.Exports.after_run", lambda _: None)
 
     outcome = start({"lr": [0.1]}, Train(), display=None)
 

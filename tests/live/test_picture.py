@@ -5,14 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from runmanager.executors import Step
+from runmanager.executors import BatchProgress
 from runmanager.live.picture import Picture, Running, clock, label
 from runmanager.outcome import EpochRecord
 
 LABEL = ("lr=0.01", "batch_size=10000", "optimizer=adam")
 METRICS = {"loss": 0.598666, "accuracy": 0.75, "test_loss": 0.7, "test_accuracy": 0.5}
 NEW = Running(7, {}, LABEL, 0, "cuda:0", 100.0, 100.0)
-RUN = NEW.after(Step(1, 9, 10), 101.0).after(EpochRecord(1, METRICS), 110.0).after(Step(2, 3, 10), 112.0)
+RUN = (
+    NEW.after(BatchProgress(1, 9, 10), 101.0)
+    .after(EpochRecord(1, METRICS), 110.0)
+    .after(BatchProgress(2, 3, 10), 112.0)
+)
 PICTURE = Picture("exp", [("cuda:0", RUN)], 39, list(METRICS), 1, 4, 192.0, "about 12 min left", 115.0)
 
 
@@ -106,17 +110,17 @@ def test_no_line_is_wider_and_no_picture_higher_than_the_terminal(lanes, label_w
 
 
 def test_time_is_told_after_the_first_epoch():
-    begun = NEW.after(Step(1, 1, 4), 101.0).after(Step(1, 10, 4), 108.0)
+    begun = NEW.after(BatchProgress(1, 1, 4), 101.0).after(BatchProgress(1, 10, 4), 108.0)
     after_one = begun.after(EpochRecord(1, {}), 110.0)
 
     assert (NEW.total, begun.total) == (None, None)
     assert (after_one.done, after_one.total, after_one.part) == (0.25, 40.0, 1.0)
-    assert after_one.after(Step(2, 5, 4), 115.0).done == 0.375
+    assert after_one.after(BatchProgress(2, 5, 4), 115.0).done == 0.375
     assert after_one.after(EpochRecord(2, {}), 120.0).total == 40.0
 
 
 def test_a_run_that_goes_on_counts_the_epochs_that_it_executes():
-    run = NEW.after(Step(7, 1, 10), 101.0).after(EpochRecord(7, {}), 110.0)
+    run = NEW.after(BatchProgress(7, 1, 10), 101.0).after(EpochRecord(7, {}), 110.0)
 
     assert (run.part, run.done, run.total) == (0.4, 0.25, 40.0)
 
@@ -131,7 +135,7 @@ def test_without_the_number_of_epochs_no_time_is_told():
 def test_whatever_is_heard_a_part_is_a_part(news, num_epochs):
     run = NEW
     for is_record, epoch, step in news:
-        run = run.after(EpochRecord(epoch, {}) if is_record else Step(epoch, step, num_epochs), 200.0)
+        run = run.after(EpochRecord(epoch, {}) if is_record else BatchProgress(epoch, step, num_epochs), 200.0)
 
     assert 0 <= run.done <= 1
     assert 0 < run.part <= 1

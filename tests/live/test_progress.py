@@ -10,9 +10,10 @@ from rich.console import Console
 
 from runmanager import RunBuilder
 from runmanager import console as console_module
-from runmanager.executors import Step
-from runmanager.launch.plan import ANEW, Plan
-from runmanager.launch.plan_table import plan_table, planned, summary
+from runmanager.executors import BatchProgress
+from runmanager.hyperparameters import identity
+from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
+from runmanager.launch.plan_table import estimate, plan_table, summary
 from runmanager.live import progress
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
@@ -20,13 +21,16 @@ from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult
 
 RUNS = RunBuilder.get_runs({"lr": [0.010, 0.020], "net": ["a"], "device": ["cpu"]})
-PLACES = {id(run): RunFolder(Path("runs/exp/007_x"), 7 + n, "id", run._asdict()) for n, run in enumerate(RUNS)}
+FOLDERS = [
+    RunFolder(Path("runs/exp/007_x"), number, identity(run._asdict()), run._asdict())
+    for number, run in enumerate(RUNS, 7)
+]
 RECORD = EpochRecord(3, {"loss": 0.598666, "test_accuracy": 0.75, "epoch duration": 7.5, "f1": 1.0})
 COMPLETED = Outcome(Status.COMPLETED, "", 3)
 
 
 def grid(**options):
-    return GridProgress("exp", PLACES, RUNS, ["lr"], **options)
+    return GridProgress("exp", FOLDERS, ["lr"], **options)
 
 
 def printed(capsys):
@@ -128,7 +132,7 @@ def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal):
     with grid(lanes=2, past=[({"lr": 0.3}, 3600.0)]) as shown:
         shown.run_started(RUNS[0], 0, "cuda:0")
         shown.run_started(RUNS[1], 1, "cpu")
-        shown.run_progressed(RUNS[0], Step(3, 1, 9))
+        shown.run_progressed(RUNS[0], BatchProgress(3, 1, 9))
         shown.run_progressed(RUNS[0], RECORD)
         wait_for(lambda: "0.5987" in terminal.getvalue())
         shown.run_ended(RUNS[1], COMPLETED, "")
@@ -225,15 +229,16 @@ def test_it_is_said_once_that_a_grid_stops(capsys, running, what):
 
 
 def test_a_plan_is_shown_as_a_table_with_its_sum(capsys):
-    places = list(PLACES.values())
     before = [
-        RunResult(places[0], Status.COMPLETED, [RECORD], 1, "", {}),
-        RunResult(places[1], Status.PENDING, [], 0, "", {}),
+        RunResult(FOLDERS[0], Status.COMPLETED, [RECORD], 1, "", {}),
+        RunResult(FOLDERS[1], Status.PENDING, [], 0, "", {}),
     ]
-    plan = Plan(RUNS, places, before, RUNS[1:], frozenset(), failed=0, interrupted=0, changed={}, policy=ANEW)
+    actions = [Action.LEAVE, Action.EXECUTE]
+    runs = [PlannedRun(*parts) for parts in zip(RUNS, FOLDERS, before, actions, strict=True)]
+    plan = Plan(runs, changed={}, policy=STARTED_OVER)
 
-    rows = planned(plan, [(places[0].params, 90.0)])
-    grid().show_plan(plan_table(rows, ["lr"]), summary(rows, 1))
+    seconds = estimate(plan, [(FOLDERS[0].params, 90.0)])
+    grid().show_plan(plan_table(plan, seconds, ["lr"]), summary(plan, seconds, 1))
 
     assert capsys.readouterr().out.splitlines() == [
         "run  lr    device       takes  what",
@@ -254,7 +259,7 @@ def test_no_thread_is_left(terminal):
 def test_ipython_is_not_imported():
     program = (
         "import sys; from runmanager.live.progress import GridProgress\n"
-        "with GridProgress('exp', {}, [], []): print('IPython' in sys.modules, 'ipywidgets' in sys.modules)"
+        "with GridProgress('exp', [], []): print('IPython' in sys.modules, 'ipywidgets' in sys.modules)"
     )
 
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,11 +1,402 @@
+"""The rule, and grids whose runs are stopped early, where it is known before which run is how good."""
+
 import itertools
 import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
-from runmanager import GridError, PruneError, SuccessiveHalving
+from runmanager import GridError, PruneError, RunBuilder, SuccessiveHalving, load_results, load_runs, run_grid
+from runmanager.storage.checkpoints import load_checkpoint
+from runmanager.storage.folders import read_runs
+from tests.board.reading import folder_scalars, sessions_in
+from tests.damaging import as_if_killed
+
+NINE = {"lr": list(range(9))}
+THIRD = SuccessiveHalving("test_loss", factor=3)
+STOP_ALL = SuccessiveHalving("test_loss", factor=9)
+
+
+class Train:
+    """Train up to nine epochs of a network that remembers its random numbers; the least lr is the best run.
+
+    Args:
+        faults: lr -> the epoch, and what is raised in it.
+        nan: lr -> the epoch from which on its test_loss is NaN.
+        options: What `manager.epochs` gets beside the checkpoint.
+    """
+
+    def __init__(self, faults=None, nan=None, num_epochs=9, is_saved=True):
+        self.faults, self.nan = faults or {}, nan or {}
+        self.num_epochs, self.is_saved = num_epochs, is_saved
+        self.executed = []
+
+    def __call__(self, run, manager):
+        torch.manual_seed(run.lr)
+        network = nn.Linear(2, 1)
+        with manager.run(run, network):
+            checkpoint = {"network": network} if self.is_saved else None
+            for epoch in manager.epochs(self.num_epochs, checkpoint=checkpoint):
+                self.executed.append((run.lr, epoch))
+                at, fault = self.faults.get(run.lr, (0, None))
+                if epoch == at:
+                    raise fault
+                with torch.no_grad():
+                    network.weight += torch.rand(1, 2)
+                manager.track_loss(network.weight.sum(), 1)
+                manager.track(test_loss=math.nan if epoch >= self.nan.get(run.lr, 99) else run.lr + 1 / epoch)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a grid of nine runs under tmp_path."""
+
+    def run(train, params=NINE, **options):
+        quiet: dict[str, Any] = {"tensorboard": False, "display": False, "executor": "inline"} | options
+        return run_grid(params, train, experiment="exp", root=tmp_path, **quiet)
+
+    return run
+
+
+def kept(outcome_or_root):
+    """Return how each run stands and how many epochs it has, in the order of the grid."""
+    runs = load_runs(outcome_or_root / "exp") if isinstance(outcome_or_root, Path) else outcome_or_root.runs
+    return list(zip(runs["status"], runs["epochs"], strict=True))
+
+
+def numbers(root):
+    """Return all that is no duration of the table, as text."""
+    return load_results(root / "exp").drop(columns=["epoch duration", "run duration"]).to_csv()
+
+
+EXPECTED = [("completed", 9), ("pruned", 3), ("pruned", 3), *[("pruned", 1)] * 6]
+
+
+def test_of_the_runs_at_each_rung_the_best_go_on(start, tmp_path):
+    train = Train()
+
+    outcome = start(train, {"lr": list(range(8, -1, -1))}, prune=THIRD)
+
+    assert outcome.exit_code == 0
+    assert kept(outcome) == kept(tmp_path) == EXPECTED[::-1]
+    assert len(train.executed) == len(set(train.executed)) == 9 + 3 * 2 + 6
+    assert outcome.runs["error"].tolist()[:7] == ["after epoch 1 of 9"] * 6 + ["after epoch 3 of 9"]
+    assert len(outcome.results) == 21
+
+
+@pytest.mark.slow
+def test_two_lanes_stop_the_same_runs_as_inline(start, tmp_path):
+    outcome = start(Train(), prune=THIRD, executor="lanes", jobs=2)
+
+    assert kept(outcome) == kept(tmp_path) == EXPECTED
+    assert (outcome.exit_code, len(load_results(tmp_path / "exp"))) == (0, 21)
+
+
+def test_a_grid_without_prune_stops_nothing(start):
+    assert kept(start(Train(num_epochs=2))) == [("completed", 2)] * 9
+
+
+def test_a_grid_that_is_through_has_nothing_to_do(start):
+    start(Train(), prune=THIRD)
+    again = Train()
+
+    outcome = start(again, prune=THIRD)
+
+    assert again.executed == []
+    assert (outcome.exit_code, kept(outcome)) == (0, EXPECTED)
+
+
+@pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
+def test_pruned_runs_are_continued_bit_for_bit(tmp_path, start, executor):
+    run_grid(NINE, Train(), experiment="exp", root=tmp_path / "whole", tensorboard=False, display=False)
+    start(Train(), prune=THIRD, executor=executor)
+    rest = Train()
+
+    outcome = start(rest, executor=executor)
+
+    assert kept(outcome) == [("completed", 9)] * 9
+    assert numbers(tmp_path) == numbers(tmp_path / "whole")
+    if executor == "inline":
+        assert len(rest.executed) == 9 * 9 - 21
+
+
+def test_a_rule_that_stops_fewer_continues_some(start):
+    start(Train(), prune=STOP_ALL)
+    more = Train()
+
+    outcome = start(more, prune=SuccessiveHalving("test_loss", factor=2))
+
+    assert kept(outcome) == [
+        ("completed", 9), ("pruned", 4), ("pruned", 2), ("pruned", 2), *[("pruned", 1)] * 5,
+    ]  # fmt: skip
+    assert len(more.executed) == 1 + 1 + 1 + 2
+
+
+def test_pruned_runs_keep_a_checkpoint_of_their_last_epoch(start, tmp_path):
+    start(Train(), prune=THIRD)
+
+    last = {}
+    for place in read_runs(tmp_path / "exp"):
+        found = load_checkpoint(place.path, place.id, [])
+        last[place.params["lr"]] = found and found.record.epoch
+    assert last == {0: None, 1: 3, 2: 3, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1, 8: 1}
+
+
+@pytest.mark.slow
+def test_a_grid_that_is_interrupted_again_and_again_ends_as_an_undisturbed_one(start, tmp_path):
+    run_grid(
+        NINE, Train(), experiment="exp", root=tmp_path / "whole", prune=THIRD, tensorboard=False, display=False
+    )
+
+    for lr, epoch in ((0, 1), (4, 1), (8, 1), (1, 2), (2, 3), (0, 4), (0, 9)):
+        assert start(Train({lr: (epoch, KeyboardInterrupt())}), prune=THIRD).exit_code == 130
+    outcome = start(Train(), prune=THIRD)
+
+    assert kept(outcome) == EXPECTED
+    assert numbers(tmp_path) == numbers(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("num_lost", [0, 1])
+def test_a_run_that_was_killed_at_its_rung_is_compared_and_marked(start, tmp_path, num_lost):
+    start(Train(), prune=THIRD)
+    for number in (3, 9):
+        (folder,) = (tmp_path / "exp").glob(f"{number:03}*")
+        as_if_killed(folder, num_lost)
+    assert [kept(tmp_path)[number][0] for number in (2, 8)] == ["interrupted"] * 2
+    again = Train()
+
+    outcome = start(again, prune=THIRD)
+
+    assert kept(outcome) == kept(tmp_path) == EXPECTED
+    assert again.executed == []  # a checkpoint heals a journal that lacks its last line
+
+
+def test_a_run_that_was_interrupted_past_its_rung_is_marked_if_it_is_behind(start):
+    start(Train({8: (3, KeyboardInterrupt())}), {"lr": [8]})
+    rest = Train()
+
+    outcome = start(rest, prune=THIRD)
+
+    assert kept(outcome) == [*EXPECTED[:8], ("pruned", 2)]
+    assert outcome.runs["error"].iloc[8] == "behind"
+
+
+def test_runs_that_were_completed_before_are_compared_by_their_epoch_at_the_rung(start):
+    start(Train(), {"lr": [4, 5]})
+
+    outcome = start(Train(), prune=THIRD)
+
+    assert kept(outcome) == [*EXPECTED[:4], ("completed", 9), ("completed", 9), *EXPECTED[6:]]
+
+
+@pytest.mark.parametrize(
+    ("train", "status"),
+    [
+        (Train({0: (1, ValueError("no")), 1: (2, ValueError("no"))}), "failed"),
+        (Train(nan={0: 1, 1: 3}), "pruned"),
+    ],
+)
+def test_the_next_best_go_on_where_runs_fail_or_have_no_number(start, train, status):
+    outcome = start(train, prune=THIRD)
+
+    epochs = outcome.runs["epochs"].tolist()
+    assert outcome.runs["status"].tolist()[:3] == [status, status, "completed"]
+    assert epochs[2:] == [9, 3, 3 if status == "failed" else 1, 1, 1, 1, 1]
+    assert outcome.exit_code == (1 if status == "failed" else 0)
+
+
+def test_no_run_goes_on_where_none_has_a_number(start, capsys):
+    outcome = start(Train(nan=dict.fromkeys(range(9), 1)), prune=THIRD, display=None)
+
+    assert kept(outcome) == [("pruned", 1)] * 9
+    assert (
+        "after epoch 1, 0 of 9 runs go on; 9 are behind; 9 of these failed, were killed or have no number"
+        in (capsys.readouterr().out)
+    )
+
+
+def test_a_run_that_failed_is_executed_again_if_that_is_wanted(start):
+    start(Train({0: (2, ValueError("no"))}), prune=THIRD)
+
+    outcome = start(Train(), prune=THIRD, retry_failed=True)
+
+    assert kept(outcome) == [("completed", 9), ("completed", 9), ("pruned", 3), ("pruned", 3), *EXPECTED[4:]]
+
+
+def test_runs_whose_code_has_changed_climb_from_the_first_rung(start):
+    start(Train(), prune=THIRD, data="then")
+    again = Train()
+
+    outcome = start(again, prune=THIRD, data="now")
+
+    assert kept(outcome) == EXPECTED
+    assert len(again.executed) == 21
+
+
+def test_a_run_whose_checkpoint_is_lost_climbs_again(start, tmp_path):
+    start(Train({0: (5, KeyboardInterrupt())}), prune=THIRD)
+    for path in (tmp_path / "exp").glob("001*/checkpoint*"):
+        path.unlink()
+    again = Train()
+
+    outcome = start(again, prune=THIRD)
+
+    assert kept(outcome) == EXPECTED
+    assert again.executed == [(0, epoch) for epoch in range(1, 10)]
+
+
+def test_a_run_that_can_never_go_on_is_left_alone(start, tmp_path, monkeypatch):
+    monkeypatch.setattr("runmanager.training.resuming.checkpoints.load_checkpoint", lambda *_: None)
+
+    outcome = start(Train(), {"lr": [0, 1, 2]}, prune=THIRD)
+
+    assert kept(outcome) == [("pruned", 1)] * 3
+
+
+def test_a_train_function_without_a_checkpoint_is_refused_at_once(start):
+    train = Train(is_saved=False)
+
+    with pytest.raises(PruneError, match=r"write `for epoch in manager.epochs\(n, checkpoint=\{...\}\)`"):
+        start(train, prune=THIRD)
+
+    assert train.executed == []
+
+
+def test_hooks_alone_cannot_be_stopped(start):
+    def train(run, manager):
+        manager.begin_run(run)
+        manager.begin_epoch()
+
+    with pytest.raises(PruneError, match="saves nothing to continue with"):
+        start(train, prune=THIRD)
+
+
+@pytest.mark.parametrize(("num_epochs", "is_told"), [(3, True), (4, False)])
+def test_it_is_told_if_no_run_has_epochs_enough_to_be_stopped(start, capsys, num_epochs, is_told):
+    prune = SuccessiveHalving("test_loss", min_epochs=3)
+
+    start(Train(num_epochs=num_epochs), prune=prune, display=True)
+
+    said = "no run was stopped early: none has more epochs than min_epochs=3" in capsys.readouterr().out
+    assert said == is_told
+
+
+@pytest.mark.parametrize("executor", ["inline", "lanes"])
+def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed(start, executor):
+    with pytest.raises(PruneError) as caught:
+        start(Train(), prune=SuccessiveHalving("val_loss"), executor=executor)
+    again = Train()
+    outcome = start(again, prune=THIRD)
+
+    assert str(caught.value) == (
+        "runs are to be compared by 'val_loss', which the epoch of a rung does not have; it has: loss, "
+        "epoch duration, run duration, test_loss. Track it in every epoch"
+    )
+    assert (0, 1) not in again.executed
+    assert kept(outcome) == EXPECTED
+
+
+def test_what_is_no_rule_is_refused_before_anything_is_written(start, tmp_path):
+    with pytest.raises(GridError, match=r"prune must be SuccessiveHalving\(metric=...\)"):
+        start(Train(), prune="test_loss")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_is_told_what_is_decided_and_how_to_go_on(start, capsys):
+    start(Train(), prune=THIRD, display=None)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("9 runs, 9 to execute")
+    assert lines[1] == f"{THIRD}: runs that are behind are stopped, and can be continued"
+    assert lines[2].startswith("– 1/9 run 1 lr=0 · waits · loss ")  # noqa: RUF001
+    assert [line for line in lines if line.startswith("after")] == [
+        "after epoch 1, 3 of 9 runs go on, test_loss 1 to 3; 6 are behind",
+        "after epoch 3, 1 of 3 runs go on, test_loss 0.3333 to 0.3333; 2 are behind",
+    ]
+    assert lines[-2].startswith("completed 1 · pruned 8 — ")
+    assert lines[-1] == "pruned runs keep their checkpoints: the same grid without prune= continues them"
+
+
+def test_a_plan_has_the_runs_of_the_next_round(start, capsys):
+    start(Train({1: (3, KeyboardInterrupt())}), prune=THIRD)
+    start(Train(), prune=THIRD, plan_only=True)
+
+    planned = capsys.readouterr().out.splitlines()
+
+    assert [" ".join(line.split()[2:]) for line in planned[1:10]] == [
+        "pruned, left as it is", "continue after epoch 2", "continue after epoch 1",
+        *["pruned, left as it is"] * 6,
+    ]  # fmt: skip
+
+
+def test_tensorboard_shows_one_curve_of_a_run_that_climbed_and_no_end_of_one_that_was_stopped(start, tmp_path):
+    start(Train(), prune=THIRD, tensorboard=True)
+
+    best, second, *_, last = sorted((tmp_path / "exp").glob("0*"))
+    assert [step for step, _ in folder_scalars(best)["loss/train"]] == list(range(1, 10))
+    assert [step for step, _ in folder_scalars(second)["loss/train"]] == [1, 2, 3]
+    assert [type(said).__name__ for said in sessions_in(last)] == ["SessionStartInfo"]  # its status is unknown
+
+
+def test_runs_of_a_union_are_compared_with_each_other(start):
+    runs = RunBuilder.get_runs({"lr": [0, 1]}) + RunBuilder.get_runs({"lr": [2], "momentum": [0.9]})
+
+    outcome = start(Train(), runs, prune=THIRD)
+
+    assert kept(outcome) == [("completed", 9), ("pruned", 1), ("pruned", 1)]
+    assert pd.isna(outcome.runs["momentum"]).tolist() == [True, True, False]
+
+
+@pytest.mark.slow
+def test_a_killed_process_keeps_its_place(start, tmp_path):
+    program = tmp_path / "killed.py"
+    program.write_text(KILLED)
+
+    def run(*options):
+        subprocess.run([sys.executable, program, tmp_path, *options], check=False)
+
+    run("kill")
+    assert kept(tmp_path)[0] == ("killed", 1)
+    run()
+
+    # the second was the best that got to the third epoch
+    assert kept(tmp_path) == [("completed", 9), ("completed", 9), ("pruned", 3), *EXPECTED[3:]]
+
+
+KILLED = """
+import os, signal, sys
+import torch
+from runmanager import SuccessiveHalving, run_grid
+
+def train(run, manager, kill):
+    network = torch.nn.Linear(1, 1)
+    with manager.run(run, network):
+        for epoch in manager.epochs(9, checkpoint={"network": network}):
+            if kill and run.lr == 0 and epoch == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            manager.track(test_loss=run.lr)
+
+def main():
+    from functools import partial
+    prune = SuccessiveHalving("test_loss", factor=3)
+    run_grid(
+        {"lr": list(range(9))}, partial(train, kill="kill" in sys.argv), experiment="exp", root=sys.argv[1],
+        prune=prune, display=False, tensorboard=False, jobs=2, resume_anyway=True,
+    )
+
+if __name__ == "__main__":
+    main()
+"""
+
 
 RULES = st.builds(SuccessiveHalving, st.sampled_from(["loss", "max:f1"]), st.integers(2, 9), st.integers(1, 9))
 VALUES = st.lists(st.floats() | st.integers(0, 3).map(float), min_size=1, max_size=30)

@@ -454,7 +454,7 @@ def trained_with(change, fault=None):
 
 LRS = {"lr": [0.1, 0.2]}
 ANEW = (
-    "; they are executed anew, their old attempts are kept; "
+    "; they start over, their old attempts are kept; "
     "resume_anyway=True (--resume-anyway) keeps and continues them"
 )
 

@@ -1,4 +1,4 @@
-"""A Ray cluster, as far as executing runs has to know it."""
+"""The connection to a Ray cluster, and what its nodes have."""
 
 import contextlib
 import logging
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runmanager.errors import GridError
+from runmanager.errors import ClusterError, InvalidArgumentError
 from runmanager.executors.signals import signals_wait
 
 _ANSWER_S = 3  # until a cluster has to answer: ray.init() waits for 40 s and ends the process then
 
 in_use = threading.Lock()
-"""Whoever is connected to Ray has it."""
+"""Held while this process is connected to Ray: it has one connection, which ends with its grid."""
 
 Needs = Mapping[str, float]
 """Ray's resources -> how much of each."""
@@ -31,7 +31,7 @@ class Node:
     Attributes:
         id: Ray's name of it.
         name: Its host, and the beginning of its id.
-        resources: What it has in all, busy or not.
+        resources: All that it has, busy or not.
     """
 
     id: str
@@ -41,16 +41,6 @@ class Node:
     def room_for(self, needs: Needs) -> int:
         """Count the runs with these needs that fit on it when nothing else is there."""
         return min(int(self.resources.get(name, 0) / number + 1e-6) for name, number in needs.items())
-
-
-def check_alone() -> None:
-    """Make sure that Ray has no grid of another thread: a process has one connection, which ends with its grid.
-
-    Raises:
-        GridError: It has.
-    """
-    if in_use.locked():
-        raise GridError(["a grid of this process is on Ray already: wait for its end, or use another process"])
 
 
 @contextlib.contextmanager
@@ -63,7 +53,8 @@ def connected(address: str | None) -> Iterator[None]:
         address: "auto" or host:port; None starts a cluster on this machine, and ends it with the block.
 
     Raises:
-        GridError: No cluster answers there.
+        InvalidArgumentError: The address has another form.
+        ClusterError: No cluster answers there.
     """
     import ray
 
@@ -72,17 +63,19 @@ def connected(address: str | None) -> Iterator[None]:
         return
     with contextlib.ExitStack() as after:
         if address is None:
-            folder = tempfile.TemporaryDirectory(prefix="ray-", dir=_short(), ignore_cleanup_errors=True)
-            where = after.enter_context(folder)
-            options: dict[str, Any] = {"address": "local", "include_dashboard": False, "_temp_dir": where}
+            # sockets are in there, whose paths have 103 characters at most
+            parent = "/tmp" if Path("/tmp").is_dir() else None  # noqa: S108 - the folder has a random name
+            folder = tempfile.TemporaryDirectory(prefix="ray-", dir=parent, ignore_cleanup_errors=True)
+            options: dict[str, Any] = {"address": "local", "include_dashboard": False}
+            options["_temp_dir"] = after.enter_context(folder)
         else:
             options = {"address": _answering(address)}
         after.callback(_shut_down)
-        with _own_signals(), _quiet(), _on_loop_back(only=address is None):
+        with _restrained(on_loop_back=address is None):
             try:
                 ray.init(**options, log_to_driver=False, configure_logging=False)
             except ConnectionError as error:
-                raise GridError([_no_answer(address)]) from error
+                raise _no_answer(address) from error
         yield
 
 
@@ -91,24 +84,18 @@ def nodes() -> list[Node]:
     import ray
 
     return [
-        Node(found["NodeID"], f"{found['NodeManagerHostname']} ({found['NodeID'][:6]})", found["Resources"])
-        for found in ray.nodes()
-        if found["Alive"]
+        Node(node["NodeID"], f"{node['NodeManagerHostname']} ({node['NodeID'][:6]})", node["Resources"])
+        for node in ray.nodes()
+        if node["Alive"]
     ]
 
 
 def task_options(needs: Needs, avoid: Sequence[str]) -> dict[str, Any]:
-    """Write down what a run needs as Ray wants it said.
-
-    Args:
-        needs: Ray's resources.
-        avoid: The ids of nodes that may not be used.
-    """
-    own = {name: number for name, number in needs.items() if name not in ("CPU", "GPU")}
+    """Return the options of a task of Ray's that needs these resources and may not be on some nodes (ids)."""
     options: dict[str, Any] = {
         "num_cpus": needs.get("CPU", 0),
         "num_gpus": needs.get("GPU", 0),
-        "resources": own,
+        "resources": {name: number for name, number in needs.items() if name not in ("CPU", "GPU")},
     }
     if avoid:
         options["label_selector"] = {"ray.io/node-id": f"!in({','.join(avoid)})"}
@@ -116,67 +103,59 @@ def task_options(needs: Needs, avoid: Sequence[str]) -> dict[str, Any]:
 
 
 def on_node(node: str) -> dict[str, Any]:
-    """Write down, as Ray wants it said, that something small is executed on a node, busy or not."""
+    """Return the options of a small task that is executed on a node, busy or not."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
 
 @contextlib.contextmanager
-def words_kept() -> Iterator[list[str]]:
-    """Keep what Ray says about processes and nodes that died, which it prints otherwise."""
-    import ray._private.worker as place
+def death_notices() -> Iterator[list[str]]:
+    """Keep the lines about processes and nodes that died, which Ray prints otherwise."""
+    from ray._private import worker as ray_worker  # its function prints them; Ray has no public hook
 
-    words: list[str] = []
+    lines: list[str] = []
 
     def keep(data: Mapping[str, Any], *_: object, **__: object) -> None:
-        words.extend(map(str, data.get("lines", ())))
+        lines.extend(map(str, data.get("lines", ())))
 
-    printing = getattr(place, "print_to_stdstream", None)
-    place.print_to_stdstream = keep
-    try:
-        yield words
-    finally:
-        place.print_to_stdstream = printing
+    with _replaced(ray_worker, "print_to_stdstream", keep):
+        yield lines
 
 
 @contextlib.contextmanager
-def _on_loop_back(*, only: bool) -> Iterator[None]:
-    """Let a cluster that is started listen on the loop-back only, as Ray has it on Windows and macOS."""
+def _restrained(*, on_loop_back: bool) -> Iterator[None]:
+    """Let Ray start: it logs errors only, leaves signals their handlers, and listens where it should.
+
+    Args:
+        on_loop_back: Whether a cluster that is started listens on the loop-back only, which is Ray's default on
+            Windows and macOS.
+    """
     from ray._private import ray_constants
 
-    before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
-    ray_constants.ENABLE_RAY_CLUSTER = before and not only
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Let Ray say errors only."""
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
     logger = logging.getLogger("ray")
-    before = logger.level
+    level = logger.level
+    is_cluster = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True) and not on_loop_back
     logger.setLevel(logging.ERROR)
     try:
-        yield
+        with _replaced(ray_constants, "ENABLE_RAY_CLUSTER", is_cluster):
+            yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(level)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Give signals their handlers back, of which Ray takes SIGTERM."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+def _replaced(module: Any, name: str, value: object) -> Iterator[None]:
+    before = getattr(module, name, None)
+    setattr(module, name, value)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        setattr(module, name, before)
 
 
 def _shut_down() -> None:
@@ -192,25 +171,22 @@ def _shut_down() -> None:
 
 
 def _answering(address: str) -> str:
-    """Return the address, with what "auto" means, if somebody answers there."""
-    wanted = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
-    host, colon, port = wanted.rpartition(":")
-    if wanted == "auto":
-        return wanted
-    if "://" in wanted or not colon or not port.isdigit():
+    """Return the address, or the one that "auto" means, if somebody answers there."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", address)
+    host, colon, port = address.rpartition(":")
+    if address == "auto":
+        return address
+    if "://" in address or not colon or not port.isdigit():
         rule = "the address of a Ray cluster is 'auto' or host:port, as printed by `ray start --head`"
-        raise GridError([f"{rule}, got {wanted!r}"])
+        raise InvalidArgumentError([f"{rule}, got {address!r}"])
     try:
         socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
     except OSError as error:
-        raise GridError([_no_answer(wanted)]) from error
-    return wanted
+        raise _no_answer(address) from error
+    return address
 
 
-def _no_answer(address: str | None) -> str:
-    return f"no Ray cluster answers at {address!r}: start one with `ray start --head`, or leave the address out"
-
-
-def _short() -> str | None:
-    """Where sockets may be: their paths have 103 characters at most."""
-    return "/tmp" if Path("/tmp").is_dir() else None  # noqa: S108 - what is made in there has a random name
+def _no_answer(address: str | None) -> ClusterError:
+    remedy = "start one with `ray start --head`, or leave the address out"
+    return ClusterError([f"no Ray cluster answers at {address!r}: {remedy}"])

@@ -9,12 +9,10 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from runmanager.errors import GridError
-from runmanager.executors.base import Executor, Watch, Work
+from runmanager.errors import ClusterError, GridError, MissingExtraError
+from runmanager.executors.base import Executor, Task, Watch
 from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Needs, Node
-from runmanager.executors.ray.execution import Execution
-from runmanager.executors.ray.tasks import Place
 from runmanager.executors.serialize import dump
 from runmanager.grid import Run
 from runmanager.outcome import Outcome
@@ -37,7 +35,8 @@ class RayExecutor(Executor):
             on "cuda" ``{"GPU": 1 / runs_per_device}``, unless this says otherwise.
 
     Raises:
-        GridError: An argument cannot be used, or ray is not installed.
+        InvalidArgumentError: An argument cannot be used.
+        MissingExtraError: ray is not installed.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class RayExecutor(Executor):
     ) -> None:
         super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         if importlib.util.find_spec("ray") is None:
-            raise GridError(["RayExecutor needs ray: pip install 'runmanager[ray]'"])
+            raise MissingExtraError(["RayExecutor needs ray: pip install 'runmanager[ray]'"])
         gpu = math.floor(1e4 / runs_per_device) / 1e4  # as fine as Ray counts
         self._needs: dict[str, Needs] = {"cpu": {"CPU": 1}, "meta": {"CPU": 1}, "cuda": {"GPU": gpu}}
         self._needs.update(resources or {})
@@ -59,62 +58,65 @@ class RayExecutor(Executor):
         self._nodes: list[Node] | None = None
         self._folder: Path | None = None
 
+    def prepare(self, train: Callable[..., object], folder: Path) -> None:
+        """Check that `train` can be sent and Ray is free; remember the folder that nodes have to share.
+
+        Raises:
+            GridError: It cannot be sent; the message names the part that cannot.
+            ClusterError: Another grid of this process is on Ray.
+        """
+        dump(train)
+        if cluster.in_use.locked():
+            rule = "a grid of this process is on Ray already"
+            raise ClusterError([f"{rule}: wait for its end, or use another process"])
+        self._folder = folder
+
     def num_lanes(self, runs: Sequence[Run]) -> int:
         """Return how many of the runs are executed at the same time, at most."""
         if isinstance(self._jobs, int):
             return max(1, min(self._jobs, len(runs)))
-        rooms = (node.room_for(needs) for node in self._known_nodes() for needs in self._needs.values())
+        rooms = (node.room_for(needs) for node in self._cluster_nodes() for needs in self._needs.values())
         return max(1, min(sum(rooms), len(runs)))
 
     def missing(self, device: str) -> str:
         """Return why a run that asks for this device cannot be executed, "" if it can.
 
         Raises:
-            GridError: The device has a number, or no cluster answers.
+            GridError: The device has a number.
+            ClusterError: No cluster answers.
         """
         kind, colon, _ = device.partition(":")
         needs = self._needs.get(device)
         if needs is None and colon:
             raise GridError([f"Ray chooses which {kind} device a run gets, got {device!r}: write {kind!r}"])
         if needs is None:
-            return f"device {device!r} is none that Ray knows: say RayExecutor(resources={{{device!r}: ...}})"
-        if any(node.room_for(needs) for node in self._known_nodes()):
+            return f"unknown device {device!r}: map it with RayExecutor(resources={{{device!r}: ...}})"
+        if any(node.room_for(needs) for node in self._cluster_nodes()):
             return ""
-        there = "; ".join(f"{node.name}: {_counted(node.resources)}" for node in self._known_nodes())
-        return f"device {device!r} is not there: no node of the Ray cluster has {_counted(needs)} ({there})"
+        there = "; ".join(f"{node.name}: {_listed(node.resources)}" for node in self._cluster_nodes())
+        return f"device {device!r} is not there: no node of the Ray cluster has {_listed(needs)} ({there})"
 
-    def check(self, train: Callable[..., object]) -> None:
-        """Make sure that a training function can be sent, and no other grid of this process is on Ray.
-
-        Raises:
-            GridError: It cannot, and the message names what of it; or one is.
-        """
-        dump(train)
-        cluster.check_alone()
-
-    def begin(self, folder: Path) -> None:
-        """Remember the folder that has to be the same one on every node."""
-        self._folder = folder
-
-    def execute(self, runs: deque[Run], work: Work, watch: Watch) -> Generator[tuple[Run, Outcome]]:
+    def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome."""
         if not runs:
             return
         import ray
 
-        sent = dump(work)
+        from runmanager.executors.ray.execution import Execution
+
+        sent = dump(task)
         if self._address is not None and not ray.is_initialized():
             watch.say(f"Ray at {self._address}: everyone who reaches it can run code as you")
         with (
             cluster.in_use,
             cluster.connected(self._address),
-            cluster.words_kept() as words,
+            cluster.death_notices() as notices,
             _probe_in(self._folder) as (folder, token),
         ):
-            share = self._jobs if isinstance(self._jobs, int) else None
-            place = Place(folder, token, str(Path.cwd()), tasks.torch_version(), share, self._timeout)
-            most = self._jobs if isinstance(self._jobs, int) else math.inf
-            execution = Execution(runs, watch, place, sent, most, self._needs, words)
+            jobs = self._jobs if isinstance(self._jobs, int) else None
+            version = tasks.torch_version()
+            driver = tasks.DriverInfo(folder, token, str(Path.cwd()), version, jobs, self._timeout)
+            execution = Execution(runs, watch, driver, sent, self._needs, notices)
             try:
                 yield from execution.outcomes()
             except KeyboardInterrupt:
@@ -123,15 +125,15 @@ class RayExecutor(Executor):
             finally:
                 execution.stop()
 
-    def _known_nodes(self) -> list[Node]:
+    def _cluster_nodes(self) -> list[Node]:
         if self._nodes is None:
             import ray
 
             if self._address is None and not ray.is_initialized():
                 import torch
 
-                here = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
-                self._nodes = [Node("", "this machine", here)]
+                resources = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}  # as Ray counts them
+                self._nodes = [Node("", "this machine", resources)]
             else:
                 with cluster.in_use, cluster.connected(self._address):
                     self._nodes = cluster.nodes()
@@ -152,6 +154,6 @@ def _probe_in(folder: Path | None) -> Iterator[tuple[Path | None, str]]:
         (folder / paths.PROBE).unlink(missing_ok=True)
 
 
-def _counted(resources: Needs) -> str:
-    shown = {name: number for name, number in resources.items() if "memory" not in name and "node:" not in name}
-    return ", ".join(f"{name} {number:g}" for name, number in shown.items()) or "nothing"
+def _listed(resources: Needs) -> str:
+    counts = {name: n for name, n in resources.items() if "memory" not in name and "node:" not in name}
+    return ", ".join(f"{name} {number:g}" for name, number in counts.items()) or "nothing"

@@ -12,27 +12,29 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from runmanager.errors import GridError
-from runmanager.executors.base import Step
-from runmanager.executors.serialize import dump, load
+from runmanager.executors.base import BatchProgress, Report
+from runmanager.executors.serialize import dump_error, load
+from runmanager.executors.worker import Raised, Refused
 from runmanager.grid import Run
 from runmanager.outcome import EpochRecord, Outcome
 from runmanager.storage import paths
 
 _PATIENCE_S = 3  # until a file that was written on one machine is seen on another
 
+_loaded = lru_cache(maxsize=1)(load)
+
 
 @dataclass(frozen=True)
-class Place:
-    """What a node has to be like, and how it executes runs.
+class DriverInfo:
+    """What nodes have to know of the driver.
 
     Attributes:
-        folder: The experiment's, which it shares with the driver; None if there is none.
-        token: What the probe file in there holds.
-        directory: The driver's working directory, which is made that of the run where it exists.
-        torch: The driver's version of torch.
+        folder: The experiment's, which they have to share; None if there is none.
+        token: The content of the probe file in there.
+        directory: Its working directory, which becomes that of the runs where it exists.
+        torch: Its version of torch.
         share: How many runs may share a node, at most, and its cores; None leaves that to Ray.
         timeout: Seconds without news after which a run counts as hung; None waits for ever.
     """
@@ -45,65 +47,42 @@ class Place:
     timeout: float | None
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A run has begun.
-
-    Attributes:
-        node: Ray's name of the node.
-        worker: Ray's name of the process.
-    """
+class Begun(NamedTuple):
+    """A run has begun; Ray's names of its node and process."""
 
     node: str
-    worker: str
+    process: str
 
 
-@dataclass(frozen=True)
-class Printed:
+class Printed(NamedTuple):
     """A run has printed a line."""
 
     line: str
 
 
-@dataclass(frozen=True)
-class Stuck:
+class Stuck(NamedTuple):
     """A run had no news for too long; the stack of its main thread."""
 
     stack: str
 
 
-@dataclass(frozen=True)
-class Unfit:
-    """A run cannot be executed on this node, and why."""
-
-    node: str
-    reason: str
+Event = Begun | Printed | Stuck | EpochRecord | BatchProgress
 
 
-@dataclass(frozen=True)
-class Raised:
-    """An exception left `work`, as `dump` writes it."""
-
-    error: bytes
-
-
-Happening = Begun | Printed | Stuck | EpochRecord | Step
-
-
-class News:
-    """Keeps what runs have to say until the driver takes it: an actor beside the driver."""
+class Mailbox:
+    """Keeps the events of runs until the driver takes them: an actor beside the driver."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, Happening]] = []
+        self._events: list[tuple[int, Event]] = []
 
-    def put(self, number: int, happening: Happening) -> None:
-        """Keep something about a run."""
-        self._waiting.append((number, happening))
+    def put(self, number: int, event: Event) -> None:
+        """Keep an event of an execution."""
+        self._events.append((number, event))
 
-    def take(self) -> list[tuple[int, Happening]]:
+    def take(self) -> list[tuple[int, Event]]:
         """Return what was kept since the last call."""
-        taken, self._waiting = self._waiting, []
-        return taken
+        events, self._events = self._events, []
+        return events
 
 
 def torch_version() -> str:
@@ -114,15 +93,15 @@ def torch_version() -> str:
         return "none"
 
 
-def unfit(place: Place, sent: bytes) -> str:
+def unfit(driver: DriverInfo, sent: bytes) -> str:
     """Return why runs cannot be executed on this node, "" if they can."""
-    with contextlib.suppress(OSError):  # a directory that is not there is none that matters, or the probe tells
-        os.chdir(place.directory)
-    theirs = torch_version()
-    if theirs.split(".")[:2] != place.torch.split(".")[:2]:
-        return f"it has torch {theirs}, this machine has {place.torch}"
-    if place.folder is not None and not _is_same_folder(place.folder, place.token):
-        return f"{place.folder} is not the same folder there: it has to be on storage that every node sees"
+    with contextlib.suppress(OSError):  # one that is not there does not matter, or the probe tells
+        os.chdir(driver.directory)
+    version = torch_version()
+    if version.split(".")[:2] != driver.torch.split(".")[:2]:
+        return f"it has torch {version}, this machine has {driver.torch}"
+    if driver.folder is not None and not _is_same_folder(driver.folder, driver.token):
+        return f"{driver.folder} is not the same folder there: it has to be on storage that every node sees"
     try:
         _loaded(sent)
     except Exception as error:  # noqa: BLE001 - the user's modules are imported
@@ -130,37 +109,45 @@ def unfit(place: Place, sent: bytes) -> str:
     return ""
 
 
-def execute(place: Place, sent: bytes, number: int, run: Run, news: Any) -> Outcome | Unfit | Raised:
-    """Execute a run on this node.
+def execute(
+    driver: DriverInfo, sent: bytes, number: int, run: Run, mailbox: Any
+) -> tuple[str, Outcome | Refused | Raised]:
+    """Execute a run on this node; return Ray's name of the node, and how the run ended.
 
     Args:
-        place: What the node has to be like.
-        sent: The work, as `dump` wrote it.
-        number: What the driver calls this execution.
+        driver: What the node has to know.
+        sent: The task, as `dump` wrote it.
+        number: The driver's number of this execution.
         run: The run.
-        news: Told what happens; an actor handle.
+        mailbox: The handle of a `Mailbox`, which gets the events.
     """
     import ray
 
     context = ray.get_runtime_context()
-    node, worker = context.get_node_id(), context.get_worker_id()
-    reason = unfit(place, sent)
-    if reason:
-        return Unfit(node, reason)
-    _share_cores(place.share)
-    told: list[Any] = []
+    node = context.get_node_id()
+    if why := unfit(driver, sent):
+        return node, Refused(why)
+    import torch  # takes seconds, and here before the run has begun
 
-    def tell(happening: Happening) -> None:
-        told[:] = [news.put.remote(number, happening)]
+    from runmanager.devices.torch_devices import num_cores
 
+    if driver.share is not None:  # else Ray gives a run one thread per CPU that it asked for
+        torch.set_num_threads(max(1, num_cores() // driver.share))
+    last: list[Any] = []
+
+    def tell(event: Event) -> None:
+        last[:] = [mailbox.put.remote(number, event)]
+
+    ended: Outcome | Raised
     try:
-        ray.get(news.put.remote(number, Begun(node, worker)))  # waits: a process may die of its run at once
-        with _printing_to(tell), _watched(place.timeout, tell) as report:
-            ended: Outcome | Raised = _loaded(sent)(run, report)
+        tell(Begun(node, context.get_worker_id()))
+        ray.get(last)  # a process may die of its run at once
+        with _printing_to(tell), _watched(driver.timeout, tell) as report:
+            ended = _loaded(sent)(run, report)
     except BaseException as error:  # noqa: BLE001 - it goes on in the driver
-        ended = Raised(_dumped(error))
-    ray.get(told)  # so that the driver hears of everything before it hears of the end
-    return ended
+        ended = Raised(dump_error(error))
+    ray.get(last)  # so that the driver hears of everything before it hears of the end
+    return node, ended
 
 
 def _is_same_folder(folder: Path, token: str) -> bool:
@@ -174,35 +161,12 @@ def _is_same_folder(folder: Path, token: str) -> bool:
         time.sleep(0.2)
 
 
-@lru_cache(maxsize=1)
-def _loaded(sent: bytes) -> Callable[[Run, Callable[[EpochRecord | Step], None]], Outcome]:
-    work: Callable[[Run, Callable[[EpochRecord | Step], None]], Outcome] = load(sent)
-    return work
-
-
-def _share_cores(share: int | None) -> None:
-    """Use the node's cores as other executors would; Ray gives a run one thread per CPU that it asked for."""
-    import torch  # takes seconds, and here before the run has begun
-
-    if share is not None:
-        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-        torch.set_num_threads(max(1, cores // share))
-
-
-def _dumped(error: BaseException) -> bytes:
-    try:
-        return dump(error)
-    except GridError:
-        text = "".join(traceback.format_exception(error))
-        return dump(RuntimeError(f"{type(error).__name__}: {error}\n\n{text}"))
-
-
 @contextlib.contextmanager
-def _printing_to(tell: Callable[[Happening], None]) -> Iterator[None]:
+def _printing_to(tell: Callable[[Event], None]) -> Iterator[None]:
     lines = _Lines(lambda line: tell(Printed(line)))
     with contextlib.redirect_stdout(lines), contextlib.redirect_stderr(lines):
         yield
-    lines.end()
+    lines.write("\n" if lines.unfinished else "")
 
 
 class _Lines(io.TextIOBase):
@@ -210,34 +174,27 @@ class _Lines(io.TextIOBase):
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._begun = ""
+        self.unfinished = ""
 
     def write(self, text: str) -> int:
         """Pass on the lines that are complete."""
-        *lines, self._begun = (self._begun + text).split("\n")
+        *lines, self.unfinished = (self.unfinished + text).split("\n")
         for line in lines:
             self._say(line)
         return len(text)
 
-    def end(self) -> None:
-        """Pass on the last line."""
-        if self._begun:
-            self.write("\n")
-
 
 @contextlib.contextmanager
-def _watched(
-    timeout: float | None, tell: Callable[[Happening], None]
-) -> Iterator[Callable[[EpochRecord | Step], None]]:
+def _watched(timeout: float | None, tell: Callable[[Event], None]) -> Iterator[Report]:
     """Yield the run's report; tell once where the run is if it reports nothing for too long."""
     last = time.monotonic()
     ended = threading.Event()
     this_thread = threading.get_ident()
 
-    def report(happening: EpochRecord | Step) -> None:
+    def report(news: EpochRecord | BatchProgress) -> None:
         nonlocal last
         last = time.monotonic()
-        tell(happening)
+        tell(news)
 
     def watch() -> None:
         assert timeout is not None

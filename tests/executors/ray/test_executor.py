@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from runmanager import GridError, RunBuilder, run_grid
-from runmanager.executors import RayExecutor
+from runmanager.errors import ClusterError, InvalidArgumentError, MissingExtraError
+from runmanager.executors import BatchProgress, RayExecutor
 from runmanager.executors.base import uncommitted
-from runmanager.executors.ray import cluster, execution, tasks
+from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Node, connected
-from runmanager.executors.ray.tasks import Place, unfit
+from runmanager.executors.ray.tasks import DriverInfo, unfit
 from runmanager.executors.serialize import dump
 from runmanager.outcome import Outcome, Status
 from runmanager.storage import paths
@@ -77,7 +78,7 @@ def test_ray_is_not_imported_before_it_is_needed():
 def test_a_missing_ray_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
-    with pytest.raises(GridError, match=r"RayExecutor needs ray: pip install 'runmanager\[ray\]'"):
+    with pytest.raises(MissingExtraError, match=r"RayExecutor needs ray: pip install 'runmanager\[ray\]'"):
         RayExecutor()
 
 
@@ -112,7 +113,7 @@ def test_ctrl_c_waits_until_ray_is_shut_down_unless_it_comes_again(monkeypatch, 
             "no node of the Ray cluster has GPU 3 (box (id): CPU 8, GPU 2)",
         ),
         ("cpu", {"resources": {"cpu": {"slot": 1}}}, "no node of the Ray cluster has slot 1"),
-        ("mps", {}, "device 'mps' is none that Ray knows"),
+        ("mps", {}, "unknown device 'mps': map it with RayExecutor(resources={'mps': ...})"),
     ],
 )
 def test_a_device_is_there_if_a_node_has_its_resources(device, options, reason):
@@ -142,7 +143,7 @@ def test_lanes_are_what_the_cluster_has_room_for(options, lanes):
 
 @pytest.mark.parametrize("address", ["ray://host:10001", "host", "host:port"])
 def test_an_address_that_is_none_is_refused(address):
-    with pytest.raises(GridError, match=r"is 'auto' or host:port"):
+    with pytest.raises(InvalidArgumentError, match=r"is 'auto' or host:port"):
         RayExecutor(address=address).missing("cpu")
 
 
@@ -152,49 +153,49 @@ def test_a_cluster_that_does_not_answer_is_refused_at_once():
         port = free.getsockname()[1]
     before = time.monotonic()
 
-    with pytest.raises(GridError, match=f"no Ray cluster answers at '127.0.0.1:{port}': start one with"):
+    with pytest.raises(ClusterError, match=f"no Ray cluster answers at '127.0.0.1:{port}': start one with"):
         RayExecutor(address=f"127.0.0.1:{port}").missing("cpu")
 
     assert time.monotonic() - before < 5
 
 
 def test_a_second_grid_of_a_process_on_ray_is_refused_before_anything_is_written(tmp_path):
-    with cluster.in_use, pytest.raises(GridError, match="a grid of this process is on Ray already"):
+    with cluster.in_use, pytest.raises(ClusterError, match="a grid of this process is on Ray already"):
         run_grid({"lr": [0.1]}, print, experiment="e", root=tmp_path, executor="ray", display=False)
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_function_that_cannot_be_sent_is_refused():
+def test_a_function_that_cannot_be_sent_is_refused(tmp_path):
     lock = threading.Lock()
 
     with pytest.raises(GridError, match=r"lock is of the type _thread.lock and cannot be sent"):
-        RayExecutor().check(lambda *_: lock)
+        RayExecutor().prepare(lambda *_: lock, tmp_path)
 
 
 class TestUnfit:
     @pytest.fixture
-    def place(self, tmp_path, monkeypatch):
+    def driver(self, tmp_path, monkeypatch):
         monkeypatch.setattr(tasks, "_PATIENCE_S", 0)
         (tmp_path / paths.PROBE).write_text("token")
-        return Place(tmp_path, "token", str(Path.cwd()), tasks.torch_version(), None, None)
+        return DriverInfo(tmp_path, "token", str(Path.cwd()), tasks.torch_version(), None, None)
 
-    def test_a_node_like_the_driver_is_fit(self, place):
-        assert unfit(place, dump(len)) == ""
+    def test_a_node_like_the_driver_is_fit(self, driver):
+        assert unfit(driver, dump(len)) == ""
 
-    def test_a_node_without_the_folder_is_not(self, place):
-        other = replace(place, token="another")  # noqa: S106 - it is no secret
+    def test_a_node_without_the_folder_is_not(self, driver):
+        other = replace(driver, token="another")  # noqa: S106 - it is no secret
 
         assert "is not the same folder there" in unfit(other, dump(len))
         assert unfit(replace(other, folder=None), dump(len)) == ""
 
-    def test_a_node_with_another_torch_is_not(self, place):
-        assert unfit(replace(place, torch="1.9.1"), dump(len)).endswith("this machine has 1.9.1")
+    def test_a_node_with_another_torch_is_not(self, driver):
+        assert unfit(replace(driver, torch="1.9.1"), dump(len)).endswith("this machine has 1.9.1")
 
-    def test_a_node_without_the_modules_of_the_function_is_not(self, place):
+    def test_a_node_without_the_modules_of_the_function_is_not(self, driver):
         missing = dump(len).replace(b"builtins", b"builtout")
 
-        reason = unfit(place, missing)
+        reason = unfit(driver, missing)
 
         assert reason == (
             "the training function cannot be loaded there (ModuleNotFoundError: No module named 'builtout')"
@@ -207,6 +208,9 @@ class TestOnThisMachine:
     def test_a_process_that_dies_harms_its_own_run_alone(self):
         def work(run, report):
             if run.lr == 0.2:
+                report(BatchProgress(3, 4))
+                print("last words")  # noqa: T201
+                time.sleep(2)  # so that both are on their way
                 os.kill(os.getpid(), signal.SIGKILL)
             return COMPLETED
 
@@ -215,12 +219,14 @@ class TestOnThisMachine:
         killed = outcomes.pop(0.2)
         assert killed.status is Status.KILLED
         assert killed.error.startswith("its process on node ")
+        assert " died in epoch 3, step 4: " in killed.error
+        assert killed.log.startswith("last words\n")
         assert "SYSTEM_ERROR" in killed.log
         assert outcomes == {0.1: COMPLETED, 0.3: COMPLETED}
 
     @pytest.mark.slow
     def test_a_run_that_hangs_is_ended_and_shows_where_it_hung(self, monkeypatch):
-        monkeypatch.setattr(execution, "_STOP_S", 60)  # a busy machine may take longer
+        monkeypatch.setattr("runmanager.executors.ray.execution._STOP_S", 60)  # a busy machine may take longer
 
         def work(run, report):
             if run.lr == 0.2:
@@ -230,12 +236,13 @@ class TestOnThisMachine:
         outcomes = execute(work, timeout=3)
 
         hung = outcomes.pop(0.2)
-        assert (hung.status, hung.error) == (Status.HUNG, "no batch and no epoch for 3 s")
+        assert (hung.status, hung.error) == (Status.HUNG, "no progress for 3 s, so it was stopped")
         assert "time.sleep(100)" in hung.log
         assert outcomes == {0.1: COMPLETED, 0.3: COMPLETED}
 
     def test_runs_are_executed_side_by_side_if_that_is_wanted(self, tmp_path):
         def work(run, report):
+            print("begun")  # noqa: T201
             (tmp_path / f"{run.lr}").touch()
             until = time.monotonic() + 60
             while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < until:
@@ -247,6 +254,8 @@ class TestOnThisMachine:
 
         assert outcomes == {0.1: COMPLETED, 0.2: COMPLETED}
         assert sorted(watch.lanes) == [0, 1]
+        assert {line.partition("]")[2] for line in watch.said} == {" begun"}
+        assert {line.partition("]")[0] for line in watch.said} == {"[lane 0", "[lane 1"}
 
     def test_what_a_run_prints_is_said(self):
         def work(run, report):
@@ -270,7 +279,7 @@ class TestOnThisMachine:
         monkeypatch.setattr(tasks, "torch_version", lambda: "1.9.1")
         watch = Watcher()
 
-        with pytest.raises(GridError, match=r"node .* is not used: it has torch .*, this machine has 1.9.1"):
+        with pytest.raises(ClusterError, match=r"node .* is not used: it has torch .*, this machine has 1.9.1"):
             execute(complete, watch)
 
         assert len(watch.said) == 1
@@ -283,7 +292,7 @@ class TestOnThisMachine:
         assert outcomes == {0.1: uncommitted(Status.UNAVAILABLE, reason)}
 
     def test_ctrl_c_lets_a_run_end_as_interrupted(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(execution, "_STOP_S", 60)  # a busy machine may take longer
+        monkeypatch.setattr("runmanager.executors.ray.execution._STOP_S", 60)  # a busy machine may take longer
 
         def work(run, report):
             try:

@@ -1,0 +1,135 @@
+"""The arguments of run_grid: whether they can be used, all problems at once."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from runmanager.board import hparams
+from runmanager.devices import ranks
+from runmanager.errors import DeviceError, GridError, Problems
+from runmanager.executors import EXECUTORS, Executor, InlineExecutor
+from runmanager.grid import Run, RunBuilder, device_of
+from runmanager.hyperparameters import counted, identity
+from runmanager.search.halving import SuccessiveHalving
+from runmanager.storage import paths
+
+
+def make_executor(
+    executor: str | Executor,
+    jobs: int | str,
+    runs_per_device: int,
+    timeout: float | None,
+    problems: Problems,
+) -> Executor:
+    """Return the executor that the arguments name; problems with them are collected."""
+    chosen: Executor = EXECUTORS["inline"]()
+    if isinstance(executor, Executor):
+        chosen = executor
+        if (jobs, runs_per_device, timeout) != (1, 1, None):
+            problems.append(
+                "jobs, runs_per_device and timeout belong to an executor that is named: "
+                f"give them to {type(executor).__name__}()"
+            )
+    elif executor in tuple(EXECUTORS):
+        with problems.collecting():
+            chosen = EXECUTORS[executor](jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
+    else:
+        problems.check_choice("executor", executor, tuple(EXECUTORS))
+    if ranks.num_ranks() > 1 and not isinstance(chosen, InlineExecutor):
+        problems.append(
+            "RANK and WORLD_SIZE are set, as by torchrun, where each rank executes the runs itself: write "
+            "executor='inline', or unset them"
+        )
+    return chosen
+
+
+def check_choices(on_error: str, missing_device: str, retries: Any, prune: object, problems: Problems) -> None:
+    """Collect the problems of these arguments."""
+    problems.check_choice("on_error", on_error, ("continue", "stop"))
+    problems.check_choice("missing_device", missing_device, ("skip", "error"))
+    problems.check_count("retries", retries, 0)
+    if not (prune is None or isinstance(prune, SuccessiveHalving)):
+        problems.append(f"prune must be SuccessiveHalving(metric=...), or None to stop no run, got {prune!r}")
+
+
+def check_runs(
+    params: Mapping[Any, Any] | Sequence[Run],
+    train: Any,
+    experiment: str,
+    max_runs: int,
+    problems: Problems,
+) -> list[Run]:
+    """Return the runs of a grid if it can be executed.
+
+    Args:
+        params: Axes or runs.
+        train: Must be a function.
+        experiment: Must be the name of a folder.
+        max_runs: The most runs that a grid may have.
+        problems: Those of the other arguments.
+
+    Raises:
+        GridError: There are problems, all of them at once.
+    """
+    if not callable(train):
+        problems.append(f"train must be a function of (run, manager), got {train!r}")
+    runs: list[Run] = []
+    with problems.collecting():
+        paths.check_experiment(experiment)
+    with problems.collecting():
+        runs += _runs(params, max_runs)
+    problems.raise_if_any()
+    return runs
+
+
+def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_device: str) -> dict[str, str]:
+    """Return, for each run whose device is not there, identity -> why it cannot be executed.
+
+    Args:
+        runs: Those of the grid.
+        missing: Device -> why it cannot be used, "" if it can.
+        missing_device: "error" raises instead.
+
+    Raises:
+        DeviceError: A device is not there and `missing_device` is "error".
+    """
+    reasons: dict[str, str] = {}
+    unavailable: dict[str, str] = {}
+    for run in runs:
+        device = device_of(run)
+        if device not in reasons:
+            reasons[device] = missing(device)
+        if reasons[device]:
+            unavailable[identity(run._asdict())] = reasons[device]
+    if unavailable and missing_device == "error":
+        text = "; ".join(dict.fromkeys(unavailable.values()))
+        raise DeviceError(f"{text}: asked for by {counted(len(unavailable), 'run')}; nothing was started")
+    return unavailable
+
+
+def check_seeds(runs: Sequence[Run]) -> None:
+    """Refuse to average over seeds where no run has one.
+
+    Raises:
+        GridError: No run has a seed.
+    """
+    if not any(hparams.SEED in run._fields for run in runs):
+        raise GridError(["group_seeds=True averages over the hyperparameter 'seed': give the grid one"])
+
+
+def _runs(params: Mapping[Any, Any] | Sequence[Any], max_runs: int) -> list[Run]:
+    if isinstance(params, Mapping):
+        return RunBuilder.get_runs(params, max_runs=max_runs)
+    runs = list(params)
+    if not runs or not all(isinstance(run, Run) for run in runs):
+        raise GridError(
+            [f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"]
+        )
+    if len(runs) > max_runs:
+        raise GridError([f"these are {len(runs):,} runs, the limit is {max_runs:,}: allow it with max_runs="])
+    counts = Counter(identity(run._asdict()) for run in runs)
+    twice = [run for run in runs if counts[identity(run._asdict())] > 1]
+    if twice:
+        rule = "is in this grid twice: give every run once"
+        raise GridError([f"{twice[0]!r} {rule}, as runs_a + [run for run in runs_b if run not in runs_a]"])
+    return runs

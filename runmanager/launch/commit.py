@@ -1,0 +1,71 @@
+"""What the parent of the workers writes: how runs ended that could not commit it themselves, and the tables."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from runmanager.launch.plan import PlannedRun
+from runmanager.launch.task import GridWork
+from runmanager.outcome import Outcome, Status
+from runmanager.storage import durable, paths
+from runmanager.storage.journal import end_abandoned
+from runmanager.storage.run_state import read_experiment, read_run
+
+
+def commit(planned: PlannedRun, outcome: Outcome, task: GridWork) -> Outcome:
+    """Return how a run ended, which its journal has by then.
+
+    Args:
+        planned: The run, with what its journals said before it was executed.
+        outcome: How it ended. It may be not committed: its process is gone, or it never had one.
+        task: What executes the runs of the grid.
+
+    Raises:
+        StorageError: It could not be committed.
+    """
+    if outcome.is_committed:
+        return outcome
+    from runmanager.board.run_log import end_abandoned as end_board
+
+    folder = planned.folder
+    result = read_run(folder)
+    is_begun = result.attempts > planned.before.attempts
+    if is_begun and not (result.status is Status.INTERRUPTED or result.status.is_in_progress):
+        return result.outcome  # only the message that it ended was lost: its journal has the end
+    outcome = replace(outcome, epochs=len(result.epochs))
+    task.experiment.open(folder.params)
+    if outcome.log:
+        log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
+        durable.write_file(folder.path / paths.ERROR_LOG, log)
+    fingerprint = result.start.get("fingerprint", task.fingerprint)  # of the epochs that are kept
+    end_abandoned(folder.path, outcome, {"fingerprint": fingerprint})
+    end_board(folder.path, outcome)
+    return outcome
+
+
+class Exports:
+    """Writes the tables of an experiment, in at most a twentieth of the time that passes."""
+
+    def __init__(self, experiment: Path) -> None:
+        self._experiment = experiment
+        self._next = 0.0
+
+    def after_run(self) -> None:
+        """Write the tables, unless that takes long and was just done; the end of the grid writes them too."""
+        before = time.monotonic()
+        if before >= self._next:
+            export(self._experiment)
+            now = time.monotonic()
+            self._next = now + 20 * (now - before)
+
+
+def export(experiment: Path) -> None:
+    """Write results.csv and results.json.
+
+    Raises:
+        StorageError: They could not be written.
+    """
+    from runmanager.results import tables
+    from runmanager.results.files import write_results
+
+    write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)

@@ -1,0 +1,166 @@
+"""Executing the runs of a plan: what a search hands out goes to an executor, and each outcome is committed."""
+
+import contextlib
+from collections import deque
+from dataclasses import dataclass, replace
+
+from runmanager.devices import ranks
+from runmanager.errors import StorageError
+from runmanager.executors import Executor
+from runmanager.executors.base import uncommitted
+from runmanager.executors.signals import INTERRUPTED, Stop
+from runmanager.grid import Run
+from runmanager.hyperparameters import identity
+from runmanager.launch.announce import announce, point_to_tensorboard
+from runmanager.launch.commit import Exports, commit
+from runmanager.launch.plan import Decisions, Plan, PlannedRun
+from runmanager.launch.task import GridWork
+from runmanager.live.progress import GridProgress
+from runmanager.outcome import Outcome, Status
+from runmanager.search.base import Search
+from runmanager.storage import paths
+from runmanager.storage.run_state import read_run
+
+COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
+"""Exit codes; 2 is that nothing was started."""
+
+
+@dataclass(frozen=True)
+class OnFailure:
+    """What a grid does about runs that do not complete.
+
+    Attributes:
+        retries: How often a run is executed again whose process was killed, or hung.
+        is_end: Whether the first failure ends the grid.
+    """
+
+    retries: int
+    is_end: bool
+
+
+class Execution:
+    """Executes the runs of a plan that a search hands out, batch after batch.
+
+    Args:
+        plan: What to do with each run.
+        search: What decides which runs are executed next.
+        executor: Where runs are executed.
+        task: Executes one run.
+        on_failure: What to do about runs that do not complete.
+        stop: Tells of Ctrl-C and other signals.
+        show: Whether anything is shown.
+
+    Attributes:
+        progress: Shows the batch that is executed, or was the last one.
+    """
+
+    progress: GridProgress
+
+    def __init__(
+        self,
+        plan: Plan,
+        search: Search,
+        executor: Executor,
+        task: GridWork,
+        on_failure: OnFailure,
+        stop: Stop,
+        *,
+        show: bool,
+    ) -> None:
+        self._search = search
+        self._decisions = Decisions(plan, search)
+        self._executor = executor
+        self._task = task
+        self._on_failure = on_failure
+        self._stop = stop
+        self._show = show
+        self._experiment = task.experiment.path
+        self._exports = Exports(self._experiment)
+        self._in_progress: dict[str, PlannedRun] = {}
+        self._retries: dict[str, int] = {}
+
+    def run(self) -> int:
+        """Execute runs until none is due; return the exit code."""
+        exit_code, is_first = COMPLETED, True
+        while True:
+            batch = self._decisions.next()
+            if not (is_first or batch.due or batch.behind or batch.sentences):
+                return exit_code
+            runs = deque(planned.run for planned in batch.due)
+            lanes = self._executor.num_lanes(list(runs))
+            self.progress = GridProgress(
+                self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
+                lanes=lanes, past=batch.costs, show=self._show, check=self._stop.check,
+            )  # fmt: skip
+            if is_first:
+                announce(self.progress.say, self._experiment, batch, self._search)
+                if self._task.tensorboard and self._show and batch.due:
+                    point_to_tensorboard(self.progress.say, self._experiment)
+            ended = self._execute(batch, runs, replace(self._task, jobs=lanes))
+            exit_code, is_first = ended or exit_code, False
+            is_broken_off = ended not in (COMPLETED, SOME_FAILED) or (ended and self._on_failure.is_end)
+            if is_broken_off or not batch.due:
+                return exit_code
+
+    def _execute(self, batch: Plan, runs: deque[Run], task: GridWork) -> int:
+        """Execute a batch, and what the search adds to it if it is asynchronous; return the exit code."""
+        exit_code = COMPLETED
+        outcomes = self._executor.execute(runs, task, self.progress)
+        try:
+            with self.progress, self._stop.at_once(), contextlib.closing(outcomes):
+                self._begin(batch)
+                for run, ended in outcomes:
+                    with self._stop.later():
+                        outcome, is_retried = self._end(run, ended)
+                        if is_retried:
+                            runs.append(run)
+                    if is_retried:
+                        continue
+                    if not outcome.status.is_success:
+                        exit_code = SOME_FAILED
+                        if self._on_failure.is_end:
+                            self.progress.say("stopped at the first failure (on_error='stop')")
+                            break
+                    if self._search.is_asynchronous:
+                        more = self._decisions.next(self._in_progress.keys())
+                        self.progress.add([planned.folder for planned in more.due])
+                        self._begin(more)
+                        runs.extend(planned.run for planned in more.due)
+        except KeyboardInterrupt:
+            self.progress.stopping()
+            return self._stop.exit_code or INTERRUPTED
+        except StorageError as error:
+            self.progress.say(f"✗ {error}")
+            return STORAGE_FAILED
+        return exit_code
+
+    def _begin(self, batch: Plan) -> None:
+        """Say what was decided, and commit which runs are behind if their journals do not say so."""
+        due = {planned.folder.id: planned for planned in batch.due}
+        self._in_progress |= due
+        self._retries |= dict.fromkeys(due, self._on_failure.retries)
+        for sentence in batch.sentences:
+            self.progress.say(sentence)
+        if ranks.is_main():
+            with self._stop.later():
+                for planned in batch.behind:
+                    commit(planned, uncommitted(Status.PRUNED, "behind"), self._task)
+                    self._decisions.run_ended(planned.folder.id)
+
+    def _end(self, run: Run, ended: Outcome) -> tuple[Outcome, bool]:
+        """Commit and show how a run ended; return that, and whether it is executed again."""
+        id_ = identity(run._asdict())
+        if id_ not in self._in_progress:  # executed in this process, train() may have changed a list in it
+            id_ = next(id_ for id_, planned in self._in_progress.items() if planned.run is run)
+        planned = self._in_progress.pop(id_)
+        outcome = commit(planned, ended, self._task)
+        self._decisions.run_ended(id_)
+        is_retried = outcome.status.is_worth_a_retry and self._retries[id_] > 0
+        if is_retried:
+            self._retries[id_] -= 1
+            self._in_progress[id_] = replace(planned, before=read_run(planned.folder))
+        next_step = outcome.next_step(planned.folder.path / paths.ERROR_LOG, is_retried=is_retried)
+        self.progress.run_ended(run, outcome, next_step)
+        if ranks.is_main():
+            self._exports.after_run()
+        return outcome, is_retried
