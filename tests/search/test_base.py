@@ -204,7 +204,7 @@ def train_once(run, manager):
 def test_journals_are_read_again_when_their_run_has_ended(results, monkeypatch):
     read = []
 
-    def read_again(folder, _):
+    def read_again(folder):
         read.append(folder)
         return results[1]
 
