@@ -88,9 +88,7 @@ class RunLog:
         attempt: Which attempt at it this is.
         details: What the configuration shows beside the hyperparameters.
         histogram_every: Epochs from one set of histograms to the next, 0 for none.
-
-    Attributes:
-        kinds: Name -> the kind of each hyperparameter in the grid of the run; empty if that is not known.
+        kinds: Name -> the kind of each hyperparameter in the run's grid; None if that is not known.
     """
 
     def __init__(
@@ -100,6 +98,7 @@ class RunLog:
         attempt: int,
         details: Mapping[str, Any],
         histogram_every: int = 1,
+        kinds: Mapping[str, str] | None = None,
     ) -> None:
         self._name = f"{experiment}/{folder.path.name}"
         self._folder = folder
@@ -114,7 +113,7 @@ class RunLog:
         self._warned = False
         self._writer: SummaryWriter | None = None
         self._attempt = attempt
-        self.kinds: Mapping[str, str] = {}
+        self._kinds = kinds
         self._details = details
         self._waiting: list[Event] | None = []  # written before the file is open
         self._first: list[Event] = []
@@ -147,7 +146,7 @@ class RunLog:
             archive.retire(folder)
             first_step = 0
         self._file = event_file.EventFile(folder, self._attempt, first_step)
-        form = hparams.read(folder.parent, self.kinds)
+        form = hparams.read(folder.parent, self._kinds)
         values = [event_file.session_start(form.hparams(self._folder.params), form.trial_id(self._folder))]
         if first_step == 0:
             values.append(event_file.layout(CHARTS, "overview"))

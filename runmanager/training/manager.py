@@ -161,11 +161,9 @@ class RunManager:
             network.to(device)
         torch_devices.warm(device)
         torch_devices.reset_peak(device)
-        opened = self._start(self._common_place(params), device, network)
+        opened = self._start(self._common_place(params), device, network, kinds=kinds_of(run))
         self.run_count += 1
         self.run_params, self.network, self.loader = run, network, loader
-        if opened.board:
-            opened.board.kinds = kinds_of(run)
         if network is not None:
             self._warn_if_trained(network, opened.folder.number)
             _TRAINED[network] = str(opened.folder.number)
@@ -598,13 +596,19 @@ class RunManager:
         return folder
 
     def _start(
-        self, folder: RunFolder, device: torch.device, network: nn.Module | None, *, board: bool = True
+        self,
+        folder: RunFolder,
+        device: torch.device,
+        network: nn.Module | None,
+        *,
+        board: bool = True,
+        kinds: Mapping[str, str] | None = None,
     ) -> OpenRun:
         every = self._histogram_every if board else None
         shared = {"jobs": self._jobs, "ranks": ranks.num_ranks()}
         details = {"fingerprint": self._fingerprint, **{name: n for name, n in shared.items() if n > 1}}
         self._current = open_run(
-            self._folder.path.name, folder, device, network, histogram_every=every, **details
+            self._folder.path.name, folder, device, network, histogram_every=every, kinds=kinds, **details
         )
         self._writer = None
         self.outcome = None

@@ -220,6 +220,7 @@ def open_run(
     network: nn.Module | None,
     *,
     histogram_every: int | None,
+    kinds: Mapping[str, str] | None = None,
     **details: Any,
 ) -> OpenRun:
     """Open the next attempt at a run; its files begin with its first epoch.
@@ -230,6 +231,7 @@ def open_run(
         device: Where it is executed.
         network: What is trained.
         histogram_every: Epochs from one set of histograms to the next; None for no event file at all.
+        kinds: Name -> the kind of each hyperparameter in the run's grid; None if that is not known.
         **details: Further facts for the first line of its journal.
     """
     is_main = ranks.is_main()
@@ -246,7 +248,7 @@ def open_run(
     if histogram_every is not None and is_main:
         from runmanager.board.run_log import RunLog
 
-        board = RunLog(experiment, folder, attempt, shown, histogram_every)
+        board = RunLog(experiment, folder, attempt, shown, histogram_every, kinds)
         if network is not None:
             board.watch(network)
     return OpenRun(folder, device, attempt, {**shown, **details}, board)
