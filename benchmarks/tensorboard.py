@@ -21,9 +21,9 @@ from torchvision.utils import make_grid
 
 from benchmarks.measuring import spread
 from experiments.fashion_grid import make_network
-from runmanager.board import histograms, matrices
-from runmanager.board.confusion import Confusion
-from runmanager.board.run_log import Board, tag
+from runmanager.board import histograms
+from runmanager.board.confusion import Confusion, draw
+from runmanager.board.run_log import RunLog, tag
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import Experiment
 
@@ -72,7 +72,7 @@ def confused() -> Confusion:
 def by_us(folder: Path, network: nn.Module, images: torch.Tensor) -> float:
     """Return the seconds that our board takes."""
     run = Experiment(folder).open(PARAMS, 0)
-    board = Board(folder.name, run, 1, {})
+    board = RunLog(folder.name, run, 1, {})
     board.watch(network)
     backward(network, images)
     counted = confused()
@@ -107,7 +107,7 @@ def by_torch(folder: Path, network: nn.Module, images: torch.Tensor) -> float:
             writer.add_histogram(f"weights/{name}", parameter, epoch)
             assert parameter.grad is not None
             writer.add_histogram(f"weights_grad/{name}", parameter.grad, epoch)
-    png = matrices.picture(counted.table() or [], [str(number) for number in range(10)])[0]
+    png = draw(counted.table() or [], [str(number) for number in range(10)])[0]
     picture = np.asarray(Image.open(io.BytesIO(png)))
     writer.add_image("visuals/confusion_test", picture, EPOCHS, dataformats="HW")
     writer.close()

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from runmanager.board.import_events import from_tensorboard as from_tensorboard
-    from runmanager.board.notebook import open_tensorboard as open_tensorboard
+    from runmanager.board.launch import open_tensorboard as open_tensorboard
     from runmanager.datasets import fashion_mnist as fashion_mnist
     from runmanager.devices.benchmark import benchmark_devices as benchmark_devices
     from runmanager.devices.describe import describe_devices as describe_devices
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from runmanager.errors import ClusterError as ClusterError
     from runmanager.errors import DataError as DataError
     from runmanager.errors import DeviceError as DeviceError
+    from runmanager.errors import ExperimentLockedError as ExperimentLockedError
     from runmanager.errors import GridError as GridError
     from runmanager.errors import HeldError as HeldError
     from runmanager.errors import HyperparameterError as HyperparameterError
@@ -67,16 +68,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "board.import_events": ("from_tensorboard",),
-    "board.notebook": ("open_tensorboard",),
+    "board.launch": ("open_tensorboard",),
     "datasets": ("fashion_mnist",),
     "devices.benchmark": ("benchmark_devices",),
     "devices.describe": ("describe_devices",),
     "devices.torch_devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (
-        "BoardError", "CheckpointError", "ClusterError", "DataError", "DeviceError", "GridError",
-        "HeldError", "HyperparameterError", "InvalidArgumentError", "LifecycleError", "MetricError",
-        "MissingExtraError", "PruneError", "RankError", "RunManagerError", "RunsWarning", "SettingError",
-        "StorageError",
+        "BoardError", "CheckpointError", "ClusterError", "DataError", "DeviceError",
+        "ExperimentLockedError", "GridError", "HeldError", "HyperparameterError", "InvalidArgumentError",
+        "LifecycleError", "MetricError", "MissingExtraError", "PruneError", "RankError", "RunManagerError",
+        "RunsWarning", "SettingError", "StorageError",
     ),
     "executors": ("Executor", "InlineExecutor", "LanesExecutor", "RayExecutor"),
     "grid": ("Run", "RunBuilder"),

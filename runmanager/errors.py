@@ -13,7 +13,7 @@ RunManagerError
 |-- DataError (RuntimeError)                a data set whose files are missing or damaged
 |-- CheckpointError (ValueError)            a state that cannot be saved, or does not fit
 |-- SettingError (ValueError)               settings that a run cannot be trained with: all problems at once
-|-- HeldError (RuntimeError)                an experiment that another process or thread is running
+|-- ExperimentLockedError (RuntimeError)    an experiment that another process or thread is running
 |-- BoardError (RuntimeError)               TensorBoard could not be started, or has nothing to show
 |-- RankError (RuntimeError)                a process of a data-parallel run that is gone
 `-- StorageError (OSError)                  what has to last could not be written
@@ -98,8 +98,11 @@ class SettingError(RunManagerError, ValueError):
         return SettingError, (self.problems,)
 
 
-class HeldError(RunManagerError, RuntimeError):
+class ExperimentLockedError(RunManagerError, RuntimeError):
     """An experiment that another process, or another thread of this one, is running."""
+
+
+HeldError = ExperimentLockedError  # the name that earlier programs catch
 
 
 class BoardError(RunManagerError, RuntimeError):

@@ -10,7 +10,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import GridError, HyperparameterError, Problems
-from runmanager.hyperparameters import canonical, check_device, check_names, counted, is_nameable, plain
+from runmanager.hyperparameters import (
+    canonical,
+    check_device,
+    check_names,
+    common_kind,
+    counted,
+    is_nameable,
+    kind,
+    plain,
+)
 
 _MOST_VALUES = 1_000_000  # of one axis, and combinations walked or drawn for where=
 _LONGEST = 60  # characters of a value in a message
@@ -27,6 +36,7 @@ class Run(tuple[Any, ...]):
 
     __slots__ = ()
     _fields: tuple[str, ...] = ()
+    _kinds: tuple[str, ...] = ()  # of each field in the whole grid, which a single run does not know
 
     if TYPE_CHECKING:
 
@@ -50,8 +60,8 @@ class Run(tuple[Any, ...]):
     def _has_other_fields(self, other: object) -> bool:
         return isinstance(other, Run) and other._fields != self._fields
 
-    def __reduce__(self) -> tuple[Callable[..., "Run"], tuple[tuple[str, ...], tuple[Any, ...]]]:
-        return _make_run, (self._fields, tuple(self))
+    def __reduce__(self) -> tuple[Callable[..., "Run"], tuple[tuple[Any, ...], ...]]:
+        return _make_run, (self._fields, tuple(self), self._kinds)
 
 
 class RunBuilder:
@@ -87,7 +97,8 @@ class RunBuilder:
         if size > most:
             raise GridError([_too_many(axes, size, most)])
         names = tuple(itertools.chain.from_iterable(axes))
-        runs = (_run(names, combination) for combination in itertools.product(*axes.values()))
+        kinds = _kinds(axes)
+        runs = (_run(names, combination, kinds) for combination in itertools.product(*axes.values()))
         kept = list(runs) if where is None else [run for run in runs if where(run)]
         if len(kept) > max_runs:
             raise GridError([_too_many(axes, len(kept), max_runs)])
@@ -125,7 +136,8 @@ class RunBuilder:
         size = math.prod(len(values) for values in axes.values())
         if n > size:
             raise GridError([f"a sample of {n:,} runs was asked for, this grid has {size:,}: write n={size}"])
-        drawn = (_run(names, _combination(axes, index)) for index in _shuffled(size, seed))
+        kinds = _kinds(axes)
+        drawn = (_run(names, _combination(axes, index), kinds) for index in _shuffled(size, seed))
         if where is None:
             return list(itertools.islice(drawn, n))
         tried = itertools.islice(drawn, max(n, _MOST_VALUES))
@@ -167,6 +179,13 @@ def params_of(run: Any) -> dict[str, Any]:
 def device_of(run: Run) -> str:
     """Return the device that a run asks for, as in ``"cuda:1"``; ``"cpu"`` if it has no such axis."""
     return str(getattr(run, "device", "cpu"))
+
+
+def kinds_of(run: Any) -> dict[str, str]:
+    """Return the kind of each hyperparameter in the grid of a run, empty if RunBuilder did not make it."""
+    if not isinstance(run, Run):
+        return {}
+    return dict(zip(run._fields, run._kinds, strict=False))  # noqa: SLF001 - of this module
 
 
 def _checked_axes(params: Mapping[Any, Any], others: Sequence[str] = ()) -> Axes:
@@ -309,17 +328,23 @@ def _combination(axes: Axes, index: int) -> list[tuple[Any, ...]]:
     return combination[::-1]
 
 
-def _run(names: tuple[str, ...], combination: Iterable[tuple[Any, ...]]) -> Run:
-    return _make_run(names, itertools.chain.from_iterable(combination))
+def _kinds(axes: Axes) -> tuple[str, ...]:
+    """Return the kind of each hyperparameter, in the order of the fields."""
+    columns = itertools.chain.from_iterable(zip(*rows, strict=True) for rows in axes.values())
+    return tuple(common_kind(map(kind, column)) for column in columns)
 
 
-def _make_run(names: tuple[str, ...], values: Iterable[Any]) -> Run:
-    run: Run = _run_type(names)._make(values)
+def _run(names: tuple[str, ...], combination: Iterable[tuple[Any, ...]], kinds: tuple[str, ...]) -> Run:
+    return _make_run(names, itertools.chain.from_iterable(combination), kinds)
+
+
+def _make_run(names: tuple[str, ...], values: Iterable[Any], kinds: tuple[str, ...] = ()) -> Run:
+    run: Run = _run_type(names, kinds)._make(values)
     return run
 
 
 @lru_cache(maxsize=256)
-def _run_type(names: tuple[str, ...]) -> Any:
+def _run_type(names: tuple[str, ...], kinds: tuple[str, ...]) -> Any:
     # Run comes second, so that the fields win over its __getattr__, and __reduce__ over tuple's
     fields = namedtuple("Run", names)  # type: ignore[misc]  # noqa: PYI024 - the names are the grid's
-    return type("Run", (fields, Run), {"__slots__": (), "__reduce__": Run.__reduce__})
+    return type("Run", (fields, Run), {"__slots__": (), "_kinds": kinds, "__reduce__": Run.__reduce__})

@@ -7,9 +7,13 @@ import json
 import keyword
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
+
+BOOL, NUMBER, TEXT = "bool", "number", "text"
+"""The kinds of values that TensorBoard's HParams tells apart."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _NAMELESS = re.compile(rf"{_ADDRESS.pattern}|<lambda>")  # all lambdas of a function share their name
@@ -87,6 +91,29 @@ def plain(value: Any) -> Any:
     if type(value).__module__ == "numpy" and hasattr(value, "item") and not hasattr(value, "__len__"):
         return value.item()
     return value
+
+
+def kind(value: Any) -> str:
+    """Return the kind of a value.
+
+    >>> kind(True), kind(3), kind(float("nan")), kind(None)
+    ('bool', 'number', 'text', 'text')
+    """
+    value = plain(value)
+    if isinstance(value, bool):
+        return BOOL
+    is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
+    return NUMBER if is_number else TEXT
+
+
+def common_kind(kinds: Iterable[str]) -> str:
+    """Return the one kind of several values, text if they have several.
+
+    >>> common_kind(["number", "number"]), common_kind(["number", "bool"])
+    ('number', 'text')
+    """
+    first, *others = {*kinds}
+    return TEXT if others else first
 
 
 def text(value: Any) -> str:

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runmanager.errors import GridError, HyperparameterError
-from runmanager.grid import Run, RunBuilder, device_of
+from runmanager.grid import Run, RunBuilder, device_of, kinds_of
 from runmanager.hyperparameters import DEVICE_TYPES, RESERVED, check_device, check_names
 
 TUTORIAL: OrderedDict[str, list[Any]] = OrderedDict(
@@ -75,6 +75,17 @@ def test_a_run_comes_back_from_a_pickle_as_it_was(params, protocol):
 
     assert type(restored) is type(run)
     assert restored._asdict() == run._asdict()
+    assert kinds_of(restored) == kinds_of(run)
+
+
+@pytest.mark.parametrize("expand", [RunBuilder.get_runs, lambda grid: RunBuilder.sample(grid, 2, seed=0)])
+def test_a_run_knows_the_kinds_of_its_whole_grid(expand):
+    grid = {"lr": [0.1, None], ("amp", "n"): [(True, 1), (False, 2.5)], "x": [1, True]}
+
+    kinds = [kinds_of(run) for run in expand(grid)]
+
+    assert kinds == [{"lr": "text", "amp": "bool", "n": "number", "x": "text"}] * len(kinds)
+    assert kinds_of({"lr": 0.1}) == {}
 
 
 def test_a_run_is_unpickled_by_a_process_that_never_saw_its_grid():

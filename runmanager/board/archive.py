@@ -1,7 +1,6 @@
-"""Event files that a run has already: read them, retire them, keep of them what a new one needs."""
+"""The event files that a run has already: read them, retire them, keep what a new one needs."""
 
 import itertools
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ SAMPLES = "visuals/samples"
 EPOCH = "time/epoch_s"
 """A tag that every epoch has, and nothing else."""
 
-_HEADER = 12  # bytes: length and its checksum
 _OPENING = 4  # records: a file begins its session with the third
 _SESSION = (hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata.SESSION_END_INFO_TAG)
 
@@ -30,32 +28,27 @@ def event_files(folder: Path) -> list[Path]:
 
 def read(path: Path) -> Iterator[Event]:
     """Read the events of a file up to its end or the first damaged record."""
-    return (event for _, event in _records(path.read_bytes()))
+    return (event for _, event in _events(path.read_bytes()))
 
 
-def _records(content: bytes) -> Iterator[tuple[slice, Event]]:
-    place = 0
-    while place + _HEADER <= len(content):
-        (length,) = struct.unpack_from("<Q", content, place)
-        end = place + _HEADER + length + 4
-        record = content[place:end]
-        body = record[_HEADER:-4]
-        if end > len(content) or event_file.framed(body) != record:
+def _events(content: bytes) -> Iterator[tuple[slice, Event]]:
+    for position in event_file.records(content):
+        record = content[position]
+        if not record or not event_file.is_intact(record):
             return
-        yield slice(place, end), Event.FromString(body)
-        place = end
+        yield position, Event.FromString(event_file.body(record))
 
 
 def session_start(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None:
-    """Find where a file begins its HParams session: the bytes, the event, what it says; None if it does not.
+    """Find the record that begins a file's HParams session: its position, event and content; None if absent.
 
     Args:
         content: As much as is needed of the beginning of the file.
     """
-    for place, event in itertools.islice(_records(content), _OPENING):
+    for position, event in itertools.islice(_events(content), _OPENING):
         for value in event.summary.value:
             if value.tag == hparams_metadata.SESSION_START_INFO_TAG:
-                return place, event, started(value)
+                return position, event, started(value)
     return None
 
 
@@ -95,21 +88,21 @@ def kept(
         last_step: The last epoch that is kept.
         is_wanted: Whether a value is kept.
     """
-    found: list[Event] = []
+    events: list[Event] = []
     epoch = 0  # the last that has ended
     for path in event_files(folder):
         for event in read(path):
             if event.HasField("session_log") and event.session_log.status == SessionLog.START:
-                found = [earlier for earlier in found if earlier.step < max(event.step, 1)]
+                events = [earlier for earlier in events if earlier.step < max(event.step, 1)]
             elif event.HasField("summary") and (event.step <= last_step or epoch < last_step):
                 epoch = event.step if any(value.tag == EPOCH for value in event.summary.value) else epoch
                 values = [v for v in event.summary.value if v.tag not in _SESSION and is_wanted(v)]
                 if values:
                     summary = Summary(value=values)
-                    found.append(Event(step=event.step, wall_time=event.wall_time, summary=summary))
+                    events.append(Event(step=event.step, wall_time=event.wall_time, summary=summary))
             elif event.HasField("graph_def"):
-                found.append(event)
-    return found
+                events.append(event)
+    return events
 
 
 def retire(folder: Path) -> None:

@@ -1,17 +1,18 @@
-"""Records and protos: what is appended to a run's one event file.
+"""The format of event files: their records, written and read, and the protos in them.
 
 The format is TFRecord: length (uint64), its masked CRC-32C, the bytes of an Event proto, their masked CRC-32C
 (https://www.tensorflow.org/tutorials/load_data/tfrecord). Classic forms are used throughout (simple_value,
 Summary.image, HistogramProto), which every reader understands.
 """
 
+import mmap
 import re
 import socket
 import struct
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import getpid
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import (
 
 _NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 _LARGEST = float(np.finfo(np.float32).max)  # that a scalar can hold
+_HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
+_NOT_ZERO = re.compile(rb"[^\0]")
 _MASK = 0xA282EAD8
 
 
@@ -75,7 +78,7 @@ class EventFile:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Replace an event file at once; a TensorBoard that reads it goes on with what was there before."""
+    """Replace an event file at once; a TensorBoard that reads it keeps the earlier content."""
     # no name that TensorBoard takes for an event file, nor another writer's
     temporary = path.with_name(f".session.{uuid.uuid4().hex}.tmp")
     try:
@@ -88,7 +91,58 @@ def replace(path: Path, content: bytes) -> None:
 def framed(content: bytes) -> bytes:
     """Frame the bytes of an Event as a TFRecord."""
     length = struct.pack("<Q", len(content))
-    return b"".join((length, checksum(length), content, checksum(content)))
+    return b"".join((length, _checksum(length), content, _checksum(content)))
+
+
+def records(content: bytes | mmap.mmap) -> Iterator[slice]:
+    """Find the TFRecords in a file, without a check of their content; an incomplete last one is left out.
+
+    Args:
+        content: The file, or its beginning.
+
+    Yields:
+        The position of each record; an empty slice where a damaged length hides records.
+    """
+    offset = 0
+    while offset + _HEADER <= len(content):
+        header = content[offset : offset + _HEADER]
+        if not _has_checksum(header):
+            yield slice(offset, offset)
+            offset = _next_header(content, offset + 1)
+            continue
+        end = offset + _HEADER + int(struct.unpack_from("<Q", header)[0]) + _FOOTER
+        if end > len(content):
+            return  # is still being written, or never was to the end
+        yield slice(offset, end)
+        offset = end
+
+
+def body(record: bytes) -> bytes:
+    """Return the bytes that a TFRecord frames."""
+    return record[_HEADER:-_FOOTER]
+
+
+def is_intact(record: bytes) -> bool:
+    """Whether the content of a TFRecord is what was written."""
+    return _has_checksum(record[_HEADER:])
+
+
+def _next_header(content: bytes | mmap.mmap, offset: int) -> int:
+    """Find the next length whose checksum is right: no record is 4 GiB long, so it ends in four zeros."""
+    while (zeros := content.find(b"\0\0\0\0", offset + 4)) >= 0:
+        offset = zeros - 4
+        header = content[offset : offset + _HEADER]
+        if _has_checksum(header):
+            return offset
+        offset += 1
+        if not any(header):  # what a power cut leaves may be nothing but zeros, and long
+            end = _NOT_ZERO.search(content, offset)
+            offset = max(offset, end.start() - _HEADER + 1) if end else len(content)
+    return len(content)
+
+
+def _has_checksum(checked: bytes) -> bool:
+    return _checksum(checked[:-_FOOTER]) == checked[-_FOOTER:]
 
 
 def event(step: int, values: Iterable[Summary.Value], wall_time: float | None = None) -> Event:
@@ -98,7 +152,7 @@ def event(step: int, values: Iterable[Summary.Value], wall_time: float | None = 
 
 
 def scalar(tag: str, value: float) -> Summary.Value:
-    """Make a scalar; what is infinite in float32 becomes NaN, which does not break TensorBoard's axes."""
+    """Make a scalar; a value that is infinite in float32 becomes NaN, because it breaks TensorBoard's axes."""
     return Summary.Value(tag=tag, simple_value=value if abs(value) <= _LARGEST else float("nan"))
 
 
@@ -138,7 +192,7 @@ def layout(charts: Mapping[str, Sequence[str]], title: str) -> Summary.Value:
 
 
 def session_start(hparams: Mapping[str, Any], group: str, start_time: float | None = None) -> Summary.Value:
-    """Make the HParams session of a run; None and all that is no number, bool or text become text.
+    """Make the HParams session of a run; a value that is no number, bool or text becomes text.
 
     Args:
         hparams: Name -> value.
@@ -203,7 +257,7 @@ def _timestamp(folder: Path) -> int:
     return max(int(time.time()), *(int(match[1]) + 1 for match in earlier), 0)
 
 
-def checksum(content: bytes) -> bytes:
-    """Return the masked CRC-32C of bytes, as it stands behind them in a TFRecord."""
+def _checksum(content: bytes) -> bytes:
+    """Return the masked CRC-32C of bytes, which follows them in a TFRecord."""
     crc: int = google_crc32c.value(content)
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF)

@@ -19,7 +19,7 @@ from runmanager.devices.torch_devices import quiet, undisturbed_random
 
 
 @quiet()  # one thread at a time: torch.fx replaces how modules are called, for the whole process
-@undisturbed_random(torch.device("cpu"))  # within: whoever has the turn draws numbers
+@undisturbed_random(torch.device("cpu"))  # inside: only the thread whose turn it is draws numbers
 def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | None) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
 
@@ -49,12 +49,12 @@ def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | 
 
 
 def _without_values(network: nn.Module) -> nn.Module:
-    known: dict[int, Any] = {
+    copies: dict[int, Any] = {
         id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
         for parameter in network.parameters()
     }
-    known |= {id(buffer): torch.empty_like(buffer, device="meta") for buffer in network.buffers()}
-    hollow = copy.deepcopy(network, known)
+    copies |= {id(buffer): torch.empty_like(buffer, device="meta") for buffer in network.buffers()}
+    hollow = copy.deepcopy(network, copies)
     for module in hollow.modules():
         module._forward_pre_hooks.clear()  # noqa: SLF001 - no other way
         module._forward_hooks.clear()  # noqa: SLF001
@@ -62,7 +62,7 @@ def _without_values(network: nn.Module) -> nn.Module:
 
 
 class _Tracer(fx.Tracer):
-    """Traces the modules of its own thread; those of other threads compute as ever."""
+    """Traces the modules of its own thread; those of other threads compute as usual."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,19 +72,19 @@ class _Tracer(fx.Tracer):
         try:
             return super().trace(root, concrete_args)
         finally:
-            self._thread = 0  # torch.compile in another thread may put back what called this tracer
+            self._thread = 0  # torch.compile in another thread may restore the patch that called this tracer
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        own = threading.get_ident() == self._thread
-        return super().call_module(m, forward, args, kwargs) if own else forward(*args, **kwargs)
+        is_tracing = threading.get_ident() == self._thread
+        return super().call_module(m, forward, args, kwargs) if is_tracing else forward(*args, **kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        own = threading.get_ident() == self._thread
-        return super().getattr(attr, attr_val, parameter_proxy_cache) if own else attr_val
+        is_tracing = threading.get_ident() == self._thread
+        return super().getattr(attr, attr_val, parameter_proxy_cache) if is_tracing else attr_val
 
 
 class _Shapes(fx.Interpreter):
-    """Notes the shape of every node; torch's own ShapeProp prints what it cannot do."""
+    """Notes the shape of every node; torch's own ShapeProp prints its failures."""
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)

@@ -10,18 +10,18 @@ BINS = 30
 """Buckets of a histogram; TensorBoard draws 30 by default."""
 
 _AT_ONCE = 1 << 22  # values, of which several copies are made
-_SHOWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Collect what is drawn of a network: weights and gradients that have values, by tag."""
-    found: dict[str, torch.Tensor] = {}
+    """Collect the weights and gradients of a network that have values, by tag."""
+    drawn: dict[str, torch.Tensor] = {}
     for name, parameter in network.named_parameters():
         if _is_drawn(parameter):
-            found[f"weights/{name}"] = parameter
+            drawn[f"weights/{name}"] = parameter
             if parameter.grad is not None and _is_drawn(parameter.grad):
-                found[f"weights_grad/{name}"] = parameter.grad
-    return found
+                drawn[f"weights_grad/{name}"] = parameter.grad
+    return drawn
 
 
 def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
@@ -30,15 +30,16 @@ def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
     One transfer per device and few millions of values, one more if some are not finite. A tensor without finite
     values is left out.
     """
-    found: dict[str, list[float]] = {}
+    rows_by_name: dict[str, list[float]] = {}
     for group in _groups(values):
         with torch.no_grad():
             rows = _statistics([values[name].detach().reshape(-1) for name in group]).tolist()
-        found.update(zip(group, rows, strict=True))
-    mixed = [name for name, (low, high, *_) in found.items() if not (isfinite(low) and isfinite(high))]
+        rows_by_name.update(zip(group, rows, strict=True))
+    mixed = [name for name, (low, high, *_) in rows_by_name.items() if not (isfinite(low) and isfinite(high))]
     finite = {name: values[name].detach()[values[name].isfinite()] for name in mixed}
-    again = statistics({name: left for name, left in finite.items() if len(left)}) if mixed else {}
-    return {name: again.get(name, row) for name, row in found.items() if name not in mixed or name in again}
+    repaired = statistics({name: part for name, part in finite.items() if len(part)}) if mixed else {}
+    rows_by_name = {name: row for name, row in rows_by_name.items() if name not in mixed or name in repaired}
+    return rows_by_name | repaired
 
 
 def _groups(values: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
@@ -59,7 +60,7 @@ def _groups(values: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
 def _statistics(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Compute the rows ``(len(tensors), 4 + BINS)`` of tensors ``(n,)`` on one device, all of them finite.
 
-    What is not finite makes a row whose min or max is not finite either.
+    A value that is not finite makes a row whose min or max is not finite either.
     """
     exact = torch.float32 if tensors[0].device.type == "mps" else torch.float64
     tensors = [tensor.to(torch.float32 if tensor.dtype != torch.float64 else exact) for tensor in tensors]
@@ -96,7 +97,7 @@ def _is_drawn(tensor: torch.Tensor) -> bool:
     return (
         not isinstance(tensor, nn.UninitializedParameter)
         and tensor.layout == torch.strided
-        and tensor.dtype in _SHOWN
+        and tensor.dtype in _DTYPES
         and tensor.numel() > 0
         and tensor.device.type != "meta"
     )

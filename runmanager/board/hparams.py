@@ -1,27 +1,24 @@
-"""How HParams shows hyperparameters: no name missing, and one type per name, in all runs under a root.
+"""How HParams shows hyperparameters: no name missing, and one kind per name, in all runs of an experiment.
 
 TensorBoard draws a run in parallel coordinates only where it has every column, and filters only columns of one
-type. So each experiment has a file that says how its runs write their hyperparameters; it is decided from all
-experiments under the root, and what was written otherwise before is mended.
+kind. So a grid decides before its first run, from all runs of its experiment, how they are written, stores that
+in a file of the experiment, and updates the runs that were written otherwise before.
 """
 
 import json
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runmanager.errors import HeldError, RunsWarning, StorageError
-from runmanager.hyperparameters import plain, text
-from runmanager.storage import durable, paths, processes
-from runmanager.storage.folders import RunFolder, experiments, is_experiment, read_runs, varying
-from runmanager.storage.journal import read_attempt, strict_json
-from runmanager.storage.lock import hold
+from runmanager.errors import RunsWarning, StorageError
+from runmanager.hyperparameters import TEXT, common_kind, kind, plain, text
+from runmanager.storage import durable, paths
+from runmanager.storage.durable import strict_json
+from runmanager.storage.folders import RunFolder, read_runs, varying
+from runmanager.storage.run_state import read_run
 
-BOOL, NUMBER, TEXT = "bool", "number", "text"
 SEED = "seed"
 """The hyperparameter over which `group_seeds` averages."""
 
@@ -30,11 +27,11 @@ _HEAD = 2**18  # bytes of an event file in which its session begins
 
 
 @dataclass(frozen=True)
-class Columns:
+class SessionFormat:
     """How the runs of an experiment write their hyperparameters.
 
     Attributes:
-        kinds: Name -> how its values are written, of every hyperparameter under the root.
+        kinds: Name -> the kind of its values, of every hyperparameter of the experiment.
         grouped_by: The hyperparameters that name a Trial ID, whose runs are averaged over their seeds; None if
             each run has its own.
     """
@@ -45,191 +42,127 @@ class Columns:
     def hparams(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the hyperparameters of a run as they are written: bool, number or text.
 
-        >>> Columns({"lr": NUMBER, "momentum": TEXT}).hparams({"lr": 0.1})
+        >>> SessionFormat({"lr": "number", "momentum": "text"}).hparams({"lr": 0.1})
         {'lr': 0.1, 'momentum': 'none'}
         """
-        own = self.shown(params)
-        kinds = {**{name: kind(value) for name, value in own.items()}, **self.kinds}
-        return {name: _written(own.get(name), kinds[name]) for name in dict.fromkeys((*own, *kinds))}
+        values = self.without_seed(params)
+        kinds = {**{name: kind(value) for name, value in values.items()}, **self.kinds}
+        return {name: _as_kind(values.get(name), kinds[name]) for name in dict.fromkeys((*values, *kinds))}
 
-    def trial(self, folder: RunFolder) -> str:
+    def trial_id(self, folder: RunFolder) -> str:
         """Return the Trial ID of a run."""
         experiment = folder.path.parent.name
         if self.grouped_by is None:
             return f"{experiment}/{folder.path.name.partition('_')[0]}"
-        named = {name: folder.params[name] for name in self.grouped_by if name in folder.params}
-        return f"{experiment}/{paths.combination(named) or 'all'}"
+        group = {name: folder.params[name] for name in self.grouped_by if name in folder.params}
+        return f"{experiment}/{paths.combination(group) or 'all'}"
 
-    def fit(self, params: Mapping[str, Any]) -> bool:
-        """Whether a run with these hyperparameters can be written so."""
-        own = self.shown(params)
-        found = {name: kind(own[name]) if name in own else TEXT for name in (*own, *self.kinds)}
-        return all(self.kinds.get(name) in (TEXT, found[name]) for name in found)
-
-    def shown(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the hyperparameters of a run that its Trial ID has."""
+    def without_seed(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the hyperparameters of a run without the seed if runs are averaged over it."""
         is_averaged = self.grouped_by is not None
         return {name: value for name, value in params.items() if not (is_averaged and name == SEED)}
 
 
-def kind(value: Any) -> str:
-    """Return how a value is written if all of its column are of its kind.
-
-    >>> kind(True), kind(3), kind(float("nan")), kind(None)
-    ('bool', 'number', 'text', 'text')
-    """
-    value = plain(value)
-    if isinstance(value, bool):
-        return BOOL
-    is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
-    return NUMBER if is_number else TEXT
-
-
-def read(experiment: Path) -> Columns:
-    """Read how the runs of an experiment write their hyperparameters; each by its own kind if it is new."""
-    return _read(experiment)[0]
-
-
-def join(run: RunFolder) -> None:
-    """Make the hyperparameters of a run known that no grid has announced.
-
-    Raises:
-        StorageError: The experiment could not be written.
-    """
-    experiment = run.path.parent
-    known = read(experiment)
-    if not known.fit(run.params):
-        settle(experiment.parent, experiment, known.grouped_by)
-
-
-def settle(root: Path, own: Path | None = None, grouped_by: Sequence[str] | None = None) -> None:
-    """Decide how all runs under a root write their hyperparameters, and mend those that did otherwise.
-
-    Other experiments that a process holds or that cannot be written, and runs that are being executed, are left
-    as they are, to be mended the next time. What cannot be shown is a warning.
+def read(experiment: Path, kinds: Mapping[str, str] | None = None) -> SessionFormat:
+    """Read how the runs of an experiment write their hyperparameters.
 
     Args:
-        root: The folder of the experiments.
-        own: The experiment that this process holds, or writes.
-        grouped_by: None if each run of `own` has a Trial ID of its own; else it is named by what varies in all
-            runs of the experiment, of which the grid knows only a part.
+        experiment: Its folder.
+        kinds: Name -> kind, for hyperparameters whose kind no grid of the experiment has decided. Without
+            either, each value has its own.
+    """
+    stored, _ = _read(experiment)
+    return SessionFormat({**stored.without_seed(kinds or {}), **stored.kinds}, stored.grouped_by)
+
+
+def decide(experiment: Path, *, group_seeds: bool | None = None) -> None:
+    """Decide how the runs of an experiment write their hyperparameters, and update those written otherwise.
+
+    Only the process that holds the experiment calls it. Runs that are being executed, by a loop that holds
+    nothing, are updated the next time. What cannot be shown is a warning.
+
+    Args:
+        experiment: Its folder.
+        group_seeds: Whether a Trial ID is named by what varies in all runs of the experiment and averaged over
+            their seeds, or each run has one of its own; None leaves that as it is.
 
     Raises:
-        StorageError: The file of `own` could not be written.
+        StorageError: The experiment's file could not be written.
     """
     try:
-        _settle(root, own, grouped_by)
+        _decide(experiment, group_seeds)
     except StorageError:
         raise
     except Exception as error:  # noqa: BLE001 - no logging call may end a grid
-        problem = f"{root}: HParams may miss runs ({type(error).__name__}: {error}); training goes on"
+        problem = f"{experiment}: HParams may miss runs ({type(error).__name__}: {error}); training goes on"
         warnings.warn(problem, RunsWarning, stacklevel=3)
 
 
-def settle_below(folder: Path) -> None:
-    """Do so for what TensorBoard is about to show: a root of experiments, one of them, or any folder."""
-    folder = folder.resolve()  # "." has neither a name nor a folder above it
-    for root in {experiment.parent for experiment in experiments(folder) if is_experiment(experiment)}:
-        settle(root)
-
-
-def _settle(root: Path, own: Path | None, grouped_by: Sequence[str] | None) -> None:
-    places = dict.fromkeys(path for path in (own, *experiments(root)) if path and path.parent == root)
-    known = {path: _read(path) for path in places}
-    groups = {path: columns.grouped_by for path, (columns, _) in known.items()}
-    if own:
-        groups[own] = grouped_by
-    runs = {path: [run for run in read_runs(path, []) if _is_shown(run)] for path in places}
-    groups = {path: None if names is None else _grouped_by(runs[path]) for path, names in groups.items()}
-    kinds = _kinds([Columns({}, groups[path]).shown(run.params) for path in places for run in runs[path]])
-    for path in places:
-        wanted = Columns(kinds, groups[path])
-        if known[path] == (wanted, True):
-            continue
-        if path == own:
-            _apply(path, runs[path], wanted)
-            continue
-        with suppress(HeldError, OSError), hold(path, is_brief=True):  # its holder does so at its end
-            _apply(path, runs[path], wanted)
-
-
-def _grouped_by(runs: Sequence[RunFolder]) -> list[str]:
-    """Return what tells the runs of all grids of an experiment apart, except for their seeds."""
-    return [name for name in varying([run.params for run in runs]) if name != SEED]
-
-
-def _is_shown(run: RunFolder) -> bool:
-    """Whether TensorBoard shows a run, or will when its grid has been executed."""
-    return not run.unavailable or run.path.is_dir()
+def _decide(experiment: Path, group_seeds: bool | None) -> None:
+    stored, is_settled = _read(experiment)
+    runs = [run for run in read_runs(experiment) if run.is_here]
+    is_grouped = stored.grouped_by is not None if group_seeds is None else group_seeds
+    names = [name for name in varying([run.params for run in runs]) if name != SEED] if is_grouped else None
+    kinds = _kinds([SessionFormat({}, names).without_seed(run.params) for run in runs])
+    decided = SessionFormat(kinds, names)
+    if is_settled and decided == stored:
+        return
+    begun = [run for run in runs if run.path.is_dir()]
+    _write(experiment, decided, is_settled=not begun)  # first, for the runs that begin from now on
+    if begun and all([_update(run, decided) for run in begun]):  # noqa: C419 - each of them
+        _write(experiment, decided, is_settled=True)
 
 
 def _kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    found: dict[str, list[str]] = {}
+    """Return the kind of each hyperparameter; one that some runs lack is text, "none" in those."""
+    kinds: dict[str, list[str]] = {}
     for params in rows:
         for name, value in params.items():
-            found.setdefault(name, []).append(kind(value))
-    is_one = {name: len(kinds) == len(rows) and len(set(kinds)) == 1 for name, kinds in found.items()}
-    return {name: kinds[0] if is_one[name] else TEXT for name, kinds in sorted(found.items())}
+            kinds.setdefault(name, []).append(kind(value))
+    return {name: common_kind(kinds[name]) if len(kinds[name]) == len(rows) else TEXT for name in sorted(kinds)}
 
 
-def _apply(experiment: Path, runs: Sequence[RunFolder], columns: Columns) -> None:
-    begun = [run for run in runs if run.path.is_dir()]
-    _write(experiment, columns, is_settled=not begun)  # first, for the runs that begin from now on
-    if begun and all([_mend(run, columns) for run in begun]):  # noqa: C419 - each of them
-        _write(experiment, columns, is_settled=True)
-
-
-def _mend(run: RunFolder, columns: Columns) -> bool:
-    """Write a run's hyperparameters anew where they are others; False if it may be being executed."""
+def _update(run: RunFolder, form: SessionFormat) -> bool:
+    """Rewrite the beginning of a run's sessions where they differ; False if the run is being executed."""
     from runmanager.board import archive, event_file
 
-    hparams, trial = columns.hparams(run.params), columns.trial(run)
+    hparams, trial_id = form.hparams(run.params), form.trial_id(run)
     for path in archive.event_files(run.path):
         with path.open("rb") as file:
-            found = archive.session_start(file.read(_HEAD))
-        if found is None:
+            session = archive.session_start(file.read(_HEAD))
+        if session is None:
             continue
-        place, event, info = found
-        value = event_file.session_start(hparams, trial, info.start_time_secs)
+        record, event, info = session
+        value = event_file.session_start(hparams, trial_id, info.start_time_secs)
         if archive.started(value) == info:
             continue
-        if _may_be_executed(run):
-            return False
+        if read_run(run).status.is_in_progress:
+            return False  # its process has the file open
         content = path.read_bytes()
-        record = event_file.framed(event_file.event(event.step, [value], event.wall_time).SerializeToString())
-        event_file.replace(path, content[: place.start] + record + content[place.stop :])
+        updated = event_file.framed(event_file.event(event.step, [value], event.wall_time).SerializeToString())
+        event_file.replace(path, content[: record.start] + updated + content[record.stop :])
     return True
 
 
-def _may_be_executed(run: RunFolder) -> bool:
-    """Whether a process, here or on another machine, may have the event file of a run open."""
-    try:
-        journals = list(paths.attempts(run.path).values())
-        last = read_attempt(journals[-1]) if journals else None
-    except OSError:
-        return True
-    return last is not None and last.outcome is None and processes.lives(last.start) is not False
-
-
-def _written(value: Any, wanted: str) -> Any:
+def _as_kind(value: Any, expected: str) -> Any:
     value = plain(value)
-    if wanted != TEXT and kind(value) == wanted:
+    if expected != TEXT and kind(value) == expected:
         return value
     return "none" if value is None else paths.shortened(text(value))
 
 
-def _read(experiment: Path) -> tuple[Columns, bool]:
-    """Read the columns of an experiment, and whether all of its runs were mended to be so."""
+def _read(experiment: Path) -> tuple[SessionFormat, bool]:
+    """Read the format of an experiment, and whether all of its runs are written so."""
     try:
         document = json.loads((experiment / paths.HPARAMS).read_bytes())
         kinds = {str(name): str(kind) for name, kind in document["kinds"].items()}
         names = document["grouped_by"]
         grouped_by = None if names is None else [str(name) for name in names]
-        return Columns(kinds, grouped_by), document["is_settled"] is True
+        return SessionFormat(kinds, grouped_by), document["is_settled"] is True
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return Columns(), False
+        return SessionFormat(), False
 
 
-def _write(experiment: Path, columns: Columns, *, is_settled: bool) -> None:
-    document = {"kinds": dict(columns.kinds), "grouped_by": columns.grouped_by, "is_settled": is_settled}
+def _write(experiment: Path, form: SessionFormat, *, is_settled: bool) -> None:
+    document = {"kinds": dict(form.kinds), "grouped_by": form.grouped_by, "is_settled": is_settled}
     durable.write_file(experiment / paths.HPARAMS, strict_json({"v": _VERSION, **document}))

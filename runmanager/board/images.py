@@ -38,18 +38,18 @@ def sheet(images: torch.Tensor) -> tuple[bytes, int, int, int]:
     Returns:
         The PNG, its width, its height, its number of channels.
     """
-    shown = images[: num_shown(images)].detach().float().cpu().nan_to_num(0, 0, 0)
-    low, high = shown.min(), shown.max()
-    shown = ((shown - low) / (high - low).clamp_min(1e-12) * 255).round().to(torch.uint8)
-    count, channels, height, width = shown.shape
+    values = images[: num_shown(images)].detach().float().cpu().nan_to_num(0, 0, 0)
+    low, high = values.min(), values.max()
+    pixels = ((values - low) / (high - low).clamp_min(1e-12) * 255).round().to(torch.uint8)
+    count, channels, height, width = pixels.shape
     columns = max(1, min(8, count, _WIDEST // (width + _PADDING)))
     rows = -(-count // columns)
     pitch = (height + _PADDING, width + _PADDING)
     canvas = torch.zeros(channels, rows * pitch[0] + _PADDING, columns * pitch[1] + _PADDING, dtype=torch.uint8)
-    for place, picture in enumerate(shown):
-        top, left = place // columns * pitch[0] + _PADDING, place % columns * pitch[1] + _PADDING
-        canvas[:, top : top + height, left : left + width] = picture
-    pixels = canvas[0].numpy() if channels == 1 else canvas.permute(1, 2, 0).contiguous().numpy()
+    for index, image in enumerate(pixels):
+        top, left = index // columns * pitch[0] + _PADDING, index % columns * pitch[1] + _PADDING
+        canvas[:, top : top + height, left : left + width] = image
+    array = canvas[0].numpy() if channels == 1 else canvas.permute(1, 2, 0).contiguous().numpy()
     file = io.BytesIO()
-    Image.fromarray(pixels, mode=None).save(file, format="PNG", compress_level=1)
+    Image.fromarray(array, mode=None).save(file, format="PNG", compress_level=1)
     return file.getvalue(), canvas.shape[2], canvas.shape[1], channels

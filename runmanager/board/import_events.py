@@ -4,8 +4,7 @@ import itertools
 import mmap
 import os
 import re
-import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -24,10 +23,8 @@ from runmanager.outcome import LEADING
 from runmanager.results.loading import warn_of
 from runmanager.results.tables import Epochs, epochs_table
 
-_HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
 _SMALL = 1024  # bytes of a record that is no histogram and no image
 _TAG = re.compile(r"(?P<kind>loss|accuracy)/(?P<data>.+)|train/(?P<metric>.+)", re.IGNORECASE)
-_NOT_ZERO = re.compile(rb"[^\0]")
 _OURS = ("run", "epoch", *LEADING)
 _TIMES = {"time/epoch_s": "epoch duration", "time/run_s": "run duration"}
 
@@ -36,13 +33,13 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
     """Load the scalars of event files that any tool wrote: one row per run and step.
 
     Columns: `run` (its folder below `logdir`, as TensorBoard shows it), `epoch` (the step of TensorBoard), the
-    hyperparameters of HParams, then the scalars. Those that `load_results` has a column for are named alike and
-    stand where it has them: ``loss/train`` is `loss`, ``Accuracy/test`` is `test_accuracy`; all others keep
-    their tags. A hyperparameter named like one of the first columns, as `epoch`, is ``hparams/epoch``.
-    A run without an HParams session has that of the folder above it, as Keras writes it, or of the
-    only folder below it, as torch's `add_hparams` does. HParams knows no integers: a column of whole numbers
-    becomes one. Of a step that was logged twice the last value counts. What is damaged is left out and named in
-    one `RunsWarning`; what is still being written is left out too. Histograms and images are not looked at.
+    hyperparameters of HParams, then the scalars. Scalars that `load_results` has a column for get its names and
+    order: ``loss/train`` is `loss`, ``Accuracy/test`` is `test_accuracy`; all others keep their tags. A
+    hyperparameter named like one of the first columns, as `epoch`, is ``hparams/epoch``. A run without an
+    HParams session has that of the folder above it, as Keras writes it, or of the only folder below it, as
+    torch's `add_hparams` does. HParams knows no integers: a column of whole numbers becomes one. Of a step that
+    was logged twice the last value counts. Damaged records are left out and named in one `RunsWarning`; a
+    record that is still being written is left out too. Histograms and images are skipped.
 
     Args:
         logdir: A folder, or one event file.
@@ -59,7 +56,7 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
 
 @dataclass
 class _Run:
-    """What the event files of a run hold.
+    """The content of a run's event files.
 
     Attributes:
         points: Tag -> step -> value.
@@ -71,7 +68,7 @@ class _Run:
     hparams: dict[str, Any] | None = None
     plugins: dict[str, str] = field(default_factory=dict)
 
-    def wants(self, value: Summary.Value) -> bool:
+    def takes(self, value: Summary.Value) -> bool:
         """Whether a value is a scalar, or tells hyperparameters."""
         kind = value.WhichOneof("value")  # torch writes hyperparameters without any
         return kind == "simple_value" or (
@@ -84,7 +81,7 @@ class _Run:
             self.points[tag] = {earlier: value for earlier, value in points.items() if earlier < step}
 
     def add(self, step: int, value: Summary.Value) -> None:
-        """Take a value that is wanted."""
+        """Take a scalar or hyperparameters."""
         if value.WhichOneof("value") == "simple_value":
             self.points.setdefault(value.tag, {})[step] = value.simple_value
             return
@@ -104,15 +101,15 @@ def _find(path: Path) -> dict[str, list[Path]]:
     """Find the event files of each run, in the order in which TensorBoard reads them."""
     if path.is_file():
         return {path.resolve().parent.name: [path]}
-    found: dict[str, list[Path]] = {}
+    files_of: dict[str, list[Path]] = {}
     for folder, _, names in os.walk(path):
         files = sorted(Path(folder, name) for name in names if "tfevents" in name)
         if files:
-            found[Path(folder).relative_to(path).as_posix()] = files
-    if not found:
+            files_of[Path(folder).relative_to(path).as_posix()] = files
+    if not files_of:
         what = "event files in" if path.exists() else "such path:"
         raise FileNotFoundError(f"no {what} {str(path)!r}: give the folder that TensorBoard is started on")
-    return dict(sorted(found.items()))
+    return dict(sorted(files_of.items()))
 
 
 def _read_run(files: Iterable[Path], damaged: list[str]) -> _Run:
@@ -134,93 +131,59 @@ def _read_file(path: Path, run: _Run) -> int:
     if not path.stat().st_size:
         return failed  # cannot be mapped
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        for record in _records(content):
+        for position in event_file.records(content):
+            record = content[position]
             try:
                 if not record:
                     raise ValueError("its length is damaged")  # noqa: TRY301 - as below
-                event = Event.FromString(record[:-_FOOTER])
-                wanted = [value for value in event.summary.value if run.wants(value)]
+                event = Event.FromString(event_file.body(record))
+                values = [value for value in event.summary.value if run.takes(value)]
                 begins = event.session_log.status == SessionLog.START
-                is_checked = wanted or len(record) <= _SMALL  # of others nothing is used
-                if is_checked and not _is_intact(record):
+                is_checked = values or len(record) <= _SMALL  # of others nothing is used
+                if is_checked and not event_file.is_intact(record):
                     raise ValueError("its checksum differs")  # noqa: TRY301 - damaged, as below
                 if begins:
                     run.begin(event.step)
-                for value in wanted:
+                for value in values:
                     run.add(event.step, value)
             except (DecodeError, ValueError, TypeError):
                 failed += 1
     return failed
 
 
-def _records(content: mmap.mmap) -> Iterator[bytes]:
-    """Return each record with its checksum, and an empty one for what a damaged length makes unreadable."""
-    place = 0
-    while place + _HEADER <= len(content):
-        header = content[place : place + _HEADER]
-        if not _is_intact(header):
-            yield b""
-            place = _next_header(content, place + 1)
-            continue
-        end = place + _HEADER + struct.unpack_from("<Q", header)[0] + _FOOTER
-        if end > len(content):
-            return  # is still being written, or never was to the end
-        yield content[place + _HEADER : end]
-        place = end
-
-
-def _next_header(content: mmap.mmap, place: int) -> int:
-    """Find the next length whose checksum is right: no record is 4 GiB long, so it ends in four zeros."""
-    while (zeros := content.find(b"\0\0\0\0", place + 4)) >= 0:
-        place = zeros - 4
-        header = content[place : place + _HEADER]
-        if _is_intact(header):
-            return place
-        place += 1
-        if not any(header):  # what a power cut leaves may be nothing but zeros, and long
-            end = _NOT_ZERO.search(content, place)
-            place = max(place, end.start() - _HEADER + 1) if end else len(content)
-    return len(content)
-
-
-def _is_intact(checked: bytes) -> bool:
-    """Whether bytes are followed by their masked checksum, as TFRecord has it."""
-    return event_file.checksum(checked[:-_FOOTER]) == checked[-_FOOTER:]
-
-
 def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
     """Return the hyperparameters of each run: its own, else those above it, else the only ones below it."""
-    own = {name: run.hparams for name, run in runs.items() if run.hparams is not None}
+    sessions = {name: run.hparams for name, run in runs.items() if run.hparams is not None}
     below: dict[str, list[str]] = {}
-    for name in own:
+    for name in sessions:
         below.setdefault(PurePosixPath(name).parent.as_posix(), []).append(name)
-    found: dict[str, dict[str, Any]] = {}
+    hparams: dict[str, dict[str, Any]] = {}
     for name in runs:
         above = [name, *(folder.as_posix() for folder in PurePosixPath(name).parents)]
-        nearest = next((folder for folder in above if folder in own), None)
+        nearest = next((folder for folder in above if folder in sessions), None)
         only = below.get(name, [])
         chosen = nearest or (only[0] if len(only) == 1 else None)
-        found[name] = own[chosen] if chosen else {}
-    return found
+        hparams[name] = sessions[chosen] if chosen else {}
+    return hparams
 
 
 def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
     """Arrange the points of runs as `load_results` arranges epochs."""
     steps = {name: sorted(set().union(*run.points.values())) for name, run in runs.items()}
-    counts = [len(found) for found in steps.values()]
+    counts = [len(numbers) for numbers in steps.values()]
     names = _param_columns(dict.fromkeys(param for name in runs for param in hparams[name]))
     params = {
         column: _typed([hparams[name].get(param, pd.NA) for name in runs]) for param, column in names.items()
     }
     columns = _columns(dict.fromkeys(tag for run in runs.values() for tag in run.points), params)
     metrics = {column: np.full(sum(counts), np.nan) for column in dict.fromkeys((*LEADING, *columns.values()))}
-    for run, found, end in zip(runs.values(), steps.values(), itertools.accumulate(counts), strict=True):
-        rows = dict(zip(found, range(end - len(found), end), strict=True))
+    for run, numbers, end in zip(runs.values(), steps.values(), itertools.accumulate(counts), strict=True):
+        rows = dict(zip(numbers, range(end - len(numbers), end), strict=True))
         for tag, points in run.points.items():
             metrics[columns[tag]][[rows[step] for step in points]] = list(points.values())
     epochs = np.array(list(itertools.chain(*steps.values())), dtype=np.int64)
-    numbers = list(range(len(runs)))
-    table = epochs_table(Epochs(numbers, counts, params, [1] * len(runs), epochs, metrics))
+    positions = list(range(len(runs)))
+    table = epochs_table(Epochs(positions, counts, params, [1] * len(runs), epochs, metrics))
     table["run"] = pd.Series(list(runs), dtype="str").take(table["run"].to_numpy()).array
     return table.drop(columns=[name for name in LEADING if name not in columns.values()])
 
@@ -250,7 +213,7 @@ def _columns(tags: Iterable[str], params: Iterable[str]) -> dict[str, str]:
 
 
 def _column(tag: str) -> str:
-    """Return the column of `load_results` that a tag stands for, else the tag.
+    """Return the column of `load_results` for a tag, the tag itself if there is none.
 
     >>> _column("Loss/train"), _column("accuracy/test"), _column("train/f1"), _column("grad norm")
     ('loss', 'test_accuracy', 'f1', 'grad norm')

@@ -1,20 +1,23 @@
-"""Event files made anew from the journals, which are the record."""
+"""Event files written again from the journals, which are the record."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from runmanager.board import archive, hparams
-from runmanager.board.run_log import OPENING, Board, tag
+from runmanager.board.run_log import OPENING, RunLog, tag
+from runmanager.errors import ExperimentLockedError
 from runmanager.outcome import Outcome, Status
 from runmanager.storage.folders import read_runs
+from runmanager.storage.lock import hold
 from runmanager.storage.run_state import RunResult, read_run
 
 
-def rebuild(experiment: Path, damaged: list[str]) -> int:
-    """Make the event files of an experiment's runs anew.
+def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
+    """Write the event files of an experiment's runs again.
 
-    What journals do not hold (histograms, images, the graph, what was added through `tb`) is kept as far as the
+    Content that no journal holds (histograms, images, the graph, what was added through `tb`) is kept if the
     old files can be read; these are renamed to ``attempt-N.evts``. Runs that are being executed are left alone.
 
     Args:
@@ -25,12 +28,13 @@ def rebuild(experiment: Path, damaged: list[str]) -> int:
         How many runs were rebuilt.
     """
     experiment = experiment.resolve()  # "." has neither a name nor a folder above it
-    hparams.settle(experiment.parent)
+    with suppress(ExperimentLockedError), hold(experiment):  # the grid that holds it has decided
+        hparams.decide(experiment)
     results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
-    wanted = [run for run in results if run.epochs and run.status is not Status.RUNNING]
-    for run in wanted:
+    rebuilt = [run for run in results if run.epochs and run.status is not Status.RUNNING]
+    for run in rebuilt:
         _rebuild(experiment.name, run)
-    return len(wanted)
+    return len(rebuilt)
 
 
 def _rebuild(experiment: str, run: RunResult) -> None:
@@ -45,7 +49,7 @@ def _rebuild(experiment: str, run: RunResult) -> None:
     details = {
         name: run.start[name] for name in ("device", "device_name", "versions", "commit") if name in run.start
     }
-    board = Board(experiment, run.folder, run.attempts, details)
+    board = RunLog(experiment, run.folder, run.attempts, details)
     board.open(run.epochs, before=kept)
     has_ended = run.status is Status.COMPLETED or run.status.is_fault
     board.end(Outcome(run.status if has_ended else Status.INTERRUPTED, run.error, len(run.epochs)))

@@ -1,4 +1,4 @@
-"""Which tags, layout, hparams, text, images and graph a run gets."""
+"""What a run shows in TensorBoard, written to its event file: tags, layout, hparams, texts, images, graph."""
 
 import contextlib
 import functools
@@ -10,15 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
-import torch
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager.board import archive, event_file, histograms, hparams, images, matrices
-from runmanager.board.confusion import Confusion, class_names
+from runmanager.board import archive, confusion, event_file, histograms, hparams, images
+from runmanager.board.confusion import Confusion
+from runmanager.board.first_input import FirstInput
 from runmanager.errors import RunsWarning
 from runmanager.hyperparameters import plain, text
 from runmanager.outcome import EpochRecord, Outcome, Status
@@ -43,10 +42,10 @@ _TAGS = {
 }
 
 
-_LONGEST = 10_000  # characters of an error, and of the end of an error.log, that are shown
+_LONGEST = 10_000  # characters of an error, and of the end of an error.log
 
 OPENING = ("custom_scalars__config__", "run/config", "run/error")
-"""What every file begins with, and what an attempt that goes on disproves."""
+"""The tags that every file begins with, and what a resumed attempt disproves."""
 
 
 def tag(column: str) -> str:
@@ -62,25 +61,25 @@ def tag(column: str) -> str:
 
 
 P = ParamSpec("P")
-Method = Callable[Concatenate["Board", P], None]
+Method = Callable[Concatenate["RunLog", P], None]
 
 
 def _guarded(method: Method[P]) -> Method[P]:
     """Turn whatever goes wrong in a logging call into one warning per run."""
 
     @functools.wraps(method)
-    def guarded(board: "Board", /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def guarded(run_log: "RunLog", /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            method(board, *args, **kwargs)
+            method(run_log, *args, **kwargs)
         except OSError as error:
-            board.give_up(error)
+            run_log.give_up(error)
         except Exception as error:  # noqa: BLE001 - no logging call may end a run
-            board.warn(f"{method.__name__}: {type(error).__name__}: {error}")
+            run_log.warn(f"{method.__name__}: {type(error).__name__}: {error}")
 
     return guarded
 
 
-class Board:
+class RunLog:
     """The event file of one attempt, from begin to end. No method raises.
 
     Args:
@@ -89,6 +88,7 @@ class Board:
         attempt: Which attempt at it this is.
         details: What the configuration shows beside the hyperparameters.
         histogram_every: Epochs from one set of histograms to the next, 0 for none.
+        kinds: Name -> the kind of each hyperparameter in the run's grid; None if that is not known.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class Board:
         attempt: int,
         details: Mapping[str, Any],
         histogram_every: int = 1,
+        kinds: Mapping[str, str] | None = None,
     ) -> None:
         self._name = f"{experiment}/{folder.path.name}"
         self._folder = folder
@@ -106,12 +107,13 @@ class Board:
         self._last: tuple[int, nn.Module | None] = (0, None)
         self._drawn = 0
         self._confusions: dict[str, tuple[Confusion, Any]] = {}
-        self._first_input = _FirstInput()
+        self._first_input = FirstInput()
         self._described = False
         self._file: event_file.EventFile | None = None
         self._warned = False
         self._writer: SummaryWriter | None = None
         self._attempt = attempt
+        self._kinds = kinds
         self._details = details
         self._waiting: list[Event] | None = []  # written before the file is open
         self._first: list[Event] = []
@@ -122,37 +124,36 @@ class Board:
     ) -> None:
         """Begin the event file.
 
-        An attempt that goes on gets a file beside the earlier ones. Where those say how the run ended, which
-        TensorBoard would believe for ever, or have steps that are no epochs, which it would drop, or there are
-        none, the new file begins with what they held; so it does where the run begins anew, with nothing.
+        A resumed attempt gets a file beside the earlier ones. It replaces them, and begins with what they held,
+        where they say how the run ended, which TensorBoard would believe for ever, or have steps that are no
+        epochs, which it would drop. A run from the first epoch replaces them too, and begins with nothing.
 
         Args:
-            records: The epochs after which the attempt goes on.
-            healed: Whether the last of them was committed to no journal before, and shown nowhere.
-            before: What stands in front of these epochs.
+            records: The epochs that were committed before.
+            healed: Whether the last of them was committed to no journal before, and is in no event file.
+            before: Events in front of these epochs.
         """
         folder, after = self._folder.path, len(records)
-        shown = self._shown(records)
-        carried: list[Event] = shown[-1:] if healed else []
+        epochs = [event_file.event(record.epoch, self._scalars(record, None)) for record in records]
+        carried: list[Event] = epochs[-1:] if healed else []
         first_step = after + 1 - len(carried)
         earlier = archive.event_files(folder)
         self._described = after > 0 and archive.is_described(folder)
         kept = archive.kept(folder, after, lambda value: value.tag not in OPENING) if after else []
         is_ahead = any(event.step > after for event in kept)
         if not after or not earlier or is_ahead or archive.has_ended(folder):
-            carried = [*kept, *carried] if kept else shown
+            carried = [*kept, *carried] if kept else epochs
             archive.retire(folder)
             first_step = 0
         self._file = event_file.EventFile(folder, self._attempt, first_step)
-        shown_as = hparams.read(folder.parent)
-        params, trial = shown_as.hparams(self._folder.params), shown_as.trial(self._folder)
-        values = [event_file.session_start(params, trial)]
+        form = hparams.read(folder.parent, self._kinds)
+        values = [event_file.session_start(form.hparams(self._folder.params), form.trial_id(self._folder))]
         if first_step == 0:
             values.append(event_file.layout(CHARTS, "overview"))
             values.append(event_file.text("run/config", _markdown(self._folder.params, self._details)))
         waiting, self._waiting = self._waiting or [], None
         opening = [event_file.event(first_step, [value]) for value in values]
-        first = [] if after else self._first  # the first attempt has shown it
+        first = [] if after else self._first  # they are in the first attempt's file
         self._write(*opening, *before, *first, *carried, *waiting)
 
     @property
@@ -166,7 +167,7 @@ class Board:
 
     @_guarded
     def watch(self, network: nn.Module) -> None:
-        """Remember the first input that the network gets, to show it after the first epoch."""
+        """Keep the network's first input, to show it after the first epoch."""
         self._first_input.watch(network, self._see)
 
     @_guarded
@@ -179,17 +180,17 @@ class Board:
             self._first.append(event)
 
     def confusion(self, name: str, counted: Confusion, loader: Any) -> None:
-        """Keep what an evaluation counted, to be drawn at the end of the run if no other of its name comes."""
+        """Keep the counts of an evaluation; the last ones of a name are drawn at the end of the run."""
         self._confusions[name] = counted, loader
 
     @_guarded
     def epoch(self, record: EpochRecord, network: nn.Module | None, lr: float | None = None) -> None:
-        """Write what is known at an epoch's end; the first time, the samples and the graph too.
+        """Write an epoch's scalars and histograms; the first time, the samples and the graph too.
 
         Args:
             record: The epoch.
-            network: As it is at its end.
-            lr: The learning rate that it began with, None if that is not known.
+            network: The network at its end.
+            lr: The learning rate at its beginning, None if that is not known.
         """
         self._last = record.epoch, network
         self._write(event_file.event(record.epoch, self._scalars(record, network, lr)))
@@ -207,30 +208,25 @@ class Board:
         self._first_input.forget()
         try:
             if outcome.status is Status.COMPLETED:
-                self._last_histograms()
+                epoch, network = self._last
+                if network is not None and self._every and epoch != self._drawn:
+                    self._histograms(epoch, network)
                 self._draw_confusions(outcome.epochs)
-            values = (
-                [event_file.text("run/error", _trouble(outcome, self._folder.path))] if outcome.error else []
-            )
-            values.append(event_file.session_end(success=outcome.status is Status.COMPLETED))
             if not outcome.status.can_go_on:  # shown as unknown
-                self._write(*(event_file.event(outcome.epochs, [value]) for value in values))
+                self._write(*_ending(outcome, self._folder.path))
         finally:
             self._last, self._confusions = (0, None), {}
             self._close()
 
     def warn(self, problem: str) -> None:
-        """Say once per run that something could not be shown."""
+        """Warn once per run that something could not be shown."""
         if not self._warned:
             self._warned = True
-            warnings.warn(
-                f"{self._name}: TensorBoard does not show everything ({problem}); training goes on",
-                RunsWarning,
-                stacklevel=4,
-            )
+            message = f"{self._name}: TensorBoard does not show everything ({problem}); training goes on"
+            warnings.warn(message, RunsWarning, stacklevel=4)
 
     def give_up(self, error: OSError) -> None:
-        """Stop writing this event file, whose folder does not take more."""
+        """Stop writing this event file, because its folder takes no more."""
         with contextlib.suppress(OSError):
             self._close()
         self.warn(f"logging stopped: {error.strerror or error}")
@@ -243,8 +239,7 @@ class Board:
     def _samples(self) -> None:
         samples = self._first_input.images
         if samples is not None:
-            value = event_file.image(archive.SAMPLES, *images.sheet(samples))
-            self._write(event_file.event(0, [value]))
+            self._write(event_file.event(0, [event_file.image(archive.SAMPLES, *images.sheet(samples))]))
 
     @_guarded
     def _graph(self, network: nn.Module) -> None:
@@ -264,40 +259,32 @@ class Board:
         if values:
             self._write(event_file.event(epoch, values))
 
-    def _last_histograms(self) -> None:
-        epoch, network = self._last
-        if network is not None and self._every and epoch != self._drawn:
-            self._histograms(epoch, network)
-
     @_guarded
     def _draw_confusions(self, epoch: int) -> None:
         for name, (counted, loader) in self._confusions.items():
             rows = counted.table()
             if rows:
-                drawn = matrices.picture(rows, class_names(loader, len(rows)))
-                self._write(event_file.event(epoch, [event_file.image(f"visuals/confusion_{name}", *drawn)]))
+                picture = confusion.draw(rows, confusion.class_names(loader, len(rows)))
+                self._write(event_file.event(epoch, [event_file.image(f"visuals/confusion_{name}", *picture)]))
             if counted.problem:
                 self.warn(counted.problem)
-
-    def _shown(self, records: Sequence[EpochRecord]) -> list[Event]:
-        return [event_file.event(record.epoch, self._scalars(record, None)) for record in records]
 
     def _scalars(
         self, record: EpochRecord, network: nn.Module | None, lr: float | None = None
     ) -> list[Summary.Value]:
-        named = {tag(name): value for name, value in record.metrics.items()}
-        named |= {f"time/{name}": value for name, value in record.times.items()}
+        scalars = {tag(name): value for name, value in record.metrics.items()}
+        scalars |= {f"time/{name}": value for name, value in record.times.items()}
         for name, value in record.metrics.items():
             if name.endswith("accuracy"):
                 best = max(self._best.get(name, -math.inf), -math.inf if math.isnan(value) else value)
                 self._best[name] = best
-                named[f"tuning/best_{tag(name).replace('/', '_')}"] = best
+                scalars[f"tuning/best_{tag(name).replace('/', '_')}"] = best
         if lr is not None:
-            named.setdefault("train/lr", lr)
+            scalars.setdefault("train/lr", lr)
         norm = histograms.gradient_norm(network) if network is not None else None
         if norm is not None:
-            named.setdefault("train/grad_norm", norm.item())  # a column of that name is the user's own
-        return [event_file.scalar(name, value) for name, value in named.items()]
+            scalars.setdefault("train/grad_norm", norm.item())  # a column of that name is the user's own
+        return [event_file.scalar(name, value) for name, value in scalars.items()]
 
     @_guarded
     def _add(self, event: Event) -> None:
@@ -318,63 +305,24 @@ class Board:
 
 
 def end_abandoned(folder: Path, outcome: Outcome) -> None:
-    """Show how a run ended whose process is gone, in a file beside those that it has; never raises."""
+    """Write how a run ended whose process is gone, in a file beside its others; never raises."""
     if outcome.status is not Status.HUNG or not archive.event_files(folder):
-        return  # goes on later, or is not shown at all
+        return  # is resumed later, or has no event file
     with contextlib.suppress(OSError):
         file = event_file.EventFile(folder, max(paths.attempts(folder), default=1), outcome.epochs + 1)
-        values = [
-            event_file.text("run/error", _trouble(outcome, folder)),
-            event_file.session_end(success=False),
-        ]
-        for value in values:
-            file.write(event_file.event(outcome.epochs, [value]))
+        file.write(*_ending(outcome, folder))
         file.close()
 
 
-class _FirstInput:
-    """The first input of a network, seen by a hook that removes itself: no extra pass, no random numbers."""
-
-    def __init__(self) -> None:
-        self.images: torch.Tensor | None = None
-        self.shape: torch.Size | None = None
-        self.dtype: torch.dtype | None = None
-        self._handle: RemovableHandle | None = None
-
-    def watch(self, network: nn.Module, see: Callable[[nn.Module, tuple[Any, ...]], None]) -> None:
-        if not isinstance(network, torch.jit.ScriptModule):
-            self._handle = network.register_forward_pre_hook(_Hook(see))
-
-    def forget(self) -> None:
-        if self._handle:
-            self._handle.remove()
-            self._handle = None
-
-    def take(self, inputs: tuple[Any, ...]) -> None:
-        self.forget()
-        if inputs and isinstance(inputs[0], torch.Tensor):
-            self.shape, self.dtype = inputs[0].shape, inputs[0].dtype
-            if images.is_images(inputs[0]):
-                shown = inputs[0].detach()[: images.num_shown(inputs[0])]
-                self.images = shown.clone()  # a view would keep the whole batch
+def _ending(outcome: Outcome, folder: Path) -> list[Event]:
+    """Make the events that end a run: why, unless it was completed, and the end of its HParams session."""
+    values = [event_file.text("run/error", _error(outcome, folder))] if outcome.error else []
+    values.append(event_file.session_end(success=outcome.status is Status.COMPLETED))
+    return [event_file.event(outcome.epochs, [value]) for value in values]
 
 
-class _Hook:
-    """Hands what a network is called with on; that of a copied or saved network does nothing."""
-
-    def __init__(self, see: Callable[[nn.Module, tuple[Any, ...]], None] | None = None) -> None:
-        self._see = see
-
-    def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if self._see:
-            self._see(module, inputs)
-
-    def __reduce__(self) -> tuple[type["_Hook"], tuple[()]]:
-        return _Hook, ()
-
-
-def _trouble(outcome: Outcome, folder: Path) -> str:
-    """Write as Markdown why a run ended, and what its error.log has to say about that."""
+def _error(outcome: Outcome, folder: Path) -> str:
+    """Write as Markdown why a run ended, with the end of its error.log."""
     log = ""
     if outcome.status.has_error_log:
         with contextlib.suppress(OSError):
@@ -383,8 +331,8 @@ def _trouble(outcome: Outcome, folder: Path) -> str:
 
 
 def _markdown(params: Mapping[str, Any], details: Mapping[str, Any]) -> str:
-    shown = {name: "none" if value is None else value for name, value in params.items()}
-    rows = [*shown.items(), *(row for row in _flat(details) if row not in shown.items())]
+    settings = {name: "none" if value is None else value for name, value in params.items()}
+    rows = [*settings.items(), *(row for row in _flat(details) if row not in settings.items())]
     lines = [f"| {_cell(name)} | {_cell(value)} |" for name, value in rows]
     return "\n".join(["| setting | value |", "|---|---|", *lines])
 
@@ -397,5 +345,5 @@ def _flat(details: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _cell(value: Any) -> str:
-    shown = text(plain(value)).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-    return " ".join(shown.split())
+    escaped = text(plain(value)).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(escaped.split())

@@ -58,7 +58,7 @@ class RunWriter(SummaryWriter):
 
 
 class _Sink:
-    """What torch's FileWriter expects of an EventFileWriter."""
+    """The part of an EventFileWriter that torch's FileWriter calls."""
 
     def __init__(self, folder: Path, write: Write) -> None:
         self._folder = folder
@@ -68,10 +68,10 @@ class _Sink:
         return str(self._folder)
 
     def flush(self) -> None:
-        """Nothing waits: `write` has written."""
+        """Do nothing: `write` has written."""
 
     def close(self) -> None:
-        """The run's file is closed by `end_run`."""
+        """Do nothing: `end_run` closes the run's file."""
 
     def reopen(self) -> None:
-        """It never closed."""
+        """Do nothing: it never closed."""

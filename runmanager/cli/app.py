@@ -32,7 +32,7 @@ Root = Annotated[
 
 def tensorboard(
     root: Root = Path("runs"),
-    experiment: Annotated[str | None, typer.Option(help="The name of the one to show.")] = None,
+    experiment: Annotated[str | None, typer.Option(help="The name of the one to show, alone.")] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="0 for any; without, 6006 or the next that is free.")
     ] = None,
@@ -43,22 +43,20 @@ def tensorboard(
 ) -> None:
     """Start TensorBoard on this machine and open it, or print its link; Ctrl-C ends it.
 
-    The link pins accuracy, loss and epoch duration, switches the smoothing of curves off, shows the experiment,
-    and colors runs by device if it varies, else by the first axis that does.
+    The link pins accuracy, loss and epoch duration, switches the smoothing of curves off, and colors runs by
+    device if it varies, else by the first axis that does. With --experiment, every page shows that one alone,
+    and HParams draws a line for each of its runs.
     """
-    from runmanager.board.hparams import settle_below
-    from runmanager.board.server import EVERYWHERE, HERE, Server
-    from runmanager.board.view import look
+    from runmanager.board.launch import ALL_ADDRESSES, LOCALHOST, Server, page_of
 
-    if host in EVERYWHERE or (bind_all and host):
+    if host in ALL_ADDRESSES or (bind_all and host):
         rule = "all addresses of this machine are asked for by --bind-all, without --host"
         raise typer.BadParameter(f"{rule}; got --host {host!r}")
     try:
-        view = look(root, experiment)
-        settle_below(root)
-        with Server(view.logdir, port, None if bind_all else host or HERE) as server:
-            link = view.link(server.url)
-            typer.echo("\n".join([*view.notes, f"TensorBoard: {link}", "Ctrl-C ends it."]))
+        page = page_of(root, experiment)
+        with Server(page.logdir, port, None if bind_all else host or LOCALHOST) as server:
+            link = page.link(server.url)
+            typer.echo("\n".join([*page.notes, f"TensorBoard: {link}", "Ctrl-C ends it."]))
             if _has_display():
                 import webbrowser
 
@@ -73,7 +71,7 @@ def _has_display() -> bool:
 
 
 def rebuild_tensorboard(root: Root = Path("runs")) -> None:
-    """Make the event files anew from the journals, after they were damaged or lost.
+    """Write the event files again from the journals, after they were damaged or lost.
 
     Histograms, images and graphs are kept as far as the old files can be read; these are renamed, not removed.
     """

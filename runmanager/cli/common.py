@@ -130,7 +130,7 @@ def find_run(path: Path) -> tuple[Path, "RunFolder"]:
         raise FileNotFoundError(
             f"{path.parent} is no folder of an experiment: name a run, as runs/fashion_grid/2"
         )
-    runs = read_runs(experiment, [])
+    runs = read_runs(experiment)
     number = int(absolute.name) if absolute.name.isdecimal() and not absolute.exists() else None
     for run in runs:
         if run.number == number or run.path.name == absolute.name:

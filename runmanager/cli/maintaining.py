@@ -50,7 +50,7 @@ def verify(
     from runmanager.launch.verify import verify as execute
     from runmanager.storage.run_state import read_run
 
-    recorded = read_run(find_run(run)[1], [])
+    recorded = read_run(find_run(run)[1])
     if function is None:
         command = str(recorded.start.get("command"))
         program = command if command.endswith(".py") else "program.py"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from runmanager.board.view import hint
+from runmanager.board.launch import hint
 from runmanager.console import join
 from runmanager.hyperparameters import counted
 from runmanager.launch.plan import Action, Plan

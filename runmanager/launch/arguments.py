@@ -12,7 +12,6 @@ from runmanager.grid import Run, RunBuilder, device_of
 from runmanager.hyperparameters import counted, identity
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
-from runmanager.storage.folders import varying
 
 
 def make_executor(
@@ -108,16 +107,14 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
     return unavailable
 
 
-def seed_groups(runs: Sequence[Run]) -> list[str]:
-    """Return the hyperparameters that tell runs apart that differ in more than their seeds.
+def check_seeds(runs: Sequence[Run]) -> None:
+    """Refuse to average over seeds where no run has one.
 
     Raises:
         GridError: No run has a seed.
     """
-    grid = [run._asdict() for run in runs]
-    if not any(hparams.SEED in params for params in grid):
+    if not any(hparams.SEED in run._fields for run in runs):
         raise GridError(["group_seeds=True averages over the hyperparameter 'seed': give the grid one"])
-    return [name for name in varying(grid) if name != hparams.SEED]
 
 
 def _runs(params: Mapping[Any, Any] | Sequence[Any], max_runs: int) -> list[Run]:

@@ -28,7 +28,7 @@ def commit(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outcome:
     from runmanager.board.run_log import end_abandoned as end_board
 
     folder = planned.folder
-    result = read_run(folder, [])
+    result = read_run(folder)
     is_begun = result.attempts > planned.before.attempts
     if is_begun and not (result.status is Status.INTERRUPTED or result.status.is_in_progress):
         return result.outcome  # only the message that it ended was lost: its journal has the end
@@ -68,4 +68,4 @@ def export(experiment: Path) -> None:
     from runmanager.results import tables
     from runmanager.results.files import write_results
 
-    write_results(tables.epochs_table(tables.by_column(read_experiment(experiment, []))), experiment)
+    write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)

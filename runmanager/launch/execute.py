@@ -153,7 +153,7 @@ class Execution:
         is_retried = outcome.status.is_worth_a_retry and self._retries[id_] > 0
         if is_retried:
             self._retries[id_] -= 1
-            self._in_progress[id_] = replace(planned, before=read_run(planned.folder, []))
+            self._in_progress[id_] = replace(planned, before=read_run(planned.folder))
         next_step = outcome.next_step(planned.folder.path / paths.ERROR_LOG, is_retried=is_retried)
         self.progress.run_ended(run, outcome, next_step)
         if ranks.is_main():

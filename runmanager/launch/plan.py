@@ -161,7 +161,7 @@ def make_plan(
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
     for run, folder in zip(runs, folders, strict=True):
-        before = read_run(folder, [])
+        before = read_run(folder)
         differences = [] if folder.unavailable else changes(before.start.get("fingerprint", {}), now)
         if differences:
             changed[", ".join(differences)] += 1

@@ -115,7 +115,7 @@ def run_grid(
         GridError: The grid or an argument cannot be used, or `train` cannot be sent to the workers; with all
             problems, nothing was written.
         DeviceError: A device is not there and `missing_device` is "error"; nothing was written.
-        HeldError: Another process is running this experiment.
+        ExperimentLockedError: Another process is running this experiment.
         PruneError: Runs cannot be stopped early: `train` gives ``manager.epochs`` no checkpoint, or the epoch
             of a rung has no such metric. What was committed is kept.
         StorageError: The experiment's folder could not be written before the first run.
@@ -129,7 +129,8 @@ def run_grid(
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(Stop())
         runs = arguments.check_runs(params, train, experiment, max_runs, problems)
-        groups = arguments.seed_groups(runs) if group_seeds else None
+        if group_seeds:
+            arguments.check_seeds(runs)
         path = Path(root) / experiment
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, missing_device)
@@ -150,7 +151,7 @@ def run_grid(
             closing.enter_context(hold(path))
         plan = ranks.from_main(lambda: make_plan(runs, task.experiment.plan(grid, missing), now, **policy))
         if is_main and tensorboard:
-            hparams.settle(path.parent, path, groups)
+            hparams.decide(path, group_seeds=group_seeds)
         execution = Execution(
             plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown
         )
@@ -158,8 +159,6 @@ def run_grid(
         say = execution.progress.say
         if is_main and exit_code != STORAGE_FAILED:
             exit_code = _export(path, say) or exit_code
-            if tensorboard:
-                hparams.settle(path.parent, path, groups)  # for grids that were started meanwhile
         outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path, is_over=execution.is_over))
         if tensorboard and is_shown:
             announce.point_to_tensorboard(say, path)
@@ -183,7 +182,7 @@ def _grid_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool
     """Read what became of the runs."""
     from runmanager.results import tables
 
-    results = [read_run(planned.folder, []) for planned in plan.runs]
+    results = [read_run(planned.folder) for planned in plan.runs]
     outcomes = [(planned.run, result.outcome) for planned, result in zip(plan.runs, results, strict=True)]
     statuses = {outcome.status for _, outcome in outcomes} - ({Status.PENDING} if is_over else set())
     if exit_code == COMPLETED and any(status.exit_code for status in statuses):

@@ -18,7 +18,7 @@ from runmanager.hyperparameters import RESERVED, decode, encode, json_value, pla
 from runmanager.outcome import LEADING
 from runmanager.results.tables import HYPERPARAMETERS, check_table, from_columns, hyperparameters_of
 from runmanager.storage import durable, paths
-from runmanager.storage.journal import strict_json
+from runmanager.storage.durable import strict_json
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\0")
 """What text begins with that a spreadsheet would execute (OWASP ASVS 5, 1.2.10); it gets a ``'`` in front."""

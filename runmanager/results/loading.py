@@ -20,8 +20,8 @@ import numpy as np
 from runmanager.errors import RunsWarning, StorageError
 from runmanager.hyperparameters import decode, encode
 from runmanager.storage import durable, paths
+from runmanager.storage.durable import version
 from runmanager.storage.folders import experiments, is_experiment, read_runs
-from runmanager.storage.journal import version
 from runmanager.storage.run_state import RunResult, read_experiment, read_run
 
 if TYPE_CHECKING:

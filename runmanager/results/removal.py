@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runmanager.errors import HeldError
+from runmanager.errors import ExperimentLockedError
 from runmanager.outcome import Status
 from runmanager.storage import durable, paths
 from runmanager.storage.folders import Experiment, RunFolder
@@ -62,7 +62,7 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
     A folder that holds anything else stays, and keeps it.
 
     Raises:
-        HeldError: One of them is being executed; nothing was removed.
+        ExperimentLockedError: One of them is being executed; nothing was removed.
         StorageError: Something could not be removed; the same call removes the rest.
     """
     from runmanager.results import tables
@@ -75,18 +75,20 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
             with durable.explained(run.path):
                 _remove_files(run)
         Experiment(experiment).forget({run.id for run in runs})
-        write_results(tables.epochs_table(tables.by_column(read_experiment(experiment, []))), experiment)
+        write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)
 
 
 def check_ended(runs: Iterable[RunFolder]) -> None:
     """Refuse to remove runs while one of them is being executed.
 
     Raises:
-        HeldError: One of them is being executed.
+        ExperimentLockedError: One of them is being executed.
     """
     for run in runs:
-        if read_run(run, []).status is Status.RUNNING:
-            raise HeldError(f"{run.path} is being executed: nothing was removed; wait for it, or end it")
+        if read_run(run).status is Status.RUNNING:
+            raise ExperimentLockedError(
+                f"{run.path} is being executed: nothing was removed; wait for it, or end it"
+            )
 
 
 def _remove_files(run: RunFolder) -> None:

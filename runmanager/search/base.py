@@ -100,7 +100,7 @@ class Journals(Mapping[str, RunResult]):
     def __getitem__(self, id_: str) -> RunResult:
         result = self._results[id_]
         if result is None:
-            result = self._results[id_] = read_run(self._folders[id_], [])
+            result = self._results[id_] = read_run(self._folders[id_])
         return result
 
     def __iter__(self) -> Iterator[str]:

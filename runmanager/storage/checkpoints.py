@@ -1,8 +1,8 @@
-"""What is needed to continue a run: states, random states, and the epoch's row, in two generations.
+"""Checkpoints, to resume a run: states, random states, and the epoch's row, in two generations.
 
-A checkpoint is 32 bytes of SHA-256 and then what torch.save wrote, because torch.load does not notice damage.
-It is read with ``weights_only=True`` and nothing else: no code in a file under runs/ is ever executed. The hash
-tells damage, not forgery.
+A checkpoint is 32 bytes of SHA-256 before the bytes of torch.save, because torch.load does not notice damage.
+It is always read with ``weights_only=True``: no code in a file under runs/ is ever executed. The hash reveals
+damage, not forgery.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class Checkpoint:
         id: The run.
         record: The epoch's row: it heals a journal that ended before it.
         states: Name -> state_dict, or a generator's state.
-        random: The random states, of which `restore_random` makes use.
+        random: The random states, for `restore_random`.
     """
 
     id: str
@@ -51,7 +51,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
     Args:
         folder: The run's.
         checkpoint: What to write.
-        verify: Whether it is read back from memory first, to find out now that it could not be.
+        verify: Whether it is read back from memory first, to fail now instead of on resume.
 
     Raises:
         CheckpointError: It holds objects that could not be loaded safely.
@@ -75,10 +75,10 @@ def load_checkpoint(folder: Path, id_: str, problems: list[str]) -> Checkpoint |
     Args:
         folder: The run's.
         id_: The run.
-        problems: Gets a sentence for each that is not; it is renamed to ``*.damaged``.
+        problems: Gets a sentence for each one that is damaged, which is renamed to ``*.damaged``.
 
     Raises:
-        StorageError: The system could not read one that is there.
+        StorageError: The system could not read an existing one.
     """
     for path in (folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT):
         try:
@@ -89,7 +89,7 @@ def load_checkpoint(folder: Path, id_: str, problems: list[str]) -> Checkpoint |
             checkpoint = _from_bytes(content)
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a damaged or hostile file raises
+        except Exception as error:  # noqa: BLE001 - a damaged or hostile file raises anything
             cause = _cause(error)
         else:
             if checkpoint.id == id_:
@@ -102,7 +102,7 @@ def load_checkpoint(folder: Path, id_: str, problems: list[str]) -> Checkpoint |
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Remove both generations, of a run that needs them no more.
+    """Remove both generations of a completed run.
 
     Raises:
         StorageError: One could not be removed.
@@ -137,7 +137,7 @@ def save_weights(folder: Path, network: torch.nn.Module) -> None:
 
 
 def state_of(name: str, part: Any) -> Any:
-    """Return the state of something that is checkpointed.
+    """Return the state of a part of the checkpoint.
 
     Raises:
         CheckpointError: It has none.
@@ -153,7 +153,7 @@ def state_of(name: str, part: Any) -> Any:
 
 
 def restore(name: str, part: Any, state: Any) -> None:
-    """Give something that is checkpointed its state back.
+    """Restore the state of a part of the checkpoint.
 
     Raises:
         CheckpointError: The state does not fit.
@@ -196,7 +196,7 @@ def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """Say in one printable line what was wrong, without torch's advice to load it unsafely."""
+    """Return the cause in one printable line, without torch's advice to load the file unsafely."""
     first = error.__context__ if isinstance(error, pickle.UnpicklingError) else error
     line = (str(first).strip() or type(first).__name__).partition("\n")[0].partition(". Please")[0]
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
@@ -220,7 +220,7 @@ def _to_bytes(checkpoint: Checkpoint) -> bytes:
 
 
 def _content(path: Path) -> bytes:
-    """Read a checkpoint's bytes, none of what is no file or too large; what the system refuses is no damage."""
+    """Read a checkpoint's bytes, b"" if it is no file or too large; an error of the system is no damage."""
     size = path.stat().st_size  # a read of `_LARGEST` would ask for that much memory
     if not path.is_file() or size > _LARGEST:
         return b""
@@ -232,7 +232,7 @@ def _from_bytes(content: bytes) -> Checkpoint:
     body = memoryview(content)[_HASH:]
     if hashlib.sha256(body).digest() != content[:_HASH]:
         raise ValueError("its checksum differs: it is damaged")
-    with quiet():  # what torch warns of, it then refuses
+    with quiet():  # torch warns before it refuses
         loaded = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
     if not isinstance(loaded, dict):
         raise TypeError("it is no checkpoint")

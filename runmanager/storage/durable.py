@@ -1,13 +1,15 @@
-"""The only code that writes what has to last: whole files by rename, journals by synced appends."""
+"""The only code that writes files that have to last, by rename or synced appends; it reads them safely too."""
 
 import errno
+import json
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from runmanager.errors import StorageError
 
@@ -163,6 +165,40 @@ class AppendFile:
         self.close()
 
 
+def version(state: os.stat_result) -> tuple[int, int, int]:
+    """Return what changes with a file's content: its inode, its size in bytes, its time of change in ns."""
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
+    """Read up to `most` bytes of a file, and its state before that.
+
+    Raises:
+        OSError: It cannot be read, or is no file.
+    """
+    # without waiting, as opening a pipe would for its writer
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY)
+    try:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "not a file", str(path))
+        parts: list[bytes] = []
+        left = most
+        while left > 0 and (part := os.read(descriptor, min(left, state.st_size + 1 or 1))):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts), state
+    finally:
+        os.close(descriptor)
+
+
+def strict_json(content: Any) -> bytes:
+    """Write a whole JSON document for people and tools alike: indented, UTF-8, no NaN."""
+    document = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    # half a surrogate pair, as in a file name that is no UTF-8, becomes its JSON escape
+    return f"{document}\n".encode("utf-8", "backslashreplace")
+
+
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
     """Turn what the system says about a file into a StorageError, which says what to do too."""
@@ -199,7 +235,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 
 def _reason(path: Path, error: OSError) -> str:
-    advice = "what was committed before is kept: mend this, then start the same command again"
+    advice = "what was committed before is kept: repair this, then start the same command again"
     cause = error.strerror or str(error)
     if error.errno in _FULL:
         existing = next(folder for folder in path.absolute().parents if folder.exists())

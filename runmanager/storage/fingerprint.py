@@ -1,4 +1,4 @@
-"""What results depend on beside the hyperparameters: code, data, library versions; and what of it changed."""
+"""What results depend on beside the hyperparameters, code, data, versions and commit, and what has changed."""
 
 import contextlib
 import dis
@@ -6,15 +6,16 @@ import functools
 import hashlib
 import inspect
 import itertools
+import platform
+import subprocess
 import sys
 import sysconfig
 import types
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-from runmanager.storage import provenance
 
 Fingerprint = Mapping[str, Mapping[str, str]]
 """Kind (code, data, versions) -> name -> hash or version."""
@@ -41,21 +42,21 @@ def fingerprint(train: Callable[..., Any], data: Any = None) -> Fingerprint:
     """
     code = {name: _hash_of_code(part) for name, part in sorted(_parts(train).items())}
     if isinstance(train, functools.partial):
-        given = [*train.args, *sorted(train.keywords.items())]
-        code["its arguments"] = _short_hash(repr([v for v in given if _is_plain(v) and not _has_text(v)]))
-    found: dict[str, Mapping[str, str]] = {"code": code, "versions": provenance.versions()}
-    return found if data is None else {**found, "data": {"data": _hash_of_data(data)}}
+        arguments = [*train.args, *sorted(train.keywords.items())]
+        code["its arguments"] = _short_hash(repr([v for v in arguments if _is_plain(v) and not _has_text(v)]))
+    kinds: dict[str, Mapping[str, str]] = {"code": code, "versions": versions()}
+    return kinds if data is None else {**kinds, "data": {"data": _hash_of_data(data)}}
 
 
 def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
-    """Say what differs between two fingerprints; a kind that either lacks is not compared.
+    """Return the differences between two fingerprints; a kind that either lacks is not compared.
 
     Of versions the first two numbers count: the cpu and the CUDA build of a release are the same.
 
     >>> changes({"versions": {"torch": "2.14.1+cpu"}}, {"versions": {"torch": "2.15.0"}})
     ['torch 2.14.1+cpu -> 2.15.0']
     """
-    found: list[str] = []
+    differences: list[str] = []
     for kind in ("code", "data", "versions"):
         old, new = before.get(kind), now.get(kind)
         if old is None or new is None:
@@ -66,28 +67,63 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
             if kind == "versions":
                 if _release(old.get(name, "")) == _release(new.get(name, "")):
                     continue
-                found.append(f"{name} {old.get(name, 'none')} -> {new.get(name, 'none')}")
+                differences.append(f"{name} {old.get(name, 'none')} -> {new.get(name, 'none')}")
             else:
-                found.append("the data" if kind == "data" else f"code of {name}")
-    return found
+                differences.append("the data" if kind == "data" else f"code of {name}")
+    return differences
 
 
-def _release(version: str) -> list[str]:
-    return version.partition("+")[0].split(".")[:2]
+@functools.cache
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that results depend on."""
+    versions = {"python": platform.python_version()}
+    for name in ("runmanager", "torch", "numpy"):
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
+
+
+@functools.cache
+def commit() -> str:
+    """Return the git commit of the working directory, with ``+changes`` if files differ; empty without git."""
+    head = _git("rev-parse", "--short=12", "HEAD")
+    if not head:
+        return ""
+    return f"{head}+changes" if _git("status", "--porcelain", "--untracked-files=no") else head
+
+
+def command() -> str:
+    """Return the name of the program, without its arguments, which may hold secrets."""
+    return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else ""
+
+
+def _release(number: str) -> list[str]:
+    return number.partition("+")[0].split(".")[:2]
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed arguments
+            ["git", *arguments],  # noqa: S607 - whichever git the user has
+            capture_output=True, text=True, timeout=10, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _parts(train: Callable[..., Any]) -> dict[str, Any]:
     """Find the functions and classes that a function consists of, by name, itself first."""
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     seen: set[int] = set()
     waiting: list[Any] = [_unwrapped(train)]
     while waiting:
         part = waiting.pop()
-        if id(part) not in seen and (not found or _is_users(part)):
+        if id(part) not in seen and (not parts or _is_users(part)):
             seen.add(id(part))
-            found[_free_name(part.__qualname__, found)] = part
+            parts[_free_name(part.__qualname__, parts)] = part
             waiting += _named_in(part)
-    return found
+    return parts
 
 
 def _free_name(name: str, taken: Mapping[str, Any]) -> str:
@@ -118,7 +154,7 @@ def _named_in(part: Any) -> Iterator[Any]:
 
 
 def _looked_up(values: Iterable[Any], names: Sequence[str], seen: set[int]) -> Iterator[Any]:
-    """Yield values, and in the place of a module what is named of it."""
+    """Yield values, and instead of a module its members of these names."""
     for value in values:
         if not isinstance(value, types.ModuleType):
             yield value
@@ -156,8 +192,8 @@ def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    for own in _codes(code):
-        yield from own.co_names
+    for part in _codes(code):
+        yield from part.co_names
 
 
 def _loaded(code: types.CodeType) -> Iterator[str]:
@@ -189,7 +225,7 @@ def _is_users(part: Any) -> bool:
 
 def _is_users_file(module: types.ModuleType | None) -> bool:
     file = getattr(module, "__file__", None)
-    return file is not None and not any(Path(file).resolve().is_relative_to(own) for own in _libraries())
+    return file is not None and not any(Path(file).resolve().is_relative_to(folder) for folder in _libraries())
 
 
 @functools.cache
@@ -209,7 +245,7 @@ def _items(value: Any, depth: int) -> Iterator[Any]:
 
 
 def _hash_of_code(part: Any) -> str:
-    """Hash what is executed, which the source need not be any more."""
+    """Hash the code as it is executed; its source may have changed since."""
     functions = [part] if isinstance(part, types.FunctionType) else _methods(part)
     content = [part.__qualname__, *(_compiled(function.__code__) for function in functions)]
     for function in functions:

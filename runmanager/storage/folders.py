@@ -1,7 +1,7 @@
 """Which run lives in which folder of an experiment: grid.json and every run.json.
 
-A run is found by the identity of its parameters, never by its number: a grid that has grown keeps the numbers
-and folders of the runs it had, and its new runs get the next free numbers.
+The identity of its parameters finds a run, never its number: a grid that has grown keeps the numbers and
+folders of its earlier runs, and its new runs get the next free numbers.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import Any
 
 from runmanager.hyperparameters import canonical, decode, encode, identity
 from runmanager.storage import durable, paths
-from runmanager.storage.journal import read_file, strict_json
+from runmanager.storage.durable import read_file, strict_json
 
 VERSION = 1
 _LARGEST = 64 * 2**20  # bytes of a grid.json or run.json that are read
@@ -39,6 +39,11 @@ class RunFolder:
     params: Mapping[str, Any]
     unavailable: str = ""
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the run has begun, or can be executed on this machine."""
+        return not self.unavailable or self.path.is_dir()
+
 
 class Experiment:
     """The folder of an experiment and the runs in it, as known to its one writer."""
@@ -51,7 +56,7 @@ class Experiment:
     def runs(self) -> dict[str, RunFolder]:
         """The runs of the experiment by identity, read once."""
         if self._runs is None:
-            self._runs = {run.id: run for run in read_runs(self.path, [])}
+            self._runs = {run.id: run for run in read_runs(self.path)}
         return self._runs
 
     def plan(self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str]) -> list[RunFolder]:
@@ -81,11 +86,11 @@ class Experiment:
         planned: list[RunFolder] = []
         for params in grid:
             id_ = identity(params)
-            known = self.runs.get(id_)
-            number = known.number if known else first
-            first += known is None
-            shown = {name: params[name] for name in names if name in params}
-            path = known.path if known else self.path / paths.run_folder(number, shown, digits)
+            earlier = self.runs.get(id_)
+            number = earlier.number if earlier else first
+            first += earlier is None
+            named = {name: params[name] for name in names if name in params}
+            path = earlier.path if earlier else self.path / paths.run_folder(number, named, digits)
             planned.append(RunFolder(path, number, id_, dict(params), unavailable.get(id_, "")))
         self._runs = kept | {run.id: run for run in planned}
         return planned
@@ -95,10 +100,10 @@ class Experiment:
 
         Args:
             params: Its hyperparameters.
-            repeat: 2 for the second run with the same parameters that is wanted beside the first.
+            repeat: 2 for a second run with the same parameters beside the first.
 
         Raises:
-            StorageError: The folder could not be made.
+            StorageError: The folder could not be written.
         """
         id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
         run = self.runs.get(id_)
@@ -113,12 +118,12 @@ class Experiment:
         return run
 
     def forget(self, ids: Collection[str]) -> None:
-        """Take runs out of grid.json; of the others it keeps every word.
+        """Take runs out of grid.json, and leave the entries of the others as they are.
 
         Raises:
             StorageError: grid.json could not be written.
         """
-        document = _read_json(self.path / paths.GRID, [])
+        document = _read_json(self.path / paths.GRID)
         entries = document.get("runs") if document else None
         if document and isinstance(entries, list):
             kept = [entry for entry in entries if not (isinstance(entry, dict) and entry.get("id") in ids)]
@@ -132,31 +137,32 @@ def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
     for params in grid:
         for name, value in params.items():
             values.setdefault(name, []).append(json.dumps(canonical(value)))
-    return [name for name, found in values.items() if len(set(found)) > 1 or len(found) < len(grid)]
+    return [name for name, texts in values.items() if len(set(texts)) > 1 or len(texts) < len(grid)]
 
 
-def read_runs(experiment: Path, damaged: list[str]) -> list[RunFolder]:
+def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFolder]:
     """Read which runs an experiment has, by number; whatever cannot be read goes to `damaged`."""
-    found: dict[str, RunFolder] = {}
+    damaged = [] if damaged is None else damaged
+    runs: dict[str, RunFolder] = {}
     folders, others = _run_folders(experiment)
     document = _read_json(experiment / paths.GRID, damaged)
     entries = document.get("runs", []) if document else []
     for entry in entries if isinstance(entries, list) else []:
         run = _from_json(experiment, entry, others, damaged)
         if run:
-            found[run.path.name] = run
+            runs[run.path.name] = run
     there = set(folders)
-    absent = {run.id: name for name, run in found.items() if name not in there}
+    absent = {run.id: name for name, run in runs.items() if name not in there}
     for name in folders:
-        if name not in found:
-            own = _read_json(experiment / name / paths.RUN, damaged)
-            run = _from_json(experiment, {**own, "folder": name}, others, damaged) if own else None
+        if name not in runs:
+            entry = _read_json(experiment / name / paths.RUN, damaged)
+            run = _from_json(experiment, {**entry, "folder": name}, others, damaged) if entry else None
             if run:
-                found.pop(absent.get(run.id, ""), None)  # the grid has it under a name that is not there
-                found[name] = run
-            elif own is None and _has_journals(experiment / name):
+                runs.pop(absent.get(run.id, ""), None)  # the grid has it under a name that is not there
+                runs[name] = run
+            elif entry is None and _has_journals(experiment / name):
                 damaged.append(f"{experiment / name} (no {paths.RUN})")
-    return _each_once(sorted(found.values(), key=lambda run: (run.number, run.path.name)), damaged)
+    return _each_once(sorted(runs.values(), key=lambda run: (run.number, run.path.name)), damaged)
 
 
 def _each_once(runs: Iterable[RunFolder], damaged: list[str]) -> list[RunFolder]:
@@ -259,7 +265,8 @@ def _checksum(entry: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(document.encode()):08x}"
 
 
-def _read_json(path: Path, damaged: list[str]) -> dict[str, Any] | None:
+def _read_json(path: Path, damaged: list[str] | None = None) -> dict[str, Any] | None:
+    damaged = [] if damaged is None else damaged
     try:
         content = json.loads(read_file(path, _LARGEST)[0])
     except FileNotFoundError:

@@ -5,11 +5,8 @@ a journal has the type ``start``, then one ``epoch`` each, then ``end``; a kille
 ``end`` has the CRC-32 of all bytes before it too, as ``"whole"``: a finished journal is checked at once.
 """
 
-import errno
 import json
 import math
-import os
-import stat
 import time
 import zlib
 from collections.abc import Mapping
@@ -21,7 +18,7 @@ import msgspec
 
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import durable, paths, processes
-from runmanager.storage.durable import AppendFile
+from runmanager.storage.durable import AppendFile, read_file, version
 
 VERSION = 1
 _CRC = ',"crc":"'
@@ -36,15 +33,15 @@ _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, Recu
 
 @dataclass
 class Attempt:
-    """What a journal holds: as much of it as is whole.
+    """The content of a journal, as far as its lines are whole.
 
     Attributes:
         start: The start line, empty if it is damaged.
         epochs: Epoch number -> record.
-        outcome: How it ended, None if it did not say.
+        outcome: How it ended, None without an end line.
         end: The end line, empty if there is none.
         damaged: Numbers of the lines, from 1, that could not be read.
-        version: What the system said of the file before it was read, see `version`.
+        version: That of the file before it was read, see `durable.version`.
     """
 
     start: Mapping[str, Any] = field(default_factory=dict)
@@ -82,7 +79,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Close the file without saying how the attempt ended."""
+        """Close the file without an end line."""
         self._file.close()
 
     def _append(self, kind: str, content: Mapping[str, Any]) -> None:
@@ -92,7 +89,7 @@ class Journal:
 
 
 class NoJournal(Journal):
-    """The journal of a process that writes nothing, as another one writes for it."""
+    """The journal of a process for which another one writes."""
 
     def __init__(self) -> None:
         self.attempt = 0
@@ -118,12 +115,12 @@ def _end(outcome: Outcome, crc: int) -> dict[str, Any]:
 
 
 def end_abandoned(folder: Path, outcome: Outcome, details: Mapping[str, Any]) -> None:
-    """Commit how the last attempt at a run ended that could not say so, in a new journal if it began none.
+    """Commit how the last attempt at a run ended whose process is gone, in a new journal if it began none.
 
     Args:
         folder: The run's.
         outcome: How it ended.
-        details: What the new journal begins with.
+        details: Facts for the first line of a new journal.
 
     Raises:
         StorageError: It could not be committed.
@@ -146,17 +143,17 @@ def to_line(content: Mapping[str, Any]) -> bytes:
 
 
 def read_attempt(path: str | Path) -> Attempt:
-    """Read a journal, complete or still growing; never raises for what it holds.
+    """Read a journal, complete or still growing; never raises for its content.
 
-    A last line without its end is being written, or was when its writer died: it is left out silently.
+    A last line without its end is being written, or was when its writer died: it is skipped silently.
 
     Raises:
         OSError: The file cannot be read at all.
     """
-    content, found = read_file(path, _LARGEST)
+    content, state = read_file(path, _LARGEST)
     lines = content[: content.rfind(b"\n") + 1]
     attempt = _read_whole(lines) or _read_lines(lines)
-    attempt.version = version(found)
+    attempt.version = version(state)
     return attempt
 
 
@@ -217,37 +214,3 @@ def _record(line: Mapping[str, Any]) -> EpochRecord:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def version(found: os.stat_result) -> tuple[int, int, int]:
-    """Return what changes with a file's content: its inode, its size in bytes, its time of change in ns."""
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
-    """Read up to `most` bytes of a file, and what the system said of it before.
-
-    Raises:
-        OSError: It cannot be read, or is no file.
-    """
-    # without waiting, as opening a pipe would for its writer
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "not a file", str(path))
-        parts: list[bytes] = []
-        left = most
-        while left > 0 and (part := os.read(descriptor, min(left, found.st_size + 1 or 1))):
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts), found
-    finally:
-        os.close(descriptor)
-
-
-def strict_json(content: Any) -> bytes:
-    """Write a whole JSON document for people and tools alike: indented, UTF-8, no NaN."""
-    document = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    # half a surrogate pair, as in a file name that is no UTF-8, becomes its JSON escape
-    return f"{document}\n".encode("utf-8", "backslashreplace")

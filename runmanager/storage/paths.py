@@ -1,4 +1,4 @@
-"""Every file name under runs/, in one place."""
+"""Every file name under the root."""
 
 import hashlib
 import os
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runmanager.errors import GridError
+from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import text
 
 GRID = "grid.json"
@@ -33,15 +33,15 @@ def check_experiment(name: str) -> str:
     """Return the name of an experiment if it can be a folder under the root.
 
     Raises:
-        GridError: It cannot; the message has one that can.
+        InvalidArgumentError: It cannot; the message has one that can.
     """
-    shown: object = name
-    if isinstance(shown, str) and _EXPERIMENT.fullmatch(shown) and run_number(shown) is None:
+    given: object = name  # which the types cannot check
+    if isinstance(given, str) and _EXPERIMENT.fullmatch(given) and run_number(given) is None:
         return name
     better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
     better = f"exp_{better}" if run_number(better) is not None else better
     rule = "an experiment's name is a folder: up to 64 letters, digits, '.', '_' and '-', unlike a run's"
-    raise GridError([f"{rule}, got {name!r}: write {better!r}"])
+    raise InvalidArgumentError([f"{rule}, got {name!r}: write {better!r}"])
 
 
 def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
@@ -67,11 +67,11 @@ def combination(params: Mapping[str, Any]) -> str:
 
 
 def shortened(name: str, whole: str | None = None) -> str:
-    """Cut a name to 64 characters, of which the last tell it from others that begin alike.
+    """Cut a name to 64 characters; the last of them tell it from others with the same beginning.
 
     Args:
         name: As long as it may be.
-        whole: What it stands for, if that is more than the name itself.
+        whole: The text that tells it apart, if that is more than the name itself.
     """
     if len(name) <= _LONGEST:
         return name
@@ -92,10 +92,10 @@ def journal(number: int) -> str:
 
 def attempts(folder: Path) -> dict[int, str]:
     """Find the journals in a run's folder: attempt -> path, the first attempt first."""
-    place = os.fspath(folder)
-    names = [name for name in os.listdir(place) if name.startswith("attempt-")]  # noqa: PTH208 - no Path each
-    found = {int(m["number"]): f"{place}/{name}" for name in names if (m := _ATTEMPT.fullmatch(name))}
-    return dict(sorted(found.items()))
+    path = os.fspath(folder)
+    names = [name for name in os.listdir(path) if name.startswith("attempt-")]  # noqa: PTH208 - no Path each
+    journals = {int(m["number"]): f"{path}/{name}" for name in names if (m := _ATTEMPT.fullmatch(name))}
+    return dict(sorted(journals.items()))
 
 
 def _joined(params: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Who is writing: the identity of a process, and whether it still lives."""
+"""The identity of a process, and whether it still lives."""
 
 import os
 import socket
@@ -9,10 +9,9 @@ from typing import Any
 
 
 def this_process() -> dict[str, Any]:
-    """Return what identifies this process among all processes of all machines, as JSON.
+    """Return the identity of this process among all processes of all machines, as JSON.
 
-    A number alone is reused; so the machine's boot and the process's start are part of it, where the system
-    tells them.
+    Its number is reused, so the machine's boot and the process's start are part of it, if the system has them.
     """
     pid = os.getpid()
     return {"host": _host(), "boot": _boot(), "pid": pid, "pid_start": _started(pid)}
@@ -30,7 +29,7 @@ def lives(process: Mapping[str, Any]) -> bool | None:
         return None
     if process.get("boot", _boot()) != _boot() or not isinstance(pid, int) or pid <= 0:
         return False
-    if os.name == "nt":  # pragma: no cover - there, os.kill ends what it is asked about
+    if os.name == "nt":  # pragma: no cover - os.kill ends the process there
         return True if pid == os.getpid() else None
     try:
         os.kill(pid, 0)
@@ -56,7 +55,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return when a process was started, in ticks since boot; empty where the system does not tell."""
+    """Return when a process was started, in ticks since boot; empty if the system does not have it."""
     try:
         # the name in parentheses may hold anything, so count from its end (proc_pid_stat(5): field 22)
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""What the journals of a run say of it: its epochs, each once, and how it stands."""
+"""The state of a run, from its journals: its status, and its epochs, each once."""
 
 import contextlib
 import time
@@ -9,15 +9,16 @@ from typing import Any
 
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import lock, paths, processes
+from runmanager.storage.durable import read_file
 from runmanager.storage.folders import RunFolder, read_runs
-from runmanager.storage.journal import Attempt, read_attempt, read_file
+from runmanager.storage.journal import Attempt, read_attempt
 
 _MOST_LOG = 1 << 20  # bytes of an error.log
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """All that the journals of a run say.
+    """The state of a run, as its journals record it.
 
     Attributes:
         folder: Where it lives.
@@ -27,9 +28,9 @@ class RunResult:
         error: Why it failed, in one line.
         start: The first line of its last attempt.
         mixed: Whether its epochs come from different code, data or versions.
-        jobs: How many runs of the grid shared the machine while its epochs were executed, at most.
-        peak_memory: How many bytes tensors took on its accelerator at most, None if that is not known.
-        journals: The path of each journal that was read -> its version, as `journal.version` returns it.
+        jobs: The most runs of the grid that shared the machine while its epochs were executed.
+        peak_memory: The most bytes that tensors took on its accelerator, None if that is not known.
+        journals: The path of each journal that was read -> its version, as `durable.version` returns it.
     """
 
     folder: RunFolder
@@ -45,7 +46,7 @@ class RunResult:
 
     @property
     def outcome(self) -> Outcome:
-        """How the run stands, as an outcome."""
+        """The state of the run, as an outcome."""
         return Outcome(self.status, self.error, len(self.epochs))
 
     @property
@@ -64,13 +65,14 @@ class RunResult:
         return content.decode("utf-8", "replace").rstrip().split("\n")[-num_lines:]
 
 
-def read_experiment(path: Path, damaged: list[str]) -> list[RunResult]:
+def read_experiment(path: Path, damaged: list[str] | None = None) -> list[RunResult]:
     """Read all runs of one experiment; whatever cannot be read goes to `damaged`."""
     return [read_run(folder, damaged) for folder in read_runs(path, damaged)]
 
 
-def read_run(folder: RunFolder, damaged: list[str]) -> RunResult:
-    """Read what the journals of one run say; whatever cannot be read goes to `damaged`."""
+def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
+    """Read the journals of one run; whatever cannot be read goes to `damaged`."""
+    damaged = [] if damaged is None else damaged
     attempts: list[Attempt] = []
     versions: dict[str, tuple[int, int, int]] = {}
     try:
@@ -87,19 +89,19 @@ def read_run(folder: RunFolder, damaged: list[str]) -> RunResult:
             damaged.append(f"{path} (line {', '.join(map(str, attempt.damaged))})")
         attempts.append(attempt)
         versions[path] = attempt.version
-    standing = _standing(attempts)
-    going_on = _going_on(standing)
-    last = standing[-1] if standing else Attempt()
+    valid = _valid(attempts)
+    current = _since_first_epoch(valid)
+    last = valid[-1] if valid else Attempt()
     return RunResult(
         folder,
-        _status(folder, standing, journals[-1] if journals else None),
-        _merged(standing),
+        _status(folder, valid, journals[-1] if journals else None),
+        _merged(valid),
         len(journals),
         last.outcome.error if last.outcome else folder.unavailable,
         last.start,
-        any(attempt.start.get("mixed") is True for attempt in standing),
-        max([1, *_counts("jobs", [attempt.start for attempt in going_on])]),
-        max(_counts("peak_memory", [attempt.end for attempt in going_on]), default=None),
+        any(attempt.start.get("mixed") is True for attempt in valid),
+        max([1, *_counts("jobs", [attempt.start for attempt in current])]),
+        max(_counts("peak_memory", [attempt.end for attempt in current]), default=None),
         versions,
     )
 
@@ -118,33 +120,33 @@ def _status(folder: RunFolder, attempts: Sequence[Attempt], journal: str | None)
 
 def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: str) -> Status:
     """Judge an attempt on another machine by who holds the experiment, else by its journal's age."""
-    held = lock.holder(experiment)
-    if held and held[0].get("host") == start.get("host"):
-        return Status.RUNNING if lock.is_holding(*held) else Status.STALE
+    holder = lock.holder(experiment)
+    if holder and holder[0].get("host") == start.get("host"):
+        return Status.RUNNING if lock.is_holding(*holder) else Status.STALE
     with contextlib.suppress(OSError):
         if time.time() - Path(journal).stat().st_mtime < lock.GONE_AFTER_S:
             return Status.RUNNING
     return Status.INTERRUPTED
 
 
-def _standing(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-    """Leave out attempts that ended before their first epoch: what was there before them stands.
+def _valid(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    """Leave out attempts that ended before their first epoch: the state before them holds.
 
-    But a run that was pruned, and was to go on, is pruned no more.
+    But a pruned run that was resumed is no longer pruned.
     """
     if not attempts:
         return attempts
     *earlier, last = attempts
     begun = [attempt for attempt in earlier if attempt.epochs or _has_ended(attempt)]
     is_begun = last.epochs or _has_ended(last) or processes.lives(last.start) is not False
-    goes_on = bool(begun) and _is_pruned(begun[-1]) and last.start.get("after")
-    return [*begun, last] if is_begun or goes_on or not begun else begun
+    is_resumed = bool(begun) and _is_pruned(begun[-1]) and last.start.get("after")
+    return [*begun, last] if is_begun or is_resumed or not begun else begun
 
 
-def _going_on(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-    """Leave out attempts before the one in which the run last began anew."""
-    anew = [number for number, attempt in enumerate(attempts) if attempt.start.get("after") == 0]
-    return attempts[anew[-1] :] if anew else attempts
+def _since_first_epoch(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    """Leave out attempts before the last one that began with the first epoch."""
+    firsts = [index for index, attempt in enumerate(attempts) if attempt.start.get("after") == 0]
+    return attempts[firsts[-1] :] if firsts else attempts
 
 
 def _counts(name: str, lines: Iterable[Mapping[str, Any]]) -> list[int]:
@@ -162,7 +164,7 @@ def _is_pruned(attempt: Attempt) -> bool:
 def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:
     merged: dict[int, EpochRecord] = {}
     for attempt in attempts:
-        # an attempt goes on after the epoch it names and supersedes what came later
+        # an attempt resumes after the epoch that it names, and supersedes later ones
         after = attempt.start.get("after")
         if attempt.epochs:
             after = after if isinstance(after, int) else min(attempt.epochs) - 1  # its first line is damaged

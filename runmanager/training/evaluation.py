@@ -56,7 +56,7 @@ def evaluate(
                     confusion.add(preds, labels)
     means = sums.means()
     if confusion:
-        confusion.join()
+        confusion.add_ranks()
     return Evaluation(means.get("loss", torch.nan), means.get("accuracy", torch.nan))
 
 

@@ -13,11 +13,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from runmanager.board import hparams
 from runmanager.console import choose_screen
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, PruneError, RunsWarning, StorageError, is_count
-from runmanager.grid import params_of
+from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import identity
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
@@ -136,7 +135,9 @@ class RunManager:
             network.to(device)
         torch_devices.warm(device)
         torch_devices.reset_peak(device)
-        opened = self._open(self._folders.open_on_all_ranks(params), device, network, loader)
+        opened = self._open(
+            self._folders.open_on_all_ranks(params), device, network, loader, kinds=kinds_of(run)
+        )
         self.run_count += 1
         self.run_params = run
         if network is not None:
@@ -366,7 +367,7 @@ class RunManager:
 
         Raises:
             LifecycleError: The experiment has no name, so that its folder is new.
-            HeldError: `run_grid` is running this experiment in another process or thread.
+            ExperimentLockedError: `run_grid` is running this experiment in another process or thread.
         """
         if self._folders.name is None:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
@@ -377,7 +378,7 @@ class RunManager:
             is_completed = False
             if ranks.is_main():
                 folder = experiment.runs.get(identity(params_of(run)))
-                is_completed = folder is not None and read_run(folder, []).status is Status.COMPLETED
+                is_completed = folder is not None and read_run(folder).status is Status.COMPLETED
             if not ranks.broadcast(is_completed):
                 yield run
 
@@ -474,13 +475,14 @@ class RunManager:
         network: nn.Module | None = None,
         loader: Any = None,
         *,
+        kinds: Mapping[str, str] | None = None,
         has_board: bool = True,
     ) -> OpenRun:
         every = self._histogram_every if has_board else None
-        if every is not None and self._tables and ranks.is_main():  # else the grid's parent has done so
-            hparams.join(folder)
         name = self._folders.experiment.path.name
-        self._current = OpenRun(name, folder, device, network, loader, histogram_every=every, grid=self._grid)
+        self._current = OpenRun(
+            name, folder, device, network, loader, histogram_every=every, kinds=kinds, grid=self._grid
+        )
         self.outcome = None
         return self._current
 

@@ -16,8 +16,7 @@ from runmanager.board.confusion import Confusion
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import PruneError, StorageError
 from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.storage import durable, paths, processes, provenance
-from runmanager.storage.fingerprint import changes
+from runmanager.storage import durable, fingerprint, paths, processes
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal, end_abandoned
 from runmanager.storage.run_state import read_run
@@ -31,7 +30,7 @@ from runmanager.training.resuming import ResumeState
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-    from runmanager.board.run_log import Board
+    from runmanager.board.run_log import RunLog
 
 
 class OpenRun:
@@ -46,6 +45,7 @@ class OpenRun:
         network: What is trained, None if the loop does not say.
         loader: What `RunManager.batches` yields from, None if it is not used.
         histogram_every: Epochs from one set of histograms to the next; None for no event file at all.
+        kinds: How the hyperparameters of the grid are written to TensorBoard; None if that is not known.
         grid: What a grid decides.
 
     Attributes:
@@ -63,6 +63,7 @@ class OpenRun:
         loader: Any = None,
         *,
         histogram_every: int | None = None,
+        kinds: Mapping[str, str] | None = None,
         grid: GridContext,
     ) -> None:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
@@ -82,15 +83,15 @@ class OpenRun:
         self._sums: EpochSums | None = None  # of the current or the last epoch
         self._last_metrics: Mapping[str, float] = {}
         self._has_board = histogram_every is not None  # the same on all ranks, of which one has the board
-        self._board: Board | None = None
+        self._board: RunLog | None = None
         parameters = () if network is None else network.parameters()
         details: Mapping[str, Any] = {
             "device": str(device),
             "device_name": torch_devices.device_name(device),
             "parameters": sum(p.numel() for p in parameters if not isinstance(p, nn.UninitializedParameter)),
-            "versions": provenance.versions(),
-            "commit": provenance.commit(),
-            "command": provenance.command(),
+            "versions": fingerprint.versions(),
+            "commit": fingerprint.commit(),
+            "command": fingerprint.command(),
         }
         shared = {"jobs": grid.jobs, "ranks": ranks.num_ranks()}
         shared = {name: count for name, count in shared.items() if count > 1}
@@ -98,7 +99,7 @@ class OpenRun:
         if histogram_every is not None and ranks.is_main():
             from runmanager.board import run_log
 
-            self._board = run_log.Board(experiment, folder, self._attempt, details, histogram_every)
+            self._board = run_log.RunLog(experiment, folder, self._attempt, details, histogram_every, kinds)
             if network is not None:
                 self._board.watch(network)
 
@@ -123,7 +124,7 @@ class OpenRun:
         is_mixed = False
         if ranks.is_main():
             earlier = read_run(self.folder, problems)
-            is_mixed = bool(changes(earlier.start.get("fingerprint", {}), self._grid.fingerprint))
+            is_mixed = bool(fingerprint.changes(earlier.start.get("fingerprint", {}), self._grid.fingerprint))
             if earlier.status is Status.COMPLETED or (is_mixed and not self._grid.resume_anyway):
                 state.set_aside(earlier.attempts)
             committed = earlier.epochs
@@ -296,7 +297,7 @@ class OpenRun:
         if not ranks.is_main():
             return
         with suppress(StorageError):  # a journal without an end means the same when this process is gone
-            result = read_run(self.folder, [])
+            result = read_run(self.folder)
             attempt = {**processes.this_process(), "attempt": self._attempt}
             if result.status is Status.RUNNING and attempt.items() <= result.start.items():
                 outcome = Outcome(Status.INTERRUPTED, "interrupted", len(result.epochs))
@@ -317,7 +318,7 @@ class OpenRun:
 
     def keep_committed(self) -> None:
         """Begin an attempt that leaves the epochs of earlier ones valid."""
-        self._begin_attempt(num_committed=len(read_run(self.folder, []).epochs))
+        self._begin_attempt(num_committed=len(read_run(self.folder).epochs))
 
     def _begin_attempt(
         self, records: Sequence[EpochRecord] = (), *, num_committed: int = 0, is_mixed: bool = False

@@ -8,8 +8,8 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from runmanager import RunManager, RunsWarning, load_runs
-from runmanager.board import matrices
-from runmanager.board.confusion import MOST, Confusion, class_names
+from runmanager.board import confusion
+from runmanager.board.confusion import MOST, Confusion, class_names, draw
 from tests.board.reading import LABELS, LOADER, event_files, make_network, train, values_in
 
 PREDICTED = torch.tensor([0, 1, 1, 2, 0])
@@ -115,7 +115,7 @@ def test_the_picture_is_small_and_its_diagonal_dark(tmp_path, num_classes):
     rows = [[999 * (row == column) for column in range(num_classes)] for row in range(num_classes)]
     path = tmp_path / "picture.png"
 
-    png, width, height, channels = matrices.picture(rows, [f"class {n}" for n in range(num_classes)])
+    png, width, height, channels = draw(rows, [f"class {n}" for n in range(num_classes)])
 
     path.write_bytes(png)
     with Image.open(path) as image:
@@ -127,7 +127,7 @@ def test_the_picture_is_small_and_its_diagonal_dark(tmp_path, num_classes):
 
 
 def test_long_names_and_large_counts_fit():
-    png, width, height, _ = matrices.picture([[10**9, 1], [0, 0]], [200 * "x", "ünï"])
+    png, width, height, _ = draw([[10**9, 1], [0, 0]], [200 * "x", "ünï"])
 
     assert len(png) < 5_000
     assert max(width, height) < 400
@@ -145,7 +145,7 @@ def test_a_run_has_the_confusion_of_its_last_evaluation_once(tmp_path):
         for images, labels in LOADER:
             expected.add(network(images), labels)
     (png,) = [v.image.encoded_image_string for _, v in values_in(tmp_path) if v.tag == "visuals/confusion_test"]
-    assert png == matrices.picture(expected.table() or [], ["0", "1", "2"])[0]
+    assert png == draw(expected.table() or [], ["0", "1", "2"])[0]
 
 
 def test_each_evaluation_has_its_own(tmp_path):
@@ -172,7 +172,7 @@ def test_a_confusion_that_cannot_be_drawn_is_one_warning(tmp_path, monkeypatch):
     def fail(*_: Any) -> None:
         raise ValueError("cannot be drawn")
 
-    monkeypatch.setattr(matrices, "picture", fail)
+    monkeypatch.setattr(confusion, "draw", fail)
 
     with pytest.warns(RunsWarning, match="ValueError: cannot be drawn") as caught:
         train(RunManager("e", tmp_path, display=False), {"lr": 0.1})

@@ -18,12 +18,12 @@ from tensorboard.plugins.hparams.api_pb2 import Status
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from runmanager.board import event_file
-from runmanager.board.hparams import Columns
+from runmanager.board.hparams import SessionFormat
 from tests.board.reading import accumulated, event_files, events_in, texts_in
 
 
 def hparams_of(params: dict[str, Any]) -> dict[str, Any]:
-    value = event_file.session_start(Columns().hparams(params), "group")
+    value = event_file.session_start(SessionFormat().hparams(params), "group")
     info = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
     return {name: getattr(shown, shown.WhichOneof("kind")) for name, shown in info.hparams.items()}
 

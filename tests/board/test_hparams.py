@@ -1,7 +1,7 @@
 import errno
 import json
 import os
-import threading
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.plugins.hparams import metadata
 
-from runmanager import RunManager, RunsWarning, load_runs, run_grid
+from runmanager import RunBuilder, RunManager, RunsWarning, load_runs, run_grid
 from runmanager.board import archive, event_file, hparams
+from runmanager.board.launch import page_of
 from runmanager.board.rebuild import rebuild
 from runmanager.errors import GridError, StorageError
+from runmanager.hyperparameters import TEXT, identity
 from runmanager.storage import durable, paths, processes
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import to_line
@@ -50,14 +52,37 @@ def shown(root: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_two_grids_with_different_axes_have_every_hyperparameter_in_every_run(tmp_path):
-    run(tmp_path, "first", {"lr": [0.1, 0.01], "momentum": [0.9]})
-    run(tmp_path, "second", {"lr": [1], "dropout": [True]})
+def test_two_grids_of_an_experiment_with_different_axes_have_every_hyperparameter_in_every_run(tmp_path):
+    run(tmp_path, "e", {"lr": [0.1, 0.01], "momentum": [0.9]})
+    run(tmp_path, "e", {"lr": [1], "dropout": [True]})
 
     assert shown(tmp_path) == {
-        "first/001": {"lr": 0.1, "momentum": "0.9", "dropout": "none"},
-        "first/002": {"lr": 0.01, "momentum": "0.9", "dropout": "none"},
-        "second/001": {"lr": 1, "momentum": "none", "dropout": "True"},
+        "e/001": {"lr": 0.1, "momentum": "0.9", "dropout": "none"},
+        "e/002": {"lr": 0.01, "momentum": "0.9", "dropout": "none"},
+        "e/003": {"lr": 1, "momentum": "none", "dropout": "True"},
+    }
+
+
+def test_no_other_experiment_is_locked_or_written(tmp_path):
+    run(tmp_path, "first", {"lr": [0.1]})
+    before = states(tmp_path / "first")
+
+    run(tmp_path, "second", {"dropout": [0.5]})
+    train(RunManager("third", tmp_path, display=False), {"amp": True})
+    rebuild(tmp_path / "second")
+    page_of(tmp_path)
+
+    assert states(tmp_path / "first") == before
+    assert shown(tmp_path) == {
+        "first/001": {"lr": 0.1}, "second/001": {"dropout": 0.5}, "third/001": {"amp": True},
+    }  # fmt: skip
+
+
+def states(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """Read when everything in a folder was changed, and the content of its files."""
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in (folder, *folder.rglob("*"))
     }
 
 
@@ -90,150 +115,80 @@ def test_long_values_are_cut_and_stay_different(tmp_path):
     assert first != second
 
 
-def test_mending_changes_nothing_else(tmp_path):
+def test_an_update_changes_nothing_else(tmp_path):
     run(tmp_path, "first", {"lr": [0.1]}, histogram_every=1)
     (path,) = event_files(tmp_path)
     with path.open("ab") as file:
         file.write(b"\x40\0\0\0")  # a record that was being written
     before, start = path.read_bytes(), sessions(tmp_path)["first/001"].start_time_secs
 
-    run(tmp_path, "second", {"dropout": [0.5]})
+    run(tmp_path, "first", {"dropout": [0.5]})
 
-    place, _, old = archive.session_start(before) or pytest.fail("no session")
-    new_place, _, new = archive.session_start(path.read_bytes()) or pytest.fail("no session")
+    record, _, old = archive.session_start(before) or pytest.fail("no session")
+    new_record, _, new = archive.session_start(path.read_bytes()) or pytest.fail("no session")
     after = path.read_bytes()
-    assert (after[: new_place.start], after[new_place.stop :]) == (before[: place.start], before[place.stop :])
+    assert (after[: new_record.start], after[new_record.stop :]) == (
+        before[: record.start],
+        before[record.stop :],
+    )
     assert new.start_time_secs == old.start_time_secs == start
     assert sorted(p.name for p in path.parent.iterdir()) == sorted([path.name, "attempt-1.jsonl", "run.json"])
 
 
-def test_an_experiment_that_is_being_run_is_mended_when_its_grid_ends(tmp_path):
-    second: dict[Any, Any] = {"dropout": [0.5]}
-    seen: list[dict[str, Any]] = []
-
-    def start_another(run_: Any, manager: RunManager) -> None:
-        train(manager, run_)
-        thread = threading.Thread(target=run, args=(tmp_path, "second", second))
-        thread.start()
-        thread.join()
-        seen.append(shown(tmp_path))
-
-    options: dict[str, Any] = {"executor": "inline", "display": False}
-    run_grid({"lr": [0.1]}, start_another, experiment="first", root=tmp_path, **options)
-
-    assert [found["first/001"] for found in seen] == [{"lr": 0.1}]
-    expected = {"first/001": {"lr": "0.1", "dropout": "none"}, "second/001": {"lr": "none", "dropout": "0.5"}}
-    assert shown(tmp_path) == expected
-
-
-@pytest.mark.parametrize("folder", ["all", "all/first"])
-def test_experiments_that_were_moved_together_are_mended_before_they_are_shown(tmp_path, folder):
-    run(tmp_path / "one", "first", {"lr": [0.1]})
-    run(tmp_path / "two", "second", {"dropout": [0.5]})
-    for place in ("one/first", "two/second"):
-        (tmp_path / "all").mkdir(exist_ok=True)
-        (tmp_path / place).rename(tmp_path / "all" / Path(place).name)
-
-    hparams.settle_below(tmp_path / folder)
-
-    assert shown(tmp_path / "all") == {
-        "first/001": {"lr": "0.1", "dropout": "none"},
-        "second/001": {"lr": "none", "dropout": "0.5"},
-    }
-
-
-@pytest.mark.parametrize("show", [hparams.settle_below, lambda folder: rebuild(folder, [])])
-def test_an_experiment_that_is_the_current_folder_has_its_name(tmp_path, monkeypatch, show):
-    run(tmp_path, "first", {"lr": [0.1]})
-    run(tmp_path / "other", "second", {"dropout": [0.5]})
-    (tmp_path / "other" / "second").rename(tmp_path / "second")
+def test_an_experiment_that_is_the_current_folder_has_its_name(tmp_path, monkeypatch):
+    manager = RunManager("first", tmp_path, display=False)
+    for params in ({"lr": 0.1}, {"dropout": 0.5}):
+        train(manager, params)
     monkeypatch.chdir(tmp_path / "first")
 
-    show(Path())
+    rebuild(Path())
 
     assert shown(tmp_path)["first/001"] == {"lr": "0.1", "dropout": "none"}
     assert sessions(tmp_path)["first/001"].group_name == "first/001"
 
 
-def test_a_folder_of_other_tools_is_left_as_it_is(tmp_path):
-    (tmp_path / "events.out.tfevents.1").write_bytes(b"")
-
-    hparams.settle_below(tmp_path)
-
-    assert [path.name for path in tmp_path.iterdir()] == ["events.out.tfevents.1"]
-
-
-def test_a_run_that_is_being_executed_is_left_alone_and_mended_later(tmp_path):
+def test_a_run_that_is_being_executed_is_left_alone_and_updated_later(tmp_path):
     manager = RunManager("first", tmp_path, display=False)
 
-    train(manager, {"lr": 0.1}, at_end=lambda _: run(tmp_path, "second", {"dropout": [0.5]}))
+    train(manager, {"lr": 0.1}, at_end=lambda _: run(tmp_path, "first", {"dropout": [0.5]}))
     during = shown(tmp_path)
-    run(tmp_path, "second", {"dropout": [0.5]})
+    run(tmp_path, "first", {"dropout": [0.5]})
 
     assert during["first/001"] == {"lr": 0.1}
     assert shown(tmp_path)["first/001"] == {"lr": "0.1", "dropout": "none"}
-    assert list(scalars_in(tmp_path / "first")["loss/train"])
+    assert list(scalars_in(tmp_path / "first" / "001_lr=0.1")["loss/train"])
 
 
-@pytest.mark.parametrize(("host", "is_mended"), [("another", False), (processes._host(), True)])
-def test_a_run_without_an_end_is_mended_where_its_process_is_known_to_be_gone(tmp_path, host, is_mended):
+@pytest.mark.parametrize(
+    ("host", "age_s", "is_updated"),
+    [("another", 0, False), ("another", 3600, True), (processes._host(), 0, True)],
+)
+def test_a_run_without_an_end_is_updated_if_it_is_not_being_executed(tmp_path, host, age_s, is_updated):
     train(RunManager("first", tmp_path, display=False), {"lr": 0.1})
     as_if_killed(tmp_path / "first" / "001_lr=0.1")
     (journal,) = journals(tmp_path / "first" / "001_lr=0.1")
     lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
     lines[0]["host"] = host
     journal.write_bytes(b"".join(to_line({k: v for k, v in line.items() if k != "crc"}) for line in lines))
-    os.utime(journal, (0, 0))  # no epoch for long
+    last_epoch = time.time() - age_s
+    os.utime(journal, (last_epoch, last_epoch))
 
-    run(tmp_path, "second", {"dropout": [0.5]})
+    run(tmp_path, "first", {"dropout": [0.5]})
 
-    assert shown(tmp_path)["first/001"] == ({"lr": "0.1", "dropout": "none"} if is_mended else {"lr": 0.1})
-
-
-def test_an_experiment_that_somebody_else_holds_is_left_alone(tmp_path):
-    run(tmp_path, "first", {"lr": [0.1]})
-    before = event_files(tmp_path)[0].read_bytes()
-
-    with hold(tmp_path / "first"):
-        run(tmp_path, "second", {"dropout": [0.5]})
-        assert event_files(tmp_path)[0].read_bytes() == before
-    hparams.settle(tmp_path)
-
-    assert shown(tmp_path)["first/001"] == {"lr": "0.1", "dropout": "none"}
+    assert shown(tmp_path)["first/001"] == ({"lr": "0.1", "dropout": "none"} if is_updated else {"lr": 0.1})
 
 
-def test_a_grid_starts_in_an_experiment_that_another_is_mending(tmp_path, monkeypatch):
-    run(tmp_path, "first", {"lr": [0.1]})
-    mend, mending = hparams._apply, threading.Event()
+def test_files_are_rebuilt_as_the_grid_that_holds_the_experiment_has_decided(tmp_path):
+    run(tmp_path, "e", {"lr": [0.1, None]})
+    before = (tmp_path / "e" / paths.HPARAMS).read_bytes()
+    shutil.rmtree(tmp_path / "e" / "002_lr=None")
+    Experiment(tmp_path / "e").plan([{"lr": 0.1}], {})
 
-    def mend_for_long(experiment: Path, *arguments: Any) -> None:
-        if experiment.name == "first" and not mending.is_set():
-            mending.set()
-            time.sleep(1)
-        mend(experiment, *arguments)
+    with hold(tmp_path / "e"):
+        rebuild(tmp_path / "e")
 
-    monkeypatch.setattr(hparams, "_apply", mend_for_long)
-    other = threading.Thread(target=run, args=(tmp_path, "second", {"dropout": [0.5]}))
-    other.start()
-    assert mending.wait(30)
-    run(tmp_path, "first", {"lr": [0.1, 1.0]})
-    other.join()
-
-    assert load_runs(tmp_path / "first")["status"].tolist() == ["completed"] * 2
-
-
-def test_an_experiment_that_cannot_be_written_is_left_alone(tmp_path, monkeypatch):
-    run(tmp_path, "another", {"lr": [0.1]})
-    write = durable.create_file
-    monkeypatch.setattr(
-        durable,
-        "create_file",
-        lambda path, content: no_space() if "another" in str(path) else write(path, content),
-    )
-
-    run(tmp_path, "own", {"dropout": [0.5]})
-
-    assert shown(tmp_path) == {"another/001": {"lr": 0.1}, "own/001": {"lr": "none", "dropout": "0.5"}}
+    assert (tmp_path / "e" / paths.HPARAMS).read_bytes() == before
+    assert shown(tmp_path) == {"e/001": {"lr": "0.1"}}
 
 
 def no_space() -> bool:
@@ -255,35 +210,60 @@ def test_an_own_experiment_that_cannot_be_written_is_refused_before_the_first_ru
 
 
 def test_runs_whose_device_is_not_here_change_nothing_and_pending_ones_do(tmp_path):
-    run(tmp_path, "first", {"lr": [0.1]})
-    run(tmp_path, "elsewhere", {"dropout": [0.5], "device": ["cuda:99"]})
+    run(tmp_path, "e", {"lr": [0.1]})
+    run(tmp_path, "e", {"dropout": [0.5], "device": ["cuda:99"]})
     before = shown(tmp_path)
-    Experiment(tmp_path / "pending").plan([{"lr": None}], {})
-    hparams.settle(tmp_path)
+    Experiment(tmp_path / "e").plan([{"lr": None}], {})
+    hparams.decide(tmp_path / "e")
 
-    assert before == {"first/001": {"lr": 0.1}}
-    assert shown(tmp_path)["first/001"] == {"lr": "0.1"}
+    assert before == {"e/001": {"lr": 0.1}}
+    assert shown(tmp_path)["e/001"] == {"lr": "0.1"}
 
 
 def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
-    for name, axis in (("first", "lr"), ("second", "dropout")):
-        run(tmp_path, name, {axis: [0.1]})
+    for axis in ("lr", "dropout"):
+        run(tmp_path, "e", {axis: [0.1]})
     written: list[Path] = []
     monkeypatch.setattr(durable, "write_file", lambda path, _: written.append(path))
     monkeypatch.setattr(event_file, "replace", lambda path, _: written.append(path))
 
-    hparams.settle(tmp_path)
-    hparams.settle(tmp_path, tmp_path / "first")
+    hparams.decide(tmp_path / "e")
+    hparams.decide(tmp_path / "e", group_seeds=False)
 
     assert written == []
 
 
-def test_runs_without_a_grid_are_mended_too(tmp_path):
+def test_a_bare_loop_over_the_runs_of_a_grid_has_its_kinds(tmp_path):
+    manager = RunManager("e", tmp_path, display=False)
+
+    for run_ in RunBuilder.get_runs({"lr": [0.1, None], "amp": [True], "note": [1, "a"]}):
+        train(manager, run_)
+
+    assert list(shown(tmp_path).values()) == [
+        {"lr": lr, "amp": True, "note": note} for lr in ("0.1", "none") for note in ("1", "a")
+    ]
+    assert not (tmp_path / "e" / paths.HPARAMS).exists()
+
+
+def test_what_the_grid_of_an_experiment_has_decided_holds_for_a_bare_loop(tmp_path):
+    run(tmp_path, "e", {"lr": [0.1, None], "momentum": [0.9]})
+
+    train(RunManager("e", tmp_path, display=False), RunBuilder.get_runs({"lr": [0.5], "amp": [True]})[0])
+
+    assert shown(tmp_path)["e/003"] == {"lr": "0.5", "amp": True, "momentum": "none"}
+
+
+def test_each_value_of_runs_without_a_grid_has_its_own_kind_until_files_are_rebuilt(tmp_path):
     manager = RunManager("e", tmp_path, display=False)
 
     for params in ({"lr": 0.1}, {"lr": None, "amp": True}, {"lr": 0.5, "amp": False}):
         train(manager, params)
+    before = shown(tmp_path)
+    rebuild(tmp_path / "e")
 
+    assert before == {
+        "e/001": {"lr": 0.1}, "e/002": {"lr": "none", "amp": True}, "e/003": {"lr": 0.5, "amp": False},
+    }  # fmt: skip
     assert shown(tmp_path) == {
         "e/001": {"lr": "0.1", "amp": "none"},
         "e/002": {"lr": "none", "amp": "True"},
@@ -291,14 +271,22 @@ def test_runs_without_a_grid_are_mended_too(tmp_path):
     }
 
 
-def test_a_removed_experiment_gives_the_others_their_types_back(tmp_path):
-    run(tmp_path, "first", {"lr": [0.1]})
-    run(tmp_path, "second", {"dropout": [0.5]})
+def test_a_grid_updates_the_runs_of_a_bare_loop_in_its_experiment(tmp_path):
+    train(RunManager("e", tmp_path, display=False), {"lr": 0.1})
 
-    (tmp_path / "second").rename(tmp_path.parent / f"{tmp_path.name}-removed")
-    rebuild(tmp_path / "first", [])
+    run(tmp_path, "e", {"lr": [0.1, None]})
 
-    assert shown(tmp_path) == {"first/001": {"lr": 0.1}}
+    assert [hparams["lr"] for hparams in shown(tmp_path).values()] == ["0.1", "none"]
+
+
+def test_a_removed_run_gives_the_others_their_kinds_back(tmp_path):
+    run(tmp_path, "e", {"lr": [0.1, None]})
+    shutil.rmtree(tmp_path / "e" / "002_lr=None")
+    Experiment(tmp_path / "e").forget([identity({"lr": None})])
+
+    rebuild(tmp_path / "e")
+
+    assert shown(tmp_path) == {"e/001": {"lr": 0.1}}
 
 
 def test_runs_of_one_root_alone_are_looked_at(tmp_path):
@@ -309,7 +297,7 @@ def test_runs_of_one_root_alone_are_looked_at(tmp_path):
     assert shown(tmp_path / "deeper") == {"e/001": {"lr": 0.1}}
 
 
-def test_what_cannot_be_mended_is_one_warning_and_the_grid_goes_on(tmp_path, monkeypatch):
+def test_what_cannot_be_decided_is_one_warning_and_the_grid_goes_on(tmp_path, monkeypatch):
     def fail(*_: Any) -> None:
         raise ValueError("cannot be shown")
 
@@ -323,13 +311,13 @@ def test_what_cannot_be_mended_is_one_warning_and_the_grid_goes_on(tmp_path, mon
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"kinds": 1}', b"\xff"])
-def test_a_damaged_file_of_columns_is_written_anew(tmp_path, content):
+def test_a_damaged_file_of_kinds_is_written_again(tmp_path, content):
     run(tmp_path, "e", {"lr": [0.1, None]})
     (tmp_path / "e" / paths.HPARAMS).write_bytes(content)
 
     run(tmp_path, "e", {"lr": [0.1, None]})
 
-    assert hparams.read(tmp_path / "e").kinds == {"lr": hparams.TEXT}
+    assert hparams.read(tmp_path / "e").kinds == {"lr": TEXT}
 
 
 def test_seeds_that_are_grouped_share_a_trial_and_are_no_hyperparameter(tmp_path):

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from runmanager import run_grid
-from runmanager.board.server import Server
-from runmanager.board.view import look
+from runmanager.board.launch import Server, page_of
 from tests.board.reading import train
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")
@@ -30,13 +29,13 @@ LOAD_MS = 30_000
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Make two experiments with different axes, of 6 and 4 runs."""
+    """Make two experiments with different axes, of 6 and 5 runs, of which the second has grown by an axis."""
     folder = tmp_path_factory.mktemp("runs")
 
     def train_two_epochs(run, manager):
         train(manager, run, num_epochs=2)
 
-    for name, grid in (("first", FIRST), ("second", SECOND)):
+    for name, grid in (("first", FIRST), ("second", SECOND), ("second", {"dropout": [0.5]})):
         run_grid(grid, train_two_epochs, experiment=name, root=folder, display=False, executor="inline")
     return folder
 
@@ -44,6 +43,12 @@ def root(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(root):
     with Server(root) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def first(root):
+    with Server(page_of(root, "first").logdir) as started:
         yield started
 
 
@@ -73,8 +78,8 @@ def expect(locator):
     return playwright.expect(locator)
 
 
-def test_the_deep_link_shows_the_experiment_pinned_and_colored(page, server, root):
-    page.goto(look(root, "first").link(server.url))
+def test_the_link_to_an_experiment_shows_it_alone_pinned_and_colored(page, first, root):
+    page.goto(page_of(root, "first").link(first.url))
 
     expect(page.locator(".group-title")).to_have_text(GROUPS)
     pinned = page.locator("metrics-pinned-view scalar-card")
@@ -82,25 +87,34 @@ def test_the_deep_link_shows_the_experiment_pinned_and_colored(page, server, roo
     expect(pinned.locator(".tag")).to_have_text(["accuracy/test", "loss/test", "time/epoch_s"])
     rows = pinned.first.locator("tb-data-table-content-row")
     expect(rows).to_have_count(6)
-    runs = [text for row in rows.all_inner_texts() if (text := re.search(r"first/\d+_lr=([\d.]+)", row))]
+    runs = [text for row in rows.all_inner_texts() if (text := re.search(r"\d+_lr=([\d.]+)", row))]
     circles = pinned.first.locator(".row-circle span")
     expect(circles).to_have_count(6)
     colors = circles.evaluate_all("spans => spans.map(span => getComputedStyle(span).backgroundColor)")
     assert len(set(zip((run[1] for run in runs), colors, strict=True))) == len(set(colors)) == 3
-    assert page.get_by_text("second/").count() == 0
+    assert page.get_by_text("momentum=").count() == 0
 
 
 def test_all_groups_of_tags_stand_in_order_without_a_link_too(page, server):
     page.goto(f"{server.url}#timeseries")
 
     expect(page.locator(".group-title")).to_have_text(GROUPS)
-    expect(page.get_by_text("second/004")).not_to_have_count(0)
+    expect(page.get_by_text("second/005")).not_to_have_count(0)
 
 
-def test_parallel_coordinates_have_a_line_for_every_run_of_both_experiments(page, server):
-    page.goto(f"{server.url}#hparams")
-    page.get_by_text("PARALLEL COORDINATES VIEW").click()
+def test_custom_scalars_of_an_experiment_show_train_and_test_in_one_chart(page, first):
+    page.goto(f"{first.url}#custom_scalars")
 
-    expect(page.locator("g.foreground path")).to_have_count(10)
-    axes = page.locator(".axis-title").all_text_contents()
-    assert {"accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s"} <= set(axes)
+    expect(page.locator("tf-custom-scalar-multi-line-chart-card")).to_have_count(4)
+
+
+@pytest.mark.parametrize(("experiment", "num_runs"), [("first", 6), ("second", 5)])
+def test_parallel_coordinates_of_an_experiment_have_a_line_for_every_run(page, root, experiment, num_runs):
+    with Server(page_of(root, experiment).logdir) as server:
+        page.goto(f"{server.url}#hparams")
+        page.get_by_text("PARALLEL COORDINATES VIEW").click()
+
+        expect(page.locator("g.foreground path")).to_have_count(num_runs)
+        axes = page.locator(".axis-title").all_text_contents()
+        assert {"accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s"} <= set(axes)
+        page.goto("about:blank")  # asks no server that has ended

@@ -29,7 +29,7 @@ def test_rebuilt_scalars_equal_the_table(experiment, spoil):
     if spoil == "gone":
         file.unlink()
 
-    count = rebuild(experiment, [])
+    count = rebuild(experiment)
 
     table = load_results(experiment)
     shown = scalars_in(experiment)
@@ -43,8 +43,8 @@ def test_rebuilt_scalars_equal_the_table(experiment, spoil):
 def test_what_journals_do_not_hold_is_kept_and_nothing_is_there_twice(experiment):
     before = accumulated(experiment)
 
-    rebuild(experiment, [])
-    rebuild(experiment, [])
+    rebuild(experiment)
+    rebuild(experiment)
 
     after = accumulated(experiment)
     assert after.Tags() == before.Tags() | {"scalars": after.Tags()["scalars"]}
@@ -66,8 +66,8 @@ def test_what_was_added_by_batches_is_kept(tmp_path):
         manager.tb.add_scalar("train_step/loss", epoch, 100 * epoch)
 
     train(manager, {"lr": 0.1}, num_epochs=3, at_end=add)
-    rebuild(tmp_path / "exp", [])
-    rebuild(tmp_path / "exp", [])
+    rebuild(tmp_path / "exp")
+    rebuild(tmp_path / "exp")
 
     assert scalars_in(tmp_path)["train_step/loss"] == [(100, 1), (200, 2), (300, 3)]
 
@@ -75,7 +75,7 @@ def test_what_was_added_by_batches_is_kept(tmp_path):
 def test_a_run_that_is_being_executed_is_left_alone(tmp_path):
     manager = RunManager("exp", tmp_path, display=False)
 
-    train(manager, {"lr": 0.1}, num_epochs=2, at_end=lambda _: rebuild(tmp_path / "exp", []))
+    train(manager, {"lr": 0.1}, num_epochs=2, at_end=lambda _: rebuild(tmp_path / "exp"))
 
     assert [step for step, _ in scalars_in(tmp_path)["loss/train"]] == [1, 2]
     assert list(tmp_path.rglob("*.evts")) == []

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from runmanager import RunManager, load_results, run_grid
-from runmanager.board.hparams import settle
-from runmanager.board.run_log import Board, tag
+from runmanager.board.hparams import decide
+from runmanager.board.launch import page_of
+from runmanager.board.run_log import RunLog, tag
 from runmanager.errors import RunsWarning
 from runmanager.launch.run_grid import GridOutcome
 from runmanager.outcome import EpochRecord, Outcome, Status
@@ -162,19 +163,44 @@ def test_nothing_is_infinite(server):
     assert [answer for answer in answers if b"Infinity" in answer] == []
 
 
-def test_every_run_appears_in_parallel_coordinates(server):
+def test_every_run_has_the_columns_of_its_experiment_and_metrics_that_are_drawn(server):
     """TensorBoard draws a run where it has every column, and no number of it is NaN."""
-    columns = {info["name"] for info in server.hparams("experiment")["hparamInfos"]}
     sessions = server.sessions()
+    columns: dict[str, set[str]] = {}
+    for name, session in sessions.items():
+        columns.setdefault(name.partition("/")[0], set()).update(session["hparams"])
 
     drawn = {
         name
         for name, session in sessions.items()
-        if set(session["hparams"]) == columns
+        if set(session["hparams"]) == columns[name.partition("/")[0]]
         and all(math.isfinite(float(value_of(session, metric))) for metric in FIVE)
     }
-    assert columns == {"bad", "lr", "momentum", "note", "schedule", "target", "x"}
+    assert (columns["first"], columns["second"]) == ({"lr", "momentum"}, {"lr", "schedule"})
     assert set(sessions) - drawn == {"bad/001", "bad/002"}
+
+
+@pytest.mark.parametrize("load_fast", ["true", "false"], ids=["fast", "python"])
+def test_every_run_of_an_experiment_that_has_grown_has_every_column(tmp_path, load_fast):
+    if load_fast == "true":
+        pytest.importorskip("tensorboard_data_server")
+    root = tmp_path / "runs"
+    execute(root, "other", {"dropout": [0.5]})
+    train(RunManager("grown", root, display=False), {"lr": 0.3})
+    execute(root, "grown", {"lr": [0.1, 0.01], "momentum": [0.9]})
+    execute(root, "grown", {"lr": [None, 1], "schedule": ["cosine"]})
+    (tmp_path / "server").mkdir()
+
+    for server in serve(page_of(root, "grown").logdir, load_fast, tmp_path / "server", 5):
+        columns = {info["name"]: info["type"] for info in server.hparams("experiment")["hparamInfos"]}
+        sessions = server.sessions()
+        runs = server.json("runs")
+
+    assert columns == dict.fromkeys(("lr", "momentum", "schedule"), "DATA_TYPE_STRING")
+    assert {name: set(session["hparams"]) for name, session in sessions.items()} == {
+        f"grown/00{number}": set(columns) for number in range(1, 6)
+    }
+    assert [run[:3] for run in sorted(runs)] == ["001", "002", "003", "004", "005"]
 
 
 def value_of(session: dict[str, Any], name: str) -> Any:
@@ -182,14 +208,12 @@ def value_of(session: dict[str, Any], name: str) -> Any:
 
 
 def test_every_hyperparameter_has_one_type(server):
-    kinds: dict[str, set[type]] = {}
-    for session in server.sessions().values():
-        for name, value in session["hparams"].items():
-            kinds.setdefault(name, set()).add(type(value))
+    infos = {info["name"]: info["type"] for info in server.hparams("experiment")["hparamInfos"]}
 
-    assert {name: found for name, found in kinds.items() if found != {str}} == {}
-    infos = server.hparams("experiment")["hparamInfos"]
-    assert {info["type"] for info in infos} == {"DATA_TYPE_STRING"}
+    assert infos == {
+        **dict.fromkeys(("lr", "momentum"), "DATA_TYPE_FLOAT64"),
+        **dict.fromkeys(("bad", "note", "schedule", "target", "x"), "DATA_TYPE_STRING"),
+    }
 
 
 def test_values_of_every_kind_are_shown(server):
@@ -197,7 +221,7 @@ def test_values_of_every_kind_are_shown(server):
 
     assert [shown[f"second/00{n}"]["schedule"] for n in (1, 2)] == ["none", "cosine"]
     assert [shown[f"odd/00{n}"]["x"] for n in (1, 2, 3)] == ["1", "True", "a"]
-    assert [shown[f"first/00{n}"]["lr"] for n in (1, 2)] == ["0.1", "0.01"]
+    assert [shown[f"first/00{n}"]["lr"] for n in (1, 2)] == [0.1, 0.01]
     assert shown["values/001"]["target"] == "cuda:0"
     notes = [shown[f"values/00{n}"]["note"] for n in (1, 2)]
     assert [len(note) for note in notes] == [64, 64]
@@ -212,7 +236,7 @@ def test_runs_that_differ_in_their_seeds_are_averaged(server, faulty):
         group = sessions[f"seeds/lr={lr}"]
         assert len(group["sessions"]) == 3
         assert value_of(group, "loss/test") == pytest.approx(mean(last[last["lr"] == lr]["test_loss"]))
-        assert group["hparams"]["lr"] == str(lr)
+        assert group["hparams"]["lr"] == lr
         assert "seed" not in group["hparams"]
 
 
@@ -225,9 +249,9 @@ def test_500_runs_are_loaded_within_10_seconds(tmp_path, load_fast):
     root = tmp_path / "runs"
     experiment = Experiment(root / "many")
     folders = [experiment.open({"lr": number / 1000}) for number in range(500)]
-    settle(root)
+    decide(root / "many")
     for folder in folders:
-        board = Board("many", folder, 1, {})
+        board = RunLog("many", folder, 1, {})
         board.open()
         for epoch in range(1, 11):
             metrics = {"loss": 1 / epoch, "accuracy": 0.5, "test_loss": 1.0, "test_accuracy": 0.5}

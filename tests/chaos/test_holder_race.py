@@ -25,7 +25,7 @@ def outputs_of_losers(zygote: Zygote, pids: dict[int, Path]) -> dict[int, str]:
     while len(ended) < len(pids) - 1 and time.monotonic() < deadline:
         for pid, output in pids.items():
             text = output.read_text() if output.exists() else ""
-            if pid not in ended and "HeldError" in text:
+            if pid not in ended and "ExperimentLockedError" in text:
                 ended[pid] = text
                 assert zygote.wait(pid)[0] == 2
         time.sleep(0.005)
@@ -62,7 +62,7 @@ def wait_for_run(root: Path, winner: int) -> None:
 @pytest.mark.slow
 def test_one_of_eight_processes_runs_an_experiment_and_a_dead_one_is_succeeded(zygote, tmp_path):
     user, host = re.escape(getpass.getuser()), re.escape(socket.gethostname())
-    told = re.compile(rf"HeldError: .* by {user}@{host} \(process (?P<pid>\d+), active ")
+    told = re.compile(rf"ExperimentLockedError: .* by {user}@{host} \(process (?P<pid>\d+), active ")
 
     for number in range(NUM_ROUNDS):
         root = tmp_path / f"{number}"

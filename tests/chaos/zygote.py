@@ -20,9 +20,9 @@ import torch.utils.tensorboard
 
 from runmanager import StorageError
 from runmanager.board import run_log  # noqa: F401
-from runmanager.errors import HeldError
+from runmanager.errors import ExperimentLockedError
 from runmanager.results import tables  # noqa: F401
-from runmanager.storage import provenance
+from runmanager.storage import fingerprint
 from tests.chaos import faults, work
 
 PATIENCE_S = 60.0
@@ -31,8 +31,8 @@ PATIENCE_S = 60.0
 def main() -> None:
     """Carry out orders until there are no more, then end what is left."""
     torch.set_num_threads(1)
-    provenance.versions()
-    provenance.commit()
+    fingerprint.versions()
+    fingerprint.commit()
     alive: dict[int, int] = {}
     _answer("ready")
     for line in sys.stdin:
@@ -78,7 +78,7 @@ def _child(job: dict[str, Any]) -> int:
         for descriptor, number in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(descriptor, number)
         code = _execute(**job)
-    except (StorageError, HeldError) as error:
+    except (StorageError, ExperimentLockedError) as error:
         sys.stdout.write(f"{type(error).__name__}: {error}\n")
         code = 74 if isinstance(error, StorageError) else 2
     except BaseException as error:  # noqa: BLE001 - as the interpreter would

@@ -3,12 +3,14 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from runmanager import RunManager
-from runmanager.board.server import Server
+from runmanager.board.launch import Server
 from runmanager.cli.app import app
 from runmanager.devices import benchmark
 from runmanager.devices.torch_devices import available_devices
@@ -124,6 +126,23 @@ def test_tensorboard_is_opened_where_there_is_a_display(root, monkeypatch, displ
 
     (link,) = re.findall(r"TensorBoard: (http://127\.0\.0\.1:\S+#timeseries)", result.stdout)
     assert opened == ([link] if display else [])
+
+
+def test_tensorboard_of_one_experiment_is_started_on_its_folder(root, monkeypatch):
+    logdirs: list[Path] = []
+    start = Server.__init__
+
+    def record(server: Server, logdir: Path, *options: Any) -> None:
+        logdirs.append(logdir)
+        start(server, logdir, *options)
+
+    monkeypatch.setattr(Server, "__init__", record)
+    monkeypatch.setattr(Server, "wait", interrupt)
+
+    for arguments in ([], ["--experiment", "exp"]):
+        CliRunner().invoke(app, ["tensorboard", str(root), "--port", "0", *arguments])
+
+    assert logdirs == [root, root / "exp"]
 
 
 def interrupt(_: Server) -> None:

@@ -24,7 +24,7 @@ from runmanager import (
     load_runs,
     run_grid,
 )
-from runmanager.board.view import look
+from runmanager.board.launch import page_of
 from runmanager.devices import torch_devices
 from runmanager.executors import LanesExecutor
 from runmanager.outcome import RETRY_FAILED
@@ -476,9 +476,12 @@ def test_where_to_look_is_told_at_the_start_and_at_the_end(start, capsys, tmp_pa
     lines = capsys.readouterr().out.splitlines()
     told = [number for number, line in enumerate(lines) if line.startswith("TensorBoard: ")]
     assert [lines[number - 1].partition(" ")[0] for number in told] == [f"{tmp_path}/exp:", "✓"]
-    command, plain = (f"runmanager tensorboard {tmp_path} --experiment exp", f"tensorboard --logdir {tmp_path}")
+    command, plain = (
+        f"runmanager tensorboard {tmp_path} --experiment exp",
+        f"tensorboard --logdir {tmp_path}/exp",
+    )
     assert {lines[number] for number in told} == {f"TensorBoard: {command} (or {plain} and this link)"}
-    assert {lines[number + 1] for number in told} == {f"    {look(tmp_path, 'exp').link()}"}
+    assert {lines[number + 1] for number in told} == {f"    {page_of(tmp_path, 'exp').link()}"}
 
 
 def test_where_to_look_is_told_once_when_nothing_is_left_to_execute(start, capsys):

@@ -144,7 +144,7 @@ def test_pruned_runs_keep_a_checkpoint_of_their_last_epoch(start, tmp_path):
     start(Train(), prune=THIRD)
 
     last = {}
-    for place in read_runs(tmp_path / "exp", []):
+    for place in read_runs(tmp_path / "exp"):
         found = load_checkpoint(place.path, place.id, [])
         last[place.params["lr"]] = found and found.record.epoch
     assert last == {0: None, 1: 3, 2: 3, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1, 8: 1}

@@ -2,10 +2,14 @@ import functools
 import importlib
 import importlib.util
 import os
+import platform
+import re
+import shutil
 import subprocess
 import sys
 import textwrap
 import types
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +17,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
+import runmanager
 from runmanager.storage import fingerprint as module
-from runmanager.storage import provenance
 from runmanager.storage.fingerprint import changes, fingerprint
 from runmanager.training.loaders import ImageTensors
 
+GIT = shutil.which("git") or ""
 CODE = '''
 import functools
 from functools import cache, partial
@@ -494,7 +499,7 @@ def test_changes_are_said_in_words(before, now, said):
 
 
 def test_versions_are_part_of_it():
-    assert fingerprint(factor_one)["versions"] == provenance.versions()
+    assert fingerprint(factor_one)["versions"] == module.versions()
     assert set(fingerprint(factor_one)) == {"code", "versions"}
 
 
@@ -565,3 +570,62 @@ def test_what_is_recorded_in_a_list_does_not_count():
 
 def test_builds_and_patches_of_a_version_are_the_same():
     assert changes({"versions": {"torch": "2.15.0+cpu"}}, {"versions": {"torch": "2.15.1"}}) == []
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """Stand in a new git repository with one commit."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("lr = 0.1")
+    for arguments in ("init -q", "add .", "-c user.name=a -c user.email=a@b.c commit -q -m first"):
+        subprocess.run([GIT, *arguments.split()], check=True)
+    return tmp_path
+
+
+def test_versions_name_what_results_depend_on():
+    versions = module.versions()
+
+    assert list(versions)[:3] == ["python", "runmanager", "torch"]
+    assert versions["python"] == platform.python_version()
+    assert versions["runmanager"] == runmanager.__version__
+    assert torch.__version__.startswith(versions["torch"])
+
+
+def test_a_library_that_is_not_there_is_left_out(monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(module, "version", missing)
+
+    assert list(module.versions.__wrapped__()) == ["python"]
+
+
+@pytest.mark.skipif(not GIT, reason="needs git")
+def test_the_commit_says_whether_files_differ_from_it(repository):
+    clean = module.commit.__wrapped__()
+    (repository / "new.txt").touch()
+    still_clean = module.commit.__wrapped__()
+    (repository / "train.py").write_text("lr = 0.2")
+    changed = module.commit.__wrapped__()
+
+    assert re.fullmatch(r"[0-9a-f]{12}", clean)
+    assert (still_clean, changed) == (clean, f"{clean}+changes")
+
+
+@pytest.mark.parametrize("path", ["/nowhere", None], ids=["no git", "no repository"])
+def test_there_is_no_commit_without_git(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    if path:
+        monkeypatch.setenv("PATH", path)
+
+    assert module.commit.__wrapped__() == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [(["/home/me/train.py", "--token=secret"], "train.py"), (["-c"], "-c"), ([""], ""), ([], "")],
+)
+def test_the_command_is_the_program_without_its_arguments(monkeypatch, arguments, command):
+    monkeypatch.setattr(sys, "argv", arguments)
+
+    assert module.command() == command

@@ -34,7 +34,7 @@ def found(path):
 def test_a_planned_grid_is_read_back_before_any_run_has_begun(tmp_path):
     planned = Experiment(tmp_path / "exp").plan(GRID, {identity(GRID[1]): "no such device"})
 
-    assert read_runs(tmp_path / "exp", []) == planned
+    assert read_runs(tmp_path / "exp") == planned
     assert [run.path.name for run in planned] == ["001_lr=0.1", "002_lr=0.01"]
     assert [run.unavailable for run in planned] == ["", "no such device"]
     assert [path.name for path in (tmp_path / "exp").iterdir()] == ["grid.json"]
@@ -77,7 +77,7 @@ def test_either_record_of_a_run_is_enough(tmp_path, lost, content):
     else:
         (tmp_path / lost).write_bytes(content)
 
-    runs = [(run.number, run.params) for run in read_runs(tmp_path, [])]
+    runs = [(run.number, run.params) for run in read_runs(tmp_path)]
 
     assert runs == [(1, GRID[0]), (2, GRID[1])]
 
@@ -133,7 +133,7 @@ def test_a_folder_that_cannot_be_read_keeps_its_number(tmp_path):
     again = Experiment(tmp_path).open(GRID[0])
 
     assert again.number == 2
-    assert [run.number for run in read_runs(tmp_path, [])] == [2]
+    assert [run.number for run in read_runs(tmp_path)] == [2]
 
 
 def test_links_and_foreign_folders_are_no_runs(tmp_path):
@@ -217,7 +217,7 @@ def test_parameters_come_back_with_their_types(tmp_path_factory, params):
     path = tmp_path_factory.mktemp("exp")
     run = Experiment(path).open(params)
 
-    (again,) = read_runs(path, [])
+    (again,) = read_runs(path)
 
     assert again == run
     assert repr(again.params) == repr(params)

@@ -3,12 +3,11 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from runmanager.errors import HeldError
+from runmanager.errors import ExperimentLockedError
 from runmanager.storage import durable, lock, processes
 from tests.damaging import NO_PROCESS
 
@@ -63,7 +62,7 @@ def test_an_experiment_that_another_process_runs_is_refused(tmp_path, process, a
     path = held_by(tmp_path, age_s, **process)
     before = path.read_bytes(), path.stat().st_mtime_ns
 
-    with pytest.raises(HeldError) as caught, lock.hold(tmp_path):
+    with pytest.raises(ExperimentLockedError) as caught, lock.hold(tmp_path):
         pytest.fail("it was taken")
 
     host, pid = process.get("host", processes._host()), process.get("pid", os.getpid())
@@ -73,40 +72,12 @@ def test_an_experiment_that_another_process_runs_is_refused(tmp_path, process, a
     assert list(tmp_path.iterdir()) == [path]
 
 
-@contextmanager
-def checked(path):
-    """Ask whether an experiment is free, without holding it."""
-    lock.check_free(path)
-    yield
-
-
-@pytest.mark.parametrize("take", [lock.hold, checked])
-def test_a_holder_that_is_brief_is_waited_for(tmp_path, take):
-    path = held_by(tmp_path, is_brief=True, **PARENT)
-    release = threading.Timer(0.3, path.unlink)
-    release.start()
-
-    with take(tmp_path):
-        assert not path.exists() or nonce(tmp_path) != "theirs"
-
-    release.join()
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("is_brief", [True, False])
-def test_a_holder_that_is_brief_is_not_waited_for_long_and_never_by_another(tmp_path, monkeypatch, is_brief):
-    monkeypatch.setattr(lock, "BRIEF_S", 60 if is_brief else 0.1)
-    held_by(tmp_path, is_brief=True, **PARENT)
-    start = time.monotonic()
-
-    with pytest.raises(HeldError), lock.hold(tmp_path, is_brief=is_brief):
-        pytest.fail("it was taken")
-
-    assert time.monotonic() - start < 10
-
-
 def test_two_grids_of_one_process_do_not_share_an_experiment(tmp_path):
-    with lock.hold(tmp_path), pytest.raises(HeldError, match=f"process {os.getpid()}"), lock.hold(tmp_path):
+    with (
+        lock.hold(tmp_path),
+        pytest.raises(ExperimentLockedError, match=f"process {os.getpid()}"),
+        lock.hold(tmp_path),
+    ):
         pytest.fail("it was taken")
 
     assert list(tmp_path.iterdir()) == []
@@ -145,7 +116,7 @@ def test_the_age_of_a_holder_elsewhere_does_not_depend_on_the_clock_of_this_mach
     held_by(tmp_path, 0, host="another")
     monkeypatch.setattr(time, "time", lambda: 2e9)
 
-    with pytest.raises(HeldError), lock.hold(tmp_path):
+    with pytest.raises(ExperimentLockedError), lock.hold(tmp_path):
         pytest.fail("it was taken")
 
 
@@ -225,7 +196,7 @@ def test_of_many_that_try_at_once_one_takes_over_a_dead_holder(tmp_path, repeat)
             with lock.hold(tmp_path):
                 outcomes.append("held")
                 released.wait(60)
-        except HeldError:
+        except ExperimentLockedError:
             outcomes.append("refused")
 
     threads = [threading.Thread(target=take) for _ in range(8)]
@@ -266,14 +237,14 @@ def test_the_thread_that_holds_an_experiment_finds_it_free_and_another_does_not(
         lock.check_free(tmp_path)
         refused = in_a_thread(lambda: lock.check_free(tmp_path))
 
-    assert isinstance(refused, HeldError)
+    assert isinstance(refused, ExperimentLockedError)
     lock.check_free(tmp_path)
 
 
 def test_a_process_of_another_machine_with_the_same_number_is_another(tmp_path):
     held_by(tmp_path, host="another", pid=os.getpid())
 
-    with pytest.raises(HeldError, match="ada@another"):
+    with pytest.raises(ExperimentLockedError, match="ada@another"):
         lock.check_free(tmp_path)
 
 
@@ -316,23 +287,5 @@ def test_an_answer_that_a_network_file_system_lost_is_no_other_holder(tmp_path, 
 
     with lock.hold(tmp_path):
         assert lock.holder(tmp_path) is not None
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_brief_holder_that_comes_first_is_waited_for(tmp_path, monkeypatch):
-    create, release = durable.create_file, threading.Event()
-
-    def create_late(path, content):
-        if not release.is_set():
-            release.set()
-            held_by(tmp_path, is_brief=True, **PARENT)
-            threading.Timer(0.3, path.unlink).start()
-        return create(path, content)
-
-    monkeypatch.setattr(durable, "create_file", create_late)
-
-    with lock.hold(tmp_path):
-        assert nonce(tmp_path) != "theirs"
 
     assert list(tmp_path.iterdir()) == []

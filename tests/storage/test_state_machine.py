@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from runmanager import RunBuilder, RunManager, load_results, load_runs
-from runmanager.errors import HeldError, RunsWarning
+from runmanager.errors import ExperimentLockedError, RunsWarning
 from runmanager.storage import lock
 from runmanager.storage.folders import Experiment
 from tests.damaging import NO_PROCESS, as_if_killed, journals
@@ -274,7 +274,7 @@ class Life(RuleBasedStateMachine):
     def refuse_a_second_manager(self) -> None:
         before = sorted(self.path.rglob("*"))
 
-        with pytest.raises(HeldError), lock.hold(self.path):
+        with pytest.raises(ExperimentLockedError), lock.hold(self.path):
             pytest.fail("it was taken")
 
         assert sorted(self.path.rglob("*")) == before

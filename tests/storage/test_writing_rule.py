@@ -9,7 +9,7 @@ PACKAGE = Path(runmanager.__file__).parent
 ALLOWED = {
     "storage/durable.py",  # what it is for
     "board/event_file.py",  # a view, which may be lost
-    "board/server.py",  # what a TensorBoard says while it starts
+    "board/launch.py",  # what a TensorBoard says while it starts
     "datasets.py",  # unpacked copies, made anew from the verified files
 }
 WRITERS = {"write_text", "write_bytes", "to_json", "tofile"}

@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from runmanager import RunBuilder, RunManager, load_results, load_runs, run_grid
 from runmanager.devices import torch_devices
-from runmanager.errors import CheckpointError, HeldError, LifecycleError, RunsWarning
+from runmanager.errors import CheckpointError, ExperimentLockedError, LifecycleError, RunsWarning
 from runmanager.hyperparameters import counted
-from runmanager.storage import processes, provenance
+from runmanager.storage import fingerprint, processes
 from runmanager.storage.journal import read_attempt
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files, folder_scalars
@@ -470,8 +470,8 @@ def change(request, monkeypatch):
         return {"change": False}, {"data": torch.ones(4)}
 
     def change_versions():
-        now = {**provenance.versions(), "torch": "99.0"}
-        monkeypatch.setattr(provenance, "versions", lambda: now)
+        now = {**fingerprint.versions(), "torch": "99.0"}
+        monkeypatch.setattr(fingerprint, "versions", lambda: now)
         return {"change": False}, {}
 
     return {"code": change_code, "data": change_data, "versions": change_versions}[request.param]
@@ -480,7 +480,7 @@ def change(request, monkeypatch):
 WHAT = {
     "code": "code of train",
     "data": "the data",
-    "versions": f"torch {provenance.versions()['torch']} -> 99.0",
+    "versions": f"torch {fingerprint.versions()['torch']} -> 99.0",
 }
 
 
@@ -658,7 +658,9 @@ def test_an_experiment_that_another_process_runs_is_refused_and_nothing_is_writt
     before = contents(tmp_path)
 
     again = Train()
-    with pytest.raises(HeldError, match=rf"exp is being run by ada@.* \(process {parent}, active \d+ s ago\)"):
+    with pytest.raises(
+        ExperimentLockedError, match=rf"exp is being run by ada@.* \(process {parent}, active \d+ s ago\)"
+    ):
         by_grid(tmp_path, again, {"lr": [0.1, 0.5]})
 
     assert again.executed == []

@@ -1,0 +1,293 @@
+"""A TensorBoard of ours: its folder, how its page is set up, and its process, which ends with this one."""
+
+import atexit
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote, urlencode, urlsplit
+
+from runmanager.console import in_notebook
+from runmanager.errors import BoardError
+from runmanager.storage.folders import RunFolder, experiments, read_runs, varying
+from runmanager.storage.run_state import read_run
+
+LOCALHOST = "127.0.0.1"
+ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - to refuse them
+DEFAULT_URL = "http://localhost:6006/"
+"""Where `tensorboard --logdir` answers as a rule."""
+
+_SELECTED = 500  # runs up to which the Time Series page selects any by itself
+_ROWS = 100  # that HParams shows at first
+_DEVICE = "device"
+
+_START_S, _STOP_S = 60.0, 5.0
+# a file beside a notebook may be named like a module of Python: its folder comes last
+_PROGRAM = """
+import json, sys
+sys.path += json.loads(sys.argv.pop(1))
+from runmanager.board.launch import serve
+serve()
+"""
+_ADDRESS = re.compile(r"^TensorBoard \S+ at (http\S+)", re.MULTILINE)
+
+_SERVERS: dict[Path, "Server"] = {}  # a cell that is executed again shows the one that it started
+
+Experiments = Mapping[str, Sequence[RunFolder]]
+
+
+def open_tensorboard(
+    root: str | os.PathLike[str] = "runs", experiment: str | None = None, *, height: int = 800
+) -> None:
+    """Start TensorBoard on this machine and show it below the cell, set up for these runs.
+
+    It is started once for a folder and ends with the kernel. Where the notebook is served through a proxy, set
+    the variable TENSORBOARD_PROXY_URL to what leads to a port, as ``/proxy/%PORT%/``. Outside of a notebook,
+    only the link is printed.
+
+    Args:
+        root: The root of all experiments, an experiment's folder, or any folder with event files.
+        experiment: The name of the one to show, alone.
+        height: In pixels.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        BoardError: It has no runs, or none of that experiment, or TensorBoard did not start.
+    """
+    page = page_of(Path(root), experiment)
+    logdir = page.logdir.resolve()
+    server = _SERVERS.get(logdir)
+    if server is None or not server.lives:
+        server = _SERVERS[logdir] = Server(logdir)
+    proxy = os.environ.get("TENSORBOARD_PROXY_URL", server.url)
+    link = page.link(proxy.replace("%PORT%", str(urlsplit(server.url).port)))
+    print(*page.notes, f"TensorBoard: {link}", sep="\n")  # noqa: T201 - where the user looks
+    if in_notebook():
+        from IPython.display import IFrame, display
+
+        display(IFrame(link, width="100%", height=height))
+
+
+@dataclass(frozen=True)
+class TensorBoardPage:
+    """What TensorBoard is started on, and how its page is set up.
+
+    Attributes:
+        logdir: The folder.
+        query: The settings of the Time Series page in a link, encoded.
+        notes: What the limits of TensorBoard's pages would hide, a sentence each.
+    """
+
+    logdir: Path
+    query: str
+    notes: Sequence[str] = ()
+
+    def link(self, url: str = DEFAULT_URL) -> str:
+        """Return the deep link into the TensorBoard that answers at `url`."""
+        return f"{url.rstrip('/')}/?{self.query}#timeseries"
+
+
+def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
+    """Set up TensorBoard's page for the runs in a folder, or for one experiment alone.
+
+    Curves are not smoothed; accuracy, loss and epoch duration are pinned; the color is that of the axis that
+    matters: device if it varies, else the first that does, or the experiment where there are several.
+
+    Args:
+        root: The root of all experiments, an experiment's folder, or any folder with event files.
+        experiment: The name of the one to show. Of a root with several, HParams draws only runs that have the
+            hyperparameters of all others.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        BoardError: It has no runs, or none of that experiment.
+    """
+    if not root.is_dir():
+        raise FileNotFoundError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
+    folders = {folder.resolve().name: folder for folder in experiments(root)}
+    all_runs = {name: [run for run in read_runs(folder) if run.is_here] for name, folder in folders.items()}
+    runs = {name: runs for name, runs in all_runs.items() if runs}
+    if experiment is not None and experiment not in runs:
+        names = ", ".join(runs) or "none"
+        raise BoardError(f"{str(root)!r} has no runs of an experiment {experiment!r}; it has those of: {names}")
+    if not runs and next(root.rglob("*tfevents*"), None) is None:
+        raise BoardError(f"no runs in {str(root)!r}: start a grid first, or give the folder that it wrote")
+    if experiment is not None:
+        root, runs = folders[experiment], {experiment: runs[experiment]}
+    return TensorBoardPage(root, _query(runs), _limits(root, runs))
+
+
+def hint(experiment: Path) -> list[str]:
+    """Return a few lines on how to see an experiment in TensorBoard, none if it has no runs here."""
+    root, name = experiment.parent, experiment.name
+    try:
+        page = page_of(experiment)
+    except (OSError, BoardError):
+        return []
+    if in_notebook():
+        return [f"TensorBoard: open_tensorboard({str(root)!r}, {name!r})"]
+    start = f"runmanager tensorboard {shlex.quote(str(root))} --experiment {name}"
+    plain = f"tensorboard --logdir {shlex.quote(str(page.logdir))}"
+    return [f"TensorBoard: {start} (or {plain} and this link)", f"    {page.link()}", *page.notes]
+
+
+def _limits(root: Path, experiments: Experiments) -> list[str]:
+    notes = []
+    number = sum(map(len, experiments.values()))
+    show_one = f"show one experiment: runmanager tensorboard {shlex.quote(str(root))} --experiment NAME"
+    if number > _SELECTED:
+        step = show_one if len(experiments) > 1 else "tick those you want, or filter them by name"
+        notes.append(f"! {number} runs; above {_SELECTED}, TensorBoard selects none by itself: {step}")
+    if len({frozenset(name for run in runs for name in run.params) for runs in experiments.values()}) > 1:
+        notes.append(f"! HParams draws no lines for experiments with different hyperparameters: {show_one}")
+    if number > _ROWS:
+        notes.append(f"! HParams shows {_ROWS} of {number} runs: choose more rows a page below its table")
+    return notes
+
+
+def _query(experiments: Experiments) -> str:
+    parts = {"smoothing": "0"}  # 0.6, the default, misdraws short curves
+    color = _color(experiments)
+    if color:
+        parts["runColorGroup"] = f"regex:{color}"
+    if experiments:
+        pinned = [{"plugin": "scalars", "tag": tag} for tag in _pinned(experiments.values())]
+        parts["pinnedCards"] = json.dumps(pinned, separators=(",", ":"))
+    return urlencode(parts, quote_via=quote, safe=":,/=")
+
+
+def _color(experiments: Experiments) -> str | None:
+    """Return a regular expression; runs for which its group matches the same have the same color."""
+    axes = [varying([run.params for run in runs]) for runs in experiments.values()]
+    if _DEVICE in chain(*axes):
+        axis = _DEVICE
+    elif len(experiments) > 1:
+        return "^([^/]+)/"
+    else:
+        axis = next(chain(*axes), "")
+    return rf"(?:\d_|,){axis}=([^,~]*)" if axis else None
+
+
+def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
+    begun = (read_run(run).epochs for runs in experiments for run in runs if run.path.is_dir())
+    metrics = next((epochs[-1].metrics for epochs in begun if epochs), {})
+    kinds = [(kind, "test" if f"test_{kind}" in metrics else "train") for kind in ("accuracy", "loss")]
+    return [*(f"{kind}/{data}" for kind, data in kinds), "time/epoch_s"]
+
+
+class Server:
+    """A running TensorBoard, which ends when this process does, however that ends.
+
+    Args:
+        logdir: The folder with event files.
+        port: Where it answers; 0 for any that is free, None for 6006 or the next that is free.
+        host: The address of this machine on which it answers; None for all of them: everyone who reaches the
+            machine may then see the runs.
+
+    Attributes:
+        url: Where it answers.
+
+    Raises:
+        BoardError: It did not start.
+    """
+
+    def __init__(self, logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> None:
+        # its note of itself goes here: that of a killed TensorBoard would mislead the next one
+        self._folder = tempfile.TemporaryDirectory(prefix="tensorboard-", ignore_cleanup_errors=True)
+        self._log = Path(self._folder.name, "log")
+        self._owner = os.getpid()
+        address = ["--bind_all"] if host is None else ["--host", host]
+        options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - no shell sees the folder's name
+                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(_module_path()), *options],
+                stdin=subprocess.PIPE,  # whose end tells it that this process has gone
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "TMPDIR": self._folder.name},
+                start_new_session=True,  # Ctrl-C is for us
+            )
+        atexit.register(self.stop)
+        try:
+            self.url = self._wait_for_address(port, host)
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def lives(self) -> bool:
+        """Whether it answers still."""
+        return self._process.poll() is None
+
+    def wait(self) -> None:
+        """Wait until it ends, which it does by itself only when something is wrong.
+
+        Raises:
+            BoardError: It ended; with the last line that it wrote.
+        """
+        self._process.wait()
+        raise BoardError(f"TensorBoard ended by itself: {self._last_line()}")
+
+    def stop(self) -> None:
+        """End it; a second time does nothing."""
+        if os.getpid() != self._owner:
+            return  # a forked child that ends
+        atexit.unregister(self.stop)
+        if self._process.stdin:
+            self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()
+
+    def _wait_for_address(self, port: int | None, host: str | None) -> str:
+        deadline = time.monotonic() + _START_S
+        while self._process.poll() is None and time.monotonic() < deadline:
+            match = _ADDRESS.search(self._log.read_text(errors="replace"))
+            if match:
+                return match[1]
+            time.sleep(0.05)
+        line = self._last_line()
+        if "already in use" in line:
+            raise BoardError(f"port {port} is in use: choose another, or 0 for any that is free")
+        raise BoardError(f"TensorBoard did not start on {host or 'all interfaces'}, port {port}: {line}")
+
+    def _last_line(self) -> str:
+        lines = self._log.read_text(errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
+
+
+def serve() -> None:
+    """Run TensorBoard's own command in this process until standard input ends."""
+
+    def end_with_parent() -> None:
+        os.read(sys.stdin.fileno(), 1)  # sys.stdin's own lock would trouble the end of the process
+        os._exit(0)  # its data server ends with it
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    from tensorboard.main import run_main
+
+    run_main()
+
+
+def _module_path() -> list[str]:
+    """Return where this process finds modules, this package first; a new process may have a shorter path."""
+    return [str(Path(__file__).parents[2]), *filter(None, sys.path)]
