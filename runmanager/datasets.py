@@ -66,13 +66,13 @@ def fashion_mnist(
 ) -> ImageTensors:
     """Load Fashion-MNIST: images ``(60000, 1, 28, 28)`` uint8 and labels ``(60000,)`` int64; 10,000 for test.
 
-    The files are those of ``torchvision.datasets.FashionMNIST(root)``. Each is verified; the unpacked ones are
-    made anew from the ``.gz`` where needed, and missing or damaged ``.gz`` are downloaded by torchvision.
+    The files are those of ``torchvision.datasets.FashionMNIST(root)``. Each is verified; unpacked ones are made
+    from the ``.gz`` where needed, and missing or damaged ``.gz`` are downloaded by torchvision.
 
     Args:
         root: The folder that holds ``FashionMNIST/raw``.
         train: The training set, else the test set.
-        size: The first so many images; None for all.
+        size: How many images, from the first; None for all.
 
     Raises:
         DataError: A file is missing or damaged and could not be downloaded, or `size` is out of range.
@@ -93,9 +93,9 @@ def fashion_mnist(
 def _packed_problem(raw: Path, file: _File) -> str | None:
     path = raw / f"{file.name}.gz"
     try:
-        found = path.stat().st_size
-        if found != file.packed:
-            return f"{path} is damaged ({file.packed:,} bytes expected, {found:,} found)"
+        size = path.stat().st_size
+        if size != file.packed:
+            return f"{path} is damaged ({file.packed:,} bytes expected, {size:,} found)"
         with path.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
     except FileNotFoundError:

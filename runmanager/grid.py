@@ -126,7 +126,7 @@ class RunBuilder:
             where: Draws from the runs for which it is true.
 
         Raises:
-            GridError: As `get_runs`, or there are not so many runs.
+            GridError: As `get_runs`, or the grid has fewer runs.
 
         >>> RunBuilder.sample({"lr": [0.1, 0.01, 0.001], "seed": range(10**4)}, 2, seed=0)
         [Run(lr=0.001, seed=7670), Run(lr=0.01, seed=2624)]

@@ -73,7 +73,7 @@ def _has_display() -> bool:
 def rebuild_tensorboard(root: Root = Path("runs")) -> None:
     """Write the event files again from the journals, after they were damaged or lost.
 
-    Histograms, images and graphs are kept as far as the old files can be read; these are renamed, not removed.
+    Histograms, images and graphs are kept where the old files can be read; these are renamed, not removed.
     """
     from runmanager.board.rebuild import rebuild
     from runmanager.storage.folders import experiments

@@ -128,7 +128,7 @@ def send(batch: Any, device: torch.device) -> Any:
     return batch
 
 
-def places(network: nn.Module) -> set[torch.device]:
+def devices_of(network: nn.Module) -> set[torch.device]:
     """Return the devices on which the parameters and buffers of a network are."""
     return {tensor.device for tensor in (*network.parameters(), *network.buffers())}
 

@@ -141,7 +141,7 @@ def run_grid(
         grid = [run._asdict() for run in runs]
         policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
         if plan_only:
-            plan = make_plan(runs, task.experiment.place(grid, missing), now, **policy)
+            plan = make_plan(runs, task.experiment.assign(grid, missing), now, **policy)
             batch = Decisions(plan, search).next()
             lanes = executor.num_lanes([planned.run for planned in batch.due])
             announce.show_plan(experiment, batch, lanes, show=is_main)

@@ -177,8 +177,8 @@ def _readable_cell(value: Any) -> Any:
         return ""
     if isinstance(value, (bool, int, float)):
         return value
-    shown = text(value)
-    safe = f"'{shown}" if shown.startswith(FORMULA) else shown
+    content = text(value)
+    safe = f"'{content}" if content.startswith(FORMULA) else content
     return safe.replace("\r\n", "\n").replace("\r", "\n")  # csv quotes \n; \r only since Python 3.13
 
 

@@ -72,12 +72,12 @@ class Experiment:
         durable.make_folder(self.path)
         whole = (paths.GRID, paths.HPARAMS, paths.RESULTS_CSV, paths.RESULTS_JSON)
         durable.remove_leftovers(self.path, *whole)
-        planned = self.place(grid, unavailable)
+        planned = self.assign(grid, unavailable)
         document = {"v": VERSION, "runs": [_to_json(run) for run in planned]}
         durable.write_file(self.path / paths.GRID, strict_json(document))
         return planned
 
-    def place(self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str]) -> list[RunFolder]:
+    def assign(self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str]) -> list[RunFolder]:
         """Give every run of a grid its number and folder, as `plan` does, and write nothing."""
         kept = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         first = _free_number(self.path, self.runs.values())

@@ -33,7 +33,7 @@ _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, Recu
 
 @dataclass
 class Attempt:
-    """The content of a journal, as far as its lines are whole.
+    """The content of a journal: of its lines, those that are whole.
 
     Attributes:
         start: The start line, empty if it is damaged.

@@ -60,9 +60,9 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
 def explain_devices(error: BaseException, device: torch.device, network: nn.Module | None) -> None:
     """Add a note to an error that may come from a network and a batch on different devices."""
     if network is not None and isinstance(error, RuntimeError) and "device" in str(error):
-        places = ", ".join(sorted(map(str, torch_devices.places(network))))
+        devices = ", ".join(sorted(map(str, torch_devices.devices_of(network))))
         error.add_note(
-            f"the run's device is {device}, its network is on {places}: take the batches from "
+            f"the run's device is {device}, its network is on {devices}: take the batches from "
             f"manager.batches(), or send them with .to({str(device)!r})"
         )
 

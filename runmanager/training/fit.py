@@ -57,7 +57,7 @@ def fit(
         loss: The mean over a batch, of the network's output and the labels.
         test_loader: Evaluated with every epoch: the columns `test_loss` and `test_accuracy`.
         precision: "fp32", or "bf16" or "fp16" by ``torch.autocast``; fp16 with a gradient scaler.
-        micro_batch: At most so many samples are computed at a time, and their gradients added up to the step of
+        micro_batch: The most samples that are computed at a time; their gradients are added up to the step of
             the whole batch. "auto" starts with whole batches and halves the piece when memory runs out; from
             then on its size is the column `micro_batch`, or `micro_batch_used` if that is a hyperparameter.
         batch_norm_per_piece: Accept that batch statistics are those of a piece.
@@ -96,7 +96,7 @@ def fit(
         *_problems_of_scheduler(scheduler, optimizer),
         *_problems_of_activations(network, asked=checkpoint_activations),
     )
-    if len(torch_devices.places(network)) <= 1:  # as begin_run() does, but before there is an optimizer
+    if len(torch_devices.devices_of(network)) <= 1:  # as begin_run() does, but before there is an optimizer
         network.to(device)
     if memory_format is not None:
         network.to(memory_format=memory_format)

@@ -131,7 +131,7 @@ class RunManager:
         device = torch_devices.require(ranks.own_device(params.get("device", "cpu")))
         if device.type == "cuda" and ranks.num_ranks() > 1:
             torch.cuda.set_device(device)
-        if network is not None and len(torch_devices.places(network)) <= 1:
+        if network is not None and len(torch_devices.devices_of(network)) <= 1:
             network.to(device)
         torch_devices.warm(device)
         torch_devices.reset_peak(device)

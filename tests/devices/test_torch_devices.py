@@ -145,8 +145,8 @@ def test_a_batch_that_moves_itself_is_asked_to():
 def test_the_places_of_a_network_are_those_of_its_parameters_and_buffers():
     network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False, device="meta"))
 
-    assert torch_devices.places(network) == {CPU, META}
-    assert torch_devices.places(nn.ReLU()) == set()
+    assert torch_devices.devices_of(network) == {CPU, META}
+    assert torch_devices.devices_of(nn.ReLU()) == set()
 
 
 @pytest.mark.parametrize("device", [CPU, META])

@@ -237,7 +237,7 @@ def results(tmp_path):
     """What the journals say of three runs that were executed for an epoch each."""
     grid = [{"lr": lr} for lr in (1, 2, 3)]
     run_grid({"lr": [1, 2, 3]}, train_once, experiment="exp", root=tmp_path, executor="inline", display=False)
-    return [read_run(folder) for folder in Experiment(tmp_path / "exp").place(grid, {})]
+    return [read_run(folder) for folder in Experiment(tmp_path / "exp").assign(grid, {})]
 
 
 def train_once(run, manager):

@@ -1,0 +1,50 @@
+"""One word per thing: what the code and its messages must not say."""
+
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parents[1]
+PACKAGE = sorted((HOME / "runmanager").rglob("*.py"))
+PAGES = [HOME / "README.md", HOME / "CHANGELOG.md", *sorted((HOME / "docs").rglob("*.md"))]
+
+# no engineer of the field writes these, or they have meant several things
+ENGLISH = re.compile(
+    r"\b(anew|mend(s|ed|ing)?|so many|inside of|as far as|of those that|to whom|a few words|what is more)\b",
+    re.IGNORECASE,
+)
+NAMES = re.compile(r"\b(place|places|found|known|shown|wanted)\b")
+
+
+def texts_of(path):
+    """Yield the number of each line with a comment or a string, and that text."""
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type in (tokenize.COMMENT, tokenize.STRING):
+                yield token.start[0], token.string
+
+
+def names_of(path):
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.NAME:
+                yield token.start[0], token.string
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(HOME)))
+def test_comments_and_messages_are_written_in_the_words_of_the_field(path):
+    assert [f"{line}: {text}" for line, text in texts_of(path) if ENGLISH.search(text)] == []
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(HOME)))
+def test_names_say_what_they_hold(path):
+    assert [f"{line}: {name}" for line, name in names_of(path) if NAMES.fullmatch(name)] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(HOME)))
+def test_pages_are_written_in_the_words_of_the_field(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+
+    assert [f"{number}: {line}" for number, line in enumerate(lines, 1) if ENGLISH.search(line)] == []
