@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from runmanager.results import tables
+from runmanager.results import files
 from runmanager.storage import checkpoints, durable, lock, paths
 from runmanager.storage.journal import Journal
 from runmanager.training.resuming import ResumeState
 
 CALLS = ("open", "write", "fsync", "replace", "link", "rename", "unlink")
-"""What the commit protocol asks of the operating system, beside ftruncate, which only mends."""
+"""What the commit protocol asks of the operating system, beside ftruncate, which only repairs, and reading."""
 
 ERRORS = ("ENOSPC", "EIO")
 
@@ -57,7 +57,8 @@ class Fault:
     def _faulty(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(target: Any, *rest: Any, **options: Any) -> Any:
             path = self._paths.get(target, "") if isinstance(target, int) else str(target)
-            if name == self._call and self._among in path:
+            is_reading = name == "open" and not rest[0] & (os.O_WRONLY | os.O_RDWR) and not Path(path).is_dir()
+            if name == self._call and self._among in path and not is_reading:
                 self._left -= 1
                 if self._left == 0:
                     return self._fail(target, *rest)
@@ -144,7 +145,7 @@ def _tables_in_place() -> None:
         durable._write_all(descriptor, content)
         os.close(descriptor)
 
-    _replace(tables, "write_file", write)
+    _replace(files, "durable", SimpleNamespace(**vars(durable) | {"write_file": write}))
 
 
 def _code_in_checkpoints() -> None:
