@@ -40,11 +40,7 @@ def _events(content: bytes) -> Iterator[tuple[slice, Event]]:
 
 
 def session_start(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None:
-    """Find the record that begins a file's HParams session: its position, event and content; None if absent.
-
-    Args:
-        content: As much as is needed of the beginning of the file.
-    """
+    """Find where an HParams session begins in the first bytes of a file: position, event, content; or None."""
     for position, event in itertools.islice(_events(content), _OPENING):
         for value in event.summary.value:
             if value.tag == hparams_metadata.SESSION_START_INFO_TAG:
@@ -59,34 +55,25 @@ def started(value: Summary.Value) -> SessionStartInfo:
 
 def has_ended(folder: Path) -> bool:
     """Whether one of a run's files says how it ended: TensorBoard would believe that for ever."""
+    events = (event for path in event_files(folder) for event in read(path))
     tag = hparams_metadata.SESSION_END_INFO_TAG
-    return any(
-        value.tag == tag for path in event_files(folder) for e in read(path) for value in e.summary.value
-    )
+    return any(value.tag == tag for event in events for value in event.summary.value)
 
 
 def is_described(folder: Path) -> bool:
     """Whether one of a run's files has its samples or its graph."""
-    return any(
-        e.HasField("graph_def") or any(value.tag == SAMPLES for value in e.summary.value)
-        for path in event_files(folder)
-        for e in read(path)
-    )
+    events = (event for path in event_files(folder) for event in read(path))
+    return any(e.HasField("graph_def") or any(v.tag == SAMPLES for v in e.summary.value) for e in events)
 
 
 def kept(
     folder: Path, last_step: int, is_wanted: Callable[[Summary.Value], bool] = lambda _: True
 ) -> list[Event]:
-    """Return the events up to an epoch that a new file of this run should begin with.
+    """Return the events up to epoch `last_step` that a new file of this run should begin with.
 
     What opened the old files and how their sessions began and ended is left out, and so is what a later
     attempt superseded. Steps are epochs, but for what the loop has added by batches: that is kept if it was
     written before the end of the last epoch.
-
-    Args:
-        folder: The run's.
-        last_step: The last epoch that is kept.
-        is_wanted: Whether a value is kept.
     """
     events: list[Event] = []
     epoch = 0  # the last that has ended

@@ -17,7 +17,6 @@ _WITH_NUMBERS = 20  # classes up to which cells are wide enough for them
 _LONGEST = 24  # characters of a class's name
 _LINE, _MARGIN = 12, 4  # pixels
 _DARK = 0.5  # shade from which numbers are white
-_CORNER = "label \\ predicted"
 
 
 class Confusion:
@@ -29,12 +28,7 @@ class Confusion:
         self._num_classes = 0
 
     def add(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count a batch.
-
-        Args:
-            preds: Scores ``(N, C)`` or ``(N, C, ...)``.
-            labels: Class numbers ``(N,)`` or ``(N, ...)``; those that are no class are left out.
-        """
+        """Count a batch: scores ``(N, C, ...)``, labels ``(N, ...)``; a label that is no class is left out."""
         num = preds.shape[1]
         if not 1 < num <= MOST or self.problem:
             return
@@ -82,11 +76,7 @@ def class_names(loader: Any, num_classes: int) -> list[str]:
 
 
 def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, int, int, int]:
-    """Draw counts, the darker the larger their part of the row, with the names of the classes.
-
-    Args:
-        rows: A row per label, a column per prediction.
-        names: Of the classes.
+    """Draw counts, a row per label and a column per prediction; a larger part of its row is darker.
 
     Returns:
         The PNG, its width, its height, its number of channels.
@@ -100,7 +90,7 @@ def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, in
     cell = max(int(widest) + 6, 20) if has_numbers else _LINE
     side = [_label(name, font) for name in names]
     left = max(label.width for label in side) + 2 * _MARGIN
-    corner = _label(_CORNER, font)
+    corner = _label("label \\ predicted", font)
     head = max(left, corner.width + 2 * _MARGIN)
     size = (head + cell * len(rows) + _MARGIN, left + cell * len(rows) + _MARGIN)
     canvas = Image.new("L", size, 255)
@@ -118,10 +108,8 @@ def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, in
     for row, column in np.argwhere(counts) if has_numbers else ():
         number = numbers[row][column]
         stamp = stamps.get(number) or stamps.setdefault(number, _label(number, font, paper=0, ink=255))
-        corner_of_stamp = (
-            head + column * cell + (cell - stamp.width) // 2, left + row * cell + (cell - _LINE) // 2,
-        )  # fmt: skip
-        canvas.paste(255 if shades[row, column] > _DARK else 0, corner_of_stamp, stamp)
+        x, y = head + column * cell + (cell - stamp.width) // 2, left + row * cell + (cell - _LINE) // 2
+        canvas.paste(255 if shades[row, column] > _DARK else 0, (x, y), stamp)
     file = io.BytesIO()
     canvas.save(file, format="PNG", compress_level=6)
     return file.getvalue(), canvas.width, canvas.height, 1

@@ -26,11 +26,7 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams.api_pb2 import Status
-from tensorboard.plugins.hparams.plugin_data_pb2 import (
-    HParamsPluginData,
-    SessionEndInfo,
-    SessionStartInfo,
-)
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
 _NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 _LARGEST = float(np.finfo(np.float32).max)  # that a scalar can hold
@@ -42,10 +38,7 @@ _MASK = 0xA282EAD8
 class EventFile:
     """One event file, open for appending; whatever is written is with the system when `write` returns.
 
-    Args:
-        folder: The run's folder.
-        attempt: Stands in the file's name.
-        first_step: The step after the last that earlier files of this run keep.
+    Its name has the `attempt`; `first_step` follows the last step that earlier files of this run keep.
     """
 
     def __init__(self, folder: Path, attempt: int = 1, first_step: int = 0) -> None:
@@ -53,12 +46,9 @@ class EventFile:
         self.path = folder / f"events.out.tfevents.{_timestamp(folder)}.{host}.{getpid()}.{attempt}"
         self._file = self.path.open("xb", buffering=0)
         version = Event(wall_time=time.time(), file_version="brain.Event:2")
-        start = Event(
-            wall_time=time.time(),
-            step=first_step,
-            # TensorBoard's Python loader purges later steps only in runs whose first file has a START too
-            session_log=SessionLog(status=SessionLog.START),
-        )
+        # TensorBoard's Python loader purges later steps only in runs whose first file has a START too
+        session = SessionLog(status=SessionLog.START)
+        start = Event(wall_time=time.time(), step=first_step, session_log=session)
         try:
             self.write(version, start)
         except BaseException:
@@ -95,13 +85,9 @@ def framed(content: bytes) -> bytes:
 
 
 def records(content: bytes | mmap.mmap) -> Iterator[slice]:
-    """Find the TFRecords in a file, without a check of their content; an incomplete last one is left out.
+    """Find the TFRecords in a file or its beginning; an incomplete last one is left out.
 
-    Args:
-        content: The file, or its beginning.
-
-    Yields:
-        The position of each record; an empty slice where a damaged length hides records.
+    Their content is not checked. Where a damaged length hides records, an empty slice is yielded.
     """
     offset = 0
     while offset + _HEADER <= len(content):
@@ -169,35 +155,21 @@ def text(tag: str, markdown: str) -> Summary.Value:
 
 
 def layout(charts: Mapping[str, Sequence[str]], title: str) -> Summary.Value:
-    """Make a custom-scalars layout of one category.
-
-    Args:
-        charts: Chart title -> regular expressions of the tags in it.
-        title: The category.
-    """
+    """Make a custom-scalars layout of one category: chart title -> regular expressions of the tags in it."""
     from tensorboard.plugins.custom_scalar import layout_pb2
 
-    content = layout_pb2.Layout(
-        category=[
-            layout_pb2.Category(
-                title=title,
-                chart=[
-                    layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=tags))
-                    for name, tags in charts.items()
-                ],
-            )
-        ]
-    )
+    drawn = [
+        layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=tags))
+        for name, tags in charts.items()
+    ]
+    content = layout_pb2.Layout(category=[layout_pb2.Category(title=title, chart=drawn)])
     return _string_tensor("custom_scalars__config__", "custom_scalars", content.SerializeToString())
 
 
 def session_start(hparams: Mapping[str, Any], group: str, start_time: float | None = None) -> Summary.Value:
     """Make the HParams session of a run; a value that is no number, bool or text becomes text.
 
-    Args:
-        hparams: Name -> value.
-        group: The "Trial ID" that TensorBoard shows.
-        start_time: In seconds since 1970; None is now.
+    `group` is the "Trial ID" that TensorBoard shows; `start_time` is in seconds since 1970, None is now.
     """
     info = SessionStartInfo(group_name=group, start_time_secs=time.time() if start_time is None else start_time)
     for name, value in hparams.items():
@@ -218,12 +190,7 @@ def session_end(*, success: bool) -> Summary.Value:
 
 
 def histogram(tag: str, stats: Sequence[float]) -> Summary.Value:
-    """Make a histogram.
-
-    Args:
-        tag: Its name.
-        stats: min, max, sum, sum of squares, then the counts of equally wide buckets from min to max.
-    """
+    """Make a histogram of min, max, sum, sum of squares, then the counts of equal buckets from min to max."""
     low, high, total, squares, *counts = stats
     if low == high:
         low, high, counts = low - 0.5, high + 0.5, [sum(counts)]
@@ -236,19 +203,14 @@ def histogram(tag: str, stats: Sequence[float]) -> Summary.Value:
 
 
 def _hparams(tag: str, content: HParamsPluginData) -> Summary.Value:
-    return Summary.Value(
-        tag=tag,
-        metadata=hparams_metadata.create_summary_metadata(content),
-        tensor=hparams_metadata.NULL_TENSOR,
-    )
+    metadata = hparams_metadata.create_summary_metadata(content)
+    return Summary.Value(tag=tag, metadata=metadata, tensor=hparams_metadata.NULL_TENSOR)
 
 
 def _string_tensor(tag: str, plugin: str, content: bytes) -> Summary.Value:
-    return Summary.Value(
-        tag=tag,
-        metadata=SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=plugin)),
-        tensor=TensorProto(dtype=DT_STRING, string_val=[content], tensor_shape=TensorShapeProto()),
-    )
+    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=plugin))
+    tensor = TensorProto(dtype=DT_STRING, string_val=[content], tensor_shape=TensorShapeProto())
+    return Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
 
 
 def _timestamp(folder: Path) -> int:

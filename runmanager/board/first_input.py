@@ -11,17 +11,11 @@ from runmanager.board import images
 
 
 class FirstInput:
-    """The first input of a network, seen by a hook that removes itself: no extra pass, no random numbers.
-
-    Attributes:
-        images: The images of the batch that fit on a sheet, None if it has none.
-        shape: That of the batch, None before it.
-        dtype: That of the batch, None before it.
-    """
+    """The first input of a network, seen by a hook that removes itself: no extra pass, no random numbers."""
 
     def __init__(self) -> None:
-        self.images: torch.Tensor | None = None
-        self.shape: torch.Size | None = None
+        self.images: torch.Tensor | None = None  # that fit on a sheet
+        self.shape: torch.Size | None = None  # None before the first batch
         self.dtype: torch.dtype | None = None
         self._handle: RemovableHandle | None = None
 

@@ -24,12 +24,8 @@ def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | 
     """Trace a network symbolically and return the bytes of its GraphDef.
 
     The trace runs on a copy whose parameters have shapes but no values, so the network, its buffers and its
-    device are left alone, and its hooks are not called. Other threads may compute meanwhile.
-
-    Args:
-        network: The network, compiled or not.
-        shape: The shape of its input, to show the shapes of all outputs; None if it is not known.
-        dtype: The type of its input.
+    device are left alone, and its hooks are not called. Other threads may compute meanwhile. The shapes of all
+    outputs are shown if `shape`, that of the input, is known.
 
     Raises:
         Exception: Whatever torch.fx raises where control flow depends on data.
@@ -118,8 +114,7 @@ def _node(node: fx.Node, names: dict[fx.Node, str], modules: dict[str, nn.Module
         dims = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in shape])
         attributes["_output_shapes"] = AttrValue(list=AttrValue.ListValue(shape=[dims]))
     if node.op == "call_module":
-        details = modules[str(node.target)].extra_repr()
-        attributes["settings"] = AttrValue(s=details.encode())
+        attributes["settings"] = AttrValue(s=modules[str(node.target)].extra_repr().encode())
     inputs = [names[source] for source in node.all_input_nodes]
     return NodeDef(name=names[node], op=_op(node, modules), input=inputs, attr=attributes)
 

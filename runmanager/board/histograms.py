@@ -1,6 +1,6 @@
 """Histograms of parameters and gradients, computed where they are and fetched at once."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
 import torch
@@ -71,9 +71,7 @@ def _statistics(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     doubles = torch.split(values.to(exact), sizes)
     totals = [total for part in doubles for total in (part.sum(), part.square().sum())]
     sums = torch.stack(totals).reshape(shape)
-    for part, low, width in zip(
-        torch.split(values, sizes), ranges[:, 0].unbind(), widths.unbind(), strict=True
-    ):
+    for part, low, width in zip(torch.split(values, sizes), ranges[:, 0], widths, strict=True):
         part.sub_(low).div_(width)
     buckets = values.nan_to_num_(0).clamp_(0, BINS - 1).int()
     for number, part in enumerate(torch.split(buckets, sizes)):
@@ -85,12 +83,8 @@ def _statistics(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 def gradient_norm(network: nn.Module) -> torch.Tensor | None:
     """Compute the 2-norm of all gradients, None if there are none."""
     gradients = [p.grad for p in network.parameters() if p.grad is not None and _is_drawn(p.grad)]
-    return _norm(gradients) if gradients else None
-
-
-def _norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
     with torch.no_grad():
-        return nn.utils.get_total_norm([gradient.detach() for gradient in gradients])
+        return nn.utils.get_total_norm([grad.detach() for grad in gradients]) if gradients else None
 
 
 def _is_drawn(tensor: torch.Tensor) -> bool:

@@ -30,13 +30,11 @@ _HEAD = 2**18  # bytes of an event file in which its session begins
 class SessionFormat:
     """How the runs of an experiment write their hyperparameters.
 
-    Attributes:
-        kinds: Name -> the kind of its values, of every hyperparameter of the experiment.
-        grouped_by: The hyperparameters that name a Trial ID, whose runs are averaged over their seeds; None if
-            each run has its own.
+    `grouped_by` names the hyperparameters of a Trial ID, whose runs are averaged over their seeds; None if each
+    run has its own.
     """
 
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)  # of every hyperparameter of the experiment
     grouped_by: Sequence[str] | None = None
 
     def hparams(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,10 +64,8 @@ class SessionFormat:
 def read(experiment: Path, kinds: Mapping[str, str] | None = None) -> SessionFormat:
     """Read how the runs of an experiment write their hyperparameters.
 
-    Args:
-        experiment: Its folder.
-        kinds: Name -> kind, for hyperparameters whose kind no grid of the experiment has decided. Without
-            either, each value has its own.
+    `kinds` is for hyperparameters whose kind no grid of the experiment has decided; without either, each value
+    has its own.
     """
     stored, _ = _read(experiment)
     return SessionFormat({**stored.without_seed(kinds or {}), **stored.kinds}, stored.grouped_by)
@@ -79,12 +75,9 @@ def decide(experiment: Path, *, group_seeds: bool | None = None) -> None:
     """Decide how the runs of an experiment write their hyperparameters, and update those written otherwise.
 
     Only the process that holds the experiment calls it. Runs that are being executed, by a loop that holds
-    nothing, are updated the next time. What cannot be shown is a warning.
-
-    Args:
-        experiment: Its folder.
-        group_seeds: Whether a Trial ID is named by what varies in all runs of the experiment and averaged over
-            their seeds, or each run has one of its own; None leaves that as it is.
+    nothing, are updated the next time. What cannot be shown is a warning. With `group_seeds`, a Trial ID is
+    named by what varies in all runs and averaged over their seeds, without, each run has its own; None leaves
+    that as it is.
 
     Raises:
         StorageError: The experiment's file could not be written.
@@ -139,8 +132,8 @@ def _update(run: RunFolder, form: SessionFormat) -> bool:
         if read_run(run).status.is_in_progress:
             return False  # its process has the file open
         content = path.read_bytes()
-        updated = event_file.framed(event_file.event(event.step, [value], event.wall_time).SerializeToString())
-        event_file.replace(path, content[: record.start] + updated + content[record.stop :])
+        updated = event_file.event(event.step, [value], event.wall_time).SerializeToString()
+        event_file.replace(path, content[: record.start] + event_file.framed(updated) + content[record.stop :])
     return True
 
 

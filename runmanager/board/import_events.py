@@ -56,24 +56,18 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
 
 @dataclass
 class _Run:
-    """The content of a run's event files.
+    """The content of a run's event files."""
 
-    Attributes:
-        points: Tag -> step -> value.
-        hparams: Those of its session, None without one.
-        plugins: Tag -> the plugin that its first value names, which later ones may leave out.
-    """
-
-    points: dict[str, dict[int, float]] = field(default_factory=dict)
-    hparams: dict[str, Any] | None = None
-    plugins: dict[str, str] = field(default_factory=dict)
+    points: dict[str, dict[int, float]] = field(default_factory=dict)  # tag -> step -> value
+    hparams: dict[str, Any] | None = None  # of its session
+    plugins: dict[str, str] = field(default_factory=dict)  # tag -> plugin, which later values may leave out
 
     def takes(self, value: Summary.Value) -> bool:
         """Whether a value is a scalar, or tells hyperparameters."""
         kind = value.WhichOneof("value")  # torch writes hyperparameters without any
-        return kind == "simple_value" or (
-            kind in ("tensor", None) and self._plugin(value) in ("scalars", "hparams")
-        )
+        if kind == "simple_value":
+            return True
+        return kind in ("tensor", None) and self._plugin(value) in ("scalars", "hparams")
 
     def begin(self, step: int) -> None:
         """Forget what a continued run logs again."""
@@ -193,11 +187,11 @@ def _param_columns(params: Collection[str]) -> dict[str, str]:
     taken = {*_OURS, *params}
     columns: dict[str, str] = {}
     for param in params:
-        names = itertools.accumulate(
-            itertools.repeat("hparams/"), lambda name, more: more + name, initial=param
-        )
-        columns[param] = param if param not in _OURS else next(name for name in names if name not in taken)
-        taken.add(columns[param])
+        column = param
+        while param in _OURS and column in taken:
+            column = f"hparams/{column}"
+        columns[param] = column
+        taken.add(column)
     return columns
 
 

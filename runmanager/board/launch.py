@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote, urlencode, urlsplit
@@ -80,17 +79,11 @@ def open_tensorboard(
 
 @dataclass(frozen=True)
 class TensorBoardPage:
-    """What TensorBoard is started on, and how its page is set up.
-
-    Attributes:
-        logdir: The folder.
-        query: The settings of the Time Series page in a link, encoded.
-        notes: What the limits of TensorBoard's pages would hide, a sentence each.
-    """
+    """What TensorBoard is started on, and how its page is set up."""
 
     logdir: Path
-    query: str
-    notes: Sequence[str] = ()
+    query: str  # the settings of the Time Series page in a link, encoded
+    notes: Sequence[str] = ()  # what the limits of TensorBoard's pages would hide, a sentence each
 
     def link(self, url: str = DEFAULT_URL) -> str:
         """Return the deep link into the TensorBoard that answers at `url`."""
@@ -101,12 +94,8 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     """Set up TensorBoard's page for the runs in a folder, or for one experiment alone.
 
     Curves are not smoothed; accuracy, loss and epoch duration are pinned; the color is that of the axis that
-    matters: device if it varies, else the first that does, or the experiment where there are several.
-
-    Args:
-        root: The root of all experiments, an experiment's folder, or any folder with event files.
-        experiment: The name of the one to show. Of a root with several, HParams draws only runs that have the
-            hyperparameters of all others.
+    matters: device if it varies, else the first that does, or the experiment where there are several. Of a root
+    with several, HParams draws only runs that have the hyperparameters of all others.
 
     Raises:
         FileNotFoundError: There is no such folder.
@@ -168,13 +157,10 @@ def _query(experiments: Experiments) -> str:
 
 def _color(experiments: Experiments) -> str | None:
     """Return a regular expression; runs for which its group matches the same have the same color."""
-    axes = [varying([run.params for run in runs]) for runs in experiments.values()]
-    if _DEVICE in chain(*axes):
-        axis = _DEVICE
-    elif len(experiments) > 1:
+    axes = [axis for runs in experiments.values() for axis in varying([run.params for run in runs])]
+    if len(experiments) > 1 and _DEVICE not in axes:
         return "^([^/]+)/"
-    else:
-        axis = next(chain(*axes), "")
+    axis = _DEVICE if _DEVICE in axes else next(iter(axes), "")
     return rf"(?:\d_|,){axis}=([^,~]*)" if axis else None
 
 
@@ -194,9 +180,6 @@ class Server:
         host: The address of this machine on which it answers; None for all of them: everyone who reaches the
             machine may then see the runs.
 
-    Attributes:
-        url: Where it answers.
-
     Raises:
         BoardError: It did not start.
     """
@@ -206,11 +189,13 @@ class Server:
         self._folder = tempfile.TemporaryDirectory(prefix="tensorboard-", ignore_cleanup_errors=True)
         self._log = Path(self._folder.name, "log")
         self._owner = os.getpid()
+        # this package first; a new process may have a shorter path
+        module_path = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
         address = ["--bind_all"] if host is None else ["--host", host]
         options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - no shell sees the folder's name
-                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(_module_path()), *options],
+                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(module_path), *options],
                 stdin=subprocess.PIPE,  # whose end tells it that this process has gone
                 stdout=log,
                 stderr=log,
@@ -286,8 +271,3 @@ def serve() -> None:
     from tensorboard.main import run_main
 
     run_main()
-
-
-def _module_path() -> list[str]:
-    """Return where this process finds modules, this package first; a new process may have a shorter path."""
-    return [str(Path(__file__).parents[2]), *filter(None, sys.path)]

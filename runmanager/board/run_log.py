@@ -40,8 +40,6 @@ _TAGS = {
     "train_loss": "loss/train_eval",  # of evaluate(loader, "train"), beside that of the training itself
     "train_accuracy": "accuracy/train_eval",
 }
-
-
 _LONGEST = 10_000  # characters of an error, and of the end of an error.log
 
 OPENING = ("custom_scalars__config__", "run/config", "run/error")
@@ -82,13 +80,8 @@ def _guarded(method: Method[P]) -> Method[P]:
 class RunLog:
     """The event file of one attempt, from begin to end. No method raises.
 
-    Args:
-        experiment: Its name.
-        folder: The run.
-        attempt: Which attempt at it this is.
-        details: What the configuration shows beside the hyperparameters.
-        histogram_every: Epochs from one set of histograms to the next, 0 for none.
-        kinds: Name -> the kind of each hyperparameter in the run's grid; None if that is not known.
+    The configuration shows `details` beside the hyperparameters. `histogram_every` counts epochs, 0 is never;
+    `kinds` has the kind of each hyperparameter in the run's grid, None if that is not known.
     """
 
     def __init__(
@@ -128,10 +121,8 @@ class RunLog:
         where they say how the run ended, which TensorBoard would believe for ever, or have steps that are no
         epochs, which it would drop. A run from the first epoch replaces them too, and begins with nothing.
 
-        Args:
-            records: The epochs that were committed before.
-            healed: Whether the last of them was committed to no journal before, and is in no event file.
-            before: Events in front of these epochs.
+        `records` are the epochs that were committed before, `before` the events in front of them; `healed` says
+        that the last of them was in no journal and is in no event file.
         """
         folder, after = self._folder.path, len(records)
         epochs = [event_file.event(record.epoch, self._scalars(record, None)) for record in records]
@@ -187,10 +178,7 @@ class RunLog:
     def epoch(self, record: EpochRecord, network: nn.Module | None, lr: float | None = None) -> None:
         """Write an epoch's scalars and histograms; the first time, the samples and the graph too.
 
-        Args:
-            record: The epoch.
-            network: The network at its end.
-            lr: The learning rate at its beginning, None if that is not known.
+        The network is that at its end, the learning rate that at its beginning.
         """
         self._last = record.epoch, network
         self._write(event_file.event(record.epoch, self._scalars(record, network, lr)))

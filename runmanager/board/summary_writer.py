@@ -12,11 +12,9 @@ Write = Callable[[Event], None]
 
 
 class RunWriter(SummaryWriter):
-    """torch's SummaryWriter, writing through `write` instead of into a file of its own.
+    """torch's SummaryWriter, writing through `write`, in the thread that adds, instead of into its own file.
 
-    Args:
-        folder: Where `add_embedding` puts its files.
-        write: Takes each event; called in the thread that adds it.
+    `add_embedding` puts its files into `folder`.
     """
 
     def __init__(self, folder: Path, write: Write) -> None:
@@ -29,11 +27,7 @@ class RunWriter(SummaryWriter):
         return writer  # type: ignore[no-any-return]  # torch annotates neither
 
     def add_scalars(
-        self,
-        main_tag: str,
-        tag_scalar_dict: Any,
-        global_step: Any = None,
-        walltime: Any = None,
+        self, main_tag: str, tag_scalar_dict: Any, global_step: Any = None, walltime: Any = None
     ) -> None:
         """Add scalars as ``main_tag/name``: torch's own shows each name as another run."""
         for name, value in tag_scalar_dict.items():
