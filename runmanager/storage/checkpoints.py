@@ -30,28 +30,18 @@ _LARGEST = 1 << 36  # bytes of a checkpoint that is read
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run's state after an epoch.
+    """A run's state after an epoch."""
 
-    Attributes:
-        id: The run.
-        record: The epoch's row: it heals a journal that ended before it.
-        states: Name -> state_dict, or a generator's state.
-        random: The random states, for `restore_random`.
-    """
-
-    id: str
-    record: EpochRecord
-    states: Mapping[str, Any]
-    random: Mapping[str, Any]
+    id: str  # of the run
+    record: EpochRecord  # heals a journal that ended before it
+    states: Mapping[str, Any]  # name -> state_dict, or a generator's state
+    random: Mapping[str, Any]  # for `restore_random`
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> None:
     """Write a checkpoint; the one before stays as the second generation.
 
-    Args:
-        folder: The run's.
-        checkpoint: What to write.
-        verify: Whether it is read back from memory first, to fail now instead of on resume.
+    `verify` reads it back from memory first, to fail now instead of on resume.
 
     Raises:
         CheckpointError: It holds objects that could not be loaded safely.
@@ -72,10 +62,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
 def load_checkpoint(folder: Path, id_: str, problems: list[str]) -> Checkpoint | None:
     """Read the newest checkpoint of a run that is whole.
 
-    Args:
-        folder: The run's.
-        id_: The run.
-        problems: Gets a sentence for each one that is damaged, which is renamed to ``*.damaged``.
+    `problems` gets a sentence for each one that is damaged, which is renamed to ``*.damaged``.
 
     Raises:
         StorageError: The system could not read an existing one.
@@ -121,8 +108,7 @@ def set_aside(folder: Path, attempt: int) -> None:
     path = folder / paths.CHECKPOINT
     with durable.explained(path), contextlib.suppress(FileNotFoundError):
         path.rename(folder / f"attempt-{attempt}.{paths.CHECKPOINT}")
-    with durable.explained(folder / paths.PREVIOUS_CHECKPOINT):
-        (folder / paths.PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
+    remove_checkpoints(folder)  # what is left: the generation before it
 
 
 def save_weights(folder: Path, network: torch.nn.Module) -> None:
@@ -239,9 +225,6 @@ def _from_bytes(content: bytes) -> Checkpoint:
     if loaded["v"] != VERSION:
         raise ValueError(f"it is of version {loaded['v']}, this is version {VERSION}")
     epoch, metrics, times = loaded["record"]
-    record = EpochRecord(int(epoch), _floats(metrics), _floats(times))
+    metrics, times = ({str(name): float(v) for name, v in values.items()} for values in (metrics, times))
+    record = EpochRecord(int(epoch), metrics, times)
     return Checkpoint(str(loaded["id"]), record, dict(loaded["states"]), dict(loaded["random"]))
-
-
-def _floats(values: Mapping[str, Any]) -> dict[str, float]:
-    return {str(name): float(value) for name, value in values.items()}

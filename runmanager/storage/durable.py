@@ -85,9 +85,7 @@ def sync_folder(path: Path) -> None:
 def remove_leftovers(folder: Path, *names: str) -> None:
     """Remove what writers that died in the middle left in a folder.
 
-    Args:
-        folder: Where to look.
-        *names: The files that only this process writes; none if that is so for all of the folder.
+    Only this process may write the files with these names; all of the folder if there are none.
 
     Raises:
         StorageError: Something could not be removed.
@@ -101,11 +99,8 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 class AppendFile:
     """A file to which whole records are appended, each on disk when `append` returns.
 
-    One writer only. After an error the file holds whole records again.
-
-    Args:
-        path: The file, which has its first record from the moment on that it exists.
-        first: That record.
+    One writer only. After an error the file holds whole records again. It has its `first` record from the
+    moment on that it exists.
 
     Raises:
         StorageError: The file exists already or cannot be created.

@@ -32,13 +32,12 @@ _MISSING = object()
 def fingerprint(train: Callable[..., Any], data: Any = None) -> Fingerprint:
     """Take the fingerprint of a training function.
 
-    Args:
-        train: Hashed as compiled, with every function, class and constant of the user's own files that it
-            loads, however deep; of lists and dicts the functions in them count, not the constants. Comments,
-            docstrings and layout do not count, and of a partial's arguments text does not, which mostly is a
-            path.
-        data: What it trains on: tensors, arrays, a dataset of them, or text that stands for it; of anything
-            else the type, length and repr count. None to leave it out.
+    `train` is hashed as compiled, with every function, class and constant of the user's own files that it
+    loads, however deep; of lists and dicts the functions in them count, not the constants. Comments, docstrings
+    and layout do not count, and of a partial's arguments text does not, which mostly is a path.
+
+    `data` is tensors, arrays, a dataset of them, or text that stands for it; of anything else the type, length
+    and repr count.
     """
     code = {name: _hash_of_code(part) for name, part in sorted(_parts(train).items())}
     if isinstance(train, functools.partial):
@@ -64,12 +63,10 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
         for name in sorted({*old, *new}):
             if old.get(name) == new.get(name):
                 continue
-            if kind == "versions":
-                if _release(old.get(name, "")) == _release(new.get(name, "")):
-                    continue
-                differences.append(f"{name} {old.get(name, 'none')} -> {new.get(name, 'none')}")
-            else:
+            if kind != "versions":
                 differences.append("the data" if kind == "data" else f"code of {name}")
+            elif _release(old.get(name, "")) != _release(new.get(name, "")):
+                differences.append(f"{name} {old.get(name, 'none')} -> {new.get(name, 'none')}")
     return differences
 
 
@@ -121,15 +118,13 @@ def _parts(train: Callable[..., Any]) -> dict[str, Any]:
         part = waiting.pop()
         if id(part) not in seen and (not parts or _is_users(part)):
             seen.add(id(part))
-            parts[_free_name(part.__qualname__, parts)] = part
+            name, number = part.__qualname__, 1
+            while name in parts:  # several modules have one
+                number += 1
+                name = f"{part.__qualname__} ({number})"
+            parts[name] = part
             waiting += _named_in(part)
     return parts
-
-
-def _free_name(name: str, taken: Mapping[str, Any]) -> str:
-    """Number the names of functions that several modules have."""
-    names = (f"{name} ({number})" for number in itertools.count(2))
-    return next(free for free in (name, *itertools.islice(names, len(taken))) if free not in taken)
 
 
 def _unwrapped(function: Any) -> Any:

@@ -23,21 +23,13 @@ _LARGEST = 64 * 2**20  # bytes of a grid.json or run.json that are read
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where a run lives.
+    """Where a run lives."""
 
-    Attributes:
-        path: Its folder, which exists once the run has begun.
-        number: Its number in the experiment, from 1; the column `run`.
-        id: The identity of its parameters.
-        params: Its hyperparameters, with their types.
-        unavailable: Why it cannot be executed on this machine, empty if it can.
-    """
-
-    path: Path
-    number: int
-    id: str
+    path: Path  # exists once the run has begun
+    number: int  # in the experiment, from 1; the column `run`
+    id: str  # the identity of its parameters
     params: Mapping[str, Any]
-    unavailable: str = ""
+    unavailable: str = ""  # why it cannot be executed on this machine, empty if it can
 
     @property
     def is_here(self) -> bool:
@@ -62,9 +54,7 @@ class Experiment:
     def plan(self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str]) -> list[RunFolder]:
         """Give every run of a grid its number and folder, and write them to grid.json.
 
-        Args:
-            grid: The parameters of each run.
-            unavailable: Identity -> why that run cannot be executed here.
+        `unavailable` has the identities of the runs that cannot be executed here, and why.
 
         Raises:
             StorageError: grid.json could not be written.
@@ -96,11 +86,7 @@ class Experiment:
         return planned
 
     def open(self, params: Mapping[str, Any], repeat: int = 1) -> RunFolder:
-        """Find the folder of a run, or make one.
-
-        Args:
-            params: Its hyperparameters.
-            repeat: 2 for a second run with the same parameters beside the first.
+        """Find the folder of a run, or make one; `repeat=2` is a second run with the same parameters.
 
         Raises:
             StorageError: The folder could not be written.
@@ -162,13 +148,10 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
                 runs[name] = run
             elif entry is None and _has_journals(experiment / name):
                 damaged.append(f"{experiment / name} (no {paths.RUN})")
-    return _each_once(sorted(runs.values(), key=lambda run: (run.number, run.path.name)), damaged)
-
-
-def _each_once(runs: Iterable[RunFolder], damaged: list[str]) -> list[RunFolder]:
     once: dict[str, RunFolder] = {}
-    copies = [run for run in runs if once.setdefault(run.id, run) is not run]
-    damaged += [f"{run.path} (a copy of {once[run.id].path.name})" for run in copies]
+    for run in sorted(runs.values(), key=lambda run: (run.number, run.path.name)):
+        if once.setdefault(run.id, run) is not run:
+            damaged.append(f"{run.path} (a copy of {once[run.id].path.name})")
     return list(once.values())
 
 
@@ -204,7 +187,7 @@ def is_experiment(path: Path) -> bool:
 def _has_run(folder: Path) -> bool:
     """Whether a folder with the name of a run's, as a date has it too, is one."""
     with contextlib.suppress(OSError):
-        return (folder / paths.RUN).exists() or bool(paths.attempts(folder))
+        return (folder / paths.RUN).exists() or _has_journals(folder)
     return False
 
 

@@ -21,11 +21,9 @@ from runmanager.storage import durable, paths, processes
 from runmanager.storage.durable import AppendFile, read_file, version
 
 VERSION = 1
-_CRC = ',"crc":"'
-_CRC_BYTES = _CRC.encode()
-_CRC_LENGTH = len(_CRC) + 8 + len('"}')
+_CRC = b',"crc":"%08x"}'
+_CRC_LENGTH = len(_CRC % 0)
 _LARGEST = 256 * 2**20  # bytes of a journal that are read
-
 
 _EPOCHS = msgspec.json.Decoder(EpochRecord)
 _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
@@ -33,23 +31,14 @@ _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, Recu
 
 @dataclass
 class Attempt:
-    """The content of a journal: of its lines, those that are whole.
+    """The content of a journal: of its lines, those that are whole."""
 
-    Attributes:
-        start: The start line, empty if it is damaged.
-        epochs: Epoch number -> record.
-        outcome: How it ended, None without an end line.
-        end: The end line, empty if there is none.
-        damaged: Numbers of the lines, from 1, that could not be read.
-        version: That of the file before it was read, see `durable.version`.
-    """
-
-    start: Mapping[str, Any] = field(default_factory=dict)
-    epochs: dict[int, EpochRecord] = field(default_factory=dict)
-    outcome: Outcome | None = None
-    end: Mapping[str, Any] = field(default_factory=dict)
-    damaged: list[int] = field(default_factory=list)
-    version: tuple[int, int, int] = (0, 0, 0)
+    start: Mapping[str, Any] = field(default_factory=dict)  # its first line, empty if that is damaged
+    epochs: dict[int, EpochRecord] = field(default_factory=dict)  # by number
+    outcome: Outcome | None = None  # None without an end line
+    end: Mapping[str, Any] = field(default_factory=dict)  # its last line, empty if there is no end
+    damaged: list[int] = field(default_factory=list)  # numbers of lines, from 1
+    version: tuple[int, int, int] = (0, 0, 0)  # of the file before it was read, see `durable.version`
 
 
 class Journal:
@@ -67,8 +56,8 @@ class Journal:
 
     def epoch(self, record: EpochRecord) -> None:
         """Commit a finished epoch."""
-        metrics = {name: _finite(value) for name, value in record.metrics.items()}
         nonfinite = {name: str(v) for name, v in record.metrics.items() if not math.isfinite(v)}
+        metrics = {name: None if name in nonfinite else value for name, value in record.metrics.items()}
         extra = {"nonfinite": nonfinite} if nonfinite else {}
         times = {name: round(value, 6) for name, value in record.times.items()}
         self._append("epoch", {"epoch": record.epoch, **extra, "metrics": metrics, "times": times})
@@ -117,10 +106,7 @@ def _end(outcome: Outcome, crc: int) -> dict[str, Any]:
 def end_abandoned(folder: Path, outcome: Outcome, details: Mapping[str, Any]) -> None:
     """Commit how the last attempt at a run ended whose process is gone, in a new journal if it began none.
 
-    Args:
-        folder: The run's.
-        outcome: How it ended.
-        details: Facts for the first line of a new journal.
+    `details` are facts for the first line of a new journal.
 
     Raises:
         StorageError: It could not be committed.
@@ -138,8 +124,8 @@ def end_abandoned(folder: Path, outcome: Outcome, details: Mapping[str, Any]) ->
 
 def to_line(content: Mapping[str, Any]) -> bytes:
     """Write a JSON object as a line with its checksum."""
-    body = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return f'{body[:-1]}{_CRC}{zlib.crc32(body.encode()):08x}"}}\n'.encode()
+    body = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+    return body[:-1] + _CRC % zlib.crc32(body) + b"\n"
 
 
 def read_attempt(path: str | Path) -> Attempt:
@@ -184,7 +170,7 @@ def _read_lines(lines: bytes) -> Attempt:
 
 
 def _check(line: bytes) -> None:
-    if line[-_CRC_LENGTH:] != b'%b%08x"}' % (_CRC_BYTES, zlib.crc32(b"}", zlib.crc32(line[:-_CRC_LENGTH]))):
+    if line[-_CRC_LENGTH:] != _CRC % zlib.crc32(b"}", zlib.crc32(line[:-_CRC_LENGTH])):
         raise ValueError("checksum differs")
 
 
@@ -193,24 +179,13 @@ def _take(attempt: Attempt, line: Mapping[str, Any]) -> None:
         case "start":
             attempt.start = line
         case "epoch":
-            record = _record(line)
-            attempt.epochs[record.epoch] = record
+            nonfinite, values = line.get("nonfinite", {}), line["metrics"].items()
+            metrics = {name: float(nonfinite[name] if value is None else value) for name, value in values}
+            number = int(line["epoch"])
+            attempt.epochs[number] = EpochRecord(number, metrics, line["times"])
         case "end":
             attempt.outcome, attempt.end = _outcome(line), line
 
 
 def _outcome(line: Mapping[str, Any]) -> Outcome:
     return Outcome(Status(line["status"]), str(line["error"]), int(line["epochs"]))
-
-
-def _record(line: Mapping[str, Any]) -> EpochRecord:
-    nonfinite = line.get("nonfinite", {})
-    metrics = {
-        name: float(nonfinite[name]) if value is None else float(value)
-        for name, value in line["metrics"].items()
-    }
-    return EpochRecord(int(line["epoch"]), metrics, line["times"])
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

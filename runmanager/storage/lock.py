@@ -67,7 +67,14 @@ def _released(path: Path, nonce: str) -> Iterator[None]:
 @contextmanager
 def _renewed(path: Path, nonce: str) -> Iterator[None]:
     done = threading.Event()
-    renewer = threading.Thread(target=_renew, args=(path, nonce, done), daemon=True)
+
+    def renew() -> None:
+        while not done.wait(RENEWED_EVERY_S):
+            if _read(path).get("nonce") == nonce:
+                with suppress(OSError):
+                    os.utime(path)
+
+    renewer = threading.Thread(target=renew, daemon=True)
     renewer.start()
     try:
         yield
@@ -138,13 +145,6 @@ def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
         return False
     successor.replace(path)
     return True
-
-
-def _renew(path: Path, nonce: str, done: threading.Event) -> None:
-    while not done.wait(RENEWED_EVERY_S):
-        if _read(path).get("nonce") == nonce:
-            with suppress(OSError):
-                os.utime(path)
 
 
 def _age(path: Path) -> float:

@@ -67,12 +67,7 @@ def combination(params: Mapping[str, Any]) -> str:
 
 
 def shortened(name: str, whole: str | None = None) -> str:
-    """Cut a name to 64 characters; the last of them tell it from others with the same beginning.
-
-    Args:
-        name: As long as it may be.
-        whole: The text that tells it apart, if that is more than the name itself.
-    """
+    """Cut a name to 64 characters; its end tells it, or its `whole`, from others with the same beginning."""
     if len(name) <= _LONGEST:
         return name
     digest = hashlib.sha256((whole or name).encode("utf-8", "replace")).hexdigest()[:6]

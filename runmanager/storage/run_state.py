@@ -18,31 +18,18 @@ _MOST_LOG = 1 << 20  # bytes of an error.log
 
 @dataclass(frozen=True)
 class RunResult:
-    """The state of a run, as its journals record it.
-
-    Attributes:
-        folder: Where it lives.
-        status: Derived from its journals and, if they have no end, its process.
-        epochs: The records of its epochs, each once, in order.
-        attempts: How often it was executed.
-        error: Why it failed, in one line.
-        start: The first line of its last attempt.
-        mixed: Whether its epochs come from different code, data or versions.
-        jobs: The most runs of the grid that shared the machine while its epochs were executed.
-        peak_memory: The most bytes that tensors took on its accelerator, None if that is not known.
-        journals: The path of each journal that was read -> its version, as `durable.version` returns it.
-    """
+    """The state of a run, as its journals record it."""
 
     folder: RunFolder
-    status: Status
-    epochs: Sequence[EpochRecord]
+    status: Status  # derived from its journals and, if they have no end, its process
+    epochs: Sequence[EpochRecord]  # each once, in order
     attempts: int
-    error: str
-    start: Mapping[str, Any]
-    mixed: bool = False
-    jobs: int = 1
-    peak_memory: int | None = None
-    journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    error: str  # why it failed, in one line
+    start: Mapping[str, Any]  # the first line of its last attempt
+    mixed: bool = False  # whether its epochs come from different code, data or versions
+    jobs: int = 1  # the most runs of the grid that shared the machine while its epochs were executed
+    peak_memory: int | None = None  # the most bytes of tensors on its accelerator, None if not known
+    journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `durable.version`
 
     @property
     def outcome(self) -> Outcome:
@@ -90,7 +77,8 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         attempts.append(attempt)
         versions[path] = attempt.version
     valid = _valid(attempts)
-    current = _since_first_epoch(valid)
+    firsts = [index for index, attempt in enumerate(valid) if attempt.start.get("after") == 0]
+    current = valid[firsts[-1] :] if firsts else valid  # since the last one that began with the first epoch
     last = valid[-1] if valid else Attempt()
     return RunResult(
         folder,
@@ -139,14 +127,9 @@ def _valid(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
     *earlier, last = attempts
     begun = [attempt for attempt in earlier if attempt.epochs or _has_ended(attempt)]
     is_begun = last.epochs or _has_ended(last) or processes.lives(last.start) is not False
-    is_resumed = bool(begun) and _is_pruned(begun[-1]) and last.start.get("after")
+    outcome = begun[-1].outcome if begun else None
+    is_resumed = outcome and outcome.status is Status.PRUNED and last.start.get("after")
     return [*begun, last] if is_begun or is_resumed or not begun else begun
-
-
-def _since_first_epoch(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-    """Leave out attempts before the last one that began with the first epoch."""
-    firsts = [index for index, attempt in enumerate(attempts) if attempt.start.get("after") == 0]
-    return attempts[firsts[-1] :] if firsts else attempts
 
 
 def _counts(name: str, lines: Iterable[Mapping[str, Any]]) -> list[int]:
@@ -155,10 +138,6 @@ def _counts(name: str, lines: Iterable[Mapping[str, Any]]) -> list[int]:
 
 def _has_ended(attempt: Attempt) -> bool:
     return attempt.outcome is not None and not attempt.outcome.status.is_stopped
-
-
-def _is_pruned(attempt: Attempt) -> bool:
-    return attempt.outcome is not None and attempt.outcome.status is Status.PRUNED
 
 
 def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:
