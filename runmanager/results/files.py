@@ -98,9 +98,8 @@ def load_table(path: str | os.PathLike[str], hyperparameters: Sequence[str] | No
     names = list(hyperparameters)
     if missing := [name for name in names if name not in columns]:
         have = ", ".join(columns) or "none"
-        raise InvalidArgumentError(
-            [f"{name!r} is no column of {os.fspath(path)!r}; it has: {have}" for name in missing]
-        )
+        problems = [f"{name!r} is no column of {os.fspath(path)!r}; it has: {have}" for name in missing]
+        raise InvalidArgumentError(problems)
     for name in LEADING:
         if name in columns and all(isinstance(value, int) for value in columns[name]):
             columns[name] = [float(value) for value in columns[name]]  # a person's file may have 1 for 1.0
@@ -137,9 +136,8 @@ def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 def _format(path: str | os.PathLike[str]) -> tuple[Writer, Reader]:
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
-        raise InvalidArgumentError(
-            [f"a table's file name must end in {', '.join(_FORMATS)}; got {os.fspath(path)!r}"]
-        )
+        rule = f"a table's file name must end in {', '.join(_FORMATS)}"
+        raise InvalidArgumentError([f"{rule}; got {os.fspath(path)!r}"])
     return _FORMATS[suffix]
 
 
@@ -271,10 +269,8 @@ def _to_parquet(table: pd.DataFrame) -> bytes:
         columns[name] = [None if v is pd.NA else json.dumps(encode(v), allow_nan=False) for v in values]
         encoded.append(name)
     plain_table = pd.DataFrame(columns)
-    plain_table.attrs = {
-        HYPERPARAMETERS: hyperparameters_of(table),
-        _ENCODED: encoded,
-    }  # pandas keeps them in the file
+    # pandas keeps them in the file
+    plain_table.attrs = {HYPERPARAMETERS: hyperparameters_of(table), _ENCODED: encoded}
     file = io.BytesIO()
     with _explained():
         plain_table.to_parquet(file, engine="pyarrow", index=False)

@@ -100,13 +100,7 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
 
 
 def read_results(path: str | os.PathLike[str]) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
-    """Read the runs of each experiment under a path, runs that were not executed included.
-
-    Args:
-        path: As for `load_results`.
-
-    Returns:
-        Each experiment's name with its runs, and what could not be read.
+    """Read the runs of each experiment under a path, runs not executed included, and what could not be read.
 
     Raises:
         FileNotFoundError: There is no such path.
@@ -212,14 +206,7 @@ def load_copy(experiment: Path) -> "Epochs | None":
 
 
 def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Version], before: Snapshot) -> None:
-    """Store a copy.
-
-    Args:
-        experiment: Its folder.
-        epochs: What was read.
-        journals: The paths of the journals -> their versions before they were read.
-        before: What `_snapshot` returned before all that.
-    """
+    """Store a copy, with the versions of the journals and the snapshot, all from before they were read."""
     folders, versions = before
     document = {
         "v": COPY_VERSION,

@@ -23,17 +23,11 @@ _WRITTEN = re.compile(rf"{_NAMES}|\.({_NAMES}|session)\..+\.tmp")  # a writer th
 
 @dataclass(frozen=True)
 class Contents:
-    """What is in the folder of a run.
+    """What is in the folder of a run."""
 
-    Attributes:
-        files: The files that runmanager wrote; run.json is last, so that a removal that stops can be repeated.
-        others: Everything else, links included; it stays.
-        size: How many bytes the files take.
-    """
-
-    files: Sequence[Path]
-    others: Sequence[Path]
-    size: int
+    files: Sequence[Path]  # that runmanager wrote; run.json is last: a removal that stops can be repeated
+    others: Sequence[Path]  # links included; they stay
+    size: int  # of `files`, in bytes
 
 
 def look(run: RunFolder) -> Contents:

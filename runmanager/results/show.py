@@ -17,15 +17,10 @@ _LEADING = ("experiment", "run", "epoch", "status")
 
 @dataclass(frozen=True, repr=False)
 class View:
-    """Some rows and columns of a table: drawn in a notebook, text elsewhere.
-
-    Attributes:
-        table: The rows and columns, as a plain DataFrame.
-        caption: How the rows are sorted, and what is left out.
-    """
+    """Some rows and columns of a table: drawn in a notebook, text elsewhere."""
 
     table: pd.DataFrame
-    caption: str
+    caption: str  # how the rows are sorted, and what is left out
 
     def __repr__(self) -> str:
         return "\n".join([*Table.of(self.table).lines(), self.caption]) if len(self.table) else "no rows"
@@ -66,9 +61,8 @@ def show(runs: pd.DataFrame, by: str | None = None, n: int = 20, *, largest: boo
     order = [*(name for name in first if name in runs), *(name for name in runs if name not in first)]
     columns = [name for name in order if len(runs) == 1 or name not in same or name in ("run", by)]
     rows = best(runs, by, n, largest=largest) if by else runs.head(n)
-    left_out = ", ".join(
-        f"{name}={cell(same[name])}" for name in order if name not in columns and cell(same[name])
-    )
+    dropped = {name: cell(same[name]) for name in order if name not in columns}
+    left_out = ", ".join(f"{name}={value}" for name, value in dropped.items() if value)
     parts = (
         f"{len(rows):,} of {len(runs):,} rows" if len(rows) < len(runs) else "",
         f"best {by} first" if by else "",

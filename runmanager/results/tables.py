@@ -23,23 +23,14 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass
 class Epochs:
-    """All epochs of an experiment, by column.
+    """All epochs of an experiment, by column."""
 
-    Attributes:
-        numbers: The number of each run that has epochs.
-        counts: How many epochs each of these runs has.
-        params: Hyperparameter -> its value in each run.
-        jobs: How many runs shared the machine with each run, itself included.
-        epochs: The number of each epoch, run after run.
-        metrics: Column -> the value in each epoch, NaN where it has none.
-    """
-
-    numbers: list[int]
-    counts: list[int]
-    params: dict[str, list[Any]]
-    jobs: list[int]
-    epochs: Numbers
-    metrics: dict[str, Numbers]
+    numbers: list[int]  # of each run that has epochs
+    counts: list[int]  # how many epochs each of these runs has
+    params: dict[str, list[Any]]  # hyperparameter -> its value in each run
+    jobs: list[int]  # how many runs shared the machine with each run, itself included
+    epochs: Numbers  # the number of each epoch, run after run
+    metrics: dict[str, Numbers]  # column -> the value in each epoch, NaN where it has none
 
 
 def by_column(runs: Sequence[RunResult]) -> Epochs:
@@ -108,12 +99,7 @@ def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
 
 
 def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.DataFrame:
-    """Build a table from the values of its columns, with the types that loaded ones have.
-
-    Args:
-        columns: Name -> values as plain Python, `pandas.NA` where one is missing.
-        params: The names of the hyperparameters.
-    """
+    """Build a table from plain values, `pandas.NA` where one is missing, with the types of loaded ones."""
     return _table({name: _column(values) for name, values in columns.items()}, params)
 
 
@@ -133,11 +119,9 @@ def hyperparameters_of(table: pd.DataFrame) -> list[str]:
 
 
 def concat(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ()) -> pd.DataFrame:
-    """Put the tables of several experiments under each other, with `experiment` in front.
+    """Put the tables of several experiments under each other, with `experiment` in front and `last` at the end.
 
-    Args:
-        tables: The name of each experiment with its table; one alone is returned as it is.
-        last: Columns to put at the end, where a table has them.
+    One alone is returned as it is.
     """
     tables = [pair for pair in tables if len(pair[1])] or list(tables)
     if len(tables) == 1:
@@ -148,9 +132,8 @@ def concat(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ())
     leading = first[: first.index("run duration") + 1] if "run duration" in first else first
     others = (name for _, table in tables for name in table if name not in last)
     rows = np.repeat(np.arange(len(tables)), [len(table) for _, table in tables])
-    columns: dict[str, Any] = {
-        "experiment": pd.Categorical.from_codes(rows, pd.Index([name for name, _ in tables]))
-    }
+    experiments = pd.Index([name for name, _ in tables])
+    columns: dict[str, Any] = {"experiment": pd.Categorical.from_codes(rows, experiments)}
     for name in dict.fromkeys((*leading, *params, *others, *last)):
         columns[name] = _concat([table.get(name, _missing(name, len(table))) for _, table in tables])
     return _table(columns, params)
