@@ -20,15 +20,7 @@ NUM_COLORS = 6
 
 
 class Scale:
-    """Numbers in, positions in the figure out.
-
-    Args:
-        low: The smallest number.
-        high: The largest.
-        start: The position of the smallest.
-        end: The position of the largest.
-        is_logarithmic: Whether equal ratios are equally far apart.
-    """
+    """Numbers from `low` to `high` in, positions in the figure from `start` to `end` out."""
 
     def __init__(
         self, low: float, high: float, start: float, end: float, *, is_logarithmic: bool = False
@@ -81,15 +73,8 @@ class Figure:
     def __init__(
         self, name: str, title: str, words: str, width: int = WIDTH, height: int = HEIGHT, bottom: int = _BOTTOM
     ) -> None:
-        self._root = ET.Element(
-            "svg",
-            {
-                "viewBox": f"0 0 {width} {height}",
-                "role": "img",
-                "aria-labelledby": f"{name}-title {name}-words",
-                "class": "figure",
-            },
-        )
+        described = {"role": "img", "aria-labelledby": f"{name}-title {name}-words"}
+        self._root = ET.Element("svg", {"viewBox": f"0 0 {width} {height}", **described, "class": "figure"})
         ET.SubElement(self._root, "title", id=f"{name}-title").text = title
         ET.SubElement(self._root, "desc", id=f"{name}-words").text = words
         clip = ET.SubElement(ET.SubElement(self._root, "clipPath", id=f"{name}-clip"), "rect")
@@ -156,16 +141,15 @@ def parallel(data: ReportData, axes: Sequence[Axis], top: Sequence[int], words: 
     """Draw each run that has a score as a line through its hyperparameters to its score."""
     height = 300
     width = max(640, 120 * (len(axes) + 1))
-    figure = Figure(
-        "parallel", f"Hyperparameters and {data.metric} of every run", words, width, height, bottom=2
-    )
+    title = f"Hyperparameters and {data.metric} of every run"
+    figure = Figure("parallel", title, words, width, height, bottom=2)
     xs = [64 + number * (width - 120) / len(axes) for number in range(len(axes) + 1)]
     scores = [data.scores[index] for index in data.order]
     y = Scale(min(scores), max(scores), height - 14, 46)
     rows = [Scale(0, len(axis.labels) - 1, height - 14, 46) for axis in axes]
-    for x, title in zip(xs, [data.metric, *(axis.name for axis in axes)], strict=True):
+    for x, name in zip(xs, [data.metric, *(axis.name for axis in axes)], strict=True):
         figure.line(x, 38, x, height - 6, "axis")
-        figure.text(x, 24, _cut(title, 18), "name")
+        figure.text(x, 24, _cut(name, 18), "name")
     leaders = set(top)
     for index in sorted(data.order, key=lambda index: (index == data.order[0], index in leaders)):
         points = [(x, row(axis.codes[index])) for x, axis, row in zip(xs[1:], axes, rows, strict=True)]
@@ -196,17 +180,15 @@ def effect(data: ReportData, axis: Axis, words: str, name: str) -> str:
             figure.text(x, HEIGHT - _BOTTOM + 15, _cut(label))
         runs = [index for index in data.order if axis.codes[index] == code]
         if runs:
-            spread = min(width * 0.32, 26)
-            shifts = (
-                (2 * (rank * _GOLDEN % 1) - 1) * spread if len(runs) > 1 else 0 for rank in itertools.count()
-            )
-            dots = zip(shifts, runs, strict=False)
-            d = "".join(f"M{x + dx:.1f} {y(data.scores[index]):.1f}h0" for dx, index in dots)
+            spread = min(width * 0.32, 26) if len(runs) > 1 else 0
+            dots = [(x + (2 * (rank * _GOLDEN % 1) - 1) * spread, index) for rank, index in enumerate(runs)]
+            d = "".join(f"M{dot:.1f} {y(data.scores[index]):.1f}h0" for dot, index in dots)
             figure.path(d, f"dots {color(axis, runs[0])}", data_n=str(len(runs)))
             means.append((x, y(statistics.fmean(data.scores[index] for index in runs))))
     figure.path(_polyline(means), "trend")
+    half = min(width * 0.3, 14)
     for x, mean in means:
-        figure.path(f"M{x - min(width * 0.3, 14):.1f} {mean:.1f}h{2 * min(width * 0.3, 14):.1f}", "mean")
+        figure.path(f"M{x - half:.1f} {mean:.1f}h{2 * half:.1f}", "mean")
     return str(figure)
 
 

@@ -23,48 +23,28 @@ MISSING = "none"
 
 @dataclass(frozen=True)
 class Axis:
-    """A hyperparameter that varies.
-
-    Attributes:
-        name: Its name.
-        labels: Its values as text: numbers in ascending order, then the others as they came.
-        codes: For each run, the index of its value in `labels`.
-        is_ordered: Whether all values are numbers.
-    """
+    """A hyperparameter that varies."""
 
     name: str
-    labels: Sequence[str]
-    codes: Sequence[int]
-    is_ordered: bool
+    labels: Sequence[str]  # its values: numbers in ascending order, then the others as they came
+    codes: Sequence[int]  # for each run, the index of its value in `labels`
+    is_ordered: bool  # whether all values are numbers
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """What a report is about; a run is its index in `results`.
+    """What a report is about; a run is its index in `results`."""
 
-    Attributes:
-        title: Of the page.
-        results: The runs.
-        names: How each run is called, as "run 7".
-        runs: The table of `load_runs`, row by row as `results`.
-        metric: The metric that runs are ranked by.
-        is_larger_better: Whether large values of it are good.
-        scores: The metric of each run, NaN if it is not completed.
-        order: The runs that have a score, the best first.
-        axes: The hyperparameters that vary, the one that explains most first.
-        explained: Hyperparameter -> the share of the metric's variation that it explains; it may be NaN.
-    """
-
-    title: str
+    title: str  # of the page
     results: Sequence[RunResult]
-    names: Sequence[str]
-    runs: pd.DataFrame
-    metric: str
-    is_larger_better: bool
-    scores: Sequence[float]
-    order: Sequence[int]
-    axes: Sequence[Axis]
-    explained: Mapping[str, float]
+    names: Sequence[str]  # of the runs, as "run 7"
+    runs: pd.DataFrame  # the table of `load_runs`, row by row as `results`
+    metric: str  # that runs are ranked by
+    is_larger_better: bool  # of the metric
+    scores: Sequence[float]  # the metric of each run, NaN if it is not completed
+    order: Sequence[int]  # the runs that have a score, the best first
+    axes: Sequence[Axis]  # the hyperparameters that vary, the one that explains most first
+    explained: Mapping[str, float]  # hyperparameter -> its share of the metric's variation; it may be NaN
 
     @property
     def compared(self) -> list[Axis]:
@@ -83,13 +63,9 @@ def report_data(
     *,
     largest: bool | None = None,
 ) -> ReportData:
-    """Rank runs, and find which hyperparameters their differences come from.
+    """Rank the runs of experiments by name, and find which hyperparameters their differences come from.
 
-    Args:
-        title: Of the page.
-        experiments: Name -> its runs; experiments without runs are left out.
-        by: The metric; by default the one that `best` sorts by.
-        largest: Whether its large values are good; by default as its name says.
+    Experiments without runs are left out. `by` and `largest` are those of `write_report`.
 
     Raises:
         InvalidArgumentError: There is no such metric, or `largest` has to be given.
@@ -111,18 +87,9 @@ def report_data(
         names = [f"{printable(name)} run {run.folder.number}" for name, run in pairs]
     axes = [_axis(name, params) for name in varying(params)]
     axes.sort(key=lambda axis: -explained[axis.name] if explained.get(axis.name, 0) > 0 else 0)  # NaN too
-    return ReportData(
-        title,
-        results,
-        names,
-        table,
-        metric,
-        bool(is_larger_better(metric) if largest is None else largest),
-        scores,
-        [index for index in ranked.index if math.isfinite(scores[index])],
-        axes,
-        explained,
-    )
+    is_larger = bool(is_larger_better(metric) if largest is None else largest)
+    order = [index for index in ranked.index if math.isfinite(scores[index])]
+    return ReportData(title, results, names, table, metric, is_larger, scores, order, axes, explained)
 
 
 def _axis(name: str, params: Sequence[Mapping[str, Any]]) -> Axis:

@@ -21,10 +21,12 @@ from runmanager.report.model import Axis, ReportData, report_data
 from runmanager.results.effects import compare
 from runmanager.results.loading import read_results
 from runmanager.storage import durable
+from runmanager.storage.folders import no_runs
 
 _MOST_AXES = 8  # of the parallel coordinates, and panels of effects
 _MOST_NAMED = 12  # runs of a cause
 _LAST_LINES = 15  # of an error.log
+_FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -> key in a run's first line
 _ASSETS = Path(__file__).parent / "assets"
 
 
@@ -60,9 +62,7 @@ def write_report(
     results, damaged = read_results(path)
     experiments = dict(results)
     if not any(experiments.values()):
-        raise FileNotFoundError(
-            f"no runs under {os.fspath(path)}: start a grid first, or give the folder that it wrote"
-        )
+        raise FileNotFoundError(no_runs(path))
     title = next(iter(experiments)) if len(experiments) == 1 else Path(path).resolve().name
     page = render(report_data(printable(title), experiments, by, largest=largest), damaged)
     durable.write_file(Path(target), page.encode("utf-8", "backslashreplace"))
@@ -70,19 +70,14 @@ def write_report(
 
 
 def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
-    """Return the page of a report as HTML.
-
-    Args:
-        data: What it is about.
-        damaged: Files that could not be read; the page names some of them.
-    """
+    """Return the page of a report as HTML; it names some of the files that are damaged."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(_ASSETS)
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    legend_name, legend = _legend(data)
+    colored = next((axis for axis in data.axes if len(axis.labels) <= charts.NUM_COLORS), None)
     script = (_ASSETS / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
@@ -94,9 +89,9 @@ def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
         policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         cards=_cards(data),
         table=_table(data),
-        legend=legend,
-        legend_name=legend_name,
-        curves=_curves(data),
+        legend=[(v, charts.color_of(colored, i)) for i, v in enumerate(colored.labels)] if colored else [],
+        legend_name=colored.name if colored else "",
+        curves=_curves(data, colored),
         parallel=_parallel(data),
         effects=_effects(data),
         devices=_devices(data),
@@ -159,20 +154,8 @@ def _metrics(data: ReportData) -> list[str]:
     return [name for name in dict.fromkeys(names) if name in runs and not runs[name].isna().all()]
 
 
-def _legend(data: ReportData) -> tuple[str, list[tuple[str, int]]]:
-    """Return the hyperparameter that curves are colored by, and the color of each of its values."""
-    axis = _colored(data)
-    if axis is None:
-        return "", []
-    return axis.name, [(label, charts.color_of(axis, code)) for code, label in enumerate(axis.labels)]
-
-
-def _colored(data: ReportData) -> Axis | None:
-    return next((axis for axis in data.axes if len(axis.labels) <= charts.NUM_COLORS), None)
-
-
-def _curves(data: ReportData) -> list[dict[str, str]]:
-    """Return the figures of the metric and its loss over the epochs, with their sentences."""
+def _curves(data: ReportData, colored: Axis | None) -> list[dict[str, str]]:
+    """Return the figures of the metric and its loss over the epochs, colored by an axis, with sentences."""
     if max(len(run.epochs) for run in data.results) < 2:  # noqa: PLR2004 - a curve needs two
         return []
     curves = []
@@ -181,7 +164,7 @@ def _curves(data: ReportData) -> list[dict[str, str]]:
         words = text.curves(data, metric, partner)
         records = (record for run in data.results for record in run.epochs)
         if any(math.isfinite(record.metrics.get(metric, math.nan)) for record in records):
-            figure = charts.curves(data, metric, _colored(data), words, f"curves-{number}")
+            figure = charts.curves(data, metric, colored, words, f"curves-{number}")
             curves.append({"name": metric, "figure": figure, "words": words})
     return curves
 
@@ -252,34 +235,24 @@ def _facts(data: ReportData) -> dict[str, list[str]]:
     counters: dict[str, Counter[str]] = {}
     for start in starts:
         versions = start.get("versions")
-        facts: dict[str, Any] = {
-            "command": start.get("command"),
-            "commit": start.get("commit"),
-            "machine": start.get("host"),
-        }
+        facts = {name: start.get(key) for name, key in _FACTS.items()}
         facts |= {"device": join(dict.fromkeys(str(start.get(n) or "") for n in ("device", "device_name")))}
         facts |= versions if isinstance(versions, Mapping) else {}
         for name, value in facts.items():
             if value not in (None, ""):
                 counters.setdefault(name, Counter())[printable(str(value))] += 1
-    listed = {
-        name: [
-            v if len(counts) == 1 else f"{v} ({counted(number, 'run')})" for v, number in counts.most_common(6)
-        ]
-        for name, counts in counters.items()
-    }
+    listed: dict[str, list[str]] = {}
+    for name, counts in counters.items():
+        values = counts.most_common(6)
+        listed[name] = [v if len(counts) == 1 else f"{v} ({counted(number, 'run')})" for v, number in values]
     walls = [start["t_wall"] for start in starts if isinstance(start.get("t_wall"), (int, float))]
     if walls:
         first, last = (datetime.fromtimestamp(wall, tz=UTC) for wall in (min(walls), max(walls)))
         listed["begun"] = [f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"]
-    same = {
-        name: value
-        for name, value in data.results[0].folder.params.items()
-        if all(axis.name != name for axis in data.axes)
-    }
-    if same:
-        listed["the same in all runs"] = [f"{name} {cell(value)}" for name, value in same.items()]
-    return listed
+    varying = {axis.name for axis in data.axes}
+    params = data.results[0].folder.params.items()
+    same = [f"{name} {cell(value)}" for name, value in params if name not in varying]
+    return {**listed, "the same in all runs": same} if same else listed
 
 
 def _number(value: float) -> tuple[str, str]:

@@ -177,9 +177,8 @@ def devices(data: ReportData, pairs: "pd.DataFrame | None") -> str:
         if not any(run.epochs for run in data.results):
             return "No run has a result yet."
         if len(used) == 1:
-            return (
-                f"All runs with a result were executed on {used[0]}: there is no other device to compare with."
-            )
+            rule = "there is no other device to compare with"
+            return f"All runs with a result were executed on {used[0]}: {rule}."
         return "No two completed runs differ in their device only: there are no pairs to compare."
     parts = []
     for overall in pairs.attrs[OVERALL]:
