@@ -32,21 +32,13 @@ Operation = Callable[[], object]
 
 @dataclass(frozen=True)
 class Workload:
-    """Something that every device can compute.
-
-    Attributes:
-        name: Its name in the table.
-        amount: How much one operation does, in units of `unit` times seconds.
-        unit: The unit of its rate.
-        prepare: Puts all data on a device and returns the operation.
-        precision: The one that the device has to support.
-    """
+    """Something that every device can compute."""
 
     name: str
-    amount: float
-    unit: str
-    prepare: Callable[[torch.device], Operation]
-    precision: str = "fp32"
+    amount: float  # that one operation does, in units of `unit` times seconds
+    unit: str  # of its rate
+    prepare: Callable[[torch.device], Operation]  # puts all data on a device
+    precision: str = "fp32"  # that the device has to support
 
 
 def benchmark_devices(names: Sequence[str] | None = None) -> "pd.DataFrame":
@@ -78,19 +70,13 @@ def benchmark_devices(names: Sequence[str] | None = None) -> "pd.DataFrame":
 
 def workloads() -> list[Workload]:
     """Return all that is timed."""
-    gflops = 2 * _SIZE**3 / 1e9
+    gflops, bf16 = 2 * _SIZE**3 / 1e9, torch.bfloat16
     return [
         Workload(f"{_SIZE} x {_SIZE} product, fp32", gflops, "GFLOP/s", lambda d: _product(d, torch.float32)),
-        Workload(
-            f"{_SIZE} x {_SIZE} product, bf16", gflops, "GFLOP/s",
-            lambda d: _product(d, torch.bfloat16), "bf16",
-        ),
+        Workload(f"{_SIZE} x {_SIZE} product, bf16", gflops, "GFLOP/s", lambda d: _product(d, bf16), "bf16"),
         Workload(f"training step of {_BATCH}, fp32", _BATCH, "images/s", _training),
-        Workload(
-            f"training step of {_BATCH}, bf16", _BATCH, "images/s",
-            lambda d: _training(d, torch.bfloat16), "bf16",
-        ),
-    ]  # fmt: skip
+        Workload(f"training step of {_BATCH}, bf16", _BATCH, "images/s", lambda d: _training(d, bf16), "bf16"),
+    ]
 
 
 def seconds_of(operation: Operation, device: torch.device) -> list[float]:
