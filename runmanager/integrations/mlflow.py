@@ -44,8 +44,7 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
     try:
         import mlflow
     except ImportError as error:
-        problem = "export_mlflow needs mlflow: pip install 'runmanager[mlflow]'"
-        raise MissingExtraError([problem]) from error
+        raise MissingExtraError(["export_mlflow needs mlflow: pip install 'runmanager[mlflow]'"]) from error
     experiments, damaged = read_results(path)
     warn_of(damaged, path)
     logged: list[str] = []
@@ -86,7 +85,8 @@ def _state(run: RunResult) -> str:
 
 def _log(mlflow: Any, client: Any, experiment_id: str, run: RunResult, tags: dict[str, str]) -> str:
     entities = mlflow.entities
-    begun = _began_ms(run)
+    began = run.start.get("t_wall")
+    begun = int((began if isinstance(began, float) else time.time()) * 1000)  # ms since 1970
     metrics = [
         entities.Metric(name, value, begun + _duration_ms(record.metrics), record.epoch)
         for record in run.epochs
@@ -105,12 +105,6 @@ def _log(mlflow: Any, client: Any, experiment_id: str, run: RunResult, tags: dic
     last = _duration_ms(run.epochs[-1].metrics) if run.epochs else 0
     client.set_terminated(run_id, end, begun + last)
     return run_id
-
-
-def _began_ms(run: RunResult) -> int:
-    """Return when the last attempt at a run began, since 1970."""
-    began = run.start.get("t_wall")
-    return int((began if isinstance(began, float) else time.time()) * 1000)
 
 
 def _duration_ms(metrics: Mapping[str, float]) -> int:
