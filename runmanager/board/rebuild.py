@@ -19,7 +19,10 @@ def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
 
     Content that no journal holds (histograms, images, the graph, what was added through `tb`) is kept if the
     old files can be read; these are renamed to ``attempt-N.evts``. Runs that are being executed are left alone.
-    `damaged` gets what could not be read. Returns how many runs were rebuilt.
+    `damaged` gets what could not be read.
+
+    Returns:
+        How many runs were rebuilt.
     """
     experiment = experiment.resolve()  # "." has neither a name nor a folder above it
     with suppress(ExperimentLockedError), hold(experiment):  # the grid that holds it has decided

@@ -23,21 +23,23 @@ class Deaths:
     def explain(self, code: int | None, where: str, memory: int) -> tuple[Status, str]:
         """Return how the run of a process ended, and its cause in one sentence.
 
-        Args:
-            code: Its exit code, or -signal; None if nobody knows.
-            where: How far the run was, from `whereabouts`.
-            memory: The most memory (bytes) that it was seen to have, 0 if that is not known.
+        `code` is its exit code, or -signal; `where` comes from `whereabouts`; `memory` is the most bytes that
+        it was seen to have. Of each that is not known: None, "", 0.
         """
         before, self._num_oom_kills = self._num_oom_kills, _num_oom_kills()
         if code is None or code >= 0:
             return Status.KILLED, f"its process ended itself with exit code {code}{where}"
         if code != -signal.SIGKILL:
             return Status.KILLED, f"its process crashed ({_signal_name(-code)}){where}"
+        peak = ""
+        if memory:
+            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            peak = f" (it had {memory / _GIB:.1f} of {total / _GIB:.1f} GiB)"
         if self._num_oom_kills > before:
             cause = "the system ran out of memory and killed its process (SIGKILL)"
-            return Status.OUT_OF_MEMORY, f"{cause}{where}{_peak(memory)}"
+            return Status.OUT_OF_MEMORY, f"{cause}{where}{peak}"
         cause = f"its process was killed (SIGKILL){where}, often by the out-of-memory killer"
-        return Status.KILLED, f"{cause}{_peak(memory)}"
+        return Status.KILLED, f"{cause}{peak}"
 
 
 def hung(timeout: float | None, news: EpochRecord | BatchProgress | None, log: str) -> Outcome:
@@ -53,13 +55,6 @@ def whereabouts(news: EpochRecord | BatchProgress | None) -> str:
         case EpochRecord(epoch=epoch):
             return f" after epoch {epoch}"
     return ""
-
-
-def _peak(memory: int) -> str:
-    if not memory:
-        return ""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return f" (it had {memory / _GIB:.1f} of {total / _GIB:.1f} GiB)"
 
 
 def _num_oom_kills(root: Path = Path("/")) -> int:

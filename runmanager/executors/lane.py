@@ -24,27 +24,17 @@ _MOST_READ = 1 << 20  # bytes at a time
 
 
 class Lane:
-    """One worker process, as its parent sees it.
-
-    Attributes:
-        number: From 0.
-        run: The one that it executes, None if it is idle.
-        is_ready: Whether its device is warm.
-        is_spent: Whether it gets no more runs: its device met an error, or does not answer.
-        news: The last news of its run.
-        quiet_s: Seconds without news, of those in which this process was awake.
-        memory: The most memory (bytes) it was seen to have.
-    """
+    """One worker process, as its parent sees it."""
 
     def __init__(self, number: int, device: str, context: Any, task: bytes, num_lanes: int) -> None:
-        self.number = number
+        self.number = number  # from 0
         self.device = device
-        self.run: Run | None = None
-        self.is_ready = False
-        self.is_spent = False
-        self.news: EpochRecord | BatchProgress | None = None
-        self.quiet_s = 0.0
-        self.memory = 0
+        self.run: Run | None = None  # None if it is idle
+        self.is_ready = False  # whether its device is warm
+        self.is_spent = False  # whether it gets no more runs: its device met an error, or does not answer
+        self.news: EpochRecord | BatchProgress | None = None  # the last of its run
+        self.quiet_s = 0.0  # without news, of those in which this process was awake
+        self.memory = 0  # the most bytes it was seen to have
         self._unfinished = b""
         self._stacks = b""
         self._log: deque[str] = deque(maxlen=MOST_LINES)

@@ -10,18 +10,11 @@ _CORES_PER_LANE = 2  # with jobs="auto": one small network does not use many cor
 class Placement:
     """Gives runs their devices, within the limits of all devices together and of each.
 
-    Args:
-        jobs: How many runs are executed at the same time, at most; "auto" for as many as there are devices for.
-        runs_per_device: How many runs may share an accelerator.
-        devices: Those of this machine, as in ``["cpu", "cuda:0", "cuda:1"]``.
-        num_cores: How many cores it has.
-
-    Attributes:
-        lost: Devices that are no longer used -> why.
+    `jobs` and `runs_per_device` are those of an `Executor`, `devices` and `num_cores` those of this machine.
     """
 
     def __init__(self, jobs: int | str, runs_per_device: int, devices: Sequence[str], num_cores: int) -> None:
-        self.lost: dict[str, str] = {}
+        self.lost: dict[str, str] = {}  # devices that are no longer used -> why
         self._accelerators = [device for device in devices if device != "cpu"]
         self._per_device = runs_per_device
         self._on_cpu = max(1, num_cores // _CORES_PER_LANE) if jobs == AUTO else None

@@ -84,12 +84,11 @@ class Pool:
         for lane in dict.fromkeys(sources[source] for source in ready):
             yield from self._hear(lane, runs)
         self._since_measured += awake_s
-        is_measured = self._since_measured >= _TICK_S
-        if is_measured:
+        if self._since_measured >= _TICK_S:
             self._since_measured = 0.0
-        for lane in self.busy:
-            if is_measured:
+            for lane in self.busy:
                 lane.measure()
+        for lane in self.busy:
             if self._timeout is not None and lane.quiet_s > self._timeout:
                 yield self._hung(lane)
 

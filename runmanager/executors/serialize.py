@@ -65,9 +65,8 @@ def _dump(value: object) -> bytes:
     return file.getvalue()
 
 
-def _with_cache(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Callable[..., Any]:
-    cached: Callable[..., Any] = functools.lru_cache(**parameters)(function)
-    return cached
+def _with_cache(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
 
 
 def _is_cached(value: object) -> bool:
@@ -146,8 +145,8 @@ def _named_in(function: types.FunctionType) -> Iterator[tuple[str, object]]:
             yield name, cell.cell_contents
         except ValueError:  # the cell is still empty
             continue
-    yield from (("a default", part) for part in function.__defaults__ or ())
-    yield from (("a default", part) for part in (function.__kwdefaults__ or {}).values())
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    yield from (("a default", part) for part in defaults)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

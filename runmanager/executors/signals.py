@@ -44,13 +44,10 @@ class Stop:
     Planning, committing and summing up take a moment and are not interrupted, except by a second signal.
     Python drops an exception that is raised within ``__del__`` and the like, and prints it; so the signal is
     remembered for `check`, and nothing is printed.
-
-    Attributes:
-        exit_code: 128 and the number of the signal that came, 0 if none did.
     """
 
     def __init__(self) -> None:
-        self.exit_code = 0
+        self.exit_code = 0  # or 128 and the number of the signal that came
         self._is_at_once = False
         self._before: dict[int, Any] = {}
         self._print_dropped = sys.unraisablehook

@@ -54,17 +54,11 @@ Message = Ready | Refused | Lost | Raised | EpochRecord | BatchProgress | Outcom
 
 
 class LaneSettings(NamedTuple):
-    """How a lane executes runs.
+    """How a lane executes runs."""
 
-    Attributes:
-        device: The one that it is bound to: ``cuda`` in a run means this one.
-        num_lanes: How many lanes share the cores.
-        start_method: How the parent's processes are started.
-    """
-
-    device: str
-    num_lanes: int
-    start_method: str
+    device: str  # that it is bound to: ``cuda`` in a run means this one
+    num_lanes: int  # that share the cores
+    start_method: str  # of the parent's processes
 
 
 class _Stopped(KeyboardInterrupt):
@@ -72,20 +66,13 @@ class _Stopped(KeyboardInterrupt):
 
 
 def main(
-    connection: Connection,
-    output: Connection | None,
-    faults: Connection,
-    settings: LaneSettings,
-    task: bytes,
+    connection: Connection, output: Connection | None, faults: Connection, settings: LaneSettings, task: bytes
 ) -> None:
     """Execute the runs that come through a connection until it is closed.
 
-    Args:
-        connection: Runs come in, a `Message` goes out for whatever happens.
-        output: Where standard output and standard error go, None to leave them.
-        faults: Where the stacks go when the process crashes, or gets SIGUSR1.
-        settings: How it executes runs.
-        task: As `serialize.dump` wrote it.
+    A `Message` goes out there for whatever happens. Standard output and standard error go to `output`, None
+    leaves them; stacks go to `faults` when the process crashes or gets SIGUSR1. `task` is what `serialize.dump`
+    wrote.
     """
     with suppress(_Stopped, EOFError, BrokenPipeError):
         _obey(faults)

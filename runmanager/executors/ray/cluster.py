@@ -26,17 +26,11 @@ Needs = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Node:
-    """A node that is alive.
+    """A node that is alive."""
 
-    Attributes:
-        id: Ray's name of it.
-        name: Its host, and the beginning of its id.
-        resources: All that it has, busy or not.
-    """
-
-    id: str
-    name: str
-    resources: Mapping[str, float] = field(hash=False)
+    id: str  # Ray's name of it
+    name: str  # its host, and the beginning of its id
+    resources: Mapping[str, float] = field(hash=False)  # all that it has, busy or not
 
     def room_for(self, needs: Needs) -> int:
         """Count the runs with these needs that fit on it when nothing else is there."""
@@ -45,12 +39,10 @@ class Node:
 
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """Connect this process to a cluster for the length of a block.
+    """Connect this process to the cluster at "auto" or host:port for the length of a block.
 
-    A connection that the process has already is used, and stays.
-
-    Args:
-        address: "auto" or host:port; None starts a cluster on this machine, and ends it with the block.
+    None starts one on this machine, and ends it with the block. A connection that the process has already is
+    used, and stays.
 
     Raises:
         InvalidArgumentError: The address has another form.
@@ -127,9 +119,7 @@ def death_notices() -> Iterator[list[str]]:
 def _restrained(*, on_loop_back: bool) -> Iterator[None]:
     """Let Ray start: it logs errors only, leaves signals their handlers, and listens where it should.
 
-    Args:
-        on_loop_back: Whether a cluster that is started listens on the loop-back only, which is Ray's default on
-            Windows and macOS.
+    With `on_loop_back`, a cluster that is started listens there alone: Ray's default on Windows and macOS.
     """
     from ray._private import ray_constants
 

@@ -166,8 +166,7 @@ class Execution:
     def _hear(self) -> None:
         """Pass on the events."""
         for number, event in ray.get(self._mailbox.take.remote()):
-            flight = self._flights.get(number)
-            if flight is not None:
+            if flight := self._flights.get(number):
                 flight.heard = time.monotonic()
                 self._pass_on(flight, event)
 

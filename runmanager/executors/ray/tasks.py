@@ -28,23 +28,14 @@ _loaded = lru_cache(maxsize=1)(load)
 
 @dataclass(frozen=True)
 class DriverInfo:
-    """What nodes have to know of the driver.
+    """What nodes have to know of the driver."""
 
-    Attributes:
-        folder: The experiment's, which they have to share; None if there is none.
-        token: The content of the probe file in there.
-        directory: Its working directory, which becomes that of the runs where it exists.
-        torch: Its version of torch.
-        share: How many runs may share a node, at most, and its cores; None leaves that to Ray.
-        timeout: Seconds without news after which a run counts as hung; None waits for ever.
-    """
-
-    folder: Path | None
-    token: str
-    directory: str
-    torch: str
-    share: int | None
-    timeout: float | None
+    folder: Path | None  # the experiment's, which they have to share
+    token: str  # the content of the probe file in there
+    directory: str  # its working directory, which becomes that of the runs where it exists
+    torch: str  # its version
+    share: int | None  # how many runs may share a node, at most, and its cores; None leaves that to Ray
+    timeout: float | None  # seconds without news after which a run counts as hung; None waits for ever
 
 
 class Begun(NamedTuple):
@@ -114,12 +105,8 @@ def execute(
 ) -> tuple[str, Outcome | Refused | Raised]:
     """Execute a run on this node; return Ray's name of the node, and how the run ended.
 
-    Args:
-        driver: What the node has to know.
-        sent: The task, as `dump` wrote it.
-        number: The driver's number of this execution.
-        run: The run.
-        mailbox: The handle of a `Mailbox`, which gets the events.
+    `sent` is the task, as `dump` wrote it; `number` is the driver's of this execution, whose events go to the
+    handle of a `Mailbox`.
     """
     import ray
 
