@@ -232,12 +232,10 @@ def choose_screen(*, show: bool) -> Screen:
     """Return the screen for where the user looks; with `show=False`, one that shows nothing."""
     console = wide_console()
     console.quiet = not show
-    if not show:
-        return Screen(console)
-    if in_notebook():
+    if show and in_notebook():
         return NotebookScreen(console)
     # FORCE_COLOR makes a terminal of a file for rich: colours are wanted there, a moving cursor is not
-    return Screen(console, is_live=console.is_interactive and console.file.isatty())
+    return Screen(console, is_live=show and console.is_interactive and console.file.isatty())
 
 
 def in_notebook() -> bool:

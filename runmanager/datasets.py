@@ -27,19 +27,12 @@ CLASSES = (
 
 @dataclass(frozen=True)
 class _File:
-    """One of the four original files.
+    """One of the four original files."""
 
-    Attributes:
-        name: Without ``.gz``.
-        packed: Bytes of the ``.gz``.
-        sha256: Of the ``.gz``.
-        shape: Of the array in it.
-    """
-
-    name: str
-    packed: int
-    sha256: str
-    shape: tuple[int, ...]
+    name: str  # without .gz
+    packed: int  # bytes of the .gz
+    sha256: str  # of the .gz
+    shape: tuple[int, ...]  # of the array in it
 
     @property
     def header(self) -> bytes:
@@ -132,19 +125,14 @@ def _unpacked(raw: Path, file: _File) -> "np.ndarray[tuple[int], np.dtype[np.uin
     packed = path.with_name(f"{file.name}.gz")
     # a gzip file ends with the CRC-32 and the length of what is in it (RFC 1952)
     checksum, length = struct.unpack("<2I", packed.read_bytes()[-8:])
-    content = _read(path)
-    if content is None or len(content) != length or zlib.crc32(content.data) != checksum:
+    content = np.empty(0, np.uint8)
+    with suppress(OSError):
+        content = np.fromfile(path, dtype=np.uint8)
+    if len(content) != length or zlib.crc32(content.data) != checksum:
         content = np.frombuffer(bytearray(gzip.decompress(packed.read_bytes())), dtype=np.uint8)
         _keep(path, content)
     assert content[: len(file.header)].tobytes() == file.header
     return content[len(file.header) :]
-
-
-def _read(path: Path) -> "np.ndarray[tuple[int], np.dtype[np.uint8]] | None":
-    try:
-        return np.fromfile(path, dtype=np.uint8)
-    except OSError:
-        return None
 
 
 def _keep(path: Path, content: "np.ndarray[tuple[int], np.dtype[np.uint8]]") -> None:

@@ -35,8 +35,10 @@ class GridError(RunManagerError, ValueError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = list(problems)
-        lines = self.problems if len(self.problems) == 1 else _numbered(self.problems)
+        self.problems = lines = list(problems)
+        if len(lines) != 1:
+            numbered = [f"  {number}. {problem}" for number, problem in enumerate(problems, 1)]
+            lines = [f"{len(problems)} problems, nothing was started:", *numbered]
         super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[type["GridError"], tuple[list[str]]]:
@@ -148,11 +150,7 @@ class Problems(list[str]):
             self += error.problems
 
     def raise_if_any(self, error: type[GridError] = GridError) -> None:
-        """Raise all problems as one error.
-
-        Raises:
-            GridError: There are problems; of the class `error`.
-        """
+        """Raise all problems, if there are any, as one error of this class."""
         if self:
             raise error(self)
 
@@ -177,8 +175,3 @@ def first_line(error: BaseException) -> str:
 
 class RunsWarning(UserWarning):
     """Something under runs/ could not be read or shown; everything else was."""
-
-
-def _numbered(problems: list[str]) -> list[str]:
-    heading = f"{len(problems)} problems, nothing was started:"
-    return [heading, *(f"  {number}. {problem}" for number, problem in enumerate(problems, 1))]

@@ -119,12 +119,7 @@ class Outcome:
     is_committed: bool = True
 
     def next_step(self, error_log: Path, *, is_retried: bool = False) -> str:
-        """Say what to do next, "" if there is nothing to do.
-
-        Args:
-            error_log: Where the run's error.log is.
-            is_retried: Whether the grid executes the run again by itself.
-        """
+        """Say what to do next, "" for nothing; `is_retried` if the grid executes the run again by itself."""
         kept = "1 epoch is kept" if self.epochs == 1 else f"{self.epochs} epochs are kept"
         if is_retried:
             return f"{kept}; it is executed again after the other runs"

@@ -67,14 +67,10 @@ class Commands(TyperGroup):
 
 
 class Damage(list[str]):
-    """What a command could not read; the command reports it at its end, and exits with 1."""
+    """What a command could not read; it reports that at its end."""
 
     def tell(self) -> None:
-        """Report the damage on standard error.
-
-        Raises:
-            typer.Exit: Something is damaged.
-        """
+        """Report the damage, if there is any, on standard error and exit with 1."""
         for problem in self:
             say(f"! {problem}")
         if self:
@@ -109,10 +105,7 @@ def write_json(content: Any) -> None:
 
 
 def find_run(path: Path) -> tuple[Path, "RunFolder"]:
-    """Find a run by its folder or by its number in an experiment.
-
-    Args:
-        path: As the user wrote it; its last part is not followed if it is a link.
+    """Find a run by its folder, which is not followed if it is a link, or by its number in an experiment.
 
     Returns:
         The folder of the experiment, and the run's.

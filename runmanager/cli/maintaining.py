@@ -137,20 +137,19 @@ def _is_confirmed(question: str) -> bool:
 
 def _print_verdict(recorded: "RunResult", verdict: "Verification") -> None:
     from runmanager.console import print_table
+    from runmanager.launch.verify import TIMES
 
     for change in verdict.changed:
         say(f"! {change} changed since the run was executed")
     if verdict.error:
         typer.echo(f"different: the first epoch did not end: {verdict.error}")
         return
-    compared = [name for name in verdict.before if name in verdict.again]
+    epoch = f"the first epoch of {recorded.folder.path}"
     if verdict.is_identical:
-        names = ", ".join(name for name in compared if name not in ("epoch duration", "run duration"))
-        typer.echo(
-            f"identical: the first epoch of {recorded.folder.path} gives the same {names}, to the last bit"
-        )
+        names = ", ".join(name for name in verdict.before if name in verdict.again and name not in TIMES)
+        typer.echo(f"identical: {epoch} gives the same {names}, to the last bit")
         return
-    typer.echo(f"different: the first epoch of {recorded.folder.path} gives other numbers")
+    typer.echo(f"different: {epoch} gives other numbers")
     print_table([_difference(name, verdict) for name in verdict.differing], most=None)
 
 

@@ -68,15 +68,10 @@ def conclude(
     is_over: bool,
     is_broken_off: bool,
 ) -> None:
-    """Say how the runs ended, what is kept, and what to do next.
+    """Say how the runs of a grid ended, what is kept, and what to do next.
 
-    Args:
-        say: Prints a line.
-        experiment: Its folder.
-        outcomes: Those of all runs of the grid.
-        search: What decided which runs were executed.
-        is_over: Whether the search has come to its end, so that no run is missing that it has not handed out.
-        is_broken_off: Whether a signal or the storage ended the grid.
+    Runs that the search did not hand out are not missing if it `is_over`. The grid `is_broken_off` if a signal
+    or the storage ended it.
     """
     counts = Counter(outcome.status for outcome in outcomes)
     statuses = join(f"{status} {counts[status]}" for status in Status if counts[status])
@@ -97,9 +92,6 @@ def _continued(stopped: Iterable[Outcome]) -> str:
     epochs = [str(outcome.epochs) for outcome in stopped if outcome.epochs]
     if not epochs:
         return ""
-    runs = (
-        "1 run that continues after epoch"
-        if len(epochs) == 1
-        else f"{len(epochs)} runs that continue after epochs"
-    )
+    is_one = len(epochs) == 1
+    runs = "1 run that continues after epoch" if is_one else f"{len(epochs)} runs that continue after epochs"
     return f", {runs} {', '.join(epochs)}"

@@ -15,11 +15,7 @@ from runmanager.storage import paths
 
 
 def make_executor(
-    executor: str | Executor,
-    jobs: int | str,
-    runs_per_device: int,
-    timeout: float | None,
-    problems: Problems,
+    executor: str | Executor, jobs: int | str, runs_per_device: int, timeout: float | None, problems: Problems
 ) -> Executor:
     """Return the executor that the arguments name; problems with them are collected."""
     chosen: Executor = EXECUTORS["inline"]()
@@ -53,23 +49,12 @@ def check_choices(on_error: str, missing_device: str, retries: Any, prune: objec
 
 
 def check_runs(
-    params: Mapping[Any, Any] | Sequence[Run],
-    train: Any,
-    experiment: str,
-    max_runs: int,
-    problems: Problems,
+    params: Mapping[Any, Any] | Sequence[Run], train: Any, experiment: str, max_runs: int, problems: Problems
 ) -> list[Run]:
     """Return the runs of a grid if it can be executed.
 
-    Args:
-        params: Axes or runs.
-        train: Must be a function.
-        experiment: Must be the name of a folder.
-        max_runs: The most runs that a grid may have.
-        problems: Those of the other arguments.
-
     Raises:
-        GridError: There are problems, all of them at once.
+        GridError: There are problems with these or the other arguments, all of them at once.
     """
     if not callable(train):
         problems.append(f"train must be a function of (run, manager), got {train!r}")
@@ -85,10 +70,7 @@ def check_runs(
 def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_device: str) -> dict[str, str]:
     """Return, for each run whose device is not there, identity -> why it cannot be executed.
 
-    Args:
-        runs: Those of the grid.
-        missing: Device -> why it cannot be used, "" if it can.
-        missing_device: "error" raises instead.
+    `missing` says why a device cannot be used, "" if it can.
 
     Raises:
         DeviceError: A device is not there and `missing_device` is "error".
@@ -108,11 +90,7 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
 
 
 def check_seeds(runs: Sequence[Run]) -> None:
-    """Refuse to average over seeds where no run has one.
-
-    Raises:
-        GridError: No run has a seed.
-    """
+    """Raise a GridError if no run has a seed to average over."""
     if not any(hparams.SEED in run._fields for run in runs):
         raise GridError(["group_seeds=True averages over the hyperparameter 'seed': give the grid one"])
 

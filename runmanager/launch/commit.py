@@ -15,10 +15,7 @@ from runmanager.storage.run_state import read_experiment, read_run
 def commit(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outcome:
     """Return how a run ended, which its journal has by then.
 
-    Args:
-        planned: The run, with what its journals said before it was executed.
-        outcome: How it ended. It may be not committed: its process is gone, or it never had one.
-        task: What executes the runs of the grid.
+    The outcome may not be committed yet: the run's process is gone, or it never had one.
 
     Raises:
         StorageError: It could not be committed.

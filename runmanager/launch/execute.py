@@ -26,25 +26,12 @@ COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
 
 
 class Execution:
-    """Executes the runs of a plan that a search hands out, batch after batch.
-
-    Args:
-        plan: What to do with each run.
-        search: What decides which runs are executed next.
-        executor: Where runs are executed.
-        task: Executes one run.
-        stop: Notices Ctrl-C and other signals.
-        retries: How often a run is executed again whose process was killed, or hung.
-        on_error: "continue" with the other runs when one fails, or "stop".
-        show: Whether anything is shown.
-
-    Attributes:
-        progress: Shows the batch that is executed, or was the last one.
-        is_over: Whether the search has come to its end: it wants no run that it has not handed out.
-    """
+    """Executes the runs of a plan that a search hands out, batch after batch; options are `run_grid`'s."""
 
     progress: GridProgress
+    """Of the batch that is executed, or was the last one."""
     is_over = False
+    """Whether the search has come to its end: it wants no run that it has not handed out."""
 
     def __init__(
         self,
@@ -140,7 +127,7 @@ class Execution:
             with self._stop.later():
                 for planned in batch.behind:
                     commit(planned, uncommitted(Status.PRUNED, "behind"), self._task)
-                    self._decisions.run_ended(planned.folder.id)
+                    self._decisions.journals.run_ended(planned.folder.id)
 
     def _end(self, run: Run, ended: Outcome) -> tuple[Outcome, bool]:
         """Commit and show how a run ended; return that, and whether it is executed again."""
@@ -149,7 +136,7 @@ class Execution:
             id_ = next(id_ for id_, planned in self._in_progress.items() if planned.run is run)
         planned = self._in_progress.pop(id_)
         outcome = commit(planned, ended, self._task)
-        self._decisions.run_ended(id_)
+        self._decisions.journals.run_ended(id_)
         is_retried = outcome.status.is_worth_a_retry and self._retries[id_] > 0
         if is_retried:
             self._retries[id_] -= 1

@@ -40,38 +40,23 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of a grid, where it lives, and what is done with it.
-
-    Attributes:
-        run: Its hyperparameters, as `train` gets them.
-        folder: Its folder, and its identity: the key by which it is found everywhere.
-        before: What its journals say before anything is done.
-        action: What is done with it.
-    """
+    """A run of a grid, where it lives, and what is done with it."""
 
     run: Run
-    folder: RunFolder
-    before: RunResult
+    folder: RunFolder  # its id is the key by which the run is found everywhere
+    before: RunResult  # what its journals say before anything is done
     action: Action
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a grid does with its runs.
+    """What a grid does with its runs."""
 
-    Attributes:
-        runs: All runs of the grid, in order.
-        changed: What changed since runs were begun -> how many runs.
-        policy: What is done about that.
-        order: The identities of the runs to execute, in their order, once a search has decided it.
-        sentences: What the search has to tell the user.
-    """
-
-    runs: Sequence[PlannedRun]
-    changed: Mapping[str, int]
-    policy: str
-    order: Sequence[str] = ()
-    sentences: Sequence[str] = ()
+    runs: Sequence[PlannedRun]  # all of the grid, in order
+    changed: Mapping[str, int]  # what changed since runs were begun -> how many runs
+    policy: str  # what is done about that
+    order: Sequence[str] = ()  # the identities of the runs to execute, once a search has decided it
+    sentences: Sequence[str] = ()  # of the search, for the user
 
     @cached_property
     def due(self) -> list[PlannedRun]:
@@ -101,18 +86,13 @@ class Plan:
 
 
 class Decisions:
-    """Asks a search which runs of a plan are executed next; under torchrun all ranks get the answer of rank 0.
-
-    Args:
-        plan: All runs of the grid.
-        search: What decides; it is begun here.
-    """
+    """Begins a search and asks it which runs of a plan are next; all ranks get the answer of rank 0."""
 
     def __init__(self, plan: Plan, search: Search) -> None:
         self._plan = plan
         self._search = search
         start_over = {planned.folder.id for planned in plan.runs if planned.action is Action.START_OVER}
-        self._journals = Journals((planned.before for planned in plan.runs), start_over)
+        self.journals = Journals((planned.before for planned in plan.runs), start_over)
         if ranks.is_main():
             search.begin([planned.folder for planned in plan.runs], {planned.folder.id for planned in plan.due})
 
@@ -120,17 +100,13 @@ class Decisions:
         """Return the plan in which the runs that are due now are to be executed, and the others wait."""
         return ranks.from_main(lambda: self._decided(in_progress))
 
-    def run_ended(self, id_: str) -> None:
-        """Note that the journal of a run has changed."""
-        self._journals.run_ended(id_)
-
     def _decided(self, in_progress: Collection[str]) -> Plan:
-        decision = self._search.next(self._journals, in_progress)
+        decision = self._search.next(self.journals, in_progress)
         due, behind = set(decision.due), set(decision.behind)
         runs: list[PlannedRun] = []
         for planned in self._plan.runs:
             id_, action, before = planned.folder.id, planned.action, planned.before
-            result = self._journals[id_] if id_ in due or id_ in behind else before
+            result = self.journals[id_] if id_ in due or id_ in behind else before
             if id_ in due and (action is not Action.START_OVER or result.attempts):
                 action, before = Action.CONTINUE if result.epochs else Action.EXECUTE, result
             elif id_ in behind and result.status.is_stopped:
@@ -149,15 +125,7 @@ def make_plan(
     retry_failed: bool,
     resume_anyway: bool,
 ) -> Plan:
-    """Decide which runs are executed.
-
-    Args:
-        runs: Those of the grid.
-        folders: Where each of them lives.
-        now: The code, data and versions of today.
-        retry_failed: Execute runs again that ended by a fault.
-        resume_anyway: Keep and continue runs that were begun with other code, data or versions.
-    """
+    """Decide by `run_grid`'s options what is done with each run, now that code, data and versions are `now`."""
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
     for run, folder in zip(runs, folders, strict=True):

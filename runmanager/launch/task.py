@@ -25,16 +25,7 @@ _REPORT_EVERY_S = 0.5
 
 @dataclass(frozen=True)
 class RunTask:
-    """Executes one run in the process that calls it. Workers get it pickled.
-
-    Attributes:
-        train: The user's function.
-        histogram_every: Epochs from one set of histograms to the next.
-        fingerprint: The code, data and versions that results depend on.
-        resume_anyway: Whether runs that began with other code, data or versions are resumed.
-        jobs: How many runs of the grid share the machine, at most.
-        prune: Ends the run at its next rung.
-    """
+    """Executes one run in the process that calls it, as `run_grid` was asked to. Workers get it pickled."""
 
     train: Train
     experiment: Experiment
@@ -42,7 +33,7 @@ class RunTask:
     histogram_every: int
     fingerprint: Fingerprint
     resume_anyway: bool
-    jobs: int
+    jobs: int  # how many runs of the grid share the machine, at most
     prune: SuccessiveHalving | None = None
 
     def __call__(self, run: Run, report: Report) -> Outcome:

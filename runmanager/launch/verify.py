@@ -26,19 +26,12 @@ TIMES = ("epoch duration", "run duration")
 
 @dataclass(frozen=True)
 class Verification:
-    """The first epoch of a run as recorded, and as executed again.
-
-    Attributes:
-        before: Metric -> its recorded value.
-        again: Metric -> its value now; empty if the epoch did not end.
-        changed: The code and the versions that have changed since.
-        error: Why the epoch did not end, "" if it did.
-    """
+    """The metrics of the first epoch of a run as recorded, and as executed again."""
 
     before: Mapping[str, float]
-    again: Mapping[str, float]
-    changed: Sequence[str]
-    error: str = ""
+    again: Mapping[str, float]  # empty if the epoch did not end
+    changed: Sequence[str]  # the code and the versions that have changed since
+    error: str = ""  # why the epoch did not end
 
     @property
     def differing(self) -> list[str]:
@@ -58,10 +51,6 @@ class _FirstEpochEnded(BaseException):
 
 def verify(result: "RunResult", train: "Train") -> Verification:
     """Execute the first epoch of a run again in this process, in a folder that is removed afterwards.
-
-    Args:
-        result: The run, with its first epoch.
-        train: The function that it was executed with, as ``train(run, manager)``.
 
     Raises:
         InvalidArgumentError: The run has no first epoch.
@@ -90,16 +79,10 @@ def load_function(name: str) -> "Train":
     module = _import(source)
     function = getattr(module, attribute, None)
     if not callable(function):
-        names = [
-            key
-            for key, value in vars(module).items()
-            if callable(value)
-            and not key.startswith("_")
-            and getattr(value, "__module__", "") == module.__name__
-        ]
-        raise InvalidArgumentError(
-            [f"{source} has no function {attribute!r}; it has: {', '.join(names) or 'none'}"]
-        )
+        functions = {key: value for key, value in vars(module).items() if callable(value) and key[0] != "_"}
+        own = [key for key, value in functions.items() if getattr(value, "__module__", "") == module.__name__]
+        names = ", ".join(own) or "none"
+        raise InvalidArgumentError([f"{source} has no function {attribute!r}; it has: {names}"])
     train: Train = function
     return train
 

@@ -22,36 +22,22 @@ _ECHO = 5  # columns free behind the last line: a terminal that echoes ^C there,
 
 @dataclass(frozen=True)
 class Running:
-    """The progress of a run that is being executed; all times are of one clock.
-
-    Attributes:
-        label: The hyperparameters that tell it from the others, each as text.
-        lane: The lane's number, from 0.
-        started: When this attempt began.
-        heard: When its last message came.
-        epoch: The number of the epoch of that message, 0 before the first one.
-        step: The number of the batch of that message, 0 if it had none.
-        num_epochs: How many epochs the run has, None if that is not known.
-        first: The number of the first epoch of this attempt, 0 before it began.
-        committed: The number of the last epoch that is committed.
-        num_steps: The largest number of a batch so far.
-        metrics: Those of the last committed epoch.
-    """
+    """The progress of a run that is being executed; all times are of one clock."""
 
     number: int
     params: Mapping[str, Any]
-    label: Sequence[str]
-    lane: int
+    label: Sequence[str]  # the hyperparameters that tell it from the others, each as text
+    lane: int  # from 0
     device: str
-    started: float
-    heard: float
-    epoch: int = 0
-    step: int = 0
-    num_epochs: int | None = None
-    first: int = 0
-    committed: int = 0
-    num_steps: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    started: float  # when this attempt began
+    heard: float  # when its last message came
+    epoch: int = 0  # of that message, 0 before the first one
+    step: int = 0  # the batch of that message, 0 if it had none
+    num_epochs: int | None = None  # of the run, None if that is not known
+    first: int = 0  # the first epoch of this attempt, 0 before it began
+    committed: int = 0  # the last epoch that is committed
+    num_steps: int = 0  # the largest number of a batch so far
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last committed epoch
 
     def after(self, news: EpochRecord | BatchProgress, now: float) -> "Running":
         """Return the progress after a message."""
@@ -90,29 +76,17 @@ class Running:
 
 
 class Picture(NamedTuple):
-    """The lanes of a grid and its bar, at one moment.
+    """The lanes of a grid and its bar, at one moment."""
 
-    Attributes:
-        name: The name of the experiment.
-        lanes: The device of each lane and the run in it, None for an idle one.
-        label_width: Characters of the longest label of all runs.
-        metrics: The metrics that have columns, the most important first.
-        ended: How many runs have ended.
-        total: How many runs there are.
-        elapsed: Seconds since the grid began.
-        left: Words for the time left.
-        now: The time, of the same clock as that of the runs.
-    """
-
-    name: str
-    lanes: Sequence[tuple[str, Running | None]]
-    label_width: int
-    metrics: Sequence[str]
-    ended: int
-    total: int
-    elapsed: float
-    left: str
-    now: float
+    name: str  # of the experiment
+    lanes: Sequence[tuple[str, Running | None]]  # the device of each lane and the run in it, None if idle
+    label_width: int  # of the longest label of all runs
+    metrics: Sequence[str]  # that have columns, the most important first
+    ended: int  # runs
+    total: int  # runs
+    elapsed: float  # seconds since the grid began
+    left: str  # the time left, in words
+    now: float  # of the same clock as that of the runs
 
     def draw(self, width: int, height: int) -> list[list[Part]]:
         """Return lines of at most `width` characters, at most `height` of them."""

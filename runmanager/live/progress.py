@@ -30,12 +30,8 @@ class GridProgress:
     The executor reports in one thread; another one draws. All they share is replaced, never changed.
 
     Args:
-        name: The experiment.
-        folders: Those of the runs to execute.
         varying: The hyperparameters that tell the runs apart.
-        lanes: How many runs are executed at the same time, at most.
         past: Hyperparameters and duration (s) of the runs that were completed before.
-        show: False shows nothing at all.
         check: Called when a run begins or makes progress; what it raises goes to the executor.
     """
 

@@ -20,11 +20,7 @@ class Part(NamedTuple):
 
 
 class LivePicture:
-    """What `Screen.show_below` shows of a grid, in a terminal and in a notebook.
-
-    Args:
-        draw: Draws it, line by line, in a width and a height.
-    """
+    """What `Screen.show_below` shows of a grid; it is drawn line by line, in a width and a height."""
 
     def __init__(self, draw: Callable[[int, int], Sequence[Sequence[Part]]]) -> None:
         self._draw = draw

@@ -27,34 +27,20 @@ _STEPS = (  # (seconds, step): a time below these seconds is rounded to this ste
 
 
 class Underway(NamedTuple):
-    """A run that is being executed.
-
-    Attributes:
-        params: Its hyperparameters.
-        elapsed: Seconds since it was started.
-        total: Its estimated duration in seconds, from its own epochs; None before the first one has ended.
-        part: The part of its epochs that this attempt executes; an earlier attempt executed the others.
-    """
+    """A run that is being executed; times in seconds."""
 
     params: Mapping[str, Any]
     elapsed: float
-    total: float | None = None
-    part: float = 1.0
+    total: float | None = None  # estimated from its own epochs, None before the first one has ended
+    part: float = 1.0  # of its epochs, that this attempt executes; an earlier attempt executed the others
 
 
 def time_left(
-    waiting: Sequence[Mapping[str, Any]],
-    running: Sequence[Underway],
-    past: Sequence[Cost],
-    lanes: int,
+    waiting: Sequence[Mapping[str, Any]], running: Sequence[Underway], past: Sequence[Cost], lanes: int
 ) -> float | None:
     """Estimate the seconds until all runs have ended, None before any cost is known.
 
-    Args:
-        waiting: The hyperparameters of the runs that have not started, in their order.
-        running: The runs that are being executed.
-        past: The costs of runs that have ended.
-        lanes: How many runs are executed at the same time.
+    The runs that are waiting start in their order. At most `lanes` runs are executed at the same time.
     """
     if not waiting and not running:
         return 0.0
@@ -71,10 +57,6 @@ def time_left(
 
 def scheduled(seconds: Sequence[float], free_in: Sequence[float]) -> float:
     """Return the seconds until all runs have ended; the lane that is free first takes the next run.
-
-    Args:
-        seconds: The duration of each run, in their order.
-        free_in: The seconds until each lane is free.
 
     >>> scheduled([3, 2, 2], [0, 0])
     4

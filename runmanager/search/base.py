@@ -23,9 +23,6 @@ class Decision:
     behind: Sequence[str] = ()
     sentences: Sequence[str] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.due or self.behind or self.sentences)
-
 
 class Search(ABC):
     """Decides which runs of a grid are executed next, from what their journals say.
@@ -80,28 +77,20 @@ class Journals(Mapping[str, RunResult]):
     """What the journals of a grid's runs say, by identity.
 
     A journal is read again when it is asked for and its run has ended meanwhile; nothing else writes it.
-
-    Args:
-        results: What the journals said at the start.
-        start_over: The identities of the runs that start over: they count as pending until they have ended.
+    The runs that start over count as pending until they have ended.
     """
 
     def __init__(self, results: Iterable[RunResult], start_over: Collection[str] = ()) -> None:
-        self._results: dict[str, RunResult | None] = {}
-        self._folders: dict[str, RunFolder] = {}
-        for result in results:
-            folder = result.folder
-            self._folders[folder.id] = folder
-            is_pending = folder.id in start_over
-            self._results[folder.id] = (
-                RunResult(folder, Status.PENDING, [], 0, "", {}) if is_pending else result
-            )
+        self._results = {result.folder.id: result for result in results}
+        self._changed: set[str] = set()
+        for id_ in start_over:
+            self._results[id_] = RunResult(self._results[id_].folder, Status.PENDING, [], 0, "", {})
 
     def __getitem__(self, id_: str) -> RunResult:
-        result = self._results[id_]
-        if result is None:
-            result = self._results[id_] = read_run(self._folders[id_])
-        return result
+        if id_ in self._changed:
+            self._results[id_] = read_run(self._results[id_].folder)
+            self._changed.remove(id_)
+        return self._results[id_]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._results)
@@ -111,4 +100,4 @@ class Journals(Mapping[str, RunResult]):
 
     def run_ended(self, id_: str) -> None:
         """Note that the journal of a run has changed."""
-        self._results[id_] = None
+        self._changed.add(id_)

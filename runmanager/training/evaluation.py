@@ -36,13 +36,8 @@ def evaluate(
 
     Modes and random states are restored, those of the loader's generators too.
 
-    Args:
-        network: On `device`.
-        loader: Yields (inputs, labels).
-        device: Where the batches are sent.
-        loss: The mean over a batch, of the network's output and the labels.
-        on_batch: Called at each batch.
-        confusion: Counts the predictions of each class, if labels are classes.
+    `on_batch` is called at each batch. If labels are classes, `confusion` counts the predictions of each.
+    The other arguments are those of `RunManager.evaluate`.
     """
     sums = EpochSums()
     with undisturbed_random(device), _undisturbed(loader), _eval_mode(network), torch.no_grad():

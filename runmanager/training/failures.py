@@ -36,14 +36,7 @@ def status_of(error: BaseException) -> Status:
 
 
 def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: int = 0) -> str:
-    """Say in one sentence why a run failed.
-
-    Args:
-        error: What it raised.
-        device: Where it was executed.
-        epoch: The number of the epoch that was open, 0 if none was.
-        step: The number of its batch, 0 if that is not known.
-    """
+    """Say in one sentence why a run failed, and in which epoch and step; 0 is none, or not known."""
     where = (f" in epoch {epoch}" + (f", step {step}" if step else "")) if epoch else ""
     short_of_memory = _memory_error(error)
     if short_of_memory is not None:

@@ -90,20 +90,6 @@ class TensorLoader(DataLoader[Batch]):
             )
 
 
-def resident_loader(
-    dataset: ImageTensors,
-    batch_size: int,
-    *,
-    device: torch.device | str = "cpu",
-    shuffle: bool = True,
-    seed: int = 0,
-) -> TensorLoader:
-    """Make a `TensorLoader` whose images and labels are on the device already."""
-    return TensorLoader(
-        dataset.to(device), batch_size, device=device, shuffle=shuffle, seed=seed, num_workers=0
-    )
-
-
 def to_unit(images: torch.Tensor) -> torch.Tensor:
     """Scale uint8 images to floats in 0..1, exactly as torchvision's ToTensor; leave floats alone."""
     return images.float().div_(255) if images.dtype == torch.uint8 else images

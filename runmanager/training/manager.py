@@ -124,10 +124,9 @@ class RunManager:
             number = self._open_run("begin_run()").folder.number
             raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
         params = params_of(run)
-        if self._grid.run is not None and identity(params) != identity(params_of(self._grid.run)):
-            raise LifecycleError(
-                f"train() was given {self._grid.run!r} and began {run!r}: give manager.run() the run"
-            )
+        given = run if self._grid.run is None else self._grid.run
+        if given is not run and identity(params) != identity(params_of(given)):
+            raise LifecycleError(f"train() was given {given!r} and began {run!r}: give manager.run() the run")
         device = torch_devices.require(ranks.own_device(params.get("device", "cpu")))
         if device.type == "cuda" and ranks.num_ranks() > 1:
             torch.cuda.set_device(device)

@@ -16,13 +16,10 @@ class EpochSums:
     """The sums and counts of one epoch.
 
     Adding never waits for the device; `means` does, once.
-
-    Attributes:
-        last_size: The number of samples in the current batch, None before the first.
     """
 
     def __init__(self) -> None:
-        self.last_size: int | None = None
+        self.last_size: int | None = None  # samples in the current batch
         self._first_not_finite = FirstNotFinite()
         self._loss = WeightedSum(self._first_not_finite)
         self._sums = {"loss": self._loss, "accuracy": WeightedSum()}
@@ -33,9 +30,7 @@ class EpochSums:
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch.
 
-        Args:
-            loss: A single value.
-            batch: The batch or its number of samples; None if `add_correct` or `settle` gives the number.
+        `batch` is the batch or its number of samples; None if `add_correct` or `settle` gives the number.
 
         Raises:
             MetricError: The loss is not a single value, or nothing in the batch can be counted.
@@ -58,11 +53,7 @@ class EpochSums:
         self._loss.add(loss, size, size)
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count the correct predictions of a batch, as `num_correct`.
-
-        Raises:
-            MetricError: The shapes do not fit.
-        """
+        """Count the correct predictions of a batch, as `num_correct`."""
         count = num_correct(preds, labels)
         self._sums["accuracy"].add(count.item() if _is_read_at_once(count) else count, 1, labels.numel())
         self.last_size = len(labels)
@@ -83,8 +74,7 @@ class EpochSums:
     def settle(self, size_of_batch: Callable[[int], int | None]) -> None:
         """Weigh the losses that were added without a batch, at the end of the epoch.
 
-        Args:
-            size_of_batch: Number of the batch, from 1 -> how many samples it has, None if that is not known.
+        `size_of_batch` gives the number of samples of a batch, counted from 1; None if that is not known.
 
         Raises:
             MetricError: The number of samples of a batch is not known.
@@ -119,12 +109,7 @@ class EpochSums:
         return {name: total / weight for name, (total, weight) in merged.items()}
 
     def first_not_finite(self) -> tuple[int, float, float | None] | None:
-        """Find the first loss that is NaN or infinite, on whichever rank; waits for the device.
-
-        Returns:
-            Which loss it was, from 1, its value, and the loss before it, None if there was none. None if all
-            are finite.
-        """
+        """Find the first loss of any rank that is not finite, see `FirstNotFinite`; waits for the device."""
         self._loss.total()
         of_ranks = ranks.gather(self._first_not_finite.result())
         return min(filter(None, of_ranks), key=lambda first: first[0], default=None)
@@ -187,11 +172,7 @@ def check_column(name: str, params: Container[str]) -> None:
 
 
 def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Count on the device where the largest score is the label's.
-
-    Args:
-        preds: Scores ``(N, C)`` or ``(N, C, ...)``.
-        labels: Class numbers ``(N,)`` or ``(N, ...)``.
+    """Count on the device where the largest score is the label's, as `RunManager.track_num_correct`.
 
     Raises:
         MetricError: The shapes do not fit; they would compare every sample with every other.
@@ -220,12 +201,8 @@ def batch_size(batch: Any) -> int | None:
     items = batch.values() if isinstance(batch, Mapping) else batch
     if not isinstance(items, (tuple, list)) and not isinstance(batch, Mapping):
         return None
-    return next((size for item in items if (size := _tensor_size(item)) is not None), None)
-
-
-def _tensor_size(item: Any) -> int | None:
-    # numbers in a batch are data, not its size
-    return None if isinstance(item, int) else batch_size(item)
+    parts = (item for item in items if not isinstance(item, int))  # numbers in a batch are data, not its size
+    return next((size for part in parts if (size := batch_size(part)) is not None), None)
 
 
 def _is_read_at_once(tensor: torch.Tensor) -> bool:

@@ -17,18 +17,9 @@ class OpenEpoch:
     """What is measured between `begin_epoch` and `end_epoch`. Only its beginning and end wait for the device.
 
     Args:
-        number: Its number, from 1.
-        device: Where the run is executed.
-        loader: What the batches come from, None if `batches` is not used.
         params: The run's hyperparameters, whose names no metric may have.
         num_epochs: How many epochs the loop is for, None if there is no loop.
         on_step: Called with `number`, `step` and `num_epochs` at each batch.
-
-    Attributes:
-        step: The number of the current batch, from 1; 0 before the first.
-        sums: Those of its metrics.
-        start: When its clock was started (perf_counter, s).
-        counts_batches: Whether `step` counts the batches of `batches`, else the losses.
     """
 
     def __init__(
@@ -40,9 +31,9 @@ class OpenEpoch:
         num_epochs: int | None = None,
         on_step: Callable[[int, int, int | None], object] | None = None,
     ) -> None:
-        self.step = 0
+        self.step = 0  # the number of the current batch, from 1
         self.sums = metrics.EpochSums()
-        self.counts_batches = False
+        self.counts_batches = False  # whether `step` counts the batches of `batches`, else the losses
         self._number = number
         self._device = device
         self._loader = loader
@@ -88,11 +79,7 @@ class OpenEpoch:
             self.report_step()
 
     def track(self, values: Mapping[str, torch.Tensor | float]) -> None:
-        """Add means over the current batch.
-
-        Raises:
-            MetricError: A value is not a single number, or the name is taken.
-        """
+        """Add means over the current batch, see `RunManager.track`."""
         for name, value in values.items():
             if name not in self._columns:
                 metrics.check_column(name, self._params)
@@ -117,13 +104,10 @@ class OpenEpoch:
             self._seconds = self._end - self.start - self._times.get("phase_eval_s", 0.0)
 
     def record(self, run_start: float) -> EpochRecord:
-        """Stop the clock and read the sums of all ranks.
+        """Stop the clock and read the sums of all ranks; the run's clock was started at `run_start` (s).
 
         The parts of its time are in seconds, but `throughput_images_per_s`: the samples of all ranks per second
         of the epoch's duration. Journals and event files have that name; it is kept.
-
-        Args:
-            run_start: When the run's clock was started (perf_counter, s).
 
         Raises:
             RankError: Another rank is gone.
@@ -144,11 +128,9 @@ class OpenEpoch:
         return EpochRecord(self._number, {**columns, **self._evaluated, **means}, self._times)
 
     def divergence(self, mean: float, last_loss: float | None) -> str:
-        """Say which loss was the first that is not finite, and what the loss before it was.
+        """Say which loss made the epoch's mean not finite, and which finite loss came before it.
 
-        Args:
-            mean: The epoch's loss, which is not finite.
-            last_loss: The loss of the epoch before, None if there was none.
+        Before the first step that is `last_loss`, the mean of the epoch before, None if there was none.
         """
         step, loss, before = self.sums.first_not_finite() or (0, mean, None)
         before = last_loss if step == 1 else before

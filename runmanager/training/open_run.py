@@ -16,7 +16,7 @@ from runmanager.board.confusion import Confusion
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import PruneError, StorageError
 from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.storage import durable, fingerprint, paths, processes
+from runmanager.storage import checkpoints, durable, fingerprint, paths, processes
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal, end_abandoned
 from runmanager.storage.run_state import read_run
@@ -39,19 +39,8 @@ class OpenRun:
     It expects its calls in order: `RunManager` checks that.
 
     Args:
-        experiment: The experiment's name.
-        folder: Where the run lives.
-        device: Where it is executed.
-        network: What is trained, None if the loop does not say.
-        loader: What `RunManager.batches` yields from, None if it is not used.
         histogram_every: Epochs from one set of histograms to the next; None for no event file at all.
         kinds: How the hyperparameters of the grid are written to TensorBoard; None if that is not known.
-        grid: What a grid decides.
-
-    Attributes:
-        epoch: The epoch that is open, None between epochs.
-        number: The number of the last epoch that was begun or resumed; 0 before the first and after the end.
-        start: When its clock was started (perf_counter, s).
     """
 
     def __init__(
@@ -67,9 +56,9 @@ class OpenRun:
         grid: GridContext,
     ) -> None:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
-        self.epoch: OpenEpoch | None = None
-        self.number = 0
-        self.start = 0.0
+        self.epoch: OpenEpoch | None = None  # None between epochs
+        self.number = 0  # of the last epoch that was begun or resumed; 0 before the first and after the end
+        self.start = 0.0  # of the run's clock (perf_counter, s)
         self._grid = grid
         self._status, self._cause = Status.COMPLETED, ""  # unless something happens
         self._attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
@@ -111,12 +100,7 @@ class OpenRun:
     def resume(self, parts: Mapping[str, Any] | None, keep: str | None) -> tuple[list[EpochRecord], list[str]]:
         """Resume the run after its last committed epoch, and save the parts with every epoch from now on.
 
-        Args:
-            parts: As `ResumeState` takes them.
-            keep: As `ResumeState` takes it.
-
-        Returns:
-            The records of the epochs that are resumed after, and a sentence for each file that is not used.
+        Returns the records of the epochs before, and a sentence for each file that is not used.
         """
         state = self._resume_state = ResumeState(self.folder, self.device, parts, self.loader, keep)
         problems: list[str] = []
@@ -126,7 +110,7 @@ class OpenRun:
             earlier = read_run(self.folder, problems)
             is_mixed = bool(fingerprint.changes(earlier.start.get("fingerprint", {}), self._grid.fingerprint))
             if earlier.status is Status.COMPLETED or (is_mixed and not self._grid.resume_anyway):
-                state.set_aside(earlier.attempts)
+                checkpoints.set_aside(self.folder.path, earlier.attempts)
             committed = earlier.epochs
         records, unusable = state.restore(committed)
         num_committed = min(len(records), len(committed))  # the last one may be in the checkpoint alone
@@ -326,7 +310,7 @@ class OpenRun:
         """Begin the journal and the event file, once.
 
         Args:
-            records: Those of the epochs that are resumed after, none to begin with the first epoch.
+            records: Those of the epochs that need not be executed again.
             num_committed: How many epochs earlier journals have; the rest of the records is committed here.
             is_mixed: Whether the records come from other code, data or versions than what follows.
         """

@@ -23,23 +23,8 @@ PRECISIONS = ("fp32", *_REDUCED)
 class Step:
     """Takes the optimizer's step of a batch.
 
-    Checkpoints the micro-batch size found by "auto", because rounding depends on it.
-
-    Args:
-        network: On `device`.
-        loss: The mean over a batch, of the network's output and the labels.
-        optimizer: Of the network's parameters.
-        device: Where the network is.
-        precision: "fp32", "bf16" or "fp16".
-        micro_batch: The most samples that are computed at a time, None for whole batches, "auto" for as many
-            as fit into memory.
-        memory_format: Of the inputs, None to leave them.
-        clip_grad_norm: The largest norm of all gradients together, None for any.
-        checkpoint_activations: Whether the backward pass computes again what is within the network's children.
-
-    Attributes:
-        autocast: The context in which the network computes.
-        size: The most samples that are computed at a time, None for whole batches.
+    Its arguments are those of `fit`. Checkpoints the micro-batch size found by "auto", because rounding depends
+    on it.
     """
 
     def __init__(
@@ -56,6 +41,7 @@ class Step:
         checkpoint_activations: bool = False,
     ) -> None:
         self.autocast = _autocast(device, precision)
+        # the most samples that are computed at a time, None for whole batches
         self.size = micro_batch if isinstance(micro_batch, int) else None
         self._network, self._loss, self._optimizer = network, loss, optimizer
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")

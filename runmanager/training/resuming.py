@@ -25,16 +25,10 @@ class ResumeState:
     Random states, and the generators of the loader, are saved beside the parts.
 
     Args:
-        folder: Where the run lives.
-        device: Where it is executed.
         parts: Name -> network, optimizer, scheduler, scaler, torch.Generator: whatever has state_dict() and
             load_state_dict(). None saves no checkpoint.
-        loader: What the batches come from.
         keep: "last", "best:<metric>", "min:<metric>" or "max:<metric>" keeps those weights of the network in
             weights.pt; None keeps none.
-
-    Attributes:
-        is_saved: Whether there is a checkpoint with every epoch.
 
     Raises:
         CheckpointError: A part has no state, or `keep` is neither form.
@@ -57,7 +51,7 @@ class ResumeState:
         self._folder = folder
         self._device = device
         self._loader = loader
-        self.is_saved = parts is not None
+        self.is_saved = parts is not None  # a checkpoint with every epoch
         self._parts = {**dict(loaders.generators(loader)), **(parts or {})}
         self._keep = keep
         self._best = -math.inf
@@ -68,13 +62,11 @@ class ResumeState:
     def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
         """Restore every part to its state after the last saved epoch; rank 0 reads it for all.
 
-        Args:
-            committed: The epochs in the journals, as rank 0 knows them.
+        `committed` are the epochs in the journals, as rank 0 knows them.
 
         Returns:
             The records of the epochs that need not be executed again, the last one perhaps from the checkpoint
-            alone; none if the run starts from its first epoch. And, on rank 0, a sentence for every checkpoint
-            that cannot be used.
+            alone; none if the run starts over. And, on rank 0, a sentence for every unusable checkpoint.
 
         Raises:
             CheckpointError: A state does not fit its part: the code has changed.
@@ -104,7 +96,7 @@ class ResumeState:
             problems.append(
                 f"{folder}: epochs before the checkpoint are missing; the run starts from its first epoch"
             )
-            self.set_aside(max(paths.attempts(folder), default=0))
+            checkpoints.set_aside(folder, max(paths.attempts(folder), default=0))
             return [], None
         num_saved = len(saved.random.get("ranks", [None]))
         if num_saved != ranks.num_ranks():
@@ -113,10 +105,6 @@ class ResumeState:
                 "so that the random states differ"
             )
         return [*records, saved.record], saved
-
-    def set_aside(self, attempts: int) -> None:
-        """Rename the checkpoint of earlier attempts, so that the run is not resumed from it."""
-        checkpoints.set_aside(self._folder.path, attempts)
 
     def save(self, record: EpochRecord, network: nn.Module | None) -> None:
         """Save the state after an epoch with its record, before the record is committed to the journal.

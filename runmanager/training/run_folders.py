@@ -17,21 +17,15 @@ from runmanager.storage.folders import Experiment, RunFolder
 class RunFolders:
     """The folders of an experiment that one manager opens. A folder is made when its first run begins.
 
-    Args:
-        experiment: As `RunManager` takes it.
-        root: The folder that experiments are in.
-
-    Attributes:
-        name: The experiment's, None if its folder will be named by the time.
-        opened: The experiment, None until its folder is known.
-
     Raises:
         GridError: `experiment` cannot be a folder's name.
     """
 
     def __init__(self, experiment: str | Experiment | None, root: str | PathLike[str]) -> None:
+        # None until the experiment's folder is known
         self.opened = experiment if isinstance(experiment, Experiment) else None
         name = experiment.path.name if isinstance(experiment, Experiment) else experiment
+        # None if its folder will be named by the time
         self.name = None if name is None else paths.check_experiment(name)
         self._root = Path(root)
         self._num_begun: dict[str, int] = {}  # identity of a run -> how often
@@ -50,12 +44,7 @@ class RunFolders:
         return folder
 
     def open(self, params: Mapping[str, Any], *, again: bool = False) -> RunFolder:
-        """Find or make the folder of a run.
-
-        Args:
-            params: Its hyperparameters.
-            again: Whether the last run with these hyperparameters is meant, not the next one.
-        """
+        """Find or make the folder of the next run with these hyperparameters; with `again`, of the last one."""
         id_ = identity(params)
         repeat = self._num_begun.get(id_, 0) + (not again)
         folder = self.experiment.open(params, repeat)

@@ -14,21 +14,15 @@ class WeightedSum:
     """A weighted sum of single values: numbers are added at once, tensors on their device in chunks.
 
     Until its chunk is full a tensor is kept in a list, which saves two operations per batch on the device.
-
-    Args:
-        first_not_finite: Is given the values, in their order.
-
-    Attributes:
-        weight: For how many samples the values stand.
     """
 
     def __init__(self, first_not_finite: "FirstNotFinite | None" = None) -> None:
-        self.weight = 0
+        self.weight = 0  # for how many samples the values stand
         self._of_numbers = 0.0
         self._values: list[torch.Tensor | float] = []
         self._factors: list[int] = []
         self._of_tensors: torch.Tensor | None = None
-        self._first_not_finite = first_not_finite
+        self._first_not_finite = first_not_finite  # is given the values, in their order
 
     def add(self, value: torch.Tensor | float, factor: int, weight: int) -> None:
         """Add ``factor * value``, which stands for `weight` samples. A tensor is kept, not copied."""

@@ -9,7 +9,6 @@ from runmanager.training.loaders import (
     ImageTensors,
     TensorLoader,
     batches,
-    resident_loader,
     size_of_batch,
     to_unit,
 )
@@ -103,13 +102,6 @@ def test_worker_processes_give_the_same_batches():
     helped = TensorLoader(dataset, 4, seed=5, num_workers=1)
 
     assert two_epochs(helped) == two_epochs(alone)
-
-
-def test_a_resident_loader_gives_the_same_batches():
-    dataset = make_images()
-
-    assert two_epochs(resident_loader(dataset, 4, seed=5)) == two_epochs(TensorLoader(dataset, 4, seed=5))
-    assert labels_of(resident_loader(dataset, 4, shuffle=False)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_the_order_is_new_every_epoch_and_follows_from_the_seed():
