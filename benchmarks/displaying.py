@@ -20,10 +20,10 @@ from pathlib import Path
 from benchmarks.measuring import spread
 from runmanager.executors import BatchProgress
 from runmanager.grid import Run, RunBuilder
-from runmanager.hyperparameters import identity
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
+from runmanager.storage.identity import identity
 
 LANES, EPOCHS, STEPS = 4, 5, 20
 REPORTS, SECONDS, TIMES = 24 * EPOCHS * STEPS, 10.0, 3

@@ -1,39 +1,26 @@
-"""Hyperparameters: which names and devices they may have, and their values as text, JSON and identity."""
+"""Hyperparameters: which names and devices they may have, and their values as text and as JSON."""
 
 import difflib
 import enum
 import hashlib
+import itertools
 import json
 import keyword
 import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import PurePath
 from typing import Any
 
 BOOL, NUMBER, TEXT = "bool", "number", "text"
 """The kinds of values that TensorBoard's HParams tells apart."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_NAMELESS = re.compile(rf"{_ADDRESS.pattern}|<lambda>")  # all lambdas of a function share their name
-RESERVED = frozenset(
-    (
-        "experiment",
-        "run",
-        "epoch",
-        "loss",
-        "accuracy",
-        "status",
-        "epochs",
-        "jobs",
-        "parameters",
-        "attempts",
-        "mixed",
-        "error",
-        "hyperparameters",
-    )
-)
+_FEW = 6  # elements of an array that are written out
+RESERVED = frozenset((
+    "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "parameters", "attempts",
+    "mixed", "error", "hyperparameters",
+))  # fmt: skip
 """Names that columns of the results already have."""
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
@@ -81,9 +68,16 @@ def _name_problem(name: Any) -> str | None:
         suggestion = f"{suggestion}_" if keyword.iskeyword(suggestion) else suggestion
         suggestion = f"p{suggestion}" if suggestion[0].isdigit() else suggestion
         return f"{name!r} cannot be read as run.{name}: write {suggestion!r}"
-    if name in RESERVED:
-        return f"{name!r} is a column of the results: write {f'num_{name}'!r} or another name"
     return None
+
+
+def column(name: str) -> str:
+    """Return the column of the results that holds a hyperparameter.
+
+    >>> column("lr"), column("epochs")
+    ('lr', 'epochs (hyperparameter)')
+    """
+    return f"{name} (hyperparameter)" if name in RESERVED else name
 
 
 def plain(value: Any) -> Any:
@@ -119,18 +113,27 @@ def common_kind(kinds: Iterable[str]) -> str:
 def text(value: Any) -> str:
     """Write a value the short way people read it.
 
-    >>> text(0.010), text(("a", 1)), text(None), text(float)
-    ('0.01', '(a, 1)', 'None', 'float')
+    >>> text(0.010), text(("a", 1)), text((64,)), text(None), text(float)
+    ('0.01', '(a, 1)', '(64,)', 'None', 'float')
     """
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, (list, tuple)):
-        return "(" + ", ".join(text(item) for item in value) + ")"
+        return f"({', '.join(map(text, value))}{',' * (len(value) == 1)})"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(text, value)))}}}"
     if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
         return str(value.__qualname__)
     if isinstance(value, enum.Enum):
         return value.name
-    return str(value)
+    return _array_text(value) if is_array(value) else str(value)
+
+
+def _array_text(array: Any) -> str:
+    if array.ndim <= 1 and _size(array) <= _FEW:
+        items = array.tolist()
+        return text(tuple(items) if array.ndim else items)
+    return f"array{tuple(array.shape)}~{digest(array)[:6]}"
 
 
 def counted(number: int, what: str) -> str:
@@ -159,73 +162,33 @@ def json_value(value: Any) -> Any:
     return text(value)
 
 
-def is_nameable(value: Any) -> bool:
-    """Whether a value means the same in the next process, so that a run can be found again."""
-    if isinstance(value, (list, tuple)):
-        return all(is_nameable(item) for item in value)
-    if isinstance(value, Mapping):
-        return all(is_nameable(item) for pair in value.items() for item in pair)
-    if isinstance(value, str):
-        return True
-    return not _NAMELESS.search(str(canonical(value)))
+def is_array(value: Any) -> bool:
+    """Whether a value is a NumPy array or a torch tensor."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    return bool((numpy and isinstance(value, numpy.ndarray)) or (torch and isinstance(value, torch.Tensor)))
 
 
-def canonical(value: Any) -> Any:
-    """Reduce a value to what identifies it, as strict JSON: equal values give equal results.
-
-    A number is identified by its value (``1`` and ``1.0`` are the same hyperparameter, ``True`` is not),
-    a list like the tuple of its items, a class or function by its full name, a torch device by its text.
-
-    >>> canonical((1.0, "a", None)), canonical(float("nan"))
-    ([1, 'a', None], {'number': 'nan'})
-    """
-    value = plain(value)
-    if value is None or (isinstance(value, (bool, str)) and not isinstance(value, enum.Enum)):
-        return value
-    if isinstance(value, enum.Enum):
-        return {"enum": f"{_full_name(type(value))}.{value.name}"}
-    if isinstance(value, (int, float)):
-        return _canonical_number(value)
-    if isinstance(value, (list, tuple)):
-        return [canonical(item) for item in value]
-    if isinstance(value, Mapping):
-        pairs = [[canonical(key), canonical(item)] for key, item in value.items()]
-        return {"mapping": sorted(pairs, key=json.dumps)}
-    return _canonical_name(value)
+def _size(array: Any) -> int:
+    return math.prod(array.shape)
 
 
-def _canonical_number(value: float) -> Any:
-    if isinstance(value, int):
-        return int(value)
-    if not math.isfinite(value):
-        return {"number": str(value)}
-    return int(value) if value.is_integer() else float(value)
+def digest(array: Any) -> str:
+    """Hash the elements of an array or a tensor."""
+    if type(array).__module__ == "numpy" or hasattr(array, "__array_interface__"):
+        content = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+    else:
+        import torch
+
+        flat = array.detach().to_dense().cpu().resolve_conj().resolve_neg().reshape(-1).contiguous()
+        content = (torch.view_as_real(flat) if flat.is_complex() else flat).view(torch.uint8).numpy().tobytes()
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _canonical_name(value: Any) -> Any:
-    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
-        return {"name": _full_name(value)}
-    if isinstance(value, PurePath) or _is_torch(value, "device", "dtype"):
-        return str(value)
-    return {"repr": repr(value)}
-
-
-def identity(params: Mapping[str, Any]) -> str:
-    """Hash the canonical form of a run's parameters, whatever their order, to 16 hex digits.
-
-    >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
-    True
-    """
-    content = {name: canonical(value) for name, value in params.items()}
-    document = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(document.encode()).hexdigest()[:16]
-
-
-def encode(value: Any) -> Any:
+def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Write a value as strict JSON from which `decode` restores it with its type.
 
-    None, bool, int, float (NaN and infinities too), str, tuple, list, dict, torch.device and torch.dtype
-    come back as they were; anything else comes back as its text.
+    None, bool, int, float (NaN and infinities too), str, tuple, list, set, frozenset, dict, torch.device and
+    torch.dtype come back as they were, classes and functions as their full name, anything else as its text.
 
     >>> decode(encode(((3, 3), float("inf")))), decode(encode(int))
     (((3, 3), inf), 'int')
@@ -240,13 +203,17 @@ def encode(value: Any) -> Any:
         return items if isinstance(value, list) else {"$tuple": items}
     if isinstance(value, Mapping):
         return {"$dict": [[encode(key), encode(item)] for key, item in value.items()]}
+    if isinstance(value, (set, frozenset)):
+        items = sorted(map(encode, value), key=json.dumps)
+        return {"$set" if isinstance(value, set) else "$frozenset": items}
     for kind in ("device", "dtype"):
-        if _is_torch(value, kind):
+        if is_torch(value, kind):
             return {f"${kind}": str(value)}
-    return _ADDRESS.sub("", text(value))
+    is_named = isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__"))
+    return _ADDRESS.sub("", _public_name(value) if is_named else text(value))
 
 
-def decode(value: Any) -> Any:
+def decode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Restore what `encode` wrote.
 
     Raises:
@@ -266,6 +233,8 @@ def decode(value: Any) -> Any:
             return tuple(decode(item) for item in content)
         case "$dict" if isinstance(content, list):
             return _decoded_dict(content)
+        case "$set" | "$frozenset" if isinstance(content, list):
+            return _decoded_set(content, set if tag == "$set" else frozenset)
         case "$device" | "$dtype" if isinstance(content, str):
             return _torch_value(tag[1:], content)
     raise ValueError(f"not an encoded value: {value!r}")
@@ -276,6 +245,13 @@ def _decoded_dict(pairs: list[Any]) -> dict[Any, Any]:
         return {decode(key): decode(item) for key, item in pairs}
     except TypeError as error:
         raise ValueError(f"not the items of a dict: {pairs!r}") from error
+
+
+def _decoded_set(items: list[Any], kind: type[Any]) -> Any:
+    try:
+        return kind(decode(item) for item in items)
+    except TypeError as error:
+        raise ValueError(f"not the items of a set: {items!r}") from error
 
 
 def _torch_value(kind: str, content: str) -> Any:
@@ -292,10 +268,21 @@ def _torch_value(kind: str, content: str) -> Any:
     return dtype
 
 
-def _is_torch(value: Any, *kinds: str) -> bool:
+def is_torch(value: Any, *kinds: str) -> bool:
+    """Whether a value is of one of these classes of torch."""
     # by name, so that grids of plain numbers never import torch
     return type(value).__module__ == "torch" and type(value).__name__ in kinds
 
 
-def _full_name(value: Any) -> str:
+def _public_name(value: Any) -> str:
+    """Return the shortest name under which a class or a function can be imported, as in torch.optim.SGD."""
+    packages = itertools.accumulate(str(value.__module__).split("."), "{}.{}".format)
+    name = str(value.__qualname__)
+    homes = [package for package in packages if getattr(sys.modules.get(package), name, None) is value]
+    home = homes[0] if homes else value.__module__
+    return name if home in ("builtins", "__main__") else f"{home}.{name}"
+
+
+def full_name(value: Any) -> str:
+    """Return the module and the qualified name of a class or a function."""
     return f"{value.__module__}.{value.__qualname__}"

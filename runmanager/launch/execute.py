@@ -10,7 +10,6 @@ from runmanager.executors import Executor
 from runmanager.executors.base import uncommitted
 from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.grid import Run
-from runmanager.hyperparameters import identity
 from runmanager.launch.announce import announce, point_to_tensorboard
 from runmanager.launch.commit import Exports, commit
 from runmanager.launch.plan import Decisions, Plan, PlannedRun
@@ -19,6 +18,7 @@ from runmanager.live.progress import GridProgress
 from runmanager.outcome import Outcome, Status
 from runmanager.search.base import Search
 from runmanager.storage import paths
+from runmanager.storage.identity import identity
 from runmanager.storage.run_state import read_run
 
 COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74

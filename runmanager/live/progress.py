@@ -12,12 +12,12 @@ from rich.cells import cell_len
 from runmanager.console import Table, cell, choose_screen, duration, join, printable
 from runmanager.executors import BatchProgress
 from runmanager.grid import Run
-from runmanager.hyperparameters import identity
 from runmanager.live import time_left
 from runmanager.live.picture import Picture, Running, label
 from runmanager.live.screen import LivePicture, Part
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
+from runmanager.storage.identity import identity
 
 _LIVE_S = 0.25  # from one picture to the next, at least
 _CLOCK_S = 1.0  # and at most, as clocks go on

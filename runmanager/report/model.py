@@ -10,12 +10,13 @@ import pandas as pd
 
 from runmanager.console import printable
 from runmanager.goal import is_larger_better
-from runmanager.hyperparameters import canonical, text
+from runmanager.hyperparameters import text
 from runmanager.outcome import Status
 from runmanager.results import tables
 from runmanager.results.effects import effects
 from runmanager.results.ranking import best, main_metric
 from runmanager.storage.folders import varying
+from runmanager.storage.identity import canonical
 from runmanager.storage.run_state import RunResult
 
 MISSING = "none"

@@ -15,9 +15,9 @@ from scipy.special import stdtrit
 
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import is_larger_better
-from runmanager.hyperparameters import canonical
 from runmanager.outcome import Status
 from runmanager.results.tables import Numbers, check_table, hyperparameters_of
+from runmanager.storage.identity import canonical
 
 _CONFIDENCE = 0.95
 _EVALUATED = ("validation", "val", "test")

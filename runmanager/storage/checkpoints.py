@@ -10,7 +10,7 @@ import hashlib
 import io
 import pickle
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,11 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
     durable.write_generation(folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT, content)
 
 
-def load_checkpoint(folder: Path, id_: str, problems: list[str]) -> Checkpoint | None:
+def load_checkpoint(folder: Path, ids: Collection[str], problems: list[str]) -> Checkpoint | None:
     """Read the newest checkpoint of a run that is whole.
 
-    `problems` gets a sentence for each one that is damaged, which is renamed to ``*.damaged``.
+    The run is known by any of `ids`. `problems` gets a sentence for each checkpoint that is damaged, which is
+    renamed to ``*.damaged``.
 
     Raises:
         StorageError: The system could not read an existing one.
@@ -79,7 +80,7 @@ def load_checkpoint(folder: Path, id_: str, problems: list[str]) -> Checkpoint |
         except Exception as error:  # noqa: BLE001 - a damaged or hostile file raises anything
             cause = _cause(error)
         else:
-            if checkpoint.id == id_:
+            if checkpoint.id in ids:
                 return checkpoint
             cause = "it is of another run"
         problems.append(f"{path} is not used ({cause})")

@@ -7,15 +7,18 @@ folders of its earlier runs, and its new runs get the next free numbers.
 import contextlib
 import json
 import os
+import warnings
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runmanager.hyperparameters import canonical, decode, encode, identity
+from runmanager.errors import RunsWarning
+from runmanager.hyperparameters import decode, encode
 from runmanager.storage import durable, paths
 from runmanager.storage.durable import read_file, strict_json
+from runmanager.storage.identity import canonical, former_identity, identity
 
 VERSION = 1
 _LARGEST = 64 * 2**20  # bytes of a grid.json or run.json that are read
@@ -30,6 +33,7 @@ class RunFolder:
     id: str  # the identity of its parameters
     params: Mapping[str, Any]
     unavailable: str = ""  # why it cannot be executed on this machine, empty if it can
+    former_id: str = ""  # under which an earlier version wrote its files, empty if that is `id`
 
     @property
     def is_here(self) -> bool:
@@ -43,6 +47,7 @@ class Experiment:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._runs: dict[str, RunFolder] | None = None
+        self._doubtful: set[str] = set()  # former identities that did not tell values apart
 
     @property
     def runs(self) -> dict[str, RunFolder]:
@@ -76,14 +81,47 @@ class Experiment:
         planned: list[RunFolder] = []
         for params in grid:
             id_ = identity(params)
-            earlier = self.runs.get(id_)
+            earlier = self.find(params)
             number = earlier.number if earlier else first
             first += earlier is None
             named = {name: params[name] for name in names if name in params}
             path = earlier.path if earlier else self.path / paths.run_folder(number, named, digits)
-            planned.append(RunFolder(path, number, id_, dict(params), unavailable.get(id_, "")))
+            former_id = earlier.former_id if earlier else ""
+            planned.append(RunFolder(path, number, id_, _lasting(params), unavailable.get(id_, ""), former_id))
+        former_ids = {run.former_id for run in planned}
+        kept = {id_: run for id_, run in kept.items() if id_ not in former_ids}
         self._runs = kept | {run.id: run for run in planned}
         return planned
+
+    def find(self, params: Mapping[str, Any], repeat: int = 1) -> RunFolder | None:
+        """Find the folder of a run, None if the experiment has no such run.
+
+        A run that an earlier version wrote is found by the identity that it had then. Where that did not tell
+        values apart, the run is not found, which a warning says once.
+
+        Args:
+            params: Its hyperparameters.
+            repeat: 2 for a second run with the same parameters beside the first.
+        """
+        suffix = "" if repeat == 1 else f"-{repeat}"
+        id_ = f"{identity(params)}{suffix}"
+        if id_ in self.runs:
+            return self.runs[id_]
+        former, is_exact = former_identity(params)
+        run = self.runs.get(f"{former}{suffix}")
+        if run is None:
+            return None
+        if is_exact:
+            return replace(run, id=id_, former_id=run.id)
+        if run.id not in self._doubtful:
+            self._doubtful.add(run.id)
+            warnings.warn(
+                f"{run.path}: an earlier version recorded its values in abbreviated form, so that it cannot be "
+                "told whether this is the same run: it is executed again, beside it",
+                RunsWarning,
+                stacklevel=2,
+            )
+        return None
 
     def open(self, params: Mapping[str, Any], repeat: int = 1) -> RunFolder:
         """Find the folder of a run, or make one; `repeat=2` is a second run with the same parameters.
@@ -91,16 +129,16 @@ class Experiment:
         Raises:
             StorageError: The folder could not be written.
         """
-        id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
-        run = self.runs.get(id_)
+        run = self.find(params, repeat)
         if run is None:
+            id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
             number = _free_number(self.path, self.runs.values())
             path = self.path / paths.run_folder(number, params)
-            run = RunFolder(path, number, id_, dict(params))
+            run = RunFolder(path, number, id_, _lasting(params))
         if not (run.path / paths.RUN).exists():
             durable.make_folder(run.path)
             durable.write_file(run.path / paths.RUN, strict_json({"v": VERSION, **_to_json(run)}))
-        self.runs[id_] = run
+        self.runs[run.id] = run
         return run
 
     def forget(self, ids: Collection[str]) -> None:
@@ -115,6 +153,11 @@ class Experiment:
             kept = [entry for entry in entries if not (isinstance(entry, dict) and entry.get("id") in ids)]
             durable.write_file(self.path / paths.GRID, strict_json({**document, "runs": kept}))
         self._runs = None
+
+
+def _lasting(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return hyperparameters as they are when they are read back."""
+    return {name: decode(encode(value)) for name, value in params.items()}
 
 
 def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.devices import ranks
-from runmanager.hyperparameters import identity
 from runmanager.storage import durable, paths
 from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.identity import identity
 
 
 class RunFolders:

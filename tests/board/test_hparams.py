@@ -16,9 +16,10 @@ from runmanager.board import archive, event_file, hparams
 from runmanager.board.launch import page_of
 from runmanager.board.rebuild import rebuild
 from runmanager.errors import GridError, StorageError
-from runmanager.hyperparameters import TEXT, identity
+from runmanager.hyperparameters import TEXT
 from runmanager.storage import durable, paths, processes
 from runmanager.storage.folders import Experiment
+from runmanager.storage.identity import identity
 from runmanager.storage.journal import to_line
 from runmanager.storage.lock import hold
 from tests.board.reading import event_files, scalars_in, sessions_in, train

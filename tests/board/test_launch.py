@@ -19,8 +19,8 @@ from runmanager import BoardError, RunManager
 from runmanager.board import launch
 from runmanager.board.launch import Server, hint, page_of
 from runmanager.board.run_log import tag
-from runmanager.hyperparameters import identity
 from runmanager.storage.folders import Experiment
+from runmanager.storage.identity import identity
 from tests.board.reading import train
 
 HOME = Path(__file__).parents[2]

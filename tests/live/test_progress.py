@@ -11,13 +11,13 @@ from rich.console import Console
 from runmanager import RunBuilder
 from runmanager import console as console_module
 from runmanager.executors import BatchProgress
-from runmanager.hyperparameters import identity
 from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.launch.plan_table import estimate, plan_table, summary
 from runmanager.live import progress
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
+from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult
 
 RUNS = RunBuilder.get_runs({"lr": [0.010, 0.020], "net": ["a"], "device": ["cpu"]})

@@ -1,0 +1,131 @@
+"""What identifies a run: the content of its hyperparameters, whatever process or order they come from."""
+
+import dataclasses
+import enum
+import hashlib
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from runmanager.hyperparameters import digest, full_name, is_array, is_torch, plain
+
+# an address is another one in the next process, and all lambdas of a function share their name
+_NAMELESS = re.compile(r" at 0x[0-9a-fA-F]+|<lambda>")
+_ABBREVIATED = re.compile(r"\.\.\.|\b(?:array|tensor)\(")  # NumPy and torch round, and leave elements out
+
+
+def identity(params: Mapping[str, Any]) -> str:
+    """Hash the canonical form of a run's parameters, whatever their order, to 16 hex digits.
+
+    >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
+    True
+    """
+    return _hashed({name: canonical(value) for name, value in params.items()})
+
+
+def is_nameable(value: Any) -> bool:
+    """Whether a value means the same in the next process, so that a run can be found again."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(is_nameable(item) for item in value)
+    if isinstance(value, Mapping):
+        return all(is_nameable(item) for pair in value.items() for item in pair)
+    if isinstance(value, str):
+        return True
+    content = canonical(value)
+    if isinstance(content, dict) and "object" in content:
+        return not (_NAMELESS.search(content["object"][1]) or _ABBREVIATED.search(content["object"][1]))
+    return not _NAMELESS.search(str(content))
+
+
+def canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
+    """Reduce a value to what identifies it, as strict JSON: equal values give equal results.
+
+    A number is identified by its value (``1`` and ``1.0`` are the same hyperparameter, ``True`` is not),
+    a list like the tuple of its items, an array, a tensor, a set or a data class by its content, a class or
+    function by its full name, a torch device by its text, anything else by its class and its `repr`.
+
+    >>> canonical((1.0, "a", None)), canonical(float("nan"))
+    ([1, 'a', None], {'number': 'nan'})
+    """
+    value = plain(value)
+    if value is None or (isinstance(value, (bool, str)) and not isinstance(value, enum.Enum)):
+        return value
+    if isinstance(value, enum.Enum):
+        return {"enum": f"{full_name(type(value))}.{value.name}"}
+    if isinstance(value, (int, float)):
+        return _canonical_number(value)
+    if isinstance(value, (list, tuple)):
+        return [canonical(item) for item in value]
+    if isinstance(value, Mapping):
+        pairs = [[canonical(key), canonical(item)] for key, item in value.items()]
+        return {"mapping": sorted(pairs, key=json.dumps)}
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
+        return {"name": full_name(value)}
+    if isinstance(value, PurePath) or is_torch(value, "device", "dtype"):
+        return str(value)
+    return _canonical_content(value)
+
+
+def _canonical_number(value: float) -> Any:
+    if isinstance(value, int):
+        return int(value)
+    if not math.isfinite(value):
+        return {"number": str(value)}
+    return int(value) if value.is_integer() else float(value)
+
+
+def _canonical_content(value: Any) -> Any:
+    name = full_name(type(value))
+    if isinstance(value, (set, frozenset)):
+        return {"set": sorted((canonical(item) for item in value), key=json.dumps)}
+    if is_array(value):
+        return {"array": [str(value.dtype), list(value.shape), digest(value)]}
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"data": [name, fields]}
+    if state := _module_state(value):
+        return {"module": [name, repr(value), {key: canonical(item) for key, item in state.items()}]}
+    return {"object": [name, repr(value)]}
+
+
+def _module_state(value: Any) -> dict[str, Any]:
+    """Return the weights of a torch module, empty if it has none or is none."""
+    torch = sys.modules.get("torch")
+    return dict(value.state_dict()) if torch and isinstance(value, torch.nn.Module) else {}
+
+
+def former_identity(params: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the identity that runs had before it followed from content, and whether it told them apart.
+
+    Arrays and objects were identified by their `repr`, which rounds and leaves elements out.
+    """
+    content = {name: _former_canonical(value) for name, value in params.items()}
+    return _hashed(content), all(map(_was_exact, params.values()))
+
+
+def _former_canonical(value: Any) -> Any:
+    value = plain(value)
+    if isinstance(value, (list, tuple)):
+        return [_former_canonical(item) for item in value]
+    if isinstance(value, Mapping):
+        pairs = [[_former_canonical(key), _former_canonical(item)] for key, item in value.items()]
+        return {"mapping": sorted(pairs, key=json.dumps)}
+    content = canonical(value)
+    is_content = isinstance(content, dict) and not {"set", "array", "data", "module", "object"}.isdisjoint(
+        content
+    )
+    return {"repr": repr(value)} if is_content else content
+
+
+def _was_exact(value: Any) -> bool:
+    former = json.dumps(_former_canonical(value))
+    return not (_module_state(value) or _ABBREVIATED.search(former))
+
+
+def _hashed(content: Mapping[str, Any]) -> str:
+    document = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(document.encode()).hexdigest()[:16]
