@@ -1,7 +1,6 @@
 """Hyperparameters in, runs out: `RunBuilder` expands a mapping of axes into a list of `Run`."""
 
 import itertools
-import json
 import math
 import random
 from collections import namedtuple
@@ -11,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import GridError, HyperparameterError, Problems
 from runmanager.hyperparameters import (
-    canonical,
     check_device,
     check_names,
     common_kind,
     counted,
-    is_nameable,
     kind,
     plain,
 )
@@ -72,7 +69,7 @@ class RunBuilder:
         params: Mapping[Any, Any],
         *,
         where: Callable[[Run], bool] | None = None,
-        max_runs: int = 1000,
+        max_runs: int | None = None,
     ) -> list[Run]:
         """Expand a mapping of name -> values into the runs of its product, last axis fastest.
 
@@ -81,30 +78,17 @@ class RunBuilder:
         Args:
             params: The axes in order. Values are any iterable with an order, but no string.
             where: Keeps the runs for which it is true.
-            max_runs: The most runs to accept, to catch a grid that is large by accident.
+            max_runs: The most runs to accept, to catch a grid that is large by accident; None for a million.
 
         Raises:
-            GridError: Nothing can be run; it lists every problem with what to write instead.
+            GridError: This is no grid; it lists every problem with what to write instead.
 
         >>> RunBuilder.get_runs({"lr": [0.1, 0.01], "device": ["cpu"]})
         [Run(lr=0.1, device='cpu'), Run(lr=0.01, device='cpu')]
         >>> RunBuilder.get_runs({("lr", "momentum"): [(0.1, 0.9), (0.01, 0.99)]})
         [Run(lr=0.1, momentum=0.9), Run(lr=0.01, momentum=0.99)]
         """
-        axes = _checked_axes(params, _where_problems(where))
-        size = math.prod(len(values) for values in axes.values())
-        most = max_runs if where is None else max(max_runs, _MOST_VALUES)
-        if size > most:
-            raise GridError([_too_many(axes, size, most)])
-        names = tuple(itertools.chain.from_iterable(axes))
-        kinds = _kinds(axes)
-        runs = (_run(names, combination, kinds) for combination in itertools.product(*axes.values()))
-        kept = list(runs) if where is None else [run for run in runs if where(run)]
-        if len(kept) > max_runs:
-            raise GridError([_too_many(axes, len(kept), max_runs)])
-        if not kept:
-            raise GridError([f"where= keeps none of {counted(size, 'run')}: keep at least one"])
-        return kept
+        return _expanded(_checked_axes(params, _where_problems(where)), where, max_runs or _MOST_VALUES)
 
     @staticmethod
     def sample(
@@ -212,7 +196,7 @@ def _checked_axes(params: Mapping[Any, Any], others: Sequence[str] = ()) -> Axes
         problems += [f"{key!r} has a name twice: keep one"] if len(set(names)) < len(names) else []
         seen.update(name for name in names if isinstance(name, str))
         rows = _rows(key, values, problems)
-        _check_values(names, rows, problems)
+        _check_devices(names, rows, problems)
         axes[names] = rows
     problems.raise_if_any()
     return axes
@@ -225,6 +209,13 @@ def _rows(key: Any, values: Any, problems: list[str]) -> list[tuple[Any, ...]]:
         problems.append(
             f"values of {name!r} must be a list or tuple, got {_short(values)}; "
             f"write {single} for a single value"
+        )
+        return []
+    if isinstance(values, Mapping):
+        first = next(iter(values), "lr")
+        problems.append(
+            f"values of {name!r} are a mapping: write an axis for each of its keys, as {f'{name}_{first}'!r}: "
+            f"[...], or a list of mappings, {name!r}: [{{...}}]"
         )
         return []
     if isinstance(values, (set, frozenset)):
@@ -251,21 +242,25 @@ def _paired_rows(key: tuple[Any, ...], values: list[Any], problems: list[str]) -
     return [tuple(plain(item) for item in value) for value in values]
 
 
-def _check_values(names: tuple[Any, ...], rows: list[tuple[Any, ...]], problems: list[str]) -> None:
-    seen: dict[str, tuple[Any, ...]] = {}
-    for row in rows:
-        for name, value in zip(names, row, strict=True):
-            if name == "device" and (problem := check_device(value)):
-                problems.append(problem)
-            if not is_nameable(value):
-                problems.append(
-                    f"values of {name!r} cannot be identified in another process, got {_short(value)}: "
-                    f"write a name and look it up, as in networks[run.{name}]"
-                )
-        if seen.setdefault(json.dumps(canonical(row)), row) is not row:
-            name = ", ".join(map(str, names))
-            value = row[0] if len(row) == 1 else row
-            problems.append(f"{name!r} has the value {_short(value)} twice: write it once")
+def _check_devices(names: tuple[Any, ...], rows: list[tuple[Any, ...]], problems: list[str]) -> None:
+    for name, values in zip(names, zip(*rows, strict=True), strict=False):
+        if name == "device":
+            problems += filter(None, map(check_device, values))
+
+
+def _expanded(axes: Axes, where: Callable[[Run], bool] | None, max_runs: int) -> list[Run]:
+    size = math.prod(len(values) for values in axes.values())
+    most = max_runs if where is None else max(max_runs, _MOST_VALUES)
+    if size > most:
+        raise GridError([_too_many(axes, size, most)])
+    names, kinds = tuple(itertools.chain.from_iterable(axes)), _kinds(axes)
+    runs = (_run(names, combination, kinds) for combination in itertools.product(*axes.values()))
+    kept = [run for run in runs if where is None or where(run)]
+    if len(kept) > max_runs:
+        raise GridError([_too_many(axes, len(kept), max_runs)])
+    if not kept:
+        raise GridError([f"where= keeps none of {counted(size, 'run')}: keep at least one"])
+    return kept
 
 
 def _too_many(axes: Axes, size: int, max_runs: int) -> str:

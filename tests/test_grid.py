@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from runmanager.errors import GridError, HyperparameterError
 from runmanager.grid import Run, RunBuilder, device_of, kinds_of
-from runmanager.hyperparameters import DEVICE_TYPES, RESERVED, check_device, check_names
+from runmanager.hyperparameters import DEVICE_TYPES, RESERVED, check_device, column
 
 TUTORIAL: OrderedDict[str, list[Any]] = OrderedDict(
     lr=[0.01, 0.001], batch_size=[1000, 10000], device=["cuda", "cpu"]
@@ -26,7 +26,7 @@ TUTORIAL: OrderedDict[str, list[Any]] = OrderedDict(
 HUGE = {f"p{number}": range(10) for number in range(12)}
 
 NAMES = st.text("abcxyz_", min_size=1, max_size=6).filter(
-    lambda name: not name.startswith("_") and not keyword.iskeyword(name) and name not in RESERVED
+    lambda name: not name.startswith("_") and not keyword.iskeyword(name)
 )
 AXES = st.lists(st.integers() | st.text(), min_size=1, max_size=4, unique_by=repr)
 GRIDS = st.dictionaries(NAMES, AXES, max_size=4)
@@ -236,7 +236,7 @@ def test_any_iterable_with_an_order_is_an_axis():
         "a": range(2),
         "b": (value for value in "xy"),
         "c": np.array([0.5]),
-        "d": {"key": "ignored"},
+        "d": {"key": None}.keys(),
     }
 
     runs = RunBuilder.get_runs(params)
@@ -297,7 +297,8 @@ def test_the_size_of_a_huge_grid_is_known_at_once():
 @pytest.mark.parametrize(
     ("params", "options", "runs", "limit"),
     [
-        (HUGE, {}, f"1,000,000,000,000 runs ({' x '.join(['10'] * 12)})", "1,000"),
+        (HUGE, {}, f"1,000,000,000,000 runs ({' x '.join(['10'] * 12)})", "1,000,000"),
+        (HUGE, {"max_runs": 1000}, f"1,000,000,000,000 runs ({' x '.join(['10'] * 12)})", "1,000"),
         (HUGE, {"where": bool}, f"1,000,000,000,000 runs ({' x '.join(['10'] * 12)})", "1,000,000"),
         (TUTORIAL, {"max_runs": 7}, "8 runs (2 x 2 x 2)", "7"),
         (TUTORIAL, {"max_runs": 7, "where": bool}, "8 runs (2 x 2 x 2)", "7"),
@@ -347,25 +348,23 @@ def test_as_many_runs_as_are_allowed_are_expanded():
             {("a", "b"): 3},
             "values of 'a, b' must be a list or tuple, got 3; write ('a', 'b'): [(...)] for a single value",
         ),
+        (
+            {"opt": {"lr": [0.1, 0.2], "wd": [0]}},
+            ("values of 'opt' are a mapping: write an axis for each of its keys, as 'opt_lr': [...], "
+            "or a list of mappings, 'opt': [{...}]"),
+        ),
         ({"lr": {0.1, 0.2}}, "values of 'lr' are a set, which has no order: write a list"),
         ({"lr": []}, "axis 'lr' has no values: give it at least one, or leave it out"),
         ({"n": range(10**12)}, "axis 'n' has more than 1,000,000 values: write a shorter list"),
-        ({"lr": [0.1, 0.2, 0.1]}, "'lr' has the value 0.1 twice: write it once"),
-        ({"n": [1, 1.0]}, "'n' has the value 1.0 twice: write it once"),
-        ({"n": [math.nan, float("nan")]}, "'n' has the value nan twice: write it once"),
-        ({"at": ["cpu", torch.device("cpu")]}, "'at' has the value device(type='cpu') twice: write it once"),
-        ({("a", "b"): [(1, 2), [1, 2]]}, "'a, b' has the value (1, 2) twice: write it once"),
         ({3: [1]}, "a hyperparameter name must be text, got 3"),
         ({"learning rate": [1]}, "'learning rate' cannot be read as run.learning rate: write 'learning_rate'"),
         ({"lambda": [1]}, "'lambda' cannot be read as run.lambda: write 'lambda_'"),
         ({"2nd": [1]}, "'2nd' cannot be read as run.2nd: write 'p2nd'"),
         ({"_lr": [1]}, "'_lr' cannot be read as run._lr: write 'lr'"),
         ({"": [1]}, "'' cannot be read as run.: write 'name'"),
-        ({"epoch": [1]}, "'epoch' is a column of the results: write 'num_epoch' or another name"),
         ({"lr": [1], ("lr", "n"): [(2, 3)]}, "'lr' is in two axes: keep one"),
         ({("lr", "lr"): [(1, 2)]}, "('lr', 'lr') has a name twice: keep one"),
         ({("a", "b"): [(1, 2), 3]}, "each value of the paired axis ('a', 'b') must be a tuple of 2, got 3"),
-        ({"n": ["x" * 99, "x" * 99]}, f"'n' has the value '{'x' * 56}... twice: write it once"),
     ],
 )  # fmt: skip
 def test_a_grid_that_cannot_be_run_is_refused(params, message):
@@ -376,19 +375,18 @@ def test_a_grid_that_cannot_be_run_is_refused(params, message):
         RunBuilder.num_runs(params)
 
 
-def test_a_value_without_a_lasting_name_is_refused():
-    problems = problems_of({"network": [lambda: 1]})
+@pytest.mark.parametrize(
+    "params",
+    [{"lr": [0.1, 0.1]}, {"network": [lambda: 1]}, {"trainset": [object(), object()]}, {"n": range(1500)}],
+)
+def test_what_cannot_be_found_again_is_a_grid_for_a_loop_of_ones_own(params):
+    ((_name, values),) = params.items()
 
-    assert len(problems) == 1
-    assert re.fullmatch(
-        r"values of 'network' cannot be identified in another process, got <function .*: "
-        r"write a name and look it up, as in networks\[run\.network\]",
-        problems[0],
-    )
+    assert [run[0] for run in RunBuilder.get_runs(params)] == list(values)
 
 
 def test_all_problems_of_a_grid_are_told_at_once():
-    params = {"lr": 0.1, "device": ["gpu", "cpu:3"], "run": [], "n": [1, 1]}
+    params = {"lr": 0.1, "device": ["gpu", "cpu:3"], "run": []}
 
     problems = problems_of(params)
 
@@ -396,17 +394,16 @@ def test_all_problems_of_a_grid_are_told_at_once():
         "values of 'lr' must be a list or tuple, got 0.1; write lr=[0.1] for a single value",
         "unknown device 'gpu': did you mean 'cuda'?",
         "the cpu has no numbers, got 'cpu:3': write 'cpu'",
-        "'run' is a column of the results: write 'num_run' or another name",
         "axis 'run' has no values: give it at least one, or leave it out",
-        "'n' has the value 1 twice: write it once",
     ]
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))
-def test_names_of_results_columns_are_refused(name):
-    assert check_names(["lr", name]) == [
-        f"{name!r} is a column of the results: write 'num_{name}' or another name"
-    ]
+def test_names_of_results_columns_are_hyperparameters_in_a_column_that_says_so(name):
+    (run,) = RunBuilder.get_runs({name: [3]})
+
+    assert getattr(run, name) == 3
+    assert column(name) == f"{name} (hyperparameter)"
 
 
 @pytest.mark.parametrize("device", [*DEVICE_TYPES, "cuda:0", "cuda:10", torch.device("cuda", 1)])

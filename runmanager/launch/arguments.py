@@ -1,5 +1,6 @@
 """The arguments of run_grid: whether they can be used, all problems at once."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -9,9 +10,10 @@ from runmanager.devices import ranks
 from runmanager.errors import DeviceError, GridError, Problems
 from runmanager.executors import EXECUTORS, Executor, InlineExecutor
 from runmanager.grid import Run, RunBuilder, device_of
-from runmanager.hyperparameters import counted, identity
+from runmanager.hyperparameters import counted
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
+from runmanager.storage.identity import canonical, identity, is_nameable
 
 
 def make_executor(
@@ -63,6 +65,10 @@ def check_runs(
         paths.check_experiment(experiment)
     with problems.collecting():
         runs += _runs(params, max_runs)
+    if isinstance(params, Mapping):
+        problems += _problems_of_axes(params)
+    if not problems:
+        problems += _problems_of_runs(runs)
     problems.raise_if_any()
     return runs
 
@@ -105,9 +111,47 @@ def _runs(params: Mapping[Any, Any] | Sequence[Any], max_runs: int) -> list[Run]
         )
     if len(runs) > max_runs:
         raise GridError([f"these are {len(runs):,} runs, the limit is {max_runs:,}: allow it with max_runs="])
-    counts = Counter(identity(run._asdict()) for run in runs)
-    twice = [run for run in runs if counts[identity(run._asdict())] > 1]
-    if twice:
-        rule = "is in this grid twice: give every run once"
-        raise GridError([f"{twice[0]!r} {rule}, as runs_a + [run for run in runs_b if run not in runs_a]"])
     return runs
+
+
+def _problems_of_axes(params: Mapping[Any, Any]) -> Problems:
+    """Say which values cannot be recognised in another process, and which are given twice."""
+    problems = Problems()
+    for key, values in params.items():
+        names = key if isinstance(key, tuple) else (key,)
+        rows = [value if isinstance(key, tuple) else (value,) for value in values] if _is_axis(values) else []
+        if all(isinstance(row, tuple | list) and len(row) == len(names) for row in rows):
+            unrecognisable = Problems()
+            for name, column in zip(names, zip(*rows, strict=True), strict=False):
+                unrecognisable += _unrecognisable(name, column)
+            problems += unrecognisable
+            counts = Counter(json.dumps(canonical(row)) for row in rows)
+            twice = [row for row in rows if counts[json.dumps(canonical(row))] > 1]
+            for row in [] if unrecognisable else twice[:1]:
+                name, value = ", ".join(map(str, names)), row if isinstance(key, tuple) else row[0]
+                problems.append(f"{name!r} has the value {value!r:.60} twice: write it once")
+    return problems
+
+
+def _problems_of_runs(runs: Sequence[Run]) -> Problems:
+    problems = Problems()
+    for name in dict.fromkeys(name for run in runs for name in run._fields):
+        problems += _unrecognisable(name, [getattr(run, name) for run in runs if name in run._fields])
+    counts = Counter(identity(run._asdict()) for run in runs)
+    for run in [run for run in runs if counts[identity(run._asdict())] > 1][:1]:
+        rule = "is in this grid twice: give every run once"
+        problems.append(f"{run!r} {rule}, as runs_a + [run for run in runs_b if run not in runs_a]")
+    return problems
+
+
+def _is_axis(values: Any) -> bool:
+    # what can be read once only, or has no end, is left to RunBuilder
+    return isinstance(values, Sequence) and not isinstance(values, str | bytes | range)
+
+
+def _unrecognisable(name: str, values: Iterable[Any]) -> list[str]:
+    value = next((value for value in values if not is_nameable(value)), None)
+    if value is None:
+        return []
+    rule = f"values of {name!r} cannot be identified in another process, got {value!r:.60}"
+    return [f"{rule}: write a name and look it up, as in networks[run.{name}]"]

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from runmanager.errors import InvalidArgumentError
+from runmanager.hyperparameters import column
 from runmanager.outcome import LEADING, EpochRecord, Status, in_order
 from runmanager.storage.run_state import RunResult
 
@@ -62,7 +63,7 @@ def _by_name(metrics: Sequence[Mapping[str, float]], names: Sequence[str]) -> Nu
 def epochs_table(epochs: Epochs) -> pd.DataFrame:
     """Build the table of `load_results` for one experiment."""
     rows = np.repeat(np.arange(len(epochs.numbers)), epochs.counts)
-    params = {name: _repeated(values, rows) for name, values in epochs.params.items()}
+    params = {column(name): _repeated(values, rows) for name, values in epochs.params.items()}
     numbers = np.array(epochs.numbers, dtype=np.int64)[rows]
     columns: dict[str, Any] = in_order(numbers, epochs.epochs, params, epochs.metrics)
     if any(jobs > 1 for jobs in epochs.jobs):
@@ -79,7 +80,7 @@ def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
     peaks = [math.nan if run.peak_memory is None else run.peak_memory / 2**20 for run in runs]
     values = {name: _column([summary.get(name, math.nan) for summary in summaries]) for name in order}
     names = dict.fromkeys(name for run in runs for name in run.folder.params)
-    params = {name: _column([run.folder.params.get(name, pd.NA) for run in runs]) for name in names}
+    params = {column(name): _values([run.folder.params.get(name, pd.NA) for run in runs]) for name in names}
     leading = {name: values.pop(name) for name in (*LEADING[:2], *bests, *LEADING[2:])}
     columns = {
         "run": _column([run.folder.number for run in runs]),
@@ -87,7 +88,7 @@ def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
         "epochs": _column([len(run.epochs) for run in runs]),
         **leading,
         **params,
-        **{name: column for name, column in values.items() if name not in params},
+        **{name: series for name, series in values.items() if name not in params},
         **({"jobs": _column([run.jobs for run in runs])} if any(run.jobs > 1 for run in runs) else {}),
         **({} if all(map(math.isnan, peaks)) else {"peak memory": _column(peaks)}),
         "parameters": _column([run.start.get("parameters", pd.NA) for run in runs]),
@@ -184,6 +185,12 @@ def _summary(records: Sequence[EpochRecord]) -> dict[str, float]:
     return summary
 
 
+def _values(values: list[Any]) -> pd.Series:
+    """Make the column of a hyperparameter, which tells the value NaN from a missing one."""
+    is_nan = any(isinstance(value, float) and math.isnan(value) for value in values)
+    return pd.Series(values, dtype="object") if is_nan else _column(values)
+
+
 def _column(values: list[Any]) -> pd.Series:
     kinds = {type(value) for value in values}
     missing = type(pd.NA)
@@ -198,5 +205,5 @@ def _column(values: list[Any]) -> pd.Series:
 
 
 def _repeated(values: list[Any], rows: Numbers) -> pd.Series:
-    column = _column(values)
-    return pd.Series(column.array.take(rows), dtype=column.dtype, copy=False)  # else pandas guesses its type
+    series = _values(values)
+    return pd.Series(series.array.take(rows), dtype=series.dtype, copy=False)  # else pandas guesses its type

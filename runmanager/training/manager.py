@@ -17,10 +17,11 @@ from runmanager.console import choose_screen
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, PruneError, RunsWarning, StorageError, is_count
 from runmanager.grid import kinds_of, params_of
-from runmanager.hyperparameters import identity
+from runmanager.hyperparameters import column
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
 from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.identity import identity
 from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
 from runmanager.training import failures, metrics, run_table
@@ -376,7 +377,7 @@ class RunManager:
         for run in runs:
             is_completed = False
             if ranks.is_main():
-                folder = experiment.runs.get(identity(params_of(run)))
+                folder = experiment.find(params_of(run))
                 is_completed = folder is not None and read_run(folder).status is Status.COMPLETED
             if not ranks.broadcast(is_completed):
                 yield run
@@ -510,5 +511,6 @@ class RunManager:
     def _add_rows(self, records: Iterable[EpochRecord]) -> None:
         folder = self._open_run("end_epoch()").folder
         for record in records:
-            row = in_order(folder.number, record.epoch, folder.params, record.metrics)
+            params = {column(name): value for name, value in folder.params.items()}
+            row = in_order(folder.number, record.epoch, params, record.metrics)
             self.run_data.append(OrderedDict(row))

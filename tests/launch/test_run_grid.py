@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -340,8 +341,20 @@ def test_wrong_arguments_are_named_all_at_once_and_nothing_is_written(tmp_path):
             {"lr": list(range(11))},
             "this grid has 11 runs (11), the limit is 10: shorten an axis, or allow it with max_runs=11",
         ),
+        ({"lr": [0.1, 0.2, 0.1]}, "'lr' has the value 0.1 twice: write it once"),
+        ({"n": [1, 1.0]}, "'n' has the value 1 twice: write it once"),
+        ({"n": [math.nan, float("nan")]}, "'n' has the value nan twice: write it once"),
+        ({"at": ["cpu", torch.device("cpu")]}, "'at' has the value 'cpu' twice: write it once"),
+        ({("a", "b"): [(1, 2), [1, 2]]}, "'a, b' has the value (1, 2) twice: write it once"),
+        (
+            {"n": np.zeros(2)},
+            (
+                "Run(n=0.0) is in this grid twice: give every run once, as "
+                "runs_a + [run for run in runs_b if run not in runs_a]"
+            ),
+        ),
     ],
-    ids=["none", "no runs", "twice", "many", "large"],
+    ids=["none", "no runs", "runs twice", "many", "large", "twice", "equal", "nan", "device", "pair", "array"],
 )
 def test_a_grid_that_cannot_be_run_is_refused(start, tmp_path, params, problem):
     with pytest.raises(GridError) as caught:
@@ -349,6 +362,40 @@ def test_a_grid_that_cannot_be_run_is_refused(start, tmp_path, params, problem):
 
     assert str(caught.value) == problem
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("as_runs", [False, True])
+def test_values_that_mean_nothing_in_another_process_are_refused_all_at_once(start, tmp_path, as_runs):
+    axes = {"network": [lambda: 1, lambda: 2], "data": [object()], "lr": [0.1]}
+
+    with pytest.raises(GridError) as caught:
+        start(RunBuilder.get_runs(axes) if as_runs else axes, Train())
+
+    rule = "cannot be identified in another process, got <"
+    assert [problem.partition(rule)[0] for problem in caught.value.problems[:2]] == [
+        "values of 'network' ",
+        "values of 'data' ",
+    ]
+    assert "as in networks[run.network]" in caught.value.problems[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hyperparameter_may_have_the_name_of_a_column(start, tmp_path):
+    grid = {"epochs": [1, 2], "loss": ["mse"], "status": ["new"], "jobs": [3], "lr": [0.5]}
+
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(run.epochs):
+                manager.track_loss(run.lr, 1)
+
+    outcome = start(grid, train)
+
+    assert outcome.runs["epochs (hyperparameter)"].tolist() == outcome.runs["epochs"].tolist() == [1, 2]
+    assert outcome.results["loss (hyperparameter)"].tolist() == ["mse"] * 3
+    assert outcome.results["loss"].tolist() == [0.5] * 3
+    assert outcome.runs["status (hyperparameter)"].tolist() == ["new"] * 2
+    assert outcome.runs.equals(load_runs(tmp_path / "exp"))
+    assert start(grid, train).runs["attempts"].tolist() == [1, 1]
 
 
 def test_runs_of_two_grids_with_other_axes_are_one_grid(start, tmp_path, capsys):

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from runmanager.errors import RunsWarning
-from runmanager.hyperparameters import check_names, identity
+from runmanager.hyperparameters import check_names
 from runmanager.outcome import Outcome, Status
 from runmanager.results.loading import _without_collection, load_results, load_runs
 from runmanager.storage.folders import Experiment
+from runmanager.storage.identity import identity
 from tests.results.run_tables import record, write_run
 
 COLUMNS = ["run", "epoch", "loss", "accuracy", "epoch duration", "run duration"]
@@ -185,13 +186,18 @@ def test_experiments_and_how_runs_stand_are_categories_in_their_order(tmp_path):
     assert load_runs(tmp_path / "b")["status"].value_counts().to_dict() == {"failed": 1, "completed": 1}
 
 
-def test_no_hyperparameter_can_have_the_name_of_a_column(tmp_path):
+def test_a_hyperparameter_with_the_name_of_a_column_has_a_column_of_its_own(tmp_path):
     write_run(tmp_path / "a", {}, [record(1)])
     write_run(tmp_path / "b", {}, [record(1)])
+    names = [name for name in {*load_results(tmp_path), *load_runs(tmp_path)} if not check_names([name])]
+    write_run(tmp_path / "c", {name: f"mine: {name}" for name in names}, [record(1)])
 
-    columns = {*load_results(tmp_path), *load_runs(tmp_path)}
+    for table in (load_results(tmp_path), load_runs(tmp_path)):
+        (row,) = table[table["experiment"] == "c"].to_dict(orient="records")
 
-    assert len(check_names(columns)) == len(columns) == 15
+        assert {row[f"{name} (hyperparameter)"] for name in names} == {f"mine: {name}" for name in names}
+        assert (row["experiment"], row["run"], row["loss"]) == ("c", 1, record(1).metrics["loss"])
+    assert len(names) == 11
 
 
 @pytest.mark.parametrize("load", [load_results, load_runs])

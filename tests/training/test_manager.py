@@ -162,7 +162,7 @@ def test_a_run_ended_inside_an_epoch_is_interrupted_and_the_next_one_can_begin(p
     ("run", "problem"),
     [
         (0.1, "a run is a namedtuple or a mapping of hyperparameters, got 0.1"),
-        ({"loss": 1}, "'loss' is a column of the results: write 'num_loss' or another name"),
+        ({"learning rate": 1}, "'learning rate' cannot be read as run.learning rate: write 'learning_rate'"),
         ({"device": "gpu"}, "unknown device 'gpu': did you mean 'cuda'?"),
     ],
 )
