@@ -96,7 +96,7 @@ def _decide(experiment: Path, group_seeds: bool | None) -> None:
     runs = [run for run in read_runs(experiment) if run.is_here]
     is_grouped = stored.grouped_by is not None if group_seeds is None else group_seeds
     names = [name for name in varying([run.params for run in runs]) if name != SEED] if is_grouped else None
-    kinds = _kinds([SessionFormat({}, names).without_seed(run.params) for run in runs])
+    kinds = kinds_of([SessionFormat({}, names).without_seed(run.params) for run in runs])
     decided = SessionFormat(kinds, names)
     if is_settled and decided == stored:
         return
@@ -106,7 +106,7 @@ def _decide(experiment: Path, group_seeds: bool | None) -> None:
         _write(experiment, decided, is_settled=True)
 
 
-def _kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def kinds_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the kind of each hyperparameter; one that some runs lack is text, "none" in those."""
     kinds: dict[str, list[str]] = {}
     for params in rows:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote, urlencode, urlsplit
 
+from runmanager.board import hparams
 from runmanager.console import in_notebook
 from runmanager.errors import BoardError
 from runmanager.storage.folders import RunFolder, experiments, read_runs, varying
@@ -137,8 +138,10 @@ def _limits(root: Path, experiments: Experiments) -> list[str]:
     if number > _SELECTED:
         step = show_one if len(experiments) > 1 else "tick those you want, or filter them by name"
         notes.append(f"! {number} runs; above {_SELECTED}, TensorBoard selects none by itself: {step}")
-    if len({frozenset(name for run in runs for name in run.params) for runs in experiments.values()}) > 1:
-        notes.append(f"! HParams draws no lines for experiments with different hyperparameters: {show_one}")
+    kinds = [hparams.kinds_of([run.params for run in runs]) for runs in experiments.values()]
+    if any(other != kinds[0] for other in kinds):
+        rule = "hyperparameters differ between experiments, so HParams has no line for some runs"
+        notes.append(f"! {rule}: {show_one}")
     if number > _ROWS:
         notes.append(f"! HParams shows {_ROWS} of {number} runs: choose more rows a page below its table")
     return notes

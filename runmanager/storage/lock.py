@@ -178,7 +178,7 @@ def _user() -> str:
 
 def _refusal(experiment: Path, process: dict[str, Any], age_s: float) -> str:
     return (
-        f"{experiment} is being run by {process.get('user')}@{process.get('host')} "
+        f"{experiment} is in use by {process.get('user')}@{process.get('host')} "
         f"(process {process.get('pid')}, active {age_s:.0f} s ago): wait for it, end it, "
         "or choose another experiment name"
     )

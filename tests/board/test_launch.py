@@ -197,10 +197,18 @@ def test_experiments_with_other_hyperparameters_are_better_shown_one_by_one(tmp_
     make(tmp_path, "one")
     Experiment(tmp_path / "two").plan([{"dropout": 0.5}], {})
 
-    rule = "! HParams draws no lines for experiments with different hyperparameters"
+    rule = "! hyperparameters differ between experiments, so HParams has no line for some runs"
     step = f"show one experiment: runmanager tensorboard {tmp_path} --experiment NAME"
     assert page_of(tmp_path).notes == [f"{rule}: {step}"]
     assert page_of(tmp_path, "two").notes == []
+
+
+def test_experiments_with_values_of_other_kinds_are_better_shown_one_by_one(tmp_path):
+    Experiment(tmp_path / "one").plan([{"lr": 0.5}], {})
+    Experiment(tmp_path / "two").plan([{"lr": "auto"}], {})
+    Experiment(tmp_path / "three").plan([{"lr": 0.1}], {})
+
+    assert len(page_of(tmp_path).notes) == 1
 
 
 @pytest.fixture(scope="module")

@@ -174,7 +174,7 @@ def test_nothing_is_removed_while_the_experiment_is_held(command, experiment, mo
         monkeypatch.undo()
 
     assert result.exit_code == 2
-    assert "is being run by" in result.stderr
+    assert "is in use by" in result.stderr
     assert bytes_of(experiment / "001_lr=0.1") == before
 
 

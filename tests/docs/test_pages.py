@@ -62,7 +62,7 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(warm, page, tmp_pat
 
 def test_the_program_of_the_readme_prints_the_table_of_the_readme(tmp_path):
     (program,), (table,) = blocks(README, "python"), blocks(README, "text")
-    heading, *rows, caption = [line.split() for line in table.splitlines()]
+    heading, *rows, caption = [re.split("  +", line.strip()) for line in table.splitlines()]
     (tmp_path / "circle.py").write_text(program)
 
     done = subprocess.run(
@@ -75,7 +75,7 @@ def test_the_program_of_the_readme_prints_the_table_of_the_readme(tmp_path):
     )
 
     assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines()[-len(rows) - 2 :]]
+    lines = [re.split("  +", line.strip()) for line in done.stdout.splitlines()[-len(rows) - 2 :]]
     assert (lines[0], lines[-1]) == (heading, caption)
     for expected, actual in zip(sorted(rows), sorted(lines[1:-1]), strict=True):
         numbers, same = without_durations(actual), without_durations(expected)

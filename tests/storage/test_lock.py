@@ -66,7 +66,7 @@ def test_an_experiment_that_another_process_runs_is_refused(tmp_path, process, a
         pytest.fail("it was taken")
 
     host, pid = process.get("host", processes._host()), process.get("pid", os.getpid())
-    assert str(caught.value).startswith(f"{tmp_path} is being run by ada@{host} (process {pid}, active ")
+    assert str(caught.value).startswith(f"{tmp_path} is in use by ada@{host} (process {pid}, active ")
     assert str(caught.value).endswith(" s ago): wait for it, end it, or choose another experiment name")
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
     assert list(tmp_path.iterdir()) == [path]

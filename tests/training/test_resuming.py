@@ -659,7 +659,7 @@ def test_an_experiment_that_another_process_runs_is_refused_and_nothing_is_writt
 
     again = Train()
     with pytest.raises(
-        ExperimentLockedError, match=rf"exp is being run by ada@.* \(process {parent}, active \d+ s ago\)"
+        ExperimentLockedError, match=rf"exp is in use by ada@.* \(process {parent}, active \d+ s ago\)"
     ):
         by_grid(tmp_path, again, {"lr": [0.1, 0.5]})
 
