@@ -30,6 +30,8 @@ from runmanager.storage.run_state import read_run
 if TYPE_CHECKING:
     import pandas as pd
 
+    from runmanager.training.batch_size import Measure
+
 
 @dataclass(frozen=True)
 class GridOutcome:
@@ -67,6 +69,7 @@ def run_grid(
     max_runs: int = 1000,
     tensorboard: bool = True,
     histogram_every: int = 1,
+    batch_size: "Measure | None" = None,
     group_seeds: bool = False,
     display: bool | None = None,
     retry_failed: bool = False,
@@ -100,6 +103,7 @@ def run_grid(
         max_runs: The most runs that a grid may have.
         tensorboard: Whether event files are written.
         histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
+        batch_size: Counts the samples of a batch, as in `RunManager`.
         group_seeds: Average the runs that differ in the hyperparameter `seed` alone in TensorBoard's HParams.
         display: False shows nothing.
         retry_failed: Execute runs again that ended by a fault: failed, diverged, hung, or out of memory.
@@ -137,7 +141,9 @@ def run_grid(
         with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
             now = fingerprint(train, data() if callable(data) else data)
         search = prune.search() if prune else AllRuns()
-        task = RunTask(train, Experiment(path), tensorboard, histogram_every, now, resume_anyway, 1, prune)
+        task = RunTask(
+            train, Experiment(path), tensorboard, histogram_every, now, resume_anyway, 1, prune, batch_size
+        )
         grid = [run._asdict() for run in runs]
         policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
         if plan_only:

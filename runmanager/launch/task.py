@@ -16,6 +16,7 @@ from runmanager.storage.folders import Experiment
 from runmanager.training.grid_context import GridContext
 
 if TYPE_CHECKING:
+    from runmanager.training.batch_size import Measure
     from runmanager.training.manager import RunManager
 
 Train = Callable[[Run, "RunManager"], object]
@@ -35,6 +36,7 @@ class RunTask:
     resume_anyway: bool
     jobs: int  # how many runs of the grid share the machine, at most
     prune: SuccessiveHalving | None = None
+    batch_size: "Measure | None" = None
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute a run and return how it ended, which the journal has by then.
@@ -60,6 +62,7 @@ class RunTask:
             tensorboard=self.tensorboard,
             histogram_every=self.histogram_every,
             display=False,
+            batch_size=self.batch_size,
             _grid=context,
         )
         try:

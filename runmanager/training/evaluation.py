@@ -9,6 +9,7 @@ from torch import nn
 
 from runmanager.devices.torch_devices import undisturbed_random
 from runmanager.training import loaders
+from runmanager.training.batch_size import Measure
 from runmanager.training.metrics import EpochSums
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def evaluate(
     loss: Loss,
     on_batch: Callable[[], None] = lambda: None,
     confusion: "Confusion | None" = None,
+    measure: Measure | None = None,
 ) -> Evaluation:
     """Compute the mean loss and accuracy in eval mode without gradients; waits for the device.
 
@@ -39,12 +41,13 @@ def evaluate(
     `on_batch` is called at each batch. If labels are classes, `confusion` counts the predictions of each.
     The other arguments are those of `RunManager.evaluate`.
     """
-    sums = EpochSums()
+    sums = EpochSums(measure)
     with undisturbed_random(device), _undisturbed(loader), _eval_mode(network), torch.no_grad():
         for inputs, labels in loaders.batches(loader, device):
             on_batch()
             preds = network(inputs)
-            sums.add_loss(loss(preds, labels), len(labels))
+            has_size = measure is None and isinstance(labels, torch.Tensor)
+            sums.add_loss(loss(preds, labels), len(labels) if has_size else (inputs, labels))
             if isinstance(preds, torch.Tensor) and preds.ndim > 1 and not labels.is_floating_point():
                 sums.add_correct(preds, labels)
                 if confusion:

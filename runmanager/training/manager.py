@@ -25,6 +25,7 @@ from runmanager.storage.identity import identity
 from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
 from runmanager.training import failures, metrics, run_table
+from runmanager.training.batch_size import Measure
 from runmanager.training.evaluation import Evaluation, Loss
 from runmanager.training.grid_context import GridContext
 from runmanager.training.open_epoch import OpenEpoch
@@ -56,6 +57,8 @@ class RunManager:
         histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
         display: Whether the table is shown: at the end of each run in a terminal, in place in a notebook.
             None shows it in terminals and notebooks alone.
+        batch_size: Called with a batch, returns its number of samples. Needed where that is not certain: where
+            the parts of a batch have different lengths.
 
     Attributes:
         run_params: The current run.
@@ -94,6 +97,7 @@ class RunManager:
         tensorboard: bool = True,
         histogram_every: int = 1,
         display: bool | None = None,
+        batch_size: Measure | None = None,
         _grid: GridContext | None = None,
     ) -> None:
         self.run_params: Any = None
@@ -102,6 +106,7 @@ class RunManager:
         self.outcome: Outcome | None = None
         self._folders = RunFolders(experiment, root)
         self._histogram_every = histogram_every if tensorboard else None
+        self._batch_size = batch_size
         self._screen = choose_screen(show=display is not False)
         self._tables = _grid is None  # a grid's parent process writes them
         self._grid = _grid or GridContext()
@@ -212,6 +217,9 @@ class RunManager:
     def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count where the largest score is the label's. Does not wait for the device.
 
+        A subclass that overrides `get_num_correct` or `_get_num_correct` counts with that, in ``len(labels)``
+        samples.
+
         Args:
             preds: Scores ``(N, C)`` or ``(N, C, ...)``.
             labels: Class numbers ``(N,)`` or ``(N, ...)``.
@@ -220,7 +228,12 @@ class RunManager:
             LifecycleError: No epoch is open.
             MetricError: The shapes do not fit.
         """
-        self._open_epoch("track_num_correct()").sums.add_correct(preds, labels)
+        sums = self._open_epoch("track_num_correct()").sums
+        for name in ("_get_num_correct", "get_num_correct"):
+            if getattr(type(self), name) is not getattr(RunManager, name):
+                sums.add_count(getattr(self, name)(preds, labels), len(labels), len(labels))
+                return
+        sums.add_correct(preds, labels)
 
     def track(self, **values: torch.Tensor | float) -> None:
         """Add means over the current batch to further columns. Does not wait for the device.
@@ -481,7 +494,15 @@ class RunManager:
         every = self._histogram_every if has_board else None
         name = self._folders.experiment.path.name
         self._current = OpenRun(
-            name, folder, device, network, loader, histogram_every=every, kinds=kinds, grid=self._grid
+            name,
+            folder,
+            device,
+            network,
+            loader,
+            histogram_every=every,
+            kinds=kinds,
+            measure=self._batch_size,
+            grid=self._grid,
         )
         self.outcome = None
         return self._current

@@ -7,18 +7,25 @@ from typing import Any
 import torch
 
 from runmanager.devices import ranks
-from runmanager.errors import MetricError
+from runmanager.errors import MetricError, is_count
 from runmanager.hyperparameters import RESERVED
+from runmanager.training.batch_size import Measure, batch_size
 from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact
+
+Expected = Callable[[], int | None]
+"""Says how many samples the loader yields, None if that is not known."""
 
 
 class EpochSums:
     """The sums and counts of one epoch.
 
-    Adding never waits for the device; `means` does, once.
+    `measure` counts the samples of a batch, None where that follows from the batch. Adding never waits for the
+    device; `means` does, once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, measure: Measure | None = None) -> None:
+        self._measure = measure
+        self._batch: Any = None  # the current one, until its samples are counted
         self.last_size: int | None = None  # samples in the current batch
         self._first_not_finite = FirstNotFinite()
         self._loss = WeightedSum(self._first_not_finite)
@@ -27,26 +34,38 @@ class EpochSums:
         self._unsized: deque[tuple[int, torch.Tensor | float]] = deque()
         self._sizes: list[int] = []
 
-    def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
+    def begin_batch(self, batch: Any) -> None:
+        """Take note of the batch that metrics are of from now on."""
+        self._batch, self.last_size = batch, None
+
+    def current_size(self, expected: Expected = lambda: None) -> int:
+        """Count the samples of the current batch; 1 if there is none.
+
+        Raises:
+            MetricError: Their number is not certain.
+        """
+        if self.last_size is None and self._batch is not None:
+            self.last_size = self._count(self._batch, expected)
+        return self.last_size or 1
+
+    def add_loss(self, loss: torch.Tensor | float, batch: Any, expected: Expected = lambda: None) -> None:
         """Add the mean loss of a batch.
 
         `batch` is the batch or its number of samples; None if `add_correct` or `settle` gives the number.
+        `expected` says how many samples the loader yields, where the batch does not.
 
         Raises:
-            MetricError: The loss is not a single value, or nothing in the batch can be counted.
+            MetricError: The loss is not a single value, or the number of samples is not certain.
         """
         loss = single("loss", loss)
         self._num_losses += 1
+        if batch is None and self._measure is not None:
+            batch = self._batch
         if batch is None:
             self._unsized.append((self._num_losses, loss))
             self._match()
             return
-        size = batch_size(batch)
-        if size is None:
-            raise MetricError(
-                f"cannot count the samples of a {type(batch).__name__}: "
-                "pass their number, as in track_loss(loss, len(labels))"
-            )
+        size = self._count(batch, expected)
         if size < 1:
             raise MetricError(f"a batch has at least one sample, got {size}: leave it out")
         self.last_size = size
@@ -54,10 +73,15 @@ class EpochSums:
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count the correct predictions of a batch, as `num_correct`."""
-        count = num_correct(preds, labels)
-        self._sums["accuracy"].add(count.item() if _is_read_at_once(count) else count, 1, labels.numel())
-        self.last_size = len(labels)
-        self._sizes.append(len(labels))
+        self.add_count(num_correct(preds, labels), labels.numel(), len(labels))
+
+    def add_count(self, count: torch.Tensor | float, num_predictions: int, size: int) -> None:
+        """Add how many of a batch's predictions are correct; the batch has `size` samples."""
+        if isinstance(count, torch.Tensor) and _is_read_at_once(count):
+            count = count.item()
+        self._sums["accuracy"].add(count, 1, num_predictions)
+        self.last_size = size
+        self._sizes.append(size)
         self._match()
 
     def add_mean(self, name: str, mean: torch.Tensor | float, weight: int) -> None:
@@ -113,6 +137,14 @@ class EpochSums:
         self._loss.total()
         of_ranks = ranks.gather(self._first_not_finite.result())
         return min(filter(None, of_ranks), key=lambda first: first[0], default=None)
+
+    def _count(self, batch: Any, expected: Expected) -> int:
+        if type(batch) is int or self._measure is None:
+            return batch_size(batch, expected)
+        size = self._measure(batch)
+        if not is_count(size, 1):
+            raise MetricError(f"batch_size must return a whole number, 1 or more, got {size!r}")
+        return size
 
     def _match(self) -> None:
         # the tutorial's older form is track_loss(loss): its n-th call and track_num_correct's have one batch
@@ -184,25 +216,6 @@ def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             f"{tuple(preds.shape)} and {tuple(labels.shape)}"
         )
     return (preds.detach().argmax(dim=1) == labels).count_nonzero()
-
-
-def batch_size(batch: Any) -> int | None:
-    """Count the samples of a batch: the length of the first tensor in it, None if there is none.
-
-    A number counts for itself.
-
-    >>> batch_size((torch.zeros(7, 3), torch.zeros(7))), batch_size({"x": torch.zeros(5)}), batch_size(3)
-    (7, 5, 3)
-    """
-    if isinstance(batch, torch.Tensor):
-        return batch.shape[0] if batch.ndim else None
-    if isinstance(batch, int):
-        return batch
-    items = batch.values() if isinstance(batch, Mapping) else batch
-    if not isinstance(items, (tuple, list)) and not isinstance(batch, Mapping):
-        return None
-    parts = (item for item in items if not isinstance(item, int))  # numbers in a batch are data, not its size
-    return next((size for part in parts if (size := batch_size(part)) is not None), None)
 
 
 def _is_read_at_once(tensor: torch.Tensor) -> bool:

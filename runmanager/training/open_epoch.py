@@ -11,6 +11,7 @@ import torch
 from runmanager.devices import ranks, torch_devices
 from runmanager.outcome import LEADING, EpochRecord
 from runmanager.training import loaders, metrics
+from runmanager.training.batch_size import Measure
 
 
 class OpenEpoch:
@@ -20,6 +21,7 @@ class OpenEpoch:
         params: The run's hyperparameters, whose names no metric may have.
         num_epochs: How many epochs the loop is for, None if there is no loop.
         on_step: Called with `number`, `step` and `num_epochs` at each batch.
+        measure: Counts the samples of a batch, None where that follows from the batch.
     """
 
     def __init__(
@@ -30,9 +32,10 @@ class OpenEpoch:
         params: Mapping[str, Any] = MappingProxyType({}),
         num_epochs: int | None = None,
         on_step: Callable[[int, int, int | None], object] | None = None,
+        measure: Measure | None = None,
     ) -> None:
         self.step = 0  # the number of the current batch, from 1
-        self.sums = metrics.EpochSums()
+        self.sums = metrics.EpochSums(measure)
         self.counts_batches = False  # whether `step` counts the batches of `batches`, else the losses
         self._number = number
         self._device = device
@@ -65,15 +68,15 @@ class OpenEpoch:
             times["phase_data_s"] += perf_counter() - before
             if batch is end:
                 return
-            sums.last_size = metrics.batch_size(batch)
             self.step += 1
+            sums.begin_batch(batch)
             if on_step is not None:
                 on_step(self._number, self.step, self._num_epochs)
             yield batch
 
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch, see `EpochSums.add_loss`."""
-        self.sums.add_loss(loss, batch)
+        self.sums.add_loss(loss, batch, self._expected)
         if not self.counts_batches:
             self.step += 1
             self.report_step()
@@ -84,7 +87,10 @@ class OpenEpoch:
             if name not in self._columns:
                 metrics.check_column(name, self._params)
                 self._columns.add(name)
-            self.sums.add_mean(name, value, self.sums.last_size or 1)
+            self.sums.add_mean(name, value, self.sums.current_size(self._expected))
+
+    def _expected(self) -> int | None:
+        return loaders.size_of_batch(self._loader, self.step if self.counts_batches else self.step + 1)
 
     def report_step(self) -> None:
         """Report that the run makes progress."""

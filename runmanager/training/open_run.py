@@ -21,6 +21,7 @@ from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal, end_abandoned
 from runmanager.storage.run_state import read_run
 from runmanager.training import failures
+from runmanager.training.batch_size import Measure
 from runmanager.training.evaluation import Evaluation, Loss, evaluate
 from runmanager.training.grid_context import GridContext
 from runmanager.training.metrics import EpochSums, check_column
@@ -53,13 +54,14 @@ class OpenRun:
         *,
         histogram_every: int | None = None,
         kinds: Mapping[str, str] | None = None,
+        measure: Measure | None = None,
         grid: GridContext,
     ) -> None:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
         self.epoch: OpenEpoch | None = None  # None between epochs
         self.number = 0  # of the last epoch that was begun or resumed; 0 before the first and after the end
         self.start = 0.0  # of the run's clock (perf_counter, s)
-        self._grid = grid
+        self._grid, self._measure = grid, measure
         self._status, self._cause = Status.COMPLETED, ""  # unless something happens
         self._attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
         self._journal: Journal | None = None  # until the attempt begins
@@ -172,8 +174,9 @@ class OpenRun:
         self.number += 1
         self._lr = self._resume_state.learning_rate() if self._board and self._resume_state else None
         self.epoch = OpenEpoch(
-            self.number, self.device, self.loader, self.folder.params, self._num_epochs, self._grid.on_step
-        )
+            self.number, self.device, self.loader, self.folder.params, self._num_epochs, self._grid.on_step,
+            self._measure,
+        )  # fmt: skip
         self._sums = self.epoch.sums
 
     def end_epoch(self) -> EpochRecord:
@@ -210,7 +213,7 @@ class OpenRun:
         confusion = Confusion() if self._has_board else None
         torch_devices.wait_for(self.device)
         before = perf_counter()
-        result = evaluate(self.network, loader, self.device, loss, self._report_step, confusion)
+        result = evaluate(self.network, loader, self.device, loss, self._report_step, confusion, self._measure)
         seconds = perf_counter() - before
         if confusion and self._board:
             self._board.confusion(name, confusion, loader)

@@ -736,3 +736,19 @@ def test_a_network_can_be_copied_and_saved_before_its_first_step(tmp_path):
 
     assert manager.outcome
     assert str(manager.outcome.status) == "completed"
+
+
+@pytest.mark.parametrize("name", ["get_num_correct", "_get_num_correct"])
+def test_a_subclass_that_counts_itself_is_asked(tmp_path, name):
+    def count(self, preds, labels):
+        return (preds.round() == labels).sum().item()
+
+    manager = type("Binary", (RunManager,), {name: count})("exp", tmp_path, tensorboard=False, display=False)
+
+    with manager.run({"lr": 0.1}):
+        for _ in manager.epochs(1):
+            for preds in (torch.tensor([[0.9], [0.2], [0.7]]), torch.tensor([[0.1]])):
+                manager.track_loss(1.0)
+                manager.track_num_correct(preds, torch.ones(len(preds), 1))
+
+    assert manager.results["accuracy"].tolist() == [0.5]

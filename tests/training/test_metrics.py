@@ -11,9 +11,10 @@ from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, T
 from runmanager.errors import MetricError
 from runmanager.training import metrics, weighted_sum
 from runmanager.training.loaders import size_of_batch
-from runmanager.training.metrics import EpochSums, batch_size, num_correct, single
+from runmanager.training.metrics import EpochSums, num_correct, single
 
 LOSSES = st.floats(-1e6, 1e6)
+NUMBER = "pass their number, as in track_loss(loss, len(labels)), or give batch_size=lambda batch: ..."
 SAMPLES = TensorDataset(torch.arange(10.0))
 
 
@@ -217,12 +218,12 @@ def test_a_loss_that_is_not_finite_shows_in_the_mean():
         (
             1.0,
             ["a", "b"],
-            "cannot count the samples of a list: pass their number, as in track_loss(loss, len(labels))",
+            f"cannot count the samples of a list: {NUMBER}",
         ),
         (
             1.0,
             torch.tensor(3.0),
-            "cannot count the samples of a Tensor: pass their number, as in track_loss(loss, len(labels))",
+            f"cannot count the samples of a Tensor: {NUMBER}",
         ),
     ],
 )  # fmt: skip
@@ -279,27 +280,6 @@ def test_segmentation_counts_pixels():
     assert num_correct(preds, labels).item() == 35
     assert sums.means() == {"loss": 7.0, "accuracy": 35 / 40}
     assert sums.last_size == 2
-
-
-@pytest.mark.parametrize(
-    ("batch", "expected"),
-    [
-        (torch.zeros(7, 3), 7),
-        ((torch.zeros(5, 2), torch.zeros(9)), 5),
-        ([torch.zeros(5)], 5),
-        ({"name": "a", "x": torch.zeros(4)}, 4),
-        ((3, {"x": (torch.tensor(1.0), torch.zeros(6))}), 6),
-        (8, 8),
-        (torch.tensor(1.0), None),
-        (("a", 3), None),
-        ("text", None),
-        ({}, None),
-        (None, None),
-    ],
-    ids=repr,
-)
-def test_a_batch_has_as_many_samples_as_its_first_tensor_is_long(batch, expected):
-    assert batch_size(batch) == expected
 
 
 @pytest.mark.parametrize("value", [2, 2.0, np.float64(2), torch.tensor(2), torch.tensor([[2.0]])])

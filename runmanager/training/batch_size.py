@@ -1,0 +1,93 @@
+"""How many samples a batch has, where that is certain."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+from runmanager.errors import MetricError
+from runmanager.hyperparameters import counted
+
+Measure = Callable[[Any], int]
+"""What `batch_size=` takes: batch -> its number of samples."""
+
+_IMAGE_DIMENSIONS = 3  # channels, height and width of one image
+
+
+def batch_size(batch: Any, expected: Callable[[], int | None] = lambda: None) -> int:
+    """Count the samples of a batch, if that is certain.
+
+    A number counts for itself, a tensor or an array by its first dimension, a packed sequence by its sequences.
+    All parts of a tuple, a list or a mapping have to agree; a list within them may be a part or hold a sample
+    per item, whichever fits the others.
+
+    Args:
+        batch: What a loader yields, or a number.
+        expected: Asked how many samples the loader yields, None if that is not known, where several sizes are
+            possible.
+
+    Raises:
+        MetricError: The size is not certain.
+
+    >>> batch_size((torch.zeros(7, 3), torch.zeros(7))), batch_size({"x": torch.zeros(5)}), batch_size(3)
+    (7, 5, 3)
+    >>> batch_size(([torch.zeros(3, 9, 9)] * 5, [{"boxes": None}] * 5))
+    5
+    """
+    sizes = _sizes(batch)
+    if len(sizes) == 1:
+        return sizes.pop()
+    size = expected()
+    if size is not None and size in (sizes or _sizes_of_parts(batch)):
+        return size
+    raise MetricError(_problem(batch))
+
+
+def _sizes(item: Any, *, is_part: bool = False) -> set[int]:
+    """Return the sizes that a batch, or a part of one, may have."""
+    if isinstance(item, int) and not isinstance(item, bool):
+        return set() if is_part else {item}  # a number in a batch is data
+    if isinstance(item, PackedSequence):
+        return {int(item.batch_sizes[0])}
+    if (shape := getattr(item, "shape", None)) is not None and not callable(shape):
+        return {int(shape[0])} if len(shape) else set()
+    if isinstance(item, str | bytes) or not isinstance(item, Mapping | tuple | list):
+        return set()
+    sizes = _agreed(item.values() if isinstance(item, Mapping) else item)
+    is_list = isinstance(item, list) and (is_part or _may_be_images(item))
+    return sizes | {len(item)} if is_list else sizes
+
+
+def _agreed(parts: Iterable[Any]) -> set[int]:
+    """Return the sizes that all parts may have; parts without a size do not count."""
+    sizes = [_sizes(part, is_part=True) for part in parts if not _is_without_size(part)]
+    return set.intersection(*sizes) if sizes else set()
+
+
+def _is_without_size(part: Any) -> bool:
+    return not _sizes_of_parts(part) and not _sizes(part, is_part=True)
+
+
+def _sizes_of_parts(item: Any) -> set[int]:
+    """Return the sizes of all parts, whether they agree or not."""
+    if isinstance(item, Mapping | tuple | list) and not isinstance(item, PackedSequence):
+        parts = item.values() if isinstance(item, Mapping) else item
+        return set().union(*(_sizes(part, is_part=True) | _sizes_of_parts(part) for part in parts))
+    return set()
+
+
+def _may_be_images(items: list[Any]) -> bool:
+    """Whether a list may hold an image per item, and not the parts of a batch."""
+    return bool(items) and all(
+        isinstance(item, torch.Tensor) and item.ndim == _IMAGE_DIMENSIONS and item.dtype == items[0].dtype
+        for item in items
+    )
+
+
+def _problem(batch: Any) -> str:
+    step = "pass their number, as in track_loss(loss, len(labels)), or give batch_size=lambda batch: ..."
+    if sizes := _sizes(batch) or _sizes_of_parts(batch):
+        several = " or ".join(counted(size, "sample") for size in sorted(sizes)[:4])
+        return f"the batch has {several}, depending on which part is counted: {step}"
+    return f"cannot count the samples of a {type(batch).__name__}: {step}"
