@@ -72,9 +72,9 @@ class Execution:
                 lanes=lanes, past=batch.costs, show=self._show, check=self._stop.check,
             )  # fmt: skip
             if is_first:
-                announce(self.progress.say, self._experiment, batch, self._search)
+                announce(self.progress.say, paths.for_people(self._experiment), batch, self._search)
                 if self._task.tensorboard and self._show and batch.due:
-                    point_to_tensorboard(self.progress.say, self._experiment)
+                    point_to_tensorboard(self.progress.say, paths.for_people(self._experiment))
             ended = self._execute(batch, runs, replace(self._task, jobs=lanes))
             exit_code, is_first = ended or exit_code, False
             if ended not in (COMPLETED, SOME_FAILED) or (ended and self._ends_at_failure):
@@ -141,7 +141,9 @@ class Execution:
         if is_retried:
             self._retries[id_] -= 1
             self._in_progress[id_] = replace(planned, before=read_run(planned.folder))
-        next_step = outcome.next_step(planned.folder.path / paths.ERROR_LOG, is_retried=is_retried)
+        next_step = outcome.next_step(
+            paths.for_people(planned.folder.path / paths.ERROR_LOG), is_retried=is_retried
+        )
         self.progress.run_ended(run, outcome, next_step)
         if ranks.is_main():
             self._exports.after_run()

@@ -21,7 +21,7 @@ from runmanager.launch.task import RunTask, Train
 from runmanager.outcome import Outcome, Status
 from runmanager.search.all_runs import AllRuns
 from runmanager.search.halving import SuccessiveHalving
-from runmanager.storage import durable
+from runmanager.storage import durable, paths
 from runmanager.storage.fingerprint import fingerprint
 from runmanager.storage.folders import Experiment
 from runmanager.storage.lock import hold
@@ -135,7 +135,7 @@ def run_grid(
         runs = arguments.check_runs(params, train, experiment, max_runs, problems)
         if group_seeds:
             arguments.check_seeds(runs)
-        path = Path(root) / experiment
+        path = (Path(root) / experiment).absolute()  # train() may change the working directory
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, missing_device)
         with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
@@ -167,10 +167,12 @@ def run_grid(
             exit_code = _export(path, say) or exit_code
         outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path, is_over=execution.is_over))
         if tensorboard and is_shown:
-            announce.point_to_tensorboard(say, path)
+            announce.point_to_tensorboard(say, paths.for_people(path))
         ended = [ended for _, ended in outcome.outcomes]
         is_broken_off = outcome.exit_code not in (COMPLETED, SOME_FAILED)
-        announce.conclude(say, path, ended, search, is_over=execution.is_over, is_broken_off=is_broken_off)
+        announce.conclude(
+            say, paths.for_people(path), ended, search, is_over=execution.is_over, is_broken_off=is_broken_off
+        )
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
 
 
@@ -194,4 +196,4 @@ def _grid_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool
     if exit_code == COMPLETED and any(status.exit_code for status in statuses):
         exit_code = SOME_FAILED
     epochs, summary = tables.epochs_table(tables.by_column(results)), tables.runs_table(results)
-    return GridOutcome(outcomes, epochs, summary, exit_code, experiment)
+    return GridOutcome(outcomes, epochs, summary, exit_code, paths.for_people(experiment))

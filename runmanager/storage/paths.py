@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:[_~][A-Za-z0-9._=,~-]*)?")
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9]\d*)\.jsonl")
 _LONGEST = 64  # characters of a run folder: TensorBoard clips longer names
+
+
+def for_people(path: Path) -> Path:
+    """Return a path as messages show it: from the working directory, where it is below that."""
+    with suppress(OSError):  # the working directory may be gone
+        return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return path
 
 
 def check_experiment(name: str) -> str:

@@ -27,7 +27,7 @@ class RunFolders:
         name = experiment.path.name if isinstance(experiment, Experiment) else experiment
         # None if its folder will be named by the time
         self.name = None if name is None else paths.check_experiment(name)
-        self._root = Path(root)
+        self._root = Path(root).absolute()  # the loop may change the working directory
         self._num_begun: dict[str, int] = {}  # identity of a run -> how often
 
     @property

@@ -702,3 +702,23 @@ def test_another_run_than_the_given_one_is_not_begun(start, tmp_path):
     assert outcome.runs["status"].tolist() == ["failed"] * 3
     assert all(error.startswith("LifecycleError: train() was given") for error in outcome.runs["error"])
     assert len([path for path in (tmp_path / "exp").iterdir() if path.is_dir()]) == 3
+
+
+@pytest.mark.parametrize("executor", ["inline", "lanes"])
+def test_runs_that_change_the_working_directory_send_no_files_elsewhere(tmp_path, monkeypatch, executor, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(2):
+                manager.track_loss(run.lr, 1)
+        os.chdir(tmp_path / "elsewhere")
+
+    outcome = run_grid(LRS, train, experiment="exp", executor=executor, tensorboard=False)
+    monkeypatch.chdir(tmp_path)
+
+    assert (outcome.exit_code, kept(outcome)) == (0, [("completed", 2)] * 3)
+    assert load_runs("runs/exp")["status"].tolist() == ["completed"] * 3
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert capfd.readouterr().out.startswith("runs/exp: 3 runs, 3 to execute\n")
