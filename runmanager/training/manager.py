@@ -3,11 +3,11 @@
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import nn
@@ -39,6 +39,24 @@ if TYPE_CHECKING:
 
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it, in this process: `run_grid` has a manager for every run."""
+
+
+T = TypeVar("T")
+
+
+class _settable(Generic[T]):  # noqa: N801 - used like property
+    """A property that a subclass or a loop may set: a plain attribute of that name has precedence."""
+
+    def __init__(self, get: Callable[[Any], T]) -> None:
+        self._get = get
+        self.__doc__ = get.__doc__
+
+    def __get__(self, manager: Any, _: Any = None) -> T:
+        return self if manager is None else self._get(manager)  # type: ignore[return-value]
+
+    if TYPE_CHECKING:  # at run time, there is none: that is what lets attributes have precedence
+
+        def __set__(self, manager: Any, value: Any) -> None: ...
 
 
 class RunManager:
@@ -107,6 +125,7 @@ class RunManager:
         self._folders = RunFolders(experiment, root)
         self._histogram_every = histogram_every if tensorboard else None
         self._batch_size = batch_size
+        self._has_warned_of_open_run = False
         self._screen = choose_screen(show=display is not False)
         self._tables = _grid is None  # a grid's parent process writes them
         self._grid = _grid or GridContext()
@@ -127,8 +146,7 @@ class RunManager:
             StorageError: The run's folder could not be written.
         """
         if self._is_open:
-            number = self._open_run("begin_run()").folder.number
-            raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
+            self._end_open_run()
         params = params_of(run)
         given = run if self._grid.run is None else self._grid.run
         if given is not run and identity(params) != identity(params_of(given)):
@@ -407,6 +425,27 @@ class RunManager:
         self._open_run("end_run()").fail(error)
         return self._close()
 
+    def _end_open_run(self) -> None:
+        """End the run that is open when the next one begins, as the tutorial's class did."""
+        opened = self._open_run("begin_run()")
+        number = opened.folder.number
+        if self._grid.run is not None:
+            raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
+        if opened.epoch is not None and not opened.epoch.is_left:
+            opened.interrupt(f"run {self.run_count + 1} began inside an epoch")
+            self._close()
+        else:
+            self.end_run()
+        assert self.outcome is not None
+        if not self._has_warned_of_open_run:
+            self._has_warned_of_open_run = True
+            warnings.warn(
+                f"begin_run() while run {number} was open: it is recorded as {self.outcome.status}; "
+                "call end_run() after its last epoch",
+                RunsWarning,
+                stacklevel=3,
+            )
+
     def _end_interrupted(self) -> None:
         """End the run as interrupted unless it has ended; what was committed is kept."""
         if self._current is None:
@@ -429,45 +468,55 @@ class RunManager:
             return run_table.table_of(self.run_data)
         return load_results(experiment.path)
 
-    @property
+    @_settable
     def tb(self) -> "SummaryWriter | None":
         """A SummaryWriter into the run's event file; None before the first run."""
         return self._current.writer if self._current else None
 
-    @property
+    @_settable
     def network(self) -> nn.Module | None:
         """The network of the current or the last run."""
         return self._current.network if self._current else None
 
-    @property
+    @_settable
     def loader(self) -> Any:
         """The loader of the current or the last run."""
         return self._current.loader if self._current else None
 
-    @property
+    @_settable
     def epoch_count(self) -> int:
         """The number of the current epoch, 0 between runs."""
         return self._current.number if self._current else 0
 
-    @property
+    @_settable
     def epoch_loss(self) -> float:
         """The sum of the losses of the epoch's samples so far; waits for the device."""
         return self._current.total("loss") if self._current else 0
 
-    @property
+    @_settable
     def epoch_num_correct(self) -> int:
         """The number of correct predictions in the epoch so far; waits for the device."""
         return int(self._current.total("accuracy")) if self._current else 0
 
-    @property
+    @_settable
     def epoch_start_time(self) -> float | None:
-        """When the epoch's clock was started (perf_counter, s), None between epochs."""
-        return self._current.epoch.start if self._current and self._current.epoch else None
+        """When the epoch began, as `time.time()` says (s), None between epochs."""
+        return self._current.epoch.start_time if self._current and self._current.epoch else None
 
-    @property
+    @_settable
     def run_start_time(self) -> float | None:
-        """When the run's clock was started (perf_counter, s), None before the first."""
-        return self._current.start if self._current else None
+        """When the current or the last run began, as `time.time()` says (s), None before the first."""
+        return self._current.start_time if self._current else None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            raise AttributeError(
+                f"RunManager has no {name!r}: docs/from-the-tutorial.md lists what is here for validation, "
+                "saved models, further metrics and other additions to the tutorial's class"
+            )
 
     def _open_run(self, call: str) -> OpenRun:
         if self._current is None or self.outcome is not None:

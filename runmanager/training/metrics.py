@@ -1,5 +1,6 @@
 """Metrics of an epoch: sums kept on the device, read once."""
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Container, Mapping
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 
 from runmanager.devices import ranks
-from runmanager.errors import MetricError, is_count
+from runmanager.errors import MetricError, RunsWarning, is_count
 from runmanager.hyperparameters import RESERVED
 from runmanager.training.batch_size import Measure, batch_size
 from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact
@@ -72,14 +73,26 @@ class EpochSums:
         self._loss.add(loss, size, size)
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count the correct predictions of a batch, as `num_correct`."""
-        self.add_count(num_correct(preds, labels), labels.numel(), len(labels))
+        """Count the correct predictions of a batch, as `num_correct`; none where there are no classes."""
+        if _has_no_classes(preds, labels):
+            self._add_size(len(labels))
+            warnings.warn(
+                f"predictions of shape {tuple(preds.shape)} are no scores of classes, so there is no accuracy: "
+                "leave track_num_correct() out, override get_num_correct(), or track another metric",
+                RunsWarning,
+                stacklevel=3,
+            )
+            return
+        self.add_count(num_correct(preds, labels), preds[:, :1].numel(), len(labels))
 
     def add_count(self, count: torch.Tensor | float, num_predictions: int, size: int) -> None:
         """Add how many of a batch's predictions are correct; the batch has `size` samples."""
         if isinstance(count, torch.Tensor) and _is_read_at_once(count):
             count = count.item()
         self._sums["accuracy"].add(count, 1, num_predictions)
+        self._add_size(size)
+
+    def _add_size(self, size: int) -> None:
         self.last_size = size
         self._sizes.append(size)
         self._match()
@@ -210,12 +223,20 @@ def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         MetricError: The shapes do not fit; they would compare every sample with every other.
     """
     shape = preds.shape
+    if labels.shape == shape and len(shape) > 1:
+        labels = labels.argmax(dim=1)  # one-hot
     if len(shape) < 2 or labels.shape != shape[:1] + shape[2:]:  # noqa: PLR2004 - (N, C)
         raise MetricError(
             "preds must have the shape (N, number of classes) and labels (N,), got "
             f"{tuple(preds.shape)} and {tuple(labels.shape)}"
         )
     return (preds.detach().argmax(dim=1) == labels).count_nonzero()
+
+
+def _has_no_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
+    """Whether there is one number per sample, as in regression and in binary classification."""
+    is_one_each = preds.ndim > 0 and preds.shape[1:] in ((), (1,))
+    return is_one_each and labels.shape in (preds.shape, preds.shape[:1])
 
 
 def _is_read_at_once(tensor: torch.Tensor) -> bool:

@@ -1,6 +1,7 @@
 """One epoch while it is open: its sums, its clock and the parts of its time."""
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from types import MappingProxyType
@@ -49,7 +50,7 @@ class OpenEpoch:
         self._end: float | None = None
         self._seconds = 0.0
         torch_devices.wait_for(device)
-        self.start = perf_counter()
+        self.start, self.start_time = perf_counter(), time.time()  # the second one is wall time
 
     @property
     def is_left(self) -> bool:

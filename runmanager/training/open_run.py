@@ -1,6 +1,7 @@
 """A run while it is open: its files, its clock, its loop and how it will end."""
 
 import math
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -61,6 +62,7 @@ class OpenRun:
         self.epoch: OpenEpoch | None = None  # None between epochs
         self.number = 0  # of the last epoch that was begun or resumed; 0 before the first and after the end
         self.start = 0.0  # of the run's clock (perf_counter, s)
+        self.start_time = 0.0  # the same as wall time (s)
         self._grid, self._measure = grid, measure
         self._status, self._cause = Status.COMPLETED, ""  # unless something happens
         self._attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
@@ -97,7 +99,7 @@ class OpenRun:
     def start_clock(self) -> None:
         """Start the run's clock, after everything that was asked of the device so far."""
         torch_devices.wait_for(self.device)
-        self.start = perf_counter()
+        self.start, self.start_time = perf_counter(), time.time()
 
     def resume(self, parts: Mapping[str, Any] | None, keep: str | None) -> tuple[list[EpochRecord], list[str]]:
         """Resume the run after its last committed epoch, and save the parts with every epoch from now on.

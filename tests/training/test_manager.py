@@ -3,6 +3,7 @@ import json
 import math
 import os
 import random
+import time
 from contextlib import suppress
 
 import numpy as np
@@ -106,10 +107,6 @@ def test_a_hook_outside_an_epoch_says_what_to_call_first(plain, call):
 @pytest.mark.parametrize(
     ("calls", "message"),
     [
-        (
-            lambda m: [m.begin_run(RUN), m.begin_run(RUN)],
-            "begin_run() while run 1 is open: call end_run() first",
-        ),
         (
             lambda m: [m.begin_run(RUN), m.begin_epoch(), m.begin_epoch()],
             "begin_epoch() inside epoch 1: call end_epoch() first",
@@ -752,3 +749,66 @@ def test_a_subclass_that_counts_itself_is_asked(tmp_path, name):
                 manager.track_num_correct(preds, torch.ones(len(preds), 1))
 
     assert manager.results["accuracy"].tolist() == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("inside", "status", "num_epochs"),
+    [(False, "completed", 1), (True, "interrupted", 0)],
+    ids=["ended", "inside"],
+)
+def test_a_run_that_is_open_ends_when_the_next_one_begins(plain, tmp_path, inside, status, num_epochs):
+    plain.begin_run({"lr": 0.1})
+    plain.begin_epoch()
+    plain.track_loss(1.0, 1)
+    if not inside:
+        plain.end_epoch()
+
+    with pytest.warns(RunsWarning, match=f"begin_run.. while run 1 was open: it is recorded as {status}; call"):
+        plain.begin_run({"lr": 0.2})
+    plain.begin_run({"lr": 0.3})  # is said once
+    plain.end_run()
+
+    assert [(row[0], row[1]) for row in statuses(tmp_path)] == [
+        (status, num_epochs), ("completed", 0), ("completed", 0),
+    ]  # fmt: skip
+
+
+def test_a_subclass_may_set_what_the_tutorials_class_has(tmp_path):
+    class Mine(RunManager):
+        def begin_epoch(self):
+            super().begin_epoch()
+            self.epoch_loss = 0
+            self.epoch_num_correct = 0
+
+        def track_loss(self, loss, batch=None):
+            super().track_loss(loss, batch)
+            self.epoch_loss += loss * batch
+
+    manager = Mine("exp", tmp_path, tensorboard=False, display=False)
+    names = ("tb", "network", "loader", "epoch_count", "epoch_start_time", "run_start_time")
+    with manager.run({"lr": 0.1}):
+        for _ in manager.epochs(1):
+            manager.track_loss(0.5, 4)
+            assert (manager.epoch_loss, manager.epoch_num_correct) == (2.0, 0)
+    for name in names:
+        setattr(manager, name, "mine")
+
+    assert [getattr(manager, name) for name in names] == ["mine"] * 6
+    assert manager.results["loss"].tolist() == [0.5]
+
+
+def test_the_clocks_that_the_tutorial_shows_are_wall_times(plain):
+    before = time.time()
+    plain.begin_run({"lr": 0.1})
+    plain.begin_epoch()
+
+    assert before <= plain.run_start_time <= plain.epoch_start_time <= time.time()
+    plain.end_epoch()
+    plain.end_run()
+
+
+def test_an_attribute_of_somebodys_copy_names_the_page_that_says_what_is_here(plain):
+    with pytest.raises(AttributeError, match=r"RunManager has no 'track_r2': docs/from-the-tutorial.md lists"):
+        plain.track_r2  # noqa: B018
+
+    assert not hasattr(plain, "get_num_workers")

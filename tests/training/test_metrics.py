@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
-from runmanager.errors import MetricError
+from runmanager.errors import MetricError, RunsWarning
 from runmanager.training import metrics, weighted_sum
 from runmanager.training.loaders import size_of_batch
 from runmanager.training.metrics import EpochSums, num_correct, single
@@ -248,8 +248,8 @@ def test_a_loss_per_sample_is_refused():
     [
         ((8, 3), (8, 1)),
         ((8, 3), (7,)),
-        ((8,), (8,)),
-        ((8, 3), (8, 3)),
+        ((8,), (7,)),
+        ((8, 1), (7, 1)),
         ((2, 3, 4, 4), (2, 4)),
         ((2, 3, 4, 4), (2, 1, 4, 4)),
         ((), ()),
@@ -265,6 +265,26 @@ def test_shapes_that_would_compare_every_sample_with_every_other_are_refused(pre
         f"preds must have the shape (N, number of classes) and labels (N,), got {preds} and {labels}"
     )
     assert sums.means() == {}
+
+
+def test_one_hot_labels_are_counted():
+    labels = torch.tensor([0, 2, 1])
+    sums = EpochSums()
+
+    sums.add_correct(one_hot(torch.tensor([0, 2, 2]), 3).float(), one_hot(labels, 3))
+
+    assert sums.means() == {"accuracy": pytest.approx(2 / 3)}
+
+
+@pytest.mark.parametrize(("preds", "labels"), [((8,), (8,)), ((8, 1), (8, 1)), ((8, 1), (8,))])
+def test_where_there_are_no_classes_accuracy_is_left_empty_with_a_warning(preds, labels):
+    sums = EpochSums()
+    sums.add_loss(0.5, None)
+
+    with pytest.warns(RunsWarning, match=r"predictions of shape .* leave track_num_correct\(\) out, override"):
+        sums.add_correct(torch.zeros(preds), torch.zeros(labels))
+
+    assert sums.means() == {"loss": 0.5}
 
 
 def test_segmentation_counts_pixels():
