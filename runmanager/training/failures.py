@@ -24,6 +24,8 @@ _DEVICE_ERROR = re.compile(
     r"|(device-side assert triggered|illegal memory access|unspecified launch failure|uncorrectable ECC error)"
 )
 _LOST = re.compile(r"Connection (closed|reset) by peer|Broken pipe|remote process exited|lost another rank")
+_LOADER_WORKER = re.compile(r"Caught \w+ in DataLoader worker process (\d+)\.\n")
+_EVALUATE = "evaluate("
 _SIZE = r"\d+(?:\.\d+)? ?(?:[KMGTPE]i?B|bytes)"
 _ASKED = re.compile(rf"(?:ried to allocate|Unable to allocate|Requested +:) ({_SIZE})")
 _FREE = re.compile(rf"total capac(?:i)?ty of ({_SIZE}) of which ({_SIZE}) is free")
@@ -37,7 +39,12 @@ def status_of(error: BaseException) -> Status:
 
 def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: int = 0) -> str:
     """Say in one sentence why a run failed, and in which epoch and step; 0 is none, or not known."""
-    where = (f" in epoch {epoch}" + (f", step {step}" if step else "")) if epoch else ""
+    parts = [f"epoch {epoch}"] if epoch else []
+    if evaluation := next((note for note in getattr(error, "__notes__", ()) if note.startswith(_EVALUATE)), ""):
+        parts.append(evaluation)  # the step is that of the training before
+    elif epoch and step:
+        parts.append(f"step {step}")
+    where = f" in {', '.join(parts)}" if parts else ""
     short_of_memory = _memory_error(error)
     if short_of_memory is not None:
         return _memory_cause(short_of_memory, device, where)
@@ -46,8 +53,21 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
     device_error = next(filter(None, map(_device_error, _chain(error))), "")
     if device_error:
         return f"GPU error on {device} ({device_error}){where}"
+    if worker := _LOADER_WORKER.match(str(error)):  # torch puts the worker's traceback into the message
+        *_, cause = filter(None, map(str.strip, str(error).splitlines()))
+        return f"{cause} (in worker {worker[1]} of the loader{where and ',' + where})"
     line = first_line(error)
     return type(error).__name__ + (f": {line}" if line else "") + (f" ({where.strip()})" if where else "")
+
+
+@contextlib.contextmanager
+def explained_evaluation(name: str) -> Iterator[None]:
+    """Note at an error that it comes from an evaluation."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"{_EVALUATE}..., {name!r})")
+        raise
 
 
 def explain_devices(error: BaseException, device: torch.device, network: nn.Module | None) -> None:

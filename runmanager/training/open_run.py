@@ -215,7 +215,10 @@ class OpenRun:
         confusion = Confusion() if self._has_board else None
         torch_devices.wait_for(self.device)
         before = perf_counter()
-        result = evaluate(self.network, loader, self.device, loss, self._report_step, confusion, self._measure)
+        with failures.explained_evaluation(name):
+            result = evaluate(
+                self.network, loader, self.device, loss, self._report_step, confusion, self._measure
+            )
         seconds = perf_counter() - before
         if confusion and self._board:
             self._board.confusion(name, confusion, loader)

@@ -2,7 +2,9 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset
 
+from runmanager import RunManager, load_runs
 from runmanager.outcome import Status
 from runmanager.training.failures import cause_of, status_of
 
@@ -252,3 +254,41 @@ def test_a_gpu_says_how_much_was_asked_for_and_is_free():
     assert status_of(caught.value) is Status.OUT_OF_MEMORY
     assert "asked for" in cause_of(caught.value, torch.device("cuda"))
     assert "free" in cause_of(caught.value, torch.device("cuda"))
+
+
+class Spoiled(Dataset[torch.Tensor]):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        raise ValueError(f"sample {index} is spoiled")
+
+
+def test_an_error_in_a_worker_of_the_loader_names_its_cause():
+    with pytest.raises(ValueError, match="Caught ValueError in DataLoader worker") as caught:
+        next(iter(DataLoader(Spoiled(), num_workers=1)))
+
+    assert cause_of(caught.value, CPU) == "ValueError: sample 0 is spoiled (in worker 0 of the loader)"
+    assert cause_of(caught.value, CPU, 2, 5) == (
+        "ValueError: sample 0 is spoiled (in worker 0 of the loader, in epoch 2, step 5)"
+    )
+
+
+def test_an_error_in_an_evaluation_says_so_and_not_the_step_of_the_training(tmp_path):
+    batches = [(torch.zeros(2, 4), torch.zeros(2, dtype=torch.long))]
+    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+
+    def train():
+        with manager.run({"lr": 0.1}, torch.nn.Linear(4, 3), batches):
+            for _ in manager.epochs(1):
+                for _ in manager.batches():
+                    manager.track_loss(1.0)
+                manager.evaluate([(*batches[0], "weights")], "validation")
+
+    with pytest.raises(ValueError, match="too many values to unpack"):
+        train()
+
+    (error,) = load_runs(tmp_path)["error"]
+    assert error == (
+        "ValueError: too many values to unpack (expected 2) (in epoch 1, evaluate(..., 'validation'))"
+    )
