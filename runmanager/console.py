@@ -62,7 +62,7 @@ class Table:
             names = list(dict.fromkeys(name for row in rows for name in row))
             return cls(names, ([row.get(name, math.nan) for name in names] for row in rows))
         # a column of floats has NaN where a row has no value, one of objects only where the value is NaN
-        columns = [rows[name].map(_told_apart) if rows[name].dtype == object else rows[name] for name in rows]
+        columns = [c.mask(c.map(str) == "nan", "nan") if c.dtype == object else c for _, c in rows.items()]
         return cls(map(str, rows), zip(*columns, strict=True) if columns else [])
 
     def lines(self, width: int = _ENDLESS) -> list[str]:
@@ -289,10 +289,6 @@ class _Preformatted:
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self._text)}</pre>" if self._text else ""
-
-
-def _told_apart(value: Any) -> Any:
-    return "nan" if isinstance(value, float) and math.isnan(value) else value
 
 
 def cell(value: Any) -> str:
