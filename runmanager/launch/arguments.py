@@ -125,8 +125,9 @@ def _problems_of_axes(params: Mapping[Any, Any]) -> Problems:
             for name, column in zip(names, zip(*rows, strict=True), strict=False):
                 unrecognisable += _unrecognisable(name, column)
             problems += unrecognisable
-            counts = Counter(json.dumps(canonical(row)) for row in rows)
-            twice = [row for row in rows if counts[json.dumps(canonical(row))] > 1]
+            keys = [json.dumps(canonical(row)) for row in rows]
+            counts = Counter(keys)
+            twice = [row for row, key_ in zip(rows, keys, strict=True) if counts[key_] > 1]
             for row in [] if unrecognisable else twice[:1]:
                 name, value = ", ".join(map(str, names)), row if isinstance(key, tuple) else row[0]
                 problems.append(f"{name!r} has the value {value!r:.60} twice: write it once")
@@ -137,8 +138,9 @@ def _problems_of_runs(runs: Sequence[Run]) -> Problems:
     problems = Problems()
     for name in dict.fromkeys(name for run in runs for name in run._fields):
         problems += _unrecognisable(name, [getattr(run, name) for run in runs if name in run._fields])
-    counts = Counter(identity(run._asdict()) for run in runs)
-    for run in [run for run in runs if counts[identity(run._asdict())] > 1][:1]:
+    ids = [identity(run._asdict()) for run in runs]
+    counts = Counter(ids)
+    for run in [run for run, id_ in zip(runs, ids, strict=True) if counts[id_] > 1][:1]:
         rule = "is in this grid twice: give every run once"
         problems.append(f"{run!r} {rule}, as runs_a + [run for run in runs_b if run not in runs_a]")
     return problems

@@ -33,7 +33,8 @@ _LONGEST = 64  # characters of a run folder: TensorBoard clips longer names
 def for_people(path: Path) -> Path:
     """Return a path as messages show it: from the working directory, where it is below that."""
     with suppress(OSError):  # the working directory may be gone
-        return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        here = Path.cwd()
+        return path.relative_to(here) if path.is_relative_to(here) else path
     return path
 
 

@@ -30,13 +30,6 @@ VALUES = st.recursive(
 )
 NUMBERS = st.integers(-(10**300), 10**300) | st.floats(allow_nan=False)
 
-TAGS = st.sampled_from(["$float", "$tuple", "$dict", "$device", "$dtype", "other"])
-JSON = st.recursive(
-    SCALARS | st.sampled_from(["cuda:999999999999", "torch.nn", "nan"]),
-    lambda values: st.lists(values) | st.dictionaries(TAGS, values, max_size=2),
-    max_leaves=8,
-)
-
 
 class Colour(enum.Enum):
     RED = 1
