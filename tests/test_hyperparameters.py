@@ -2,7 +2,6 @@ import enum
 import json
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -26,7 +25,6 @@ VALUES = st.recursive(
     ),
     max_leaves=10,
 )
-NUMBERS = st.integers(-(10**300), 10**300) | st.floats(allow_nan=False)
 
 TAGS = st.sampled_from(["$float", "$tuple", "$dict", "$device", "$dtype", "other"])
 JSON = st.recursive(
@@ -50,25 +48,6 @@ class Thing:
 
 def function():
     pass
-
-
-@dataclass
-class Weights:
-    values: object
-
-
-class One:
-    def __repr__(self):
-        return "SGD()"
-
-
-class Other(One):
-    pass
-
-
-class Table:
-    def __repr__(self):
-        return "1 2 ... 9"
 
 
 @given(VALUES)
