@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from runmanager.devices import describe, torch_devices
-from runmanager.errors import RunsWarning
+from runmanager.errors import RunsWarning, first_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +110,7 @@ def _rows(device: torch.device) -> Iterator[dict[str, object]]:
             ):
                 taken = seconds_of(workload.prepare(device), device)
         except RuntimeError as error:
-            reason = str(error).partition("\n")[0]
+            reason = first_line(error)
             message = f"{device}: {workload.name} could not be timed ({reason})"
             warnings.warn(message, RunsWarning, stacklevel=3)
             continue

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from runmanager.errors import MissingExtraError, StorageError
+from runmanager.errors import MissingExtraError, StorageError, first_line
 from runmanager.outcome import Status
 from runmanager.results.loading import read_results, warn_of
 from runmanager.storage.run_state import RunResult
@@ -54,8 +54,8 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
             for run in runs:
                 logged += _update(mlflow, client, name, run) if run.attempts else []
     except mlflow.MlflowException as error:
-        first = next(iter(str(error).splitlines()), "")
-        raise StorageError(f"MLflow at {tracking_uri or mlflow.get_tracking_uri()} refuses: {first}") from error
+        uri = tracking_uri or mlflow.get_tracking_uri()
+        raise StorageError(f"MLflow at {uri} refuses: {first_line(error)}") from error
     return logged
 
 
