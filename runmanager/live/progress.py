@@ -69,7 +69,8 @@ class GridProgress:
         self._printing = threading.Lock()
         self._printed = float("-inf")
         self._is_changed = True
-        self._left: float | None = None
+        self._left: time_left.Estimate | None = None
+        self._estimated = float("-inf")
         self._estimate_next = float("-inf")
         self._began = time.monotonic()
         self._end = threading.Event()
@@ -219,11 +220,11 @@ class GridProgress:
     def _left_in_words(self, now: float) -> str:
         if now >= self._estimate_next:
             before = time.perf_counter()
-            self._left = self._time_left(now)
+            self._left, self._estimated = self._time_left(now), now
             self._estimate_next = now + max(_CLOCK_S, 200 * (time.perf_counter() - before))
-        return "" if self._left is None else f"{time_left.about(self._left)} left"
+        return time_left.about(self._left.after(now - self._estimated)) if self._left else ""
 
-    def _time_left(self, now: float) -> float | None:
+    def _time_left(self, now: float) -> time_left.Estimate | None:
         running = list(self._running.values())
         underway = [time_left.Underway(r.params, now - r.started, r.total, r.part) for r in running]
         return time_left.time_left(list(self._waiting.values()), underway, self._past.copy(), self._num_lanes)

@@ -1,23 +1,29 @@
 """How long a grid still takes, from the durations of similar runs."""
 
 import heapq
+import math
+import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from runmanager.hyperparameters import text
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 Cost = tuple[Mapping[str, Any], float]
 """The hyperparameters of a run, and the seconds it took."""
 
 _MOST = 200  # costs that an estimate uses, the latest
-_NOISE = 0.2  # variance of one run, as a part of the variance that one hyperparameter makes
+_PRIOR = 0.2  # runs without an effect that each value is thought to have had
+_SWEEPS = 5
 _LEAST_S = 1e-3
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_OVERDUE = 1.2  # an overdue run is expected to take so much longer than it has taken
+_SPREAD = (0.05, 0.5)  # standard deviation of a cost's logarithm: the least, and before three costs show it
+_DRIFT = 0.08  # of a machine's speed, which is common to all runs
+_RANGE = 1.5  # standard deviations on either side of an estimate
+_SECOND, _MINUTE, _HOUR, _DAY = 1, 60, 3600, 86400
 _STEPS = (  # (seconds, step): a time below these seconds is rounded to this step
+    (10, _SECOND),
+    (_MINUTE, 5 * _SECOND),
     (20 * _MINUTE, _MINUTE),
     (_HOUR, 5 * _MINUTE),
     (10 * _HOUR, 10 * _MINUTE),
@@ -31,28 +37,60 @@ class Underway(NamedTuple):
 
     params: Mapping[str, Any]
     elapsed: float
-    total: float | None = None  # estimated from its own epochs, None before the first one has ended
+    total: float | None = None  # estimated from its own progress, None before there is any
     part: float = 1.0  # of its epochs, that this attempt executes; an earlier attempt executed the others
+
+
+class Estimate(NamedTuple):
+    """An estimated time in seconds, and the range in which it lies in most cases."""
+
+    seconds: float
+    least: float
+    most: float
+
+    def after(self, seconds: float) -> "Estimate":
+        """Return what is left some seconds later."""
+        return Estimate(*(max(estimate - seconds, 0.0) for estimate in self))
 
 
 def time_left(
     waiting: Sequence[Mapping[str, Any]], running: Sequence[Underway], past: Sequence[Cost], lanes: int
-) -> float | None:
+) -> Estimate | None:
     """Estimate the seconds until all runs have ended, None before any cost is known.
 
     The runs that are waiting start in their order. At most `lanes` runs are executed at the same time.
     """
     if not waiting and not running:
-        return 0.0
+        return Estimate(0.0, 0.0, 0.0)
     past = [*past, *((run.params, run.total / run.part) for run in running if run.total is not None)]
     if not past:
         return None
-    estimated = costs([*(run.params for run in running), *waiting], past)
-    busy = [
-        max((cost * run.part if run.total is None else run.total) - run.elapsed, 0.0)
+    estimated, spread, new = costs([*(run.params for run in running), *waiting], past)
+    overdue = [
+        (run.params, _OVERDUE * run.elapsed / run.part)
         for run, cost in zip(running, estimated, strict=False)
+        if run.total is None and run.elapsed > cost * run.part
     ]
-    return scheduled(estimated[len(running) :], [*busy, *[0.0] * (lanes - len(busy))])
+    if overdue:  # they say what the others like them take
+        estimated, spread, new = costs([*(run.params for run in running), *waiting], [*past, *overdue])
+    common = math.hypot(new, _DRIFT)
+    alone = math.hypot(spread, common)
+    together = math.hypot(spread * math.sqrt(1 / len(past) + 1 / max(len(waiting), 1)), common)
+
+    def seconds(deviations: float) -> float:
+        busy = [
+            (
+                math.exp(deviations * alone) * cost * run.part
+                if run.total is None
+                else math.exp(deviations * _DRIFT) * run.total
+            )
+            - run.elapsed
+            for run, cost in zip(running, estimated, strict=False)
+        ]
+        queued = [math.exp(deviations * together) * cost for cost in estimated[len(running) :]]
+        return scheduled(queued, [*(max(rest, 0.0) for rest in busy), *[0.0] * (lanes - len(busy))])
+
+    return Estimate(seconds(0), seconds(-_RANGE), seconds(_RANGE))
 
 
 def scheduled(seconds: Sequence[float], free_in: Sequence[float]) -> float:
@@ -68,59 +106,88 @@ def scheduled(seconds: Sequence[float], free_in: Sequence[float]) -> float:
     return max(ends)
 
 
-def costs(runs: Sequence[Mapping[str, Any]], past: Sequence[Cost]) -> list[float]:
+def costs(runs: Sequence[Mapping[str, Any]], past: Sequence[Cost]) -> tuple[list[float], float, float]:
     """Estimate the seconds that each run takes, from the cost of at least one other run.
 
-    This is kernel ridge regression on the logarithm of the cost; the kernel is the number of hyperparameter
-    values that two runs share. So every value gets a factor: near 1 for a learning rate, 1 while it is new.
-    No estimate is below the least or above the greatest past cost.
+    Each value of a hyperparameter gets a factor: near 1 for a learning rate, 1 while the value is new. The
+    factors are fitted to the logarithms one hyperparameter after the other (backfitting, as in Hastie and
+    Tibshirani, Generalized Additive Models). No estimate is below the least or above the greatest past cost.
+
+    Returns:
+        The estimates, and the standard deviations of their logarithms: of each, and common to all, as values
+        are new.
 
     >>> past = [({"lr": 0.1, "device": "cpu"}, 90.0), ({"lr": 0.2, "device": "cuda"}, 10.0)]
-    >>> [round(cost) for cost in costs([{"lr": 0.3, "device": "cpu"}, {"lr": 0.3, "device": "mps"}], past)]
-    [49, 30]
+    >>> runs = [{"lr": 0.3, "device": "cpu"}, {"lr": 0.3, "device": "mps"}]
+    >>> [round(cost) for cost in costs(runs, past)[0]]
+    [53, 30]
     """
-    import numpy as np
-
-    seconds = np.maximum([cost for _, cost in past[-_MOST:]], _LEAST_S)
-    samples = [params for params, _ in past[-_MOST:]]
-    alike, shared = _shared_values(samples, samples), _shared_values(runs, samples)
-    logarithms = np.log(seconds)
-    mean = logarithms.mean()
-    weights = np.linalg.solve(alike + _NOISE * np.eye(len(samples)), logarithms - mean)
-    estimated = np.exp(np.clip(mean + shared @ weights, logarithms.min(), logarithms.max()))
-    return [float(cost) for cost in estimated]
-
-
-def _shared_values(
-    runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
-) -> "NDArray[np.float64]":
-    """Count, for each pair of runs, the hyperparameters that have the same value in both."""
-    import numpy as np
-
-    shared = np.zeros((len(runs), len(others)))
-    for name in dict.fromkeys(name for params in others for name in params):
-        numbers: dict[str, int] = {}
-        codes = [
-            [
-                numbers.setdefault(text(params[name]), len(numbers)) if name in params else absent
-                for params in grid
-            ]
-            for grid, absent in ((runs, -1), (others, -2))
-        ]
-        shared += np.equal.outer(*(np.array(code, dtype=int) for code in codes))
-    return shared
+    samples = [_Sample(params, seconds) for params, seconds in past[-_MOST:]]
+    mean = statistics.fmean(sample.rest for sample in samples)
+    for sample in samples:
+        sample.rest -= mean
+    least, most = min(sample.rest for sample in samples), max(sample.rest for sample in samples)
+    names = dict.fromkeys(name for sample in samples for name in sample.values)
+    factors: dict[str, dict[str, float]] = {name: defaultdict(float) for name in names}
+    for _ in range(_SWEEPS):
+        for name, of_values in factors.items():
+            _fit(name, of_values, samples)
+    estimates, unseen = [], 0
+    for params in runs:
+        values = _values(params)
+        logarithm = sum(factors[name].get(value, 0.0) for name, value in values.items() if name in factors)
+        estimates.append(math.exp(mean + min(max(logarithm, least), most)))
+        unseen += any(value not in factors[name] for name, value in values.items() if name in factors)
+    num_free = len(samples) - sum(len(of_values) - 1 for of_values in factors.values())
+    smallest, unknown = _SPREAD
+    squares = sum(sample.rest**2 for sample in samples)
+    spread = max(math.sqrt(squares / num_free), smallest) if num_free > 1 else unknown
+    return estimates, spread, unknown * unseen / max(len(runs), 1)
 
 
-def about(seconds: float) -> str:
-    """Write an estimated time, rounded as its precision allows.
+class _Sample:
+    """A past run: its values, and what of its cost's logarithm no factor explains yet."""
 
-    >>> about(12 * 60), about(80 * 60), about(50 * 3600), about(20)
-    ('about 12 min', 'about 1 h 20 min', 'about 2 days', 'less than a minute')
+    def __init__(self, params: Mapping[str, Any], seconds: float) -> None:
+        self.values = _values(params)
+        self.rest = math.log(max(seconds, _LEAST_S))
+
+
+def _values(params: Mapping[str, Any]) -> dict[str, str]:
+    return {name: text(value) for name, value in params.items()}
+
+
+def _fit(name: str, factors: dict[str, float], samples: Sequence[_Sample]) -> None:
+    """Fit the factors of one hyperparameter to what the others leave unexplained."""
+    sums: dict[str, list[float]] = defaultdict(list)
+    samples = [sample for sample in samples if name in sample.values]
+    for sample in samples:
+        sample.rest += factors[sample.values[name]]
+        sums[sample.values[name]].append(sample.rest)
+    for value, rests in sums.items():
+        factors[value] = sum(rests) / (len(rests) + _PRIOR)
+    for sample in samples:
+        sample.rest -= factors[sample.values[name]]
+
+
+def about(estimate: Estimate) -> str:
+    """Write an estimated time and its range, rounded as their precision allows.
+
+    >>> about(Estimate(12 * 60, 10 * 60, 15 * 60)), about(Estimate(23, 22, 24))
+    ('12 min left (10 to 15 min)', '25 s left (20 to 25 s)')
     """
-    if seconds < _MINUTE:
-        return "less than a minute"
+    least, middle, most = (_rounded(seconds) for seconds in (estimate.least, estimate.seconds, estimate.most))
+    if least == most:
+        return f"{middle} left"
+    number, _, unit = least.rpartition(" ")
+    is_same_unit = number.isdecimal() and most.partition(" ")[0].isdecimal() and most.endswith(f" {unit}")
+    return f"{middle} left ({number if is_same_unit else least} to {most})"
+
+
+def _rounded(seconds: float) -> str:
     step = next(step for most, step in _STEPS if seconds < most)
     rounded = max(round(seconds / step), 1) * step
     days, rest = (rounded // _DAY, 0) if rounded >= 2 * _DAY else (0, rounded)
-    parts = ((days, "days"), (rest // _HOUR, "h"), (rest % _HOUR // _MINUTE, "min"))
-    return " ".join(["about", *(f"{number} {unit}" for number, unit in parts if number)])
+    hours, minutes, rest = rest // _HOUR, rest % _HOUR // _MINUTE, rest % _MINUTE
+    parts = ((days, "days"), (hours, "h"), (minutes, "min"), (rest, "s"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
