@@ -331,13 +331,17 @@ class RunManager:
         Args:
             n: The number of epochs, those of earlier attempts included.
             checkpoint: Name -> network, optimizer, scheduler, ...: whatever has state_dict() and
-                load_state_dict(), or is a torch.Generator. None saves nothing.
+                load_state_dict(), or is a torch.Generator; or a dict or a list of JSON values, as
+                ``{"best": 0.5, "bad_epochs": 0}`` for early stopping, which is restored in place: the same
+                object has the values that were saved. None saves nothing.
             keep: "last", "best:<metric>" of a loss or an accuracy, "min:<metric>" or "max:<metric>" leaves
-                those weights in the run's folder as weights.pt.
+                those weights in the run's folder as weights.pt. Those of an earlier attempt that was completed,
+                or whose code has changed since, are kept beside it as attempt-1.weights.pt.
 
         Raises:
             LifecycleError: No run is open, or an epoch has begun already.
-            CheckpointError: A part has no state, or the saved one does not fit.
+            CheckpointError: A part has no state or holds what is not JSON, here or at the end of an epoch, or
+                the saved one does not fit.
             StorageError: Something could not be committed.
         """
         opened = self._open_run("epochs()")

@@ -17,8 +17,10 @@ from runmanager import RunBuilder, RunManager, load_results, load_runs, run_grid
 from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError, ExperimentLockedError, LifecycleError, RunsWarning
 from runmanager.hyperparameters import counted
+from runmanager.results.removal import look
 from runmanager.storage import fingerprint, processes
-from runmanager.storage.journal import read_attempt
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.journal import Journal, read_attempt
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files, folder_scalars
 from tests.damaging import as_if_killed, flip
@@ -414,6 +416,133 @@ def test_a_run_that_is_ended_inside_the_loop_can_be_left(tmp_path, end, status):
             break
 
     assert load_runs(tmp_path)["status"].tolist() == [status]
+
+
+class Stops:
+    """Stop early by a counter, and remember the epochs; a fault comes before an epoch's end, or at the run's end."""
+
+    LOSSES = (0.9, 0.5, 0.6, 0.4, 0.45, 0.41, 0.42, 0.1, 0.0, 0.2)
+
+    def __init__(self, fault=None, at=0):
+        self.fault, self.at = fault, at
+        self.begun: list[int] = []
+        self.state: dict[str, Any] = {}
+
+    def __call__(self, run, manager):
+        state = self.state = {"best": float("inf"), "bad_epochs": 0, "losses": []}
+        losses = state["losses"]
+        with manager.run(run):
+            for epoch in manager.epochs(10, checkpoint={"state": state}):
+                self.begun.append(epoch)
+                loss = self.LOSSES[epoch - 1]
+                manager.track_loss(loss, 1)
+                losses.append(loss)
+                state["bad_epochs"] = 0 if loss < state["best"] else state["bad_epochs"] + 1
+                state["best"] = min(state["best"], loss)
+                if self.fault and epoch == self.at:
+                    raise self.fault
+                if state["bad_epochs"] == 3:
+                    break
+
+
+@pytest.mark.parametrize("at", [1, 2, 4, 5, 6, 7])
+def test_early_stopping_by_a_counter_goes_on_as_if_nothing_had_happened(tmp_path, at):
+    whole = Stops()
+    by_grid(tmp_path / "whole", whole)
+
+    by_grid(tmp_path, Stops(KeyboardInterrupt(), at))
+    again = Stops()
+    by_grid(tmp_path, again)
+
+    assert again.begun == list(range(at, 8))
+    assert again.state == whole.state
+    assert again.state["losses"] == list(Stops.LOSSES[:7])
+    assert rows(tmp_path) == rows(tmp_path / "whole")
+
+
+def test_a_run_that_was_killed_after_its_break_has_no_further_epoch(tmp_path, monkeypatch):
+    def killed(_, outcome, **facts):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "end", killed)
+        by_grid(tmp_path, Stops())
+    as_if_killed(run_folder(tmp_path), num_lost=0)
+
+    again = Stops()
+    outcome = by_grid(tmp_path, again)
+
+    assert again.begun == []
+    assert outcome.runs[["status", "epochs"]].to_numpy().tolist() == [["completed", 7]]
+
+
+def test_plain_state_that_stops_being_json_fails_the_run_and_keeps_what_it_had(tmp_path):
+    state: dict[str, Any] = {"best": 1.0}
+    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+
+    with pytest.raises(CheckpointError, match=r"checkpoint\['state'\]\['best'\] must be a JSON value"):  # noqa: SIM117
+        with manager.run({"lr": 0.1}):
+            for epoch in manager.epochs(3, checkpoint={"state": state}):
+                manager.track_loss(0.5, 1)
+                if epoch == 2:
+                    state["best"] = torch.tensor(0.5)
+
+    assert load_runs(tmp_path)[["status", "epochs"]].to_numpy().tolist() == [["failed", 1]]
+
+
+def weights_of(folder):
+    return {path.name: torch.load(path)["weight"].item() for path in folder.glob("*weights.pt")}
+
+
+def keep_weights(root, value, *, keep="last", fault=(0, Fault()), num_epochs=2, **options):
+    """Train a grid of one run whose network has one weight, as code that follows from the value."""
+
+    def train(run, manager):
+        network = nn.Linear(1, 1)
+        with manager.run(run, network):
+            for epoch in manager.epochs(num_epochs, keep=keep):
+                network.weight.data.fill_(value + epoch)
+                if epoch == fault[0]:
+                    raise fault[1]
+                manager.track_loss(1.0 / epoch, 1)
+
+    return by_grid(root, train, **options)
+
+
+@pytest.mark.parametrize("fault", [(0, Fault()), (2, KeyboardInterrupt())], ids=["completed", "interrupted"])
+def test_weights_of_an_attempt_whose_code_changed_are_kept(tmp_path, fault):
+    keep_weights(tmp_path, 10.0, fault=fault)
+    keep_weights(tmp_path, 20.0)
+    keep_weights(tmp_path, 30.0)
+
+    old = 11.0 if fault[0] else 12.0
+    folder = run_folder(tmp_path)
+    assert weights_of(folder) == {"attempt-1.weights.pt": old, "attempt-2.weights.pt": 22.0, "weights.pt": 32.0}
+    assert look(RunFolder(folder, 1, "1", {})).others == []
+
+
+def test_weights_are_set_aside_by_an_attempt_that_keeps_none(tmp_path):
+    keep_weights(tmp_path, 10.0)
+    keep_weights(tmp_path, 20.0, keep=None)
+
+    assert weights_of(run_folder(tmp_path)) == {"attempt-1.weights.pt": 12.0}
+
+
+def test_weights_stay_until_the_changed_code_has_an_epoch(tmp_path):
+    keep_weights(tmp_path, 10.0)
+    keep_weights(tmp_path, 20.0, fault=(1, KeyboardInterrupt()))
+    as_if_killed(run_folder(tmp_path), num_lost=0)
+
+    assert weights_of(run_folder(tmp_path)) == {"weights.pt": 12.0}
+    keep_weights(tmp_path, 30.0)
+    assert weights_of(run_folder(tmp_path)) == {"attempt-1.weights.pt": 12.0, "weights.pt": 32.0}
+
+
+def test_weights_of_the_same_code_are_replaced(tmp_path):
+    keep_weights(tmp_path, 10.0, fault=(2, KeyboardInterrupt()))
+    keep_weights(tmp_path, 10.0)
+
+    assert weights_of(run_folder(tmp_path)) == {"weights.pt": 12.0}
 
 
 def test_a_completed_run_needs_no_checkpoints(tmp_path):
