@@ -70,7 +70,6 @@ class OpenRun:
         self._committed = 0  # the number of the last epoch that is
         self._num_resumed = 0  # epochs that the journals had before
         self._resume_state: ResumeState | None = None
-        self._is_left = False  # whether an earlier attempt left the loop by break, and did not come to its end
         self._replaced = 0  # the earlier attempt whose weights are kept
         self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
         self._num_epochs: int | None = None
@@ -90,7 +89,7 @@ class OpenRun:
         }
         shared = {"jobs": grid.jobs, "ranks": ranks.num_ranks()}
         shared = {name: count for name, count in shared.items() if count > 1}
-        self._details = {**details, "fingerprint": grid.fingerprint, **shared}
+        self._details = {**details, "fingerprint": fingerprint.recorded(grid.fingerprint), **shared}
         if histogram_every is not None and ranks.is_main():
             from runmanager.board import run_log
 
@@ -115,11 +114,11 @@ class OpenRun:
         if ranks.is_main():
             earlier = read_run(self.folder, problems)
             is_mixed = resuming.has_changed(earlier, self._grid.fingerprint)
-            if earlier.status is Status.COMPLETED or (is_mixed and not self._grid.resume_anyway):
+            if earlier.status is Status.COMPLETED or (is_mixed and not self._grid.keep_changed):
                 checkpoints.set_aside(self.folder.path, earlier.attempts)
             committed = earlier.epochs
         records, unusable = state.restore(committed)
-        self._is_left = state.was_left and not is_mixed
+        state.was_left &= not is_mixed
         num_committed = min(len(records), len(committed))  # the last one may be in the checkpoint alone
         self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self._committed
@@ -143,7 +142,7 @@ class OpenRun:
         return loop
 
     def _loop_to(self, last: int, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
-        if self._is_left:
+        if self._resume_state and self._resume_state.was_left:
             return
         while self.number < last and self._status is Status.COMPLETED:
             begin()
@@ -204,9 +203,8 @@ class OpenRun:
             self._status = Status.DIVERGED
             self._cause = epoch.divergence(loss, self._last_metrics.get("loss"))
         self._last_metrics = record.metrics
-        if self._replaced:
+        if self._replaced and record.epoch == 1:
             checkpoints.set_weights_aside(self.folder.path, self._replaced)
-            self._replaced = 0
         if self._resume_state and self._status is Status.COMPLETED:
             # first: its row completes a journal that lacks it
             self._resume_state.save(record, self.network, is_left=is_left)

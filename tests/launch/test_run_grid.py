@@ -564,7 +564,7 @@ def test_data_may_be_a_function_and_changed_data_are_told(start, capsys):
     start({"lr": [0.1]}, changed, data=lambda: images + 1, display=None)
 
     assert (same.executed, changed.executed) == ([], [0.1])
-    assert "the data changed since the execution of 1 run" in capsys.readouterr().out
+    assert "! 1 run changed and is executed again: the data;" in capsys.readouterr().out
 
 
 def test_data_are_not_loaded_for_a_grid_that_is_refused(start):

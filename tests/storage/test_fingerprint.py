@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import runmanager
 from runmanager.storage import fingerprint as module
-from runmanager.storage.fingerprint import changes, fingerprint
+from runmanager.storage.fingerprint import changes, fingerprint, recorded
 from runmanager.training.loaders import ImageTensors
 
 GIT = shutil.which("git") or ""
@@ -500,7 +500,8 @@ def test_changes_are_said_in_words(before, now, said):
 
 def test_versions_are_part_of_it():
     assert fingerprint(factor_one)["versions"] == module.versions()
-    assert set(fingerprint(factor_one)) == {"code", "versions"}
+    assert set(fingerprint(factor_one)) == {"code", "values", "versions", "former code"}
+    assert set(recorded(fingerprint(factor_one))) == {"code", "values", "versions"}
 
 
 EPOCHS = 2

@@ -49,7 +49,7 @@ def test_a_copy_does_not_follow_its_original():
 def test_dicts_and_lists_inside_are_the_same_objects_afterwards():
     losses, inside = [0.5], {"deep": {"best": math.inf}}
     deep, row = inside["deep"], {"best": 0.9}
-    state = {"losses": losses, "inside": inside, "rows": [row], "gone": 1}
+    state: dict[str, Any] = {"losses": losses, "inside": inside, "rows": [row], "gone": 1}
 
     fill(state, {"inside": {"deep": {"best": 0.1}, "new": []}, "losses": [0.3, 0.2], "rows": [{"best": 0.2}]})
 
@@ -99,8 +99,8 @@ def test_what_is_not_json_is_refused_with_what_to_write(kind):
         copied("checkpoint['state']", {"rows": [0, {"best": value}]})
 
     assert str(caught.value) == (
-        "checkpoint['state']['rows'][1]['best'] must be a JSON value (a number, text, True, False, None, a list "
-        f"or a dict of them), {said}"
+        "checkpoint['state']['rows'][1]['best'] must be a JSON value (a number, text, True, False, None, "
+        f"a list or a dict of them), {said}"
     )
 
 

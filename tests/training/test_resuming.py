@@ -419,7 +419,7 @@ def test_a_run_that_is_ended_inside_the_loop_can_be_left(tmp_path, end, status):
 
 
 class Stops:
-    """Stop early by a counter, and remember the epochs; a fault comes before an epoch's end, or at the run's end."""
+    """Stop early by a counter, and remember the epochs; the fault comes in the epoch `at`."""
 
     LOSSES = (0.9, 0.5, 0.6, 0.4, 0.45, 0.41, 0.42, 0.1, 0.0, 0.2)
 
@@ -480,12 +480,15 @@ def test_plain_state_that_stops_being_json_fails_the_run_and_keeps_what_it_had(t
     state: dict[str, Any] = {"best": 1.0}
     manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
 
-    with pytest.raises(CheckpointError, match=r"checkpoint\['state'\]\['best'\] must be a JSON value"):  # noqa: SIM117
+    def train():
         with manager.run({"lr": 0.1}):
             for epoch in manager.epochs(3, checkpoint={"state": state}):
                 manager.track_loss(0.5, 1)
                 if epoch == 2:
                     state["best"] = torch.tensor(0.5)
+
+    with pytest.raises(CheckpointError, match=r"checkpoint\['state'\]\['best'\] must be a JSON value"):
+        train()
 
     assert load_runs(tmp_path)[["status", "epochs"]].to_numpy().tolist() == [["failed", 1]]
 
@@ -494,7 +497,7 @@ def weights_of(folder):
     return {path.name: torch.load(path)["weight"].item() for path in folder.glob("*weights.pt")}
 
 
-def keep_weights(root, value, *, keep="last", fault=(0, Fault()), num_epochs=2, **options):
+def keep_weights(root, value, *, keep="last", fault=None, num_epochs=2, **options):
     """Train a grid of one run whose network has one weight, as code that follows from the value."""
 
     def train(run, manager):
@@ -502,20 +505,21 @@ def keep_weights(root, value, *, keep="last", fault=(0, Fault()), num_epochs=2, 
         with manager.run(run, network):
             for epoch in manager.epochs(num_epochs, keep=keep):
                 network.weight.data.fill_(value + epoch)
-                if epoch == fault[0]:
-                    raise fault[1]
+                if faults and epoch == faults[0][0]:
+                    raise faults.pop()[1]
                 manager.track_loss(1.0 / epoch, 1)
 
+    faults = [fault] if fault else []  # which the code changes, so that they are no part of it
     return by_grid(root, train, **options)
 
 
-@pytest.mark.parametrize("fault", [(0, Fault()), (2, KeyboardInterrupt())], ids=["completed", "interrupted"])
+@pytest.mark.parametrize("fault", [None, (2, KeyboardInterrupt())], ids=["completed", "interrupted"])
 def test_weights_of_an_attempt_whose_code_changed_are_kept(tmp_path, fault):
     keep_weights(tmp_path, 10.0, fault=fault)
     keep_weights(tmp_path, 20.0)
     keep_weights(tmp_path, 30.0)
 
-    old = 11.0 if fault[0] else 12.0
+    old = 11.0 if fault else 12.0
     folder = run_folder(tmp_path)
     assert weights_of(folder) == {"attempt-1.weights.pt": old, "attempt-2.weights.pt": 22.0, "weights.pt": 32.0}
     assert look(RunFolder(folder, 1, "1", {})).others == []
@@ -561,31 +565,28 @@ def trained_with(change, fault=None):
         executed.append(run.lr)
         with manager.run(run):
             for epoch in manager.epochs(2, checkpoint={}):
-                if faults[0] and epoch == 2:
-                    raise faults[0]
+                if faults and epoch == 2:
+                    raise faults.pop()
                 manager.track_loss(factor * run.lr, 1)
 
     def changed_train(run, manager):
         executed.append(run.lr)
         with manager.run(run):
             for epoch in manager.epochs(2, checkpoint={}):
-                if faults[0] and epoch == 2:
-                    raise faults[0]
+                if faults and epoch == 2:
+                    raise faults.pop()
                 manager.track_loss(-factor * run.lr, 1)
 
     executed: list[float] = []
     factor = 1.0
-    faults = [fault]  # in a list, which is no constant of the code
+    faults = [fault] if fault else []  # which the code changes, so that they are no part of it
     chosen = changed_train if change else train
     chosen.__qualname__ = "train"
     return chosen, executed
 
 
 LRS = {"lr": [0.1, 0.2]}
-ANEW = (
-    "; they start over, their old attempts are kept; "
-    "resume_anyway=True (--resume-anyway) keeps and continues them"
-)
+ANEW = "; their old attempts are kept; changed='keep' (--changed keep) continues them"
 
 
 @pytest.fixture
@@ -628,8 +629,10 @@ def test_runs_begun_with_other_things_are_executed_anew(tmp_path, capsys, reques
 
     lines = capsys.readouterr().out.splitlines()
     count = len(old)
-    said = f"! {WHAT[kind]} changed since the execution of {counted(count, 'run')}{ANEW}"
-    assert lines[:2] == [f"{tmp_path / 'exp'}: 2 runs, 2 to execute", said]
+    said = (
+        f"! {counted(count, 'run')} changed and {'is' if fault else 'are'} executed again: {WHAT[kind]}{ANEW}"
+    )
+    assert lines[:2] == [said, f"{tmp_path / 'exp'}: 2 runs, 2 to execute"]
     assert executed == [0.1, 0.2]
     assert {path: path.read_bytes() for path in old} == old
     sign = -1 if kind == "code" else 1
@@ -646,10 +649,8 @@ def test_runs_begun_with_other_code_go_on_where_that_is_wanted(tmp_path, capsys)
     train, _ = trained_with(change=True)
     outcome = by_grid(tmp_path, train, ONE, display=True, resume_anyway=True)
 
-    said = (
-        "! code of train changed since the execution of 1 run; they are kept and continued, and marked as mixed"
-    )
-    assert capsys.readouterr().out.splitlines()[1] == said
+    said = "! 1 run changed and is kept: code of train; what is not completed continues, marked as mixed"
+    assert capsys.readouterr().out.splitlines()[0] == said
     assert outcome.results["loss"].tolist() == [0.1, -0.1]
     starts = [read_attempt(run_folder(tmp_path) / f"attempt-{n}.jsonl").start for n in (1, 2)]
     assert [start.get("mixed", False) for start in starts] == [False, True]
@@ -698,12 +699,12 @@ def test_a_diverged_run_goes_on_before_it_diverged(tmp_path):
         with manager.run(run):
             for epoch in manager.epochs(3, checkpoint={}):
                 begun.append(epoch)
-                manager.track_loss(losses[epoch - 1], 1)
+                manager.track_loss(losses.pop(0), 1)
 
     begun: list[int] = []
     losses = [0.1, 0.2, float("nan")]
     first = by_grid(tmp_path, train)
-    losses[2] = 0.3
+    losses.append(0.3)
     outcome = by_grid(tmp_path, train)
 
     assert first.runs["status"].tolist() == ["diverged"]
