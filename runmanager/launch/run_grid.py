@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from runmanager.board import hparams
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
-from runmanager.executors import Executor
+from runmanager.executors import Executor, InlineExecutor
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run
 from runmanager.launch import announce, arguments
@@ -22,6 +22,7 @@ from runmanager.outcome import Outcome, Status
 from runmanager.search.all_runs import AllRuns
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import durable, paths
+from runmanager.storage.fingerprint import note_changes_by_runs
 from runmanager.storage.folders import Experiment
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import read_run
@@ -164,6 +165,8 @@ def run_grid(
         plan = ranks.from_main(lambda: make_plan(runs, task.experiment.plan(grid, missing), now, **policy))
         if is_main and tensorboard:
             hparams.decide(path, group_seeds=group_seeds)
+        if isinstance(executor, InlineExecutor):
+            closing.callback(note_changes_by_runs, train, now)
         execution = Execution(
             plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown
         )

@@ -2,6 +2,7 @@
 
 import ast
 import dis
+import functools
 import hashlib
 import inspect
 import linecache
@@ -93,6 +94,7 @@ def _constant(value: Any) -> Any:
     return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)
 
 
+@functools.cache  # the source may change while this process executes what it was
 def _without_annotations(code: types.CodeType) -> types.CodeType:
     """Compile code without the annotations of the functions inside, if its source is what is executed."""
     made = ("MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE")

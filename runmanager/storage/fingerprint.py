@@ -14,7 +14,7 @@ from typing import Any
 from runmanager.storage.code_hash import hash_of_code, short_hash
 from runmanager.storage.code_parts import is_plain, parts
 from runmanager.storage.former_code import former_code
-from runmanager.storage.read_values import hashes_of_values
+from runmanager.storage.read_values import hashes_of_values, note_records
 
 Fingerprint = Mapping[str, Mapping[str, str]]
 """Kind (code, values, data, versions) -> name -> hash or version."""
@@ -43,15 +43,18 @@ def fingerprint(train: Callable[..., Any], data: Any = None, too_large: list[str
     found = parts(train)
     code = {name: hash_of_code(part) for name, part in sorted(found.items())}
     former = former_code(train)
-    arguments = {}
     if isinstance(train, functools.partial):
         given = [*train.args, *sorted(train.keywords.items())]
         former["its arguments"] = short_hash(repr([v for v in given if is_plain(v) and not _has_text(v)]))
         code["its arguments"] = former["its arguments"]
-        arguments = {**{f"argument {number}": v for number, v in enumerate(train.args, 1)}, **train.keywords}
-    values = hashes_of_values(found.values(), arguments, data, [] if too_large is None else too_large)
+    values = hashes_of_values(found.values(), _arguments(train), data, [] if too_large is None else too_large)
     kinds = {"code": code, "values": values, "versions": versions(), "former code": former}
     return kinds if data is None else {**kinds, "data": {"data": _hash_of_data(data)}}
+
+
+def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None:
+    """Compare no longer, in this process, what `train` reads and runs that were executed in it have changed."""
+    note_records(parts(train).values(), _arguments(train), before["values"])
 
 
 def recorded(now: Fingerprint) -> Fingerprint:
@@ -111,6 +114,13 @@ def commit() -> str:
 def command() -> str:
     """Return the name of the program, without its arguments, which may hold secrets."""
     return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else ""
+
+
+def _arguments(train: Callable[..., Any]) -> dict[str, Any]:
+    """Return the arguments of a partial, by name."""
+    if not isinstance(train, functools.partial):
+        return {}
+    return {**{f"argument {number}": value for number, value in enumerate(train.args, 1)}, **train.keywords}
 
 
 def _release(number: str) -> list[str]:

@@ -17,6 +17,8 @@ _CHANGE = frozenset((
 """Methods that change what they are called on."""
 _CHANGE_AN_ARRAY = ("fill", "put", "resize", "partition", "itemset", "__setitem__")
 """Those of arrays; of tensors they end with an underscore."""
+_BEGIN = ("__init__", "__post_init__", "__new__", "__setstate__")
+"""Methods that give an object its attributes."""
 
 _UNKNOWN = object()
 
@@ -35,6 +37,8 @@ def mutations(parts: Collection[Any]) -> Mutations:
     ids: set[int] = set()
     for part in parts:
         for function in functions_of(part):
+            if function.__name__ in _BEGIN:
+                continue
             for code in codes(function.__code__):
                 for value in _changed(code, function.__globals__, enclosed(function)):
                     if isinstance(value, _Attribute):

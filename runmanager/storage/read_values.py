@@ -2,11 +2,13 @@
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import dis
 import enum
 import functools
 import hashlib
+import math
 import sys
 import types
 from collections.abc import Collection, Iterator, Mapping
@@ -30,6 +32,7 @@ MOST_BYTES = 1 << 28
 _OBJECT_BYTES = 1 << 10
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _NONE = Mutations()
+_RECORDS: dict[int, Any] = {}  # what runs in this process changed; kept, so that no other value gets its id
 _HOLDERS = (argparse.Namespace, types.SimpleNamespace)
 _SEQUENCES = (list, tuple, collections.deque)
 _PARTS = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
@@ -53,9 +56,34 @@ def hashes_of_values(
     What the code itself changes is a record of what was done and is left out. So is what is in `data`, which is
     compared for itself. Names of values that are too large go to `too_large`.
     """
-    changed = mutations(parts)
-    excluded = Mutations({id(part) for part in _contents_of_data(data)}.union(changed.ids), changed.names)
     hashes: dict[str, str] = {}
+    excluded = _excluded(parts, data)
+    for name, loaded in _compared(parts, arguments, excluded).items():
+        try:
+            hashes[name] = hash_of_content(loaded.value, excluded)
+        except _TooLargeError:
+            too_large.append(name)
+    return hashes
+
+
+def note_records(parts: Collection[Any], arguments: Mapping[str, Any], before: Mapping[str, str]) -> None:
+    """Leave out from now on, in this process, what has another content than before its runs."""
+    excluded = _excluded(parts, None)
+    for name, loaded in _compared(parts, arguments, excluded).items():
+        with contextlib.suppress(_TooLargeError):
+            if name in before and hash_of_content(loaded.value, excluded) != before[name]:
+                record = loaded.value if loaded.settings is None else loaded.settings
+                _RECORDS[id(record)] = record
+
+
+def _excluded(parts: Collection[Any], data: Any) -> Mutations:
+    changed = mutations(parts)
+    return Mutations({*_RECORDS, *changed.ids, *map(id, _contents_of_data(data))}, changed.names)
+
+
+def _compared(parts: Collection[Any], arguments: Mapping[str, Any], excluded: Mutations) -> dict[str, Loaded]:
+    """Find the values to compare, each once, by a name of its own."""
+    compared: dict[str, Loaded] = {}
     seen: set[tuple[int, str]] = set()
     given = (Loaded(name, value) for name, value in arguments.items())
     for loaded in (*_values(parts), *given):
@@ -64,14 +92,11 @@ def hashes_of_values(
             continue
         seen.add(key)
         name, number = loaded.name, 1
-        while name in hashes:  # several modules have one
+        while name in compared:  # several modules have one
             number += 1
             name = f"{loaded.name} ({number})"
-        try:
-            hashes[name] = hash_of_content(loaded.value, excluded)
-        except _TooLargeError:
-            too_large.append(name)
-    return hashes
+        compared[name] = loaded
+    return compared
 
 
 def _values(parts: Collection[Any]) -> Iterator[Loaded]:
@@ -222,25 +247,28 @@ def _array(value: Any, budget: _Budget) -> Iterator[str]:
     yield f"{value.dtype} {tuple(value.shape)}"
     if getattr(value, "requires_grad", False) or getattr(value, "is_meta", False):
         return  # training changes the one, and the other has no elements
-    budget.spend(value.nbytes)
-    yield digest(value)
+    budget.spend(math.prod(value.shape) * value.dtype.itemsize)
+    with contextlib.suppress(NotImplementedError, RuntimeError, TypeError):  # quantized or nested, say
+        yield digest(value)
 
 
 def _of_pandas(value: Any) -> Collection[Any]:
     if not hasattr(value, "memory_usage"):
         return ()
-    pandas = sys.modules["pandas"]
-    hashes = pandas.util.hash_pandas_object(value).to_numpy()
-    return [hashes, list(getattr(value, "columns", ())), list(map(str, getattr(value, "dtypes", ())))]
+    columns = list(getattr(value, "columns", ()))
+    types = [str(value[name].dtype) for name in columns] or [str(value.dtype)]
+    try:
+        hashes = sys.modules["pandas"].util.hash_pandas_object(value).to_numpy()
+    except TypeError:  # it holds lists, say
+        hashes = value.to_numpy()
+    return [hashes, columns, types]
 
 
 def _parts_of_data(value: Any) -> Collection[Any] | None:
     if isinstance(value, type) or not (is_users(type(value)) or _is_of_torch(value)):
         return None
-    for names in _PARTS:
-        if all(hasattr(value, name) for name in names):
-            return [getattr(value, name) for name in names]
-    return None
+    inside = getattr(value, "__dict__", {})  # not a property, which would be executed
+    return next(([inside[name] for name in names] for names in _PARTS if inside.keys() >= {*names}), None)
 
 
 def _is_of_torch(value: Any) -> bool:
