@@ -33,21 +33,23 @@ def fingerprint(train: Callable[..., Any], data: Any = None, too_large: list[str
     `train` is hashed as compiled, with every function, class and constant of the user's own files that it
     loads, however deep. Comments, docstrings, annotations and layout do not count, and of a partial's arguments
     text does not, which mostly is a path. Dicts, lists, tensors, ... that it loads are hashed by content; the
-    names of those that are too large go to `too_large`.
+    names of values that are too large go to `too_large`.
 
     `data` is tensors, arrays, a dataset of them, or text that stands for it; of anything else the type, length
     and repr count.
 
     The kind "former code" has the hashes to compare older fingerprints with; `recorded` leaves it out.
     """
-    found = parts(train)
-    code = {name: hash_of_code(part) for name, part in sorted(found.items())}
+    all_parts = parts(train)
+    code = {name: hash_of_code(part) for name, part in sorted(all_parts.items())}
     former = former_code(train)
     if isinstance(train, functools.partial):
         given = [*train.args, *sorted(train.keywords.items())]
         former["its arguments"] = short_hash(repr([v for v in given if is_plain(v) and not _has_text(v)]))
         code["its arguments"] = former["its arguments"]
-    values = hashes_of_values(found.values(), _arguments(train), data, [] if too_large is None else too_large)
+    values = hashes_of_values(
+        all_parts.values(), _arguments(train), data, [] if too_large is None else too_large
+    )
     kinds = {"code": code, "values": values, "versions": versions(), "former code": former}
     return kinds if data is None else {**kinds, "data": {"data": _hash_of_data(data)}}
 

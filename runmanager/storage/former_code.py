@@ -24,8 +24,8 @@ def former_code(train: Any) -> dict[str, str]:
 
     Annotations in functions and docstrings that were added counted; dicts, lists and tensors did not.
     """
-    found = parts(train, with_classes_of_objects=False)
-    return {name: _hash(part) for name, part in sorted(found.items())}
+    all_parts = parts(train, with_classes_of_objects=False)
+    return {name: _hash(part) for name, part in sorted(all_parts.items())}
 
 
 def _constants(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

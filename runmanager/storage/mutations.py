@@ -120,6 +120,11 @@ class _Frame:
             case "SWAP" if step.arg and step.arg <= len(self._stack):
                 stack, number = self._stack, step.arg
                 stack[-1], stack[-number] = stack[-number], stack[-1]
+            case "STORE_FAST_LOAD_FAST":  # since 3.13
+                stored, loaded = step.argval
+                self._variables[stored] = self._top(1)
+                self._push(_UNKNOWN, -1)
+                self._push(self._variables.get(loaded, _UNKNOWN), 1)
             case name:
                 if name == "STORE_FAST":
                     self._variables[step.argval] = self._top(1)

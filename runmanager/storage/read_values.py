@@ -9,6 +9,7 @@ import enum
 import functools
 import hashlib
 import math
+import os
 import sys
 import types
 from collections.abc import Collection, Iterator, Mapping
@@ -61,7 +62,7 @@ def hashes_of_values(
     for name, loaded in _compared(parts, arguments, excluded).items():
         try:
             hashes[name] = hash_of_content(loaded.value, excluded)
-        except _TooLargeError:
+        except (_TooLargeError, RecursionError):
             too_large.append(name)
     return hashes
 
@@ -70,7 +71,7 @@ def note_records(parts: Collection[Any], arguments: Mapping[str, Any], before: M
     """Leave out from now on, in this process, what has another content than before its runs."""
     excluded = _excluded(parts, None)
     for name, loaded in _compared(parts, arguments, excluded).items():
-        with contextlib.suppress(_TooLargeError):
+        with contextlib.suppress(_TooLargeError, RecursionError):
             if name in before and hash_of_content(loaded.value, excluded) != before[name]:
                 record = loaded.value if loaded.settings is None else loaded.settings
                 _RECORDS[id(record)] = record
@@ -162,11 +163,11 @@ def _has_content(value: Any) -> bool:
     """Whether a value is compared here: it is no constant, which is a part of the code, and no other object."""
     if isinstance(value, (type, types.ModuleType, enum.Enum)):
         return False
-    kinds = (*_SEQUENCES, set, frozenset, Mapping, bytearray, functools.partial)
+    kinds = (*_SEQUENCES, set, frozenset, bytearray, functools.partial)
     is_pandas = type(value).__module__.partition(".")[0] == "pandas"
     return (
-        isinstance(value, kinds) or is_array(value) or is_pandas or plain(value) is not value
-        or _parts_of_data(value) is not None or _is_settings(value)
+        isinstance(value, kinds) or _is_mapping(value) or is_array(value) or is_pandas
+        or plain(value) is not value or _parts_of_data(value) is not None or _is_settings(value)
     )  # fmt: skip
 
 
@@ -231,7 +232,7 @@ def _inside(value: Any, excluded: Collection[str] = ()) -> Collection[Any]:
     """Return what a value consists of, without attributes that are `excluded`; of unknown classes nothing."""
     if isinstance(value, (*_SEQUENCES, set, frozenset)):
         return value
-    if isinstance(value, Mapping):
+    if _is_mapping(value):
         return [part for pair in value.items() for part in pair]
     if isinstance(value, functools.partial):
         return [value.func, *value.args, *(part for pair in value.keywords.items() for part in pair)]
@@ -241,6 +242,11 @@ def _inside(value: Any, excluded: Collection[str] = ()) -> Collection[Any]:
         return parts
     fields = _fields(value).items() if _is_settings(value) else ()
     return [part for name, item in fields if name not in excluded for part in (name, item)]
+
+
+def _is_mapping(value: Any) -> bool:
+    """Whether a value is a mapping in memory: not the environment, and no file."""
+    return isinstance(value, Mapping) and value is not os.environ and not hasattr(value, "close")
 
 
 def _array(value: Any, budget: _Budget) -> Iterator[str]:

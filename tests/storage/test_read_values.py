@@ -206,6 +206,7 @@ def test_what_code_changes_otherwise_does_not_count(load, code, old, new):
 @pytest.mark.parametrize(
     ("code", "old", "new"),
     [
+        ("from os import environ\nenviron['X'] = '1'\ndef train(r, m):\n    return environ\n", "'1'", "'2'"),
         ("X = [1]\ndef train(r, m):\n    return r\n", "[1]", "[2]"),
         ("def train(r, m):\n    return __file__\n", "r, m", "r,m"),
         ("X = nn.Linear(1, 1)\nnn.init.ones_(X.weight)\ndef train(r, m):\n    return X\n", "ones_", "zeros_"),
@@ -214,9 +215,10 @@ def test_what_code_changes_otherwise_does_not_count(load, code, old, new):
         ("X = object()\ndef train(r, m):\n    return [X]\n", "object", "Exception"),
         ("A = types.SimpleNamespace(n=2, jobs=1)\ndef train(r, m):\n    return A.n\n", "jobs=1", "jobs=4"),
     ],
-    ids=["not read", "own path", "network", "trained", "path", "object", "other attribute"],
+    ids=["environment", "not read", "own path", "network", "trained", "path", "object", "other attribute"],
 )  # fmt: skip
-def test_what_does_not_count(load, code, old, new):
+def test_what_does_not_count(load, monkeypatch, code, old, new):
+    monkeypatch.setenv("X", "0")
     assert changed(load, code, old, new) == []
 
 
