@@ -15,7 +15,15 @@ from torch.nn import functional
 
 from runmanager.console import choose_screen
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import LifecycleError, PruneError, RunsWarning, StorageError, is_count
+from runmanager.errors import (
+    InvalidArgumentError,
+    LifecycleError,
+    Problems,
+    PruneError,
+    RunsWarning,
+    StorageError,
+    is_count,
+)
 from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import column
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
@@ -85,7 +93,7 @@ class RunManager:
         outcome: How the last run ended, None before the first run and while one is open.
 
     Raises:
-        GridError: `experiment` cannot be a folder's name.
+        GridError: `experiment` cannot be a folder's name, or `batch_size` is no function.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -118,6 +126,9 @@ class RunManager:
         batch_size: Measure | None = None,
         _grid: GridContext | None = None,
     ) -> None:
+        problems = Problems()
+        problems.check_batch_size(batch_size)
+        problems.raise_if_any(InvalidArgumentError)
         self.run_params: Any = None
         self.run_count = 0
         self.run_data: list[OrderedDict[str, Any]] = []
@@ -455,6 +466,19 @@ class RunManager:
             with suppress(StorageError):  # a journal without an end means the same
                 self._close()
         self._current.commit_lost_end()
+
+    @contextmanager
+    def _counting(self, measure: Measure | None) -> Iterator[None]:
+        """Let `measure` count the samples of batches in the block: for fit() alone."""
+        before, self._batch_size = self._batch_size, measure
+        if self._current:
+            self._current.measure = measure
+        try:
+            yield
+        finally:
+            self._batch_size = before
+            if self._current:
+                self._current.measure = before
 
     @property
     def _is_open(self) -> bool:

@@ -63,7 +63,8 @@ class OpenRun:
         self.number = 0  # of the last epoch that was begun or resumed; 0 before the first and after the end
         self.start = 0.0  # of the run's clock (perf_counter, s)
         self.start_time = 0.0  # the same as wall time (s)
-        self._grid, self._measure = grid, measure
+        self._grid = grid
+        self.measure = measure  # counts the samples of a batch, None where that follows from the batch
         self._status, self._cause = Status.COMPLETED, ""  # unless something happens
         self._attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
         self._journal: Journal | None = None  # until the attempt begins
@@ -177,7 +178,7 @@ class OpenRun:
         self._lr = self._resume_state.learning_rate() if self._board and self._resume_state else None
         self.epoch = OpenEpoch(
             self.number, self.device, self.loader, self.folder.params, self._num_epochs, self._grid.on_step,
-            self._measure,
+            self.measure,
         )  # fmt: skip
         self._sums = self.epoch.sums
 
@@ -217,7 +218,7 @@ class OpenRun:
         before = perf_counter()
         with failures.explained_evaluation(name):
             result = evaluate(
-                self.network, loader, self.device, loss, self._report_step, confusion, self._measure
+                self.network, loader, self.device, loss, self._report_step, confusion, self.measure
             )
         seconds = perf_counter() - before
         if confusion and self._board:
