@@ -91,7 +91,7 @@ def fit(
     """
     params = params_of(run)
     is_open = manager._is_open  # noqa: SLF001 - fit() is a part of the manager's wing
-    device = torch_devices.require(ranks.own_device(params.get("device", "cpu")))
+    device = manager._device_of(params)  # noqa: SLF001 - as above
     _refuse(
         *_problems_of_run(manager, network, loader, is_open=is_open),
         *_problems_of_numbers(epochs, clip_grad_norm, batch_size),

@@ -16,6 +16,7 @@ from torch.nn import functional
 from runmanager.console import choose_screen
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import (
+    DeviceError,
     InvalidArgumentError,
     LifecycleError,
     Problems,
@@ -32,8 +33,9 @@ from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
-from runmanager.training import failures, metrics, run_table
+from runmanager.training import at_exit, failures, metrics, run_table
 from runmanager.training.batch_size import Measure
+from runmanager.training.epoch_line import epoch_line
 from runmanager.training.evaluation import Evaluation, Loss
 from runmanager.training.grid_context import GridContext
 from runmanager.training.open_epoch import OpenEpoch
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it, in this process: `run_grid` has a manager for every run."""
 
+
+_NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit)
+"""Exceptions that interrupt a run, which can be resumed: what failed was not the run."""
 
 T = TypeVar("T")
 
@@ -81,8 +86,8 @@ class RunManager:
         root: The folder of all experiments.
         tensorboard: Whether event files are written.
         histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
-        display: Whether the table is shown: at the end of each run in a terminal, in place in a notebook.
-            None shows it in terminals and notebooks alone.
+        display: False shows nothing. Otherwise the table is shown at the end of each run, in a terminal also a
+            line after each epoch; a notebook shows the table after each epoch, in place.
         batch_size: Called with a batch, returns its number of samples. Needed where that is not certain: where
             the parts of a batch have different lengths.
 
@@ -162,7 +167,7 @@ class RunManager:
         given = run if self._grid.run is None else self._grid.run
         if given is not run and identity(params) != identity(params_of(given)):
             raise LifecycleError(f"train() was given {given!r} and began {run!r}: give manager.run() the run")
-        device = torch_devices.require(ranks.own_device(params.get("device", "cpu")))
+        device = self._device_of(params)
         if device.type == "cuda" and ranks.num_ranks() > 1:
             torch.cuda.set_device(device)
         if network is not None and len(torch_devices.devices_of(network)) <= 1:
@@ -184,6 +189,8 @@ class RunManager:
                     stacklevel=2,
                 )
             _TRAINED[network] = number
+        if self._tables:
+            at_exit.watch(self, opened.folder, opened.attempt)
         opened.start_clock()
 
     def end_run(self) -> None:
@@ -315,13 +322,8 @@ class RunManager:
             self.begin_run(run, network, loader)
             try:
                 yield self
-            except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
-                self._end_interrupted()  # what failed was not the run: it can be resumed
-                raise
             except BaseException as error:
-                if self._current:
-                    failures.explain_devices(error, self._current.device, self.network)
-                self._end_failed(error, run)
+                self._end_by(error, run)
                 raise
             if self._is_open:
                 self._open_run("end_run()").close_loop()
@@ -424,6 +426,26 @@ class RunManager:
             if not ranks.broadcast(is_completed):
                 yield run
 
+    def _end_by(self, error: BaseException, run: Any) -> None:
+        """End the run as an exception that leaves the loop says."""
+        if isinstance(error, _NOT_OF_THE_RUN):
+            self._end_interrupted()
+            return
+        if self._current:
+            failures.explain_devices(error, self._current.device, self.network)
+        self._end_failed(error, run)
+
+    def _end_at_exit(self, error: BaseException | None) -> Outcome:
+        """End the run that is open when the program ends: by an exception, or by none."""
+        opened = self._open_run("end_run()")
+        if error is not None:
+            self._end_by(error, self.run_params)
+        else:
+            if opened.outcome.status is Status.COMPLETED:  # but whether it is, nobody has said
+                opened.interrupt(at_exit.CAUSE)
+            self._close()
+        return self.outcome or opened.outcome
+
     def _end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if none is open, open `run` for that."""
         if not self._is_open and not ranks.is_main():
@@ -479,6 +501,21 @@ class RunManager:
             self._batch_size = before
             if self._current:
                 self._current.measure = before
+
+    def _device_of(self, params: Mapping[str, Any]) -> torch.device:
+        """Return the device of a run.
+
+        Raises:
+            DeviceError: It is not there.
+        """
+        name = ranks.own_device(params.get("device", "cpu"))
+        try:
+            return torch_devices.require(name)
+        except DeviceError as error:
+            if not self._tables:
+                raise
+            advice = "leave it out of the axis 'device', or use run_grid, which marks its runs as unavailable"
+            raise DeviceError(f"{error}; {advice}") from None
 
     @property
     def _is_open(self) -> bool:
@@ -586,12 +623,17 @@ class RunManager:
         self._add_rows([record])
         if self._grid.on_epoch:
             self._grid.on_epoch(record)
-        if self._screen.wants_epochs and ranks.is_main():
-            self._screen.epoch_ended(run_table.table_of(self.run_data))
+        if ranks.is_main():
+            number, params = opened.folder.number, opened.folder.params
+            self._screen.epoch_ended(
+                lambda: run_table.table_of(self.run_data),
+                lambda width: epoch_line(number, params, record, opened.num_epochs, width),
+            )
 
     def _close(self) -> Outcome:
         opened = self._open_run("end_run()")
         self.outcome = opened.outcome
+        at_exit.forget(self)
         opened.end()
         if ranks.is_main():
             if self._tables:

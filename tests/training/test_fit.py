@@ -440,8 +440,10 @@ def test_an_optimizer_that_is_none_is_refused(manager):
         by_fit(manager, optimizer="adam")
 
 
-def test_a_device_that_is_not_there_is_said_before_anything_is_written(manager, tmp_path):
-    with pytest.raises(DeviceError):
+def test_a_device_that_is_not_there_is_said_before_anything_is_written(tmp_path):
+    manager = RunManager("exp", tmp_path)
+
+    with pytest.raises(DeviceError, match="leave it out of the axis 'device', or use run_grid"):
         by_fit(manager, run={"device": "cuda:99"}, precision="bf16")
 
     assert not list(tmp_path.iterdir())
