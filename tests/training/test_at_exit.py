@@ -160,6 +160,11 @@ def test_nothing_is_said_where_there_is_nothing_to_do(tmp_path):
     assert load_runs(tmp_path / "runs")["status"].tolist() == ["completed"] * 4
 
 
+@pytest.fixture(autouse=True)
+def _no_runs_of_other_tests(monkeypatch):
+    monkeypatch.setattr(at_exit, "_watched", [])
+
+
 @pytest.fixture
 def manager(tmp_path):
     return RunManager("exp", tmp_path / "runs", tensorboard=False, display=False)
