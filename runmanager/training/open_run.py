@@ -28,6 +28,7 @@ from runmanager.training.grid_context import GridContext
 from runmanager.training.metrics import EpochSums, check_column
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import ResumeState
+from runmanager.training.threads import Threads
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -70,6 +71,7 @@ class OpenRun:
         self._committed = 0  # the number of the last epoch that is
         self._num_resumed = 0  # epochs that the journals had before
         self._resume_state: ResumeState | None = None
+        self._threads = Threads()
         self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
         self._num_epochs: int | None = None
         self._lr: float | None = None  # that the epoch began with
@@ -109,14 +111,17 @@ class OpenRun:
         state = self._resume_state = ResumeState(self.folder, self.device, parts, self.loader, keep)
         problems: list[str] = []
         committed: Sequence[EpochRecord] = []
-        is_mixed = False
+        is_mixed, threads = False, None
         if ranks.is_main():
             earlier = read_run(self.folder, problems)
-            is_mixed = bool(fingerprint.changes(earlier.start.get("fingerprint", {}), self._grid.fingerprint))
-            if earlier.status is Status.COMPLETED or (is_mixed and not self._grid.resume_anyway):
+            is_mixed, threads = self._grid.is_changed(earlier), earlier.threads
+            if self._grid.starts_over(earlier):
                 checkpoints.set_aside(self.folder.path, earlier.attempts)
             committed = earlier.epochs
         records, unusable = state.restore(committed)
+        if records and (why := self._threads.keep(ranks.broadcast(threads))):
+            is_mixed = True
+            problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
         num_committed = min(len(records), len(committed))  # the last one may be in the checkpoint alone
         self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self._committed
@@ -280,6 +285,7 @@ class OpenRun:
             if self._resume_state and outcome.status is Status.COMPLETED:
                 self._resume_state.forget()
         finally:
+            self._threads.give_back()
             self._journal.close()
             if self._board:
                 self._board.end(outcome)
@@ -320,14 +326,14 @@ class OpenRun:
         Args:
             records: Those of the epochs that need not be executed again.
             num_committed: How many epochs earlier journals have; the rest of the records is committed here.
-            is_mixed: Whether the records come from other code, data or versions than what follows.
+            is_mixed: Whether the records come from other code, data, versions or threads than what follows.
         """
         if self._journal is not None:
             return
         if ranks.is_main():
             durable.remove_leftovers(self.folder.path)
             mixed = {"mixed": True} if is_mixed and records else {}
-            details = {"after": num_committed, **mixed, **self._details}
+            details = {"after": num_committed, "threads": torch.get_num_threads(), **mixed, **self._details}
             self._journal = Journal(self.folder.path, self._attempt, details)
         else:
             self._journal = NoJournal()
