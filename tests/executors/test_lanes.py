@@ -1,10 +1,13 @@
+import locale
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -225,6 +228,64 @@ def test_a_process_stays_warm_from_run_to_run():
     outcomes = execute(lambda _run, _report: Outcome(Status.COMPLETED, str(os.getpid())), 5)
 
     assert len({outcome.error for _, outcome in outcomes}) == 1
+
+
+CHANGES = {
+    "directory": lambda: os.chdir(os.sep),
+    "variable": lambda: os.environ.update(LEFT_BEHIND="yes"),
+    "removed variable": lambda: os.environ.pop("PATH"),
+    "umask": lambda: os.umask(0),
+    "limit": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, 100)),
+    "handler": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    "locale": lambda: locale.setlocale(
+        locale.LC_ALL, "C.UTF-8" if locale.setlocale(locale.LC_ALL) == "C" else "C"
+    ),
+    "path": lambda: sys.path.insert(0, os.sep),
+    "output": lambda: setattr(sys, "stdout", None),
+    "warnings": lambda: warnings.simplefilter("error"),
+    "dtype": lambda: torch.set_default_dtype(torch.float64),
+    "device": lambda: torch.set_default_device("meta"),
+    "grad mode": lambda: torch.set_grad_enabled(False),
+    "deterministic": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+    "cudnn": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "tf32": lambda: torch.set_float32_matmul_precision("medium"),
+    "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+}
+
+
+def change_settings(run, _report):
+    CHANGES.get(run.what, int)()
+    return Outcome(Status.COMPLETED, str(os.getpid()))
+
+
+@pytest.mark.parametrize(
+    "names", [["directory", "dtype"], pytest.param([*CHANGES], marks=pytest.mark.slow)], ids=len
+)
+def test_a_process_whose_settings_a_run_changed_is_replaced_before_the_next_run(names):
+    whats = [what for name in names for what in ("", name)]
+
+    watch = Watcher()
+    runs = deque(RunBuilder.get_runs({("number", "what"): list(enumerate([*whats, ""]))}))
+    outcomes = list(LanesExecutor().execute(runs, change_settings, watch))
+
+    pids = [outcome.error for _, outcome in outcomes]
+    assert [run.what for run, _ in outcomes] == [*whats, ""]
+    for index, (change, pid) in enumerate(zip(whats, pids, strict=False)):
+        assert (pids[index + 1] != pid) is bool(change), change
+    (said,) = (str(event[0]) for event in watch.seen if len(event) == 1)
+    assert said.startswith(
+        "Run(number=1, what='directory') left its process with other settings: the working d"
+    )
+
+
+def test_a_run_that_gives_up_its_process_has_its_own_outcome():
+    def work(_run, _report):
+        os.environ["LEFT_BEHIND"] = "yes"
+        return Outcome(Status.FAILED, "no")
+
+    outcomes = execute(work, 3, jobs=2)
+
+    assert [outcome for _, outcome in outcomes] == [Outcome(Status.FAILED, "no")] * 3
 
 
 def test_lanes_share_the_cores():
