@@ -1,6 +1,7 @@
 """How a training function is sent to another process: by value if that process cannot import it."""
 
 import functools
+import importlib
 import io
 import itertools
 import operator
@@ -51,9 +52,15 @@ def load(sent: bytes) -> Any:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sends functions with a cache by value too, which cloudpickle does not."""
+    """Sends functions with a cache by value, and modules of classes of their own by name.
+
+    cloudpickle does neither; torch.backends.cudnn is such a module.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
+        is_module = isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType
+        if is_module and sys.modules.get(obj.__name__) is obj:
+            return importlib.import_module, (obj.__name__,)
         if _is_cached(obj) and not _is_importable(obj):
             return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
