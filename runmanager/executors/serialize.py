@@ -58,9 +58,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """
 
     def reducer_override(self, obj: Any) -> Any:
-        is_module = isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType
-        if is_module and sys.modules.get(obj.__name__) is obj:
-            return importlib.import_module, (obj.__name__,)
+        is_module = isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj
+        if is_module and type(obj) is not types.ModuleType:
+            return importlib.import_module, (str(obj.__name__),)
         if _is_cached(obj) and not _is_importable(obj):
             return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
