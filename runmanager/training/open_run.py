@@ -72,6 +72,7 @@ class OpenRun:
         self._resume_state: ResumeState | None = None
         self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
         self._num_epochs: int | None = None
+        self._peak: int | None = None  # the most bytes of tensors on its accelerator so far
         self._lr: float | None = None  # that the epoch began with
         self._sums: EpochSums | None = None  # of the current or the last epoch
         self._last_metrics: Mapping[str, float] = {}
@@ -204,7 +205,9 @@ class OpenRun:
         self._journal.epoch(record)
         self._committed = record.epoch
         if self._board:
+            self._note_peak()  # what is drawn takes memory too
             self._board.epoch(record, self.network, self._lr)
+            torch_devices.reset_peak(self.device)
         return ranks.broadcast(record)  # when it is committed
 
     def evaluate(self, loader: Iterable[Any], name: str, loss: Loss) -> Evaluation:
@@ -271,10 +274,8 @@ class OpenRun:
         self._begin_attempt()
         assert self._journal is not None
         outcome = self.outcome
-        facts: dict[str, int] = {}
-        with suppress(RuntimeError):  # a device that failed may not answer
-            peak = torch_devices.peak_memory(self.device)
-            facts = {} if peak is None else {"peak_memory": peak}
+        self._note_peak()
+        facts = {} if self._peak is None else {"peak_memory": self._peak}
         try:
             self._journal.end(outcome, **facts)
             if self._resume_state and outcome.status is Status.COMPLETED:
@@ -283,6 +284,11 @@ class OpenRun:
             self._journal.close()
             if self._board:
                 self._board.end(outcome)
+
+    def _note_peak(self) -> None:
+        with suppress(RuntimeError):  # a device that failed may not answer
+            peak = torch_devices.peak_memory(self.device)
+            self._peak = peak if self._peak is None or peak is None else max(self._peak, peak)
 
     def commit_lost_end(self) -> None:
         """Commit that the run was interrupted if its journal has no end: the signal may have cut it off."""
