@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
@@ -104,6 +105,7 @@ def installed(machine: Machine) -> Iterator["_Here"]:
         try:
             yield _here
         finally:
+            _here.names.__exit__(None, None, None)
             _here.mode.__exit__(None, None, None)
             _here = before
 
@@ -129,7 +131,9 @@ class _Here:
         self.random = {i: torch.zeros(16, dtype=torch.uint8) for i in range(machine.count)}
         self.mode = _Mode()
         self._patch(patch)
+        self.names = _Names()
         self.mode.__enter__()
+        self.names.__enter__()
 
     def use(self, device: torch.device | int | None = None) -> int:
         """Ask something of a device: it may be dead, or hang."""
@@ -255,6 +259,22 @@ class _Mode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _compute(func, args, kwargs or {})
+
+
+class _Names(TorchFunctionMode):
+    """Gives a device without a number that of the current one, for which torch would ask the driver."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_move = func in (torch.Tensor.to, torch.Tensor.cuda)
+        named = {
+            name: self._numbered(value) if name == "device" else value for name, value in (kwargs or {}).items()
+        }
+        return func(*(self._numbered(arg) if is_move else arg for arg in args), **named)
+
+    def _numbered(self, value: Any) -> Any:
+        if _here is None or not isinstance(value, (str, torch.device)) or str(value) != _here.machine.kind:
+            return value
+        return torch.device(_here.machine.kind, _here.current)
 
 
 class _Tensor(torch.Tensor):

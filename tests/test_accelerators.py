@@ -76,7 +76,7 @@ LOADERS = {
 }
 
 
-def waits_of(here, loader, step, *, then=lambda _: None, with_step=True):
+def waits_of(here, loader, step):
     """Return what waits for the device in the batches of an epoch, after the first batch."""
     model, manager = network(), RunManager("exp", here.machine.folder, tensorboard=False, display=False)
     with manager.run({"device": "cuda:0"}, model, loader):
@@ -100,11 +100,11 @@ def test_no_loader_waits_for_the_device(here, name):
 
 
 TRACKS = {
-    "loss": lambda manager, loss, preds, labels: manager.track_loss(loss, labels),
-    "loss alone": lambda manager, loss, preds, labels: manager.track_loss(loss),
-    "correct": lambda manager, loss, preds, labels: manager.track_num_correct(preds, labels),
-    "one-hot": lambda manager, loss, preds, labels: manager.track_num_correct(preds, preds),
-    "mean": lambda manager, loss, preds, labels: manager.track(margin=preds.max()),
+    "loss": lambda manager, loss, _, labels: manager.track_loss(loss, labels),
+    "loss alone": lambda manager, loss, *_: manager.track_loss(loss),
+    "correct": lambda manager, _, preds, labels: manager.track_num_correct(preds, labels),
+    "one-hot": lambda manager, _, preds, __: manager.track_num_correct(preds, preds),
+    "mean": lambda manager, _, preds, __: manager.track(margin=preds.max()),
 }
 
 

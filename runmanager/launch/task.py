@@ -1,6 +1,7 @@
 """One run of a grid as a task that any process can execute."""
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,6 +71,8 @@ class RunTask:
         except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
             manager._end_interrupted()  # noqa: SLF001 - for this module alone
             raise
+        finally:
+            _forget_compiled()
 
     def _execute(self, run: Run, manager: "RunManager") -> Outcome:
         from runmanager.devices import ranks
@@ -95,6 +98,15 @@ class RunTask:
                 raise
             return outcome
         return manager.outcome
+
+
+def _forget_compiled() -> None:
+    """Let the next run of this process compile as the first one does.
+
+    torch.compile() compiles a function for 8 shapes per process and computes eagerly from then on.
+    """
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
 
 
 class _Steps:

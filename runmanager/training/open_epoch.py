@@ -15,7 +15,6 @@ from runmanager.outcome import LEADING, EpochRecord
 from runmanager.training import loaders, metrics
 from runmanager.training.batch_size import Measure
 
-
 _begun: set[tuple[int, str, int]] = set()  # process, device: the first epoch there is marked in its row
 
 
