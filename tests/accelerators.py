@@ -1,8 +1,9 @@
+# ruff: noqa: C901, E501 - the rules of torch in one table each
 """Pretended accelerators: tensors that say ``cuda:1`` and are computed on the cpu, and devices that can fail.
 
-The devices of a machine are files in a folder, so that all its processes see the same: what a test sets there
-(a device is full, dead, hangs, is well again) holds for lanes too. Tensors keep torch's own arithmetic, autograd
-and errors. What would wait for a real device is counted, by torch's rules for CUDA.
+The devices of a machine are files in a folder, so that all its processes see the same: what a test sets there (a
+device is full, dead, hangs, is well again) holds for lanes too. Tensors keep torch's arithmetic, autograd and
+errors. What would wait for a real device is counted, by torch's rules for CUDA.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
@@ -220,7 +221,7 @@ class _Here:
         both = {"is_available": lambda: machine.count > 0, "device_count": lambda: machine.count,
                 "synchronize": synchronize, "empty_cache": empty_cache}  # fmt: skip
         of_accelerator = {
-            **both, "current_accelerator": lambda check_available=False: torch.device(kind),
+            **both, "current_accelerator": lambda **_: torch.device(kind),
             "set_device_index": set_device, "current_device_index": lambda: self.current,
             "current_stream": lambda _=None: SimpleNamespace(is_capturing=lambda: False),
             "get_memory_info": memory, "device_index": scope, "max_memory_allocated": lambda device=None: self.peak[self.index(device)],
@@ -284,18 +285,18 @@ class _Tensor(torch.Tensor):
     device_: torch.device
 
     @staticmethod
-    def __new__(cls, data: torch.Tensor, device: torch.device) -> "_Tensor":
-        made = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    def __new__(cls, data: torch.Tensor, device: torch.device) -> Self:
+        made = torch.Tensor._make_wrapper_subclass(
             cls, data.size(), strides=data.stride(), storage_offset=data.storage_offset(), dtype=data.dtype,
-            layout=data.layout, device="meta",
+            layout=data.layout, device=torch.device("meta"),
         )  # fmt: skip
         made.data_, made.device_ = data, device
-        return made  # type: ignore[no-any-return]
+        return made
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         return _compute(func, args, kwargs or {})
 
     @property

@@ -27,8 +27,8 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
 def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
     """Compute min, max, sum, sum of squares and the counts of 30 buckets of each tensor's finite values.
 
-    One transfer per device and few millions of values, before which their counting waits for the device; again if
-    some are not finite. A larger tensor is worked through in pieces. One without finite values is left out.
+    One transfer per device and few millions of values, before which their counting waits for the device; again
+    if some are not finite. A larger tensor is worked through in pieces. One without finite values is left out.
     """
     rows_by_name: dict[str, list[float]] = {}
     with torch.no_grad():
@@ -64,7 +64,7 @@ def _in_pieces(tensor: torch.Tensor, *, only_finite: bool = False) -> torch.Tens
     """
 
     def pieces() -> Iterator[torch.Tensor]:
-        for piece in tensor.split(_AT_ONCE):
+        for piece in torch.split(tensor, _AT_ONCE):
             if len(kept := piece[piece.isfinite()] if only_finite else piece):
                 yield kept
 

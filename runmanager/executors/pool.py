@@ -14,7 +14,7 @@ from runmanager.executors.deaths import Deaths, hung, whereabouts
 from runmanager.executors.lane import Lane
 from runmanager.executors.placement import Placement
 from runmanager.executors.spawn import signals_blocked
-from runmanager.executors.worker import Binding, Lost, Raised, Ready, Refused
+from runmanager.executors.worker import Binding, Changed, Lost, Raised, Ready, Refused
 from runmanager.grid import Run, device_of
 from runmanager.outcome import EpochRecord, Outcome, Status
 
@@ -49,6 +49,7 @@ class Pool:
         self._deaths = Deaths()
         self._looked = time.monotonic()
         self._since_measured = 0.0
+        self._has_said_changes = False
 
     @property
     def busy(self) -> list[Lane]:
@@ -95,13 +96,7 @@ class Pool:
             self._since_measured = 0.0
             for lane in self.busy:
                 lane.measure()
-        for lane in self.busy:
-            if not lane.is_ready and lane.quiet_s > (limit := max(self._timeout or 0, _BIND_S)):
-                lane.kill()
-                self._probe_failed(lane, f"no answer for {limit:g} s", runs)
-                self._remove(lane)
-            elif lane.is_ready and self._timeout is not None and lane.quiet_s > self._timeout:
-                yield self._hung(lane)
+        yield from self._silent(runs)
 
     def end(self) -> None:
         """End all lanes: runs are stopped, and lanes that do not end within seconds are killed."""
@@ -132,6 +127,17 @@ class Pool:
                     lane.close()
                 self._lanes.clear()
 
+    def _silent(self, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
+        """End the lanes that have had no news for too long; yield the runs that count as hung."""
+        bind_s = max(self._timeout or 0, _BIND_S)
+        for lane in self.busy:
+            if not lane.is_ready and lane.quiet_s > bind_s:
+                lane.kill()
+                self._probe_failed(lane, f"no answer for {bind_s:g} s", runs)
+                self._remove(lane)
+            elif lane.is_ready and self._timeout is not None and lane.quiet_s > self._timeout:
+                yield self._hung(lane)
+
     def _lane(self, device: str, number: int) -> Lane:
         """Return an idle lane of a device, or make one; of other devices, one each stays warm."""
         idle = [lane for lane in self._lanes if lane.run is None and not lane.is_spent]
@@ -156,24 +162,21 @@ class Pool:
         for message in lane.messages():
             lane.quiet_s = 0.0
             match message:
-                case Binding():
-                    lane.is_binding = lane.device != "cpu"
-                case Ready():
-                    lane.is_ready = True
-                    self._failed_probes.pop(lane.device, None)
-                    self._send(lane)
+                case Binding() | Ready():
+                    self._came_nearer(lane, is_ready=isinstance(message, Ready))
                 case EpochRecord() | BatchProgress() if lane.run is not None:
                     lane.news = message
                     self._watch.run_progressed(lane.run, message)
                 case Outcome() if lane.run is not None:
                     self._print(lane)
                     # an error may leave an accelerator in a bad state, which ends with the process
-                    lane.is_spent = lane.device != "cpu" and message.status.is_exception
+                    lane.is_spent |= lane.device != "cpu" and message.status.is_exception
                     yield self._free(lane), message
-                case Raised(error):
-                    raise serialize.load(error)
-                case Refused(why):
-                    raise GridError([f"train() cannot be loaded by a worker process: {why}"])
+                case Changed(names):
+                    lane.is_spent = True
+                    self._say_changes(lane, names)
+                case Raised() | Refused():
+                    raise _error(message)
                 case Lost(why, is_full):
                     self._probe_failed(lane, why, runs, is_full=is_full)
         self._print(lane)
@@ -181,6 +184,19 @@ class Pool:
             if lane.run is not None:
                 yield self._died(lane)
             self._remove(lane)
+
+    def _came_nearer(self, lane: Lane, *, is_ready: bool) -> None:
+        """Note that a lane waits for its device, or has it and can execute its run."""
+        lane.is_binding, lane.is_ready = lane.device != "cpu", is_ready
+        if is_ready:
+            self._failed_probes.pop(lane.device, None)
+            self._send(lane)
+
+    def _say_changes(self, lane: Lane, names: str) -> None:
+        if not self._has_said_changes:
+            self._has_said_changes = True
+            rule = "such runs are followed by a new process, which costs its start"
+            self._watch.say(f"{lane.run!r} left its process with other settings: {names}; {rule}")
 
     def _print(self, lane: Lane) -> None:
         for line in lane.lines():
@@ -241,3 +257,10 @@ class Pool:
         run = self._free(lane)
         self._remove(lane)
         return run, outcome
+
+
+def _error(message: Raised | Refused) -> BaseException:
+    if isinstance(message, Refused):
+        return GridError([f"train() cannot be loaded by a worker process: {message.why}"])
+    error: BaseException = serialize.load(message.error)
+    return error

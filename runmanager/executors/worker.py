@@ -54,7 +54,13 @@ class Raised(NamedTuple):
     error: bytes
 
 
-Message = Binding | Ready | Refused | Lost | Raised | EpochRecord | BatchProgress | Outcome
+class Changed(NamedTuple):
+    """A run has changed settings of the process, and which; it is not to get another run."""
+
+    names: str
+
+
+Message = Binding | Ready | Refused | Lost | Raised | Changed | EpochRecord | BatchProgress | Outcome
 """What a worker reports; the last three are news of its run, and how it ended."""
 
 
@@ -93,6 +99,8 @@ def main(
 def _serve(connection: Connection, output: Connection | None, settings: LaneSettings, task: bytes) -> None:
     import torch
 
+    from runmanager.devices.process_state import changes, listed, process_state
+
     process, device = os.getpid(), settings.device
     send: Callable[[Message], None] = connection.send
     try:
@@ -112,6 +120,7 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
     while (run := connection.recv()) is not None:
         before = time.monotonic()
         _redirect(output)  # a run may have closed it
+        state = process_state()
         try:
             outcome = execute(run, lambda news: send(news) if os.getpid() == process else None)
         except _Stopped:
@@ -127,6 +136,8 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         if device != "cpu":
             with suppress(RuntimeError):  # a device that failed does not answer, and its process ends
                 torch.accelerator.empty_cache()
+        if names := changes(state, process_state()):
+            send(Changed(listed(names)))
         send(outcome)
 
 

@@ -44,7 +44,8 @@ def load_results(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     hyperparameters in axis order, then further metrics. If there are several experiments, `experiment` comes
     first. If runs shared the machine, `jobs` comes last: how many runs of the grid did, at most. If a run used
     an accelerator, `cold start` says which epochs were the first of their process on their device: they pay for
-    what is loaded when it is first used. Hyperparameters have the types they went in with. One `RunsWarning` names the damaged files.
+    what is loaded when it is first used. Hyperparameters have the types they went in with. One `RunsWarning`
+    names the damaged files.
 
     Args:
         path: The root of all experiments, an experiment's folder, or a run's folder.
@@ -75,10 +76,11 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
 
     Columns: `run, status, epochs`, the last value of every metric, the best ones (`best accuracy`),
     `epoch duration` (median, s), `run duration` (s), the hyperparameters, `jobs` (how many runs of the grid
-    shared the machine, at most; only if some did), `peak memory` (of the run's tensors on an accelerator, MiB;
-    only if a run used one), `parameters` (of the network), `attempts`, `mixed` (whether code, data or versions
-    changed between epochs), `error`. If there are several experiments, `experiment` comes first. `status` and
-    `experiment` are categories. `best` sorts the table, and `show` shows the best of it.
+    shared the machine, at most; only if some did), `threads` (that torch computed with), `peak memory` (of the
+    run's tensors on an accelerator, MiB; only if a run used one), `parameters` (of the network), `attempts`,
+    `mixed` (whether code, data, versions or threads changed between epochs), `error`. If there are several
+    experiments, `experiment` comes first. `status` and `experiment` are categories. `best` sorts the table, and
+    `show` shows the best of it.
 
     Args:
         path: As for `load_results`.
@@ -96,7 +98,7 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     damaged: list[str] = []
     with _without_collection():
         parts = [(name, tables.runs_table(runs)) for name, runs in _read(path, damaged)]
-        last = ("jobs", "peak memory", "parameters", "attempts", "mixed", "error")
+        last = ("jobs", "threads", "peak memory", "parameters", "attempts", "mixed", "error")
         table = tables.concat(parts or [("", tables.runs_table([]))], last)
     warn_of(damaged, path)
     return table

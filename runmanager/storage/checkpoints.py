@@ -72,8 +72,8 @@ def check_size(states: Mapping[str, Any]) -> None:
     if sum(sizes.values()) > _LARGEST - _OVERHEAD:
         name, size = max(sizes.items(), key=lambda item: item[1])
         raise CheckpointError(
-            f"the checkpoint would have {sum(sizes.values()) / _GIB:.0f} GiB, {_LARGEST / _GIB:.0f} GiB is the most "
-            f"that is read again: save less in checkpoint=, of which {name!r} has {size / _GIB:.0f} GiB"
+            f"the checkpoint would have {sum(sizes.values()) / _GIB:.0f} GiB, {_LARGEST / _GIB:.0f} GiB is the "
+            f"most that is read again: save less in checkpoint=, of which {name!r} has {size / _GIB:.0f} GiB"
         )
 
 

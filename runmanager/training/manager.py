@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from runmanager.console import choose_screen
 from runmanager.devices import ranks, torch_devices
+from runmanager.devices.process_state import Leftovers
 from runmanager.errors import LifecycleError, PruneError, RunsWarning, StorageError, is_count
 from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import column
@@ -126,6 +127,7 @@ class RunManager:
         self._histogram_every = histogram_every if tensorboard else None
         self._batch_size = batch_size
         self._has_warned_of_open_run = False
+        self._leftovers = Leftovers()
         self._screen = choose_screen(show=display is not False)
         self._tables = _grid is None  # a grid's parent process writes them
         self._grid = _grid or GridContext()
@@ -175,6 +177,8 @@ class RunManager:
                     stacklevel=2,
                 )
             _TRAINED[network] = number
+        if sentence := self._leftovers.run_begins(f"run {opened.folder.number}"):
+            warnings.warn(sentence, RunsWarning, stacklevel=2)
         opened.start_clock()
 
     def end_run(self) -> None:
@@ -572,6 +576,7 @@ class RunManager:
         self.outcome = opened.outcome
         try:
             opened.end()
+            self._leftovers.run_ended()
         finally:
             if ranks.num_ranks() == 1:  # else ranks send each other something through it
                 self._scope.close()

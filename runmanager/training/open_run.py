@@ -28,6 +28,7 @@ from runmanager.training.grid_context import GridContext
 from runmanager.training.metrics import EpochSums, check_column
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import ResumeState
+from runmanager.training.threads import Threads
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -70,6 +71,7 @@ class OpenRun:
         self._committed = 0  # the number of the last epoch that is
         self._num_resumed = 0  # epochs that the journals had before
         self._resume_state: ResumeState | None = None
+        self._threads = Threads()
         self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
         self._num_epochs: int | None = None
         self._peak: int | None = None  # the most bytes of tensors on its accelerator so far
@@ -110,14 +112,17 @@ class OpenRun:
         state = self._resume_state = ResumeState(self.folder, self.device, parts, self.loader, keep)
         problems: list[str] = []
         committed: Sequence[EpochRecord] = []
-        is_mixed = False
+        is_mixed, threads = False, None
         if ranks.is_main():
             earlier = read_run(self.folder, problems)
-            is_mixed = bool(fingerprint.changes(earlier.start.get("fingerprint", {}), self._grid.fingerprint))
-            if earlier.status is Status.COMPLETED or (is_mixed and not self._grid.resume_anyway):
+            is_mixed, threads = self._grid.is_changed(earlier), earlier.threads
+            if self._grid.starts_over(earlier):
                 checkpoints.set_aside(self.folder.path, earlier.attempts)
             committed = earlier.epochs
         records, unusable = state.restore(committed)
+        if records and (why := self._threads.keep(ranks.broadcast(threads))):
+            is_mixed = True
+            problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
         num_committed = min(len(records), len(committed))  # the last one may be in the checkpoint alone
         self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self._committed
@@ -205,7 +210,7 @@ class OpenRun:
         self._journal.epoch(record)
         self._committed = record.epoch
         if self._board:
-            self._note_peak()  # what is drawn takes memory too
+            self._peak = torch_devices.peak_memory(self.device, self._peak)  # what is drawn takes some too
             self._board.epoch(record, self.network, self._lr)
             torch_devices.reset_peak(self.device)
         return ranks.broadcast(record)  # when it is committed
@@ -274,21 +279,17 @@ class OpenRun:
         self._begin_attempt()
         assert self._journal is not None
         outcome = self.outcome
-        self._note_peak()
+        self._peak = torch_devices.peak_memory(self.device, self._peak)
         facts = {} if self._peak is None else {"peak_memory": self._peak}
         try:
             self._journal.end(outcome, **facts)
             if self._resume_state and outcome.status is Status.COMPLETED:
                 self._resume_state.forget()
         finally:
+            self._threads.give_back()
             self._journal.close()
             if self._board:
                 self._board.end(outcome)
-
-    def _note_peak(self) -> None:
-        with suppress(RuntimeError):  # a device that failed may not answer
-            peak = torch_devices.peak_memory(self.device)
-            self._peak = peak if self._peak is None or peak is None else max(self._peak, peak)
 
     def commit_lost_end(self) -> None:
         """Commit that the run was interrupted if its journal has no end: the signal may have cut it off."""
@@ -326,14 +327,14 @@ class OpenRun:
         Args:
             records: Those of the epochs that need not be executed again.
             num_committed: How many epochs earlier journals have; the rest of the records is committed here.
-            is_mixed: Whether the records come from other code, data or versions than what follows.
+            is_mixed: Whether the records come from other code, data, versions or threads than what follows.
         """
         if self._journal is not None:
             return
         if ranks.is_main():
             durable.remove_leftovers(self.folder.path)
             mixed = {"mixed": True} if is_mixed and records else {}
-            details = {"after": num_committed, **mixed, **self._details}
+            details = {"after": num_committed, "threads": torch.get_num_threads(), **mixed, **self._details}
             self._journal = Journal(self.folder.path, self._attempt, details)
         else:
             self._journal = NoJournal()
