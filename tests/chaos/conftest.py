@@ -38,7 +38,7 @@ def ray_nodes():
 def add_node(cluster, tries_left):
     """Add a node with one CPU and one slot; on a busy machine Ray gives up waiting for it."""
     try:
-        cluster.add_node(num_cpus=1, resources={"slot": 1})
+        cluster.add_node(num_cpus=1, num_gpus=0, resources={"slot": 1})
     except Exception:
         if not tries_left:
             raise
@@ -54,7 +54,7 @@ def ray_cluster(num_cpus):
     ):
         patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray leaves a token in the home folder
         Path("/tmp/ray").mkdir(exist_ok=True)  # noqa: S108 - where Ray notes the head's address, whatever temp_dir is
-        head = {"num_cpus": num_cpus, "include_dashboard": False, "temp_dir": folder}
+        head = {"num_cpus": num_cpus, "num_gpus": 0, "include_dashboard": False, "temp_dir": folder}
         # without its hooks, which only the main thread can set
         cluster = utils.Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
         try:
