@@ -5,9 +5,10 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import torch
 from torch import nn
@@ -41,8 +42,28 @@ if TYPE_CHECKING:
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it, in this process: `run_grid` has a manager for every run."""
 
+_PAGE = (
+    "docs/from-the-tutorial.md lists what is here for validation, saved models, further metrics and other "
+    "additions to the tutorial's class"
+)
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _hook(method: Callable[P, T]) -> Callable[P, T]:
+    """Name the page for people who come from the tutorial where a hook does not have their argument."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # of the call itself
+                raise TypeError(f"{error}: {_PAGE}") from None
+            raise
+
+    return call
 
 
 class _settable(Generic[T]):  # noqa: N801 - used like property
@@ -134,11 +155,13 @@ class RunManager:
         self._current: OpenRun | None = None  # after end_run() too, for the properties below
         self._scope = ExitStack()  # of the open run: its device is the current one
 
+    @_hook
     def begin_run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> None:
         """Begin a run: send the network to the run's device, warm the device, open the files, start the clock.
 
         Args:
-            run: A namedtuple or mapping of hyperparameters; without `device` it is executed on the cpu.
+            run: A namedtuple or mapping of hyperparameters; without `device` it is executed where the
+                network is.
             network: Moved to the device, unless its parameters are on several.
             loader: What `batches` yields from.
 
@@ -154,7 +177,8 @@ class RunManager:
         given = run if self._grid.run is None else self._grid.run
         if given is not run and identity(params) != identity(params_of(given)):
             raise LifecycleError(f"train() was given {given!r} and began {run!r}: give manager.run() the run")
-        device = torch_devices.require(ranks.own_device(params.get("device", "cpu")))
+        device = params.get("device", torch_devices.device_of(network))
+        device = torch_devices.require(ranks.own_device(device))
         with ExitStack() as scope:
             scope.enter_context(torch_devices.as_current(device))
             if network is not None and len(torch_devices.devices_of(network)) <= 1:
@@ -174,13 +198,14 @@ class RunManager:
                     f"the network of run {number} was trained by run {_TRAINED[network]} already and begins "
                     "with its weights: make a new network for every run",
                     RunsWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
             _TRAINED[network] = number
         if sentence := self._leftovers.run_begins(f"run {opened.folder.number}"):
             warnings.warn(sentence, RunsWarning, stacklevel=2)
         opened.start_clock()
 
+    @_hook
     def end_run(self) -> None:
         """End the run: commit how it ended, close its files, write the tables, show the results.
 
@@ -201,6 +226,7 @@ class RunManager:
         self._close()
         ranks.broadcast(None)  # when everything is written
 
+    @_hook
     def begin_epoch(self) -> None:
         """Begin an epoch: zero the sums, start the clock.
 
@@ -213,6 +239,7 @@ class RunManager:
             raise LifecycleError(f"begin_epoch() inside epoch {opened.number}: call end_epoch() first")
         opened.begin_epoch()
 
+    @_hook
     def end_epoch(self) -> None:
         """End the epoch: stop the clock, read the sums, commit the row, log it.
 
@@ -449,7 +476,7 @@ class RunManager:
                 f"begin_run() while run {number} was open: it is recorded as {self.outcome.status}; "
                 "call end_run() after its last epoch",
                 RunsWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _end_interrupted(self) -> None:
@@ -519,10 +546,7 @@ class RunManager:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
-            raise AttributeError(
-                f"RunManager has no {name!r}: docs/from-the-tutorial.md lists what is here for validation, "
-                "saved models, further metrics and other additions to the tutorial's class"
-            )
+            raise AttributeError(f"RunManager has no {name!r}: {_PAGE}")
 
     def _open_run(self, call: str) -> OpenRun:
         if self._current is None or self.outcome is not None:
