@@ -218,6 +218,11 @@ class _Here:
         def set_random(state: torch.Tensor, device: Any = None) -> None:
             self.random[self.index(device)] = state.clone()
 
+        def of(device: tuple[Any, ...]) -> tuple[Any, ...]:
+            if (not device) is not (kind == "mps"):  # torch.mps takes none
+                raise TypeError(f"torch.{kind}.get_rng_state() takes {'no' if kind == 'mps' else 'a'} device")
+            return device or (None,)
+
         both = {"is_available": lambda: machine.count > 0, "device_count": lambda: machine.count,
                 "synchronize": synchronize, "empty_cache": empty_cache}  # fmt: skip
         of_accelerator = {
@@ -230,8 +235,8 @@ class _Here:
         of_module = {
             **both, "_lazy_init": lambda: None, "set_device": set_device, "current_device": lambda: self.current,
             "mem_get_info": memory, "get_device_name": lambda _=None: "a pretended device",
-            "get_rng_state": lambda device=None: self.random[self.index(device)].clone(),
-            "set_rng_state": set_random, "is_current_stream_capturing": lambda: False,
+            "get_rng_state": lambda *device: self.random[self.index(*of(device))].clone(),
+            "set_rng_state": lambda state, *device: set_random(state, *of(device)), "is_current_stream_capturing": lambda: False,
             "is_initialized": lambda: bool(self.started), "is_bf16_supported": lambda **_: True,
         }  # fmt: skip
         if kind != "mps":  # torch.mps has no such counters

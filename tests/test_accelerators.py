@@ -58,6 +58,24 @@ def test_a_pretended_device_computes_what_the_cpu_does(here, tmp_path):
     assert numbers[0] == numbers[1]
 
 
+@pytest.mark.parametrize(("kind", "device"), [("mps", "mps"), ("xpu", "xpu:1"), ("xpu", "xpu")])
+def test_other_accelerators_train_save_and_resume(machine, tmp_path, kind, device):
+    tables = []
+    for name, root in ((device, tmp_path / "a"), ("cpu", tmp_path / "b")):
+        with installed(Machine(machine.folder, 2, kind)) as here:
+            for num_epochs in (1, 3):
+                fit(
+                    {"device": name}, network(), TensorLoader(data(), 100, device=name),
+                    RunManager("exp", root, display=False), optimizer=partial(torch.optim.Adam, lr=0.01),
+                    epochs=num_epochs, test_loader=TensorLoader(data(), 100, device=name),
+                )  # fmt: skip
+            assert name == "cpu" or here.machine.starts(int(name.endswith("1")))
+        tables.append(load_results(root)[["loss", "accuracy", "test_loss"]].to_numpy())
+
+    assert len(tables[0]) == 3
+    assert tables[0] == pytest.approx(tables[1], rel=1e-5)
+
+
 def test_images_on_a_device_are_those_of_the_cpu_to_the_last_bit(here):
     values = torch.arange(256, dtype=torch.uint8)
 

@@ -200,14 +200,30 @@ def device_of(network: nn.Module | None) -> torch.device:
 def undisturbed_random(device: torch.device) -> Iterator[None]:
     """Give Python's, NumPy's, torch's and the device's random state back as it was."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the users' state
-    forked = [device] if device.type not in ("cpu", "meta", "mps") else []
-    kind = forked[0].type if forked else "cuda"
-    with torch.random.fork_rng(devices=forked, device_type=kind):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002 - the users' state
+    of_torch, of_device = torch.get_rng_state(), random_state(device)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002 - the users' state
+        torch.set_rng_state(of_torch)
+        if of_device is not None:
+            set_random_state(of_device, device)
+
+
+def random_state(device: torch.device) -> torch.Tensor | None:
+    """Return the random state of an accelerator, None for the cpu: that is torch's own."""
+    if device.type in ("cpu", "meta"):
+        return None
+    module = torch.get_device_module(device)
+    state: torch.Tensor = module.get_rng_state() if device.type == "mps" else module.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: torch.Tensor, device: torch.device) -> None:
+    """Set the random state of an accelerator."""
+    module = torch.get_device_module(device)
+    module.set_rng_state(state, *([] if device.type == "mps" else [device]))
 
 
 @contextmanager

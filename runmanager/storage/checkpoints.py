@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from runmanager.devices.torch_devices import quiet
+from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError
 from runmanager.outcome import EpochRecord
 from runmanager.storage import durable, paths
@@ -184,9 +184,8 @@ def random_state(device: torch.device) -> dict[str, Any]:
         "numpy": (str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
         "torch": torch.get_rng_state(),
     }
-    if device.type not in ("cpu", "meta"):
-        state["device"] = torch.get_device_module(device).get_rng_state(device)
-    return state
+    of_device = torch_devices.random_state(device)
+    return state if of_device is None else {**state, "device": of_device}
 
 
 def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
@@ -197,7 +196,7 @@ def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     torch.set_rng_state(state["torch"])
     if "device" in state and device.type not in ("cpu", "meta"):
-        torch.get_device_module(device).set_rng_state(state["device"], device)
+        torch_devices.set_random_state(state["device"], device)
 
 
 def _num_bytes(state: Any, seen: set[int]) -> int:
@@ -252,7 +251,7 @@ def _from_bytes(content: bytes) -> Checkpoint:
     body = memoryview(content)[_HASH:]
     if hashlib.sha256(body).digest() != content[:_HASH]:
         raise ValueError("its checksum differs: it is damaged")
-    with quiet():  # torch warns before it refuses
+    with torch_devices.quiet():  # torch warns before it refuses
         loaded = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
     if not isinstance(loaded, dict):
         raise TypeError("it is no checkpoint")

@@ -109,8 +109,8 @@ def _free(text: str, device: torch.device) -> str:
     if match := _FREE.search(text):
         return f"{match[2]} of {match[1]}"
     with contextlib.suppress(Exception):  # a device that failed may not answer
-        if device.type == "cuda":
-            free, total = torch.cuda.mem_get_info(device)
+        if device.type not in ("cpu", "meta"):
+            free, total = torch.accelerator.get_memory_info(device)
             return f"{_gib(free)} of {_gib(total)}"
     return ""
 

@@ -190,7 +190,7 @@ def no_device_tells(monkeypatch):
     def fail(_):
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr(torch.cuda, "mem_get_info", fail)
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", fail)
 
 
 @pytest.mark.parametrize(("error", "cause"), OUT_OF_MEMORY)
@@ -282,7 +282,7 @@ def test_errors_that_refer_to_each_other_are_looked_at_once():
 
 
 def test_a_device_is_asked_for_what_the_message_does_not_say(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (3 * 2**28, 8 * 2**30))
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda _: (3 * 2**28, 8 * 2**30))
 
     cause = cause_of(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), CUDA)
 

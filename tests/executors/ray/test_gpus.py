@@ -26,7 +26,7 @@ def two_gpus():
 
 
 class Anywhere(Watcher):
-    def run_started(self, run, lane, device):
+    def run_started(self, run, _, device):
         self.seen.append((run, device))
 
 
