@@ -91,6 +91,7 @@ def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping
     import torch
 
     from runmanager.grid import RunBuilder
+    from runmanager.training import failures
     from runmanager.training.grid_context import GridContext
     from runmanager.training.manager import RunManager
 
@@ -111,7 +112,7 @@ def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping
     except _FirstEpochEnded:
         return records[0].metrics, Outcome(Status.COMPLETED)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a result like any other
-        return {}, Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
+        return {}, Outcome(Status.FAILED, failures.cause_of(error, torch.device("cpu")))
     finally:
         torch.set_num_threads(threads)
     return {}, manager.outcome or Outcome(Status.FAILED)
@@ -121,10 +122,7 @@ def _changed(result: "RunResult", train: "Train") -> list[str]:
     before = result.start.get("fingerprint")
     if not isinstance(before, Mapping):
         return []
-    now = fingerprint(train)
-    names = before.get("code", {}).keys() & now["code"].keys()  # a partial's arguments are unknown here
-    code_before, code_now = ({name: one["code"][name] for name in names} for one in (before, now))
-    return changes({**before, "code": code_before}, {**now, "code": code_now})
+    return changes(before, fingerprint(train), only_common=True)  # a partial's arguments are unknown here
 
 
 def _import(source: str) -> ModuleType:

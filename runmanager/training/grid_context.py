@@ -23,7 +23,7 @@ class GridContext:
         jobs: How many runs share the machine, at most; a column of the tables if they are several.
         fingerprint: The code, data and versions that results depend on. A run that began with others is
             executed from its first epoch.
-        resume_anyway: Resume such a run nevertheless; it is marked as mixed.
+        keep_changed: Resume such a run nevertheless; it is marked as mixed.
         prune: Ends the run as pruned at its next rung.
     """
 
@@ -32,7 +32,7 @@ class GridContext:
     on_step: Callable[[int, int, int | None], object] | None = None
     jobs: int = 1
     fingerprint: Fingerprint = field(default_factory=dict)
-    resume_anyway: bool = False
+    keep_changed: bool = False
     prune: SuccessiveHalving | None = None
 
     def is_changed(self, earlier: RunResult) -> bool:
@@ -41,4 +41,4 @@ class GridContext:
 
     def starts_over(self, earlier: RunResult) -> bool:
         """Whether a run that is executed again is not resumed, even if it has a checkpoint."""
-        return earlier.status is Status.COMPLETED or (self.is_changed(earlier) and not self.resume_anyway)
+        return earlier.status is Status.COMPLETED or (self.is_changed(earlier) and not self.keep_changed)
