@@ -128,6 +128,7 @@ class _Here:
         self.allocated = dict.fromkeys(range(machine.count), 0)
         self.peak = dict.fromkeys(range(machine.count), 0)
         self.started: set[int] = set()
+        self.kernels: set[str] = set()  # that were used: a real device loads each at its first use
         self.freed: list[int] = []  # the devices at each `empty_cache`
         self.random = {i: torch.zeros(16, dtype=torch.uint8) for i in range(machine.count)}
         self.mode = _Mode()
@@ -351,6 +352,7 @@ def _compute(func: Any, args: Any, kwargs: Any) -> Any:
         )
     if asked is None:
         _refuse_mixture(func, args, target)
+    here.kernels.add(str(func))
     _count(here.waits, func, args, kwargs, on, target)
     with _disable_current_modes():
         if func in (_ATEN.div_.Tensor, _ATEN.div.Tensor) and _is_number(args[1]):  # BinaryDivTrueKernel.cu

@@ -174,6 +174,26 @@ def test_the_first_epoch_of_a_process_on_a_device_is_marked_in_its_row(here, tmp
     assert "cold start" not in load_runs(tmp_path)
 
 
+def test_an_epoch_needs_no_kernel_that_was_not_warmed(here, tmp_path):
+    manager, model = RunManager("exp", tmp_path, display=False), network()
+    with manager.run({"device": "cuda:0"}, model, LOADERS["pinned"]()):
+        optimizer = torch.optim.Adam(model.parameters())
+        warmed = set(here.kernels)
+        for _ in manager.epochs(1):
+            for inputs, labels in manager.batches():
+                preds = model(inputs)
+                loss = nn.functional.cross_entropy(preds, labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, labels)
+                manager.track_num_correct(preds, labels)
+            new = here.kernels - warmed
+
+    # scaling bytes to 0..1 is of the loader alone
+    assert {name.removeprefix("aten.") for name in new} <= {"div_.Tensor", "full.default", "_to_copy.default"}
+
+
 def test_looking_for_devices_does_not_begin_cuda(monkeypatch):
     def begin():
         raise AssertionError("after cudaGetDeviceCount() no forked process can use CUDA")
