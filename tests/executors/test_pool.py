@@ -161,14 +161,15 @@ def test_a_device_that_comes_back_is_used(machine, quick, monkeypatch):
     assert len(tried) == 2
 
 
+@pytest.mark.slow
 def test_a_device_that_hangs_while_a_lane_binds_is_given_up(machine, quick, monkeypatch):
-    monkeypatch.setattr(pool, "_BIND_S", 6.0)
+    monkeypatch.setattr(pool, "_BIND_S", 15.0)
     machine.set(1, HANGS)
 
     outcomes = execute(machine, ["cuda:1", "cuda:0", "cuda:1"], named, timeout=0.5)
 
     assert [str(outcome.status) for outcome in outcomes] == ["unavailable", "completed", "unavailable"]
-    assert outcomes[0].error == "cuda:1 stopped answering (no answer for 6 s)"
+    assert outcomes[0].error == "cuda:1 stopped answering (no answer for 15 s)"
 
 
 def failing(run, report):
@@ -205,8 +206,9 @@ def test_the_environment_of_a_lane_is_that_of_its_grid(machine, monkeypatch):
     assert execute(machine, ["cpu"], environment)[0].error == "none"
 
 
+@pytest.mark.slow
 def test_a_process_that_cannot_be_ended_does_not_hold_the_grid(machine, quick, monkeypatch):
-    monkeypatch.setattr(pool, "_BIND_S", 6.0)
+    monkeypatch.setattr(pool, "_BIND_S", 15.0)
     monkeypatch.setattr("runmanager.executors.lane._PATIENCE_S", 0.2)
     monkeypatch.setattr(pool, "_PATIENCE_S", 0.2)
     machine.set(1, HANGS)
@@ -242,7 +244,7 @@ def test_a_process_that_cannot_be_ended_does_not_hold_the_grid(machine, quick, m
 
     assert [str(outcome.status) for outcome in outcomes] == ["unavailable", "completed"]
     assert "cannot be ended" in outcomes[0].error
-    assert took < 60
+    assert took < 100
     for process in dict.fromkeys(stuck):
         process.join(10)
         assert not process.is_alive()
