@@ -41,7 +41,7 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
 
     Args:
         table: What `load_runs` or `load_results` returned, or rows of it.
-        path: Ends in ``.csv``, ``.json`` or ``.parquet`` (which needs ``runmanager[parquet]``).
+        path: Ends in ``.csv``, ``.json`` or ``.parquet`` (which needs ``torch-runmanager[parquet]``).
             CSV: one cell per value, tuples and the like as JSON; a ``'`` in front of text that a spreadsheet
             would execute (it begins with ``= + - @``), or that looks like a number; a column
             ``hyperparameters`` that names them.
@@ -292,7 +292,9 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise MissingExtraError(["a Parquet file needs pyarrow: pip install 'runmanager[parquet]'"]) from error
+        raise MissingExtraError(
+            ["a Parquet file needs pyarrow: pip install 'torch-runmanager[parquet]'"]
+        ) from error
 
 
 _FORMATS: dict[str, tuple[Writer, Reader]] = {

@@ -17,6 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from runmanager import __version__
+
 Fingerprint = Mapping[str, Mapping[str, str]]
 """Kind (code, data, versions) -> name -> hash or version."""
 
@@ -73,8 +75,8 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
 @functools.cache
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that results depend on."""
-    versions = {"python": platform.python_version()}
-    for name in ("runmanager", "torch", "numpy"):
+    versions = {"python": platform.python_version(), "runmanager": __version__}
+    for name in ("torch", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions
