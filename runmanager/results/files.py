@@ -283,7 +283,8 @@ def _from_parquet(content: bytes) -> tuple[Columns, list[str] | None]:
     encoded = table.attrs.get(_ENCODED, ())
     columns = {str(name): _values(table[name]) for name in table}
     for name in encoded:
-        columns[name] = [v if v is pd.NA else decode(json.loads(v)) for v in columns[name]]
+        # what is missing is None where a column has nothing else, in pandas 2
+        columns[name] = [decode(json.loads(v)) if isinstance(v, str) else pd.NA for v in columns[name]]
     return columns, table.attrs.get(HYPERPARAMETERS)
 
 

@@ -119,7 +119,7 @@ class RunManager:
         _grid: GridContext | None = None,
     ) -> None:
         self.run_params: Any = None
-        self.run_count = 0
+        self.run_count: int = 0
         self.run_data: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
         self._folders = RunFolders(experiment, root)
