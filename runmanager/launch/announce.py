@@ -22,11 +22,13 @@ def show_plan(experiment_name: str, plan: Plan, lanes: int, *, show: bool) -> No
     progress = GridProgress(experiment_name, [], plan.varying, show=show)
     seconds = estimate(plan, plan.costs)
     names = [name for name in plan.varying if name != "device"]
+    if plan.changes:
+        progress.say(plan.changes)
     progress.show_plan(plan_table(plan, seconds, names), summary(plan, seconds, max(lanes, 1)))
 
 
 def announce(say: Say, experiment: Path, plan: Plan, search: Search) -> None:
-    """Say how many runs there are, how many of them are executed, and why the others are not."""
+    """Say how many runs changed, how many there are and are executed, and why the others are not."""
     missing = Counter(planned.folder.unavailable for planned in plan.runs if planned.folder.unavailable)
     statuses = Counter(
         (planned.action, planned.before.status) for planned in plan.runs if not planned.folder.unavailable
@@ -41,14 +43,14 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search) -> None:
     }
     counts = [counted(len(plan.runs), "run"), f"{len(plan.due):,} to execute"]
     counts += [f"{number:,} {words}" for words, number in numbers.items() if number]
+    if plan.changes:
+        say(plan.changes)
     say(f"{experiment}: {', '.join(counts)}")
     if introduction := search.introduction():
         say(introduction)
     for reason, count in missing.items():
         runs = f"{counted(count, 'run')} unavailable"
         say(f"! {reason}: {runs}; run the same command on a machine that has it")
-    for difference, count in plan.changed.items():
-        say(f"! {difference} changed since the execution of {counted(count, 'run')}; {plan.policy}")
     if num_failed:
         say(f"! {counted(num_failed, 'run')} ended by a fault before; {RETRY_FAILED}")
 

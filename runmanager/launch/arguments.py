@@ -1,19 +1,22 @@
 """The arguments of run_grid: whether they can be used, all problems at once."""
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from runmanager.board import hparams
 from runmanager.devices import ranks
-from runmanager.errors import DeviceError, GridError, Problems
+from runmanager.errors import DeviceError, GridError, Problems, RunsWarning
 from runmanager.executors import EXECUTORS, Executor, InlineExecutor
 from runmanager.grid import Run, RunBuilder, device_of
 from runmanager.hyperparameters import counted
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
+from runmanager.storage.fingerprint import Fingerprint, fingerprint
 from runmanager.storage.identity import canonical, identity, is_nameable
+from runmanager.storage.read_values import MOST_BYTES
 
 
 def make_executor(
@@ -48,6 +51,36 @@ def check_choices(on_error: str, missing_device: str, retries: Any, prune: objec
     problems.check_count("retries", retries, 0)
     if not (prune is None or isinstance(prune, SuccessiveHalving)):
         problems.append(f"prune must be SuccessiveHalving(metric=...), or None to stop no run, got {prune!r}")
+
+
+def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
+    """Take the fingerprint of code and data, and warn of what is too large to be compared.
+
+    `data` may be a function that returns them.
+    """
+    too_large: list[str] = []
+    now = fingerprint(train, data() if callable(data) else data, too_large)
+    if too_large and ranks.is_main():
+        names, size = ", ".join(too_large), f"{MOST_BYTES >> 20} MiB"
+        warnings.warn(
+            f"train reads {names}, larger than {size}: a change of it is not noticed; pass it as data=",
+            RunsWarning,
+            stacklevel=3,
+        )
+    return now
+
+
+def keeps_changed(changed: str | None, resume_anyway: bool | None, problems: Problems) -> bool:
+    """Return whether runs that changed are kept; `resume_anyway` is the former name of that."""
+    if changed is not None:
+        problems.check_choice("changed", changed, ("rerun", "keep"))
+    if resume_anyway not in (None, False, True):
+        problems.append(f"resume_anyway must be True or False, got {resume_anyway!r}: write changed='keep'")
+    elif resume_anyway is not None and changed == ("rerun" if resume_anyway else "keep"):
+        problems.append(
+            f"changed={changed!r} and resume_anyway={resume_anyway} contradict each other: leave out the latter"
+        )
+    return changed == "keep" or bool(resume_anyway)
 
 
 def check_runs(

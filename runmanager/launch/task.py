@@ -33,7 +33,7 @@ class RunTask:
     tensorboard: bool
     histogram_every: int
     fingerprint: Fingerprint
-    resume_anyway: bool
+    keep_changed: bool
     jobs: int  # how many runs of the grid share the machine, at most
     prune: SuccessiveHalving | None = None
     batch_size: "Measure | None" = None
@@ -54,7 +54,7 @@ class RunTask:
             on_step=_Steps(report),
             jobs=self.jobs,
             fingerprint=self.fingerprint,
-            resume_anyway=self.resume_anyway,
+            keep_changed=self.keep_changed,
             prune=self.prune,
         )
         manager = RunManager(

@@ -120,10 +120,7 @@ def _changed(result: "RunResult", train: "Train") -> list[str]:
     before = result.start.get("fingerprint")
     if not isinstance(before, Mapping):
         return []
-    now = fingerprint(train)
-    names = before.get("code", {}).keys() & now["code"].keys()  # a partial's arguments are unknown here
-    code_before, code_now = ({name: one["code"][name] for name in names} for one in (before, now))
-    return changes({**before, "code": code_before}, {**now, "code": code_now})
+    return changes(before, fingerprint(train), only_common=True)  # a partial's arguments are unknown here
 
 
 def _import(source: str) -> ModuleType:

@@ -48,7 +48,7 @@ def fit(
     batch is repeated.
 
     Args:
-        run: Its hyperparameters; without `device` it is executed on the cpu.
+        run: Its hyperparameters; without `device` it is executed where the network is.
         network: In the modes it is trained in.
         loader: Yields (inputs, labels).
         manager: Logs the run. A run that is open already is trained and stays open.
@@ -86,7 +86,8 @@ def fit(
     """
     params = params_of(run)
     is_open = manager._is_open  # noqa: SLF001 - fit() is a part of the manager's wing
-    device = torch_devices.require(ranks.own_device(params.get("device", "cpu")))
+    device = params.get("device", torch_devices.device_of(network))
+    device = torch_devices.require(ranks.own_device(device))
     _refuse(
         *_problems_of_run(manager, network, loader, is_open=is_open),
         *_problems_of_numbers(epochs, clip_grad_norm),

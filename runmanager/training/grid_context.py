@@ -22,7 +22,7 @@ class GridContext:
         jobs: How many runs share the machine, at most; a column of the tables if they are several.
         fingerprint: The code, data and versions that results depend on. A run that began with others is
             executed from its first epoch.
-        resume_anyway: Resume such a run nevertheless; it is marked as mixed.
+        keep_changed: Resume such a run nevertheless; it is marked as mixed.
         prune: Ends the run as pruned at its next rung.
     """
 
@@ -31,5 +31,5 @@ class GridContext:
     on_step: Callable[[int, int, int | None], object] | None = None
     jobs: int = 1
     fingerprint: Fingerprint = field(default_factory=dict)
-    resume_anyway: bool = False
+    keep_changed: bool = False
     prune: SuccessiveHalving | None = None

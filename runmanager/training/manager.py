@@ -5,9 +5,10 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import torch
 from torch import nn
@@ -40,8 +41,28 @@ if TYPE_CHECKING:
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it, in this process: `run_grid` has a manager for every run."""
 
+_PAGE = (
+    "docs/from-the-tutorial.md lists what is here for validation, saved models, further metrics and other "
+    "additions to the tutorial's class"
+)
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _hook(method: Callable[P, T]) -> Callable[P, T]:
+    """Name the page for people who come from the tutorial where a hook does not have their argument."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # of the call itself
+                raise TypeError(f"{error}: {_PAGE}") from None
+            raise
+
+    return call
 
 
 class _settable(Generic[T]):  # noqa: N801 - used like property
@@ -131,11 +152,13 @@ class RunManager:
         self._grid = _grid or GridContext()
         self._current: OpenRun | None = None  # after end_run() too, for the properties below
 
+    @_hook
     def begin_run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> None:
         """Begin a run: send the network to the run's device, warm the device, open the files, start the clock.
 
         Args:
-            run: A namedtuple or mapping of hyperparameters; without `device` it is executed on the cpu.
+            run: A namedtuple or mapping of hyperparameters; without `device` it is executed where the
+                network is.
             network: Moved to the device, unless its parameters are on several.
             loader: What `batches` yields from.
 
@@ -151,7 +174,8 @@ class RunManager:
         given = run if self._grid.run is None else self._grid.run
         if given is not run and identity(params) != identity(params_of(given)):
             raise LifecycleError(f"train() was given {given!r} and began {run!r}: give manager.run() the run")
-        device = torch_devices.require(ranks.own_device(params.get("device", "cpu")))
+        device = params.get("device", torch_devices.device_of(network))
+        device = torch_devices.require(ranks.own_device(device))
         if device.type == "cuda" and ranks.num_ranks() > 1:
             torch.cuda.set_device(device)
         if network is not None and len(torch_devices.devices_of(network)) <= 1:
@@ -170,11 +194,12 @@ class RunManager:
                     f"the network of run {number} was trained by run {_TRAINED[network]} already and begins "
                     "with its weights: make a new network for every run",
                     RunsWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
             _TRAINED[network] = number
         opened.start_clock()
 
+    @_hook
     def end_run(self) -> None:
         """End the run: commit how it ended, close its files, write the tables, show the results.
 
@@ -195,6 +220,7 @@ class RunManager:
         self._close()
         ranks.broadcast(None)  # when everything is written
 
+    @_hook
     def begin_epoch(self) -> None:
         """Begin an epoch: zero the sums, start the clock.
 
@@ -207,6 +233,7 @@ class RunManager:
             raise LifecycleError(f"begin_epoch() inside epoch {opened.number}: call end_epoch() first")
         opened.begin_epoch()
 
+    @_hook
     def end_epoch(self) -> None:
         """End the epoch: stop the clock, read the sums, commit the row, log it.
 
@@ -331,13 +358,17 @@ class RunManager:
         Args:
             n: The number of epochs, those of earlier attempts included.
             checkpoint: Name -> network, optimizer, scheduler, ...: whatever has state_dict() and
-                load_state_dict(), or is a torch.Generator. None saves nothing.
+                load_state_dict(), or is a torch.Generator; or a dict or a list of JSON values, as
+                ``{"best": 0.5, "bad_epochs": 0}`` for early stopping, which is restored in place: the same
+                object has the values that were saved. None saves nothing.
             keep: "last", "best:<metric>" of a loss or an accuracy, "min:<metric>" or "max:<metric>" leaves
-                those weights in the run's folder as weights.pt.
+                those weights in the run's folder as weights.pt. Those of an earlier attempt that was completed,
+                or whose code has changed since, are kept beside it as attempt-1.weights.pt.
 
         Raises:
             LifecycleError: No run is open, or an epoch has begun already.
-            CheckpointError: A part has no state, or the saved one does not fit.
+            CheckpointError: A part has no state or holds what is not JSON, here or at the end of an epoch, or
+                the saved one does not fit.
             StorageError: Something could not be committed.
         """
         opened = self._open_run("epochs()")
@@ -443,7 +474,7 @@ class RunManager:
                 f"begin_run() while run {number} was open: it is recorded as {self.outcome.status}; "
                 "call end_run() after its last epoch",
                 RunsWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _end_interrupted(self) -> None:
@@ -513,10 +544,7 @@ class RunManager:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
-            raise AttributeError(
-                f"RunManager has no {name!r}: docs/from-the-tutorial.md lists what is here for validation, "
-                "saved models, further metrics and other additions to the tutorial's class"
-            )
+            raise AttributeError(f"RunManager has no {name!r}: {_PAGE}")
 
     def _open_run(self, call: str) -> OpenRun:
         if self._current is None or self.outcome is not None:

@@ -21,7 +21,7 @@ from runmanager.storage import checkpoints, durable, fingerprint, paths, process
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal, end_abandoned
 from runmanager.storage.run_state import read_run
-from runmanager.training import failures
+from runmanager.training import failures, resuming
 from runmanager.training.batch_size import Measure
 from runmanager.training.evaluation import Evaluation, Loss, evaluate
 from runmanager.training.grid_context import GridContext
@@ -70,6 +70,7 @@ class OpenRun:
         self._committed = 0  # the number of the last epoch that is
         self._num_resumed = 0  # epochs that the journals had before
         self._resume_state: ResumeState | None = None
+        self._replaced = 0  # the earlier attempt whose weights are kept
         self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
         self._num_epochs: int | None = None
         self._lr: float | None = None  # that the epoch began with
@@ -88,7 +89,7 @@ class OpenRun:
         }
         shared = {"jobs": grid.jobs, "ranks": ranks.num_ranks()}
         shared = {name: count for name, count in shared.items() if count > 1}
-        self._details = {**details, "fingerprint": grid.fingerprint, **shared}
+        self._details = {**details, "fingerprint": fingerprint.recorded(grid.fingerprint), **shared}
         if histogram_every is not None and ranks.is_main():
             from runmanager.board import run_log
 
@@ -112,11 +113,12 @@ class OpenRun:
         is_mixed = False
         if ranks.is_main():
             earlier = read_run(self.folder, problems)
-            is_mixed = bool(fingerprint.changes(earlier.start.get("fingerprint", {}), self._grid.fingerprint))
-            if earlier.status is Status.COMPLETED or (is_mixed and not self._grid.resume_anyway):
+            is_mixed = resuming.has_changed(earlier, self._grid.fingerprint)
+            if earlier.status is Status.COMPLETED or (is_mixed and not self._grid.keep_changed):
                 checkpoints.set_aside(self.folder.path, earlier.attempts)
             committed = earlier.epochs
         records, unusable = state.restore(committed)
+        state.was_left &= not is_mixed
         num_committed = min(len(records), len(committed))  # the last one may be in the checkpoint alone
         self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self._committed
@@ -140,6 +142,8 @@ class OpenRun:
         return loop
 
     def _loop_to(self, last: int, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
+        if self._resume_state and self._resume_state.was_left:
+            return
         while self.number < last and self._status is Status.COMPLETED:
             begin()
             try:
@@ -191,7 +195,7 @@ class OpenRun:
         """
         assert self.epoch is not None
         assert self._journal is not None
-        epoch = self.epoch
+        epoch, is_left = self.epoch, self.epoch.is_left
         record = epoch.record(self.start)
         self.epoch = None
         loss = record.metrics.get("loss")
@@ -199,8 +203,11 @@ class OpenRun:
             self._status = Status.DIVERGED
             self._cause = epoch.divergence(loss, self._last_metrics.get("loss"))
         self._last_metrics = record.metrics
+        if self._replaced and record.epoch == 1:
+            checkpoints.set_weights_aside(self.folder.path, self._replaced)
         if self._resume_state and self._status is Status.COMPLETED:
-            self._resume_state.save(record, self.network)  # first: its row completes a journal that lacks it
+            # first: its row completes a journal that lacks it
+            self._resume_state.save(record, self.network, is_left=is_left)
         self._journal.epoch(record)
         self._committed = record.epoch
         if self._board:
@@ -326,6 +333,7 @@ class OpenRun:
             return
         if ranks.is_main():
             durable.remove_leftovers(self.folder.path)
+            self._replaced = 0 if records else resuming.attempt_to_keep(self.folder, self._grid.fingerprint)
             mixed = {"mixed": True} if is_mixed and records else {}
             details = {"after": num_committed, **mixed, **self._details}
             self._journal = Journal(self.folder.path, self._attempt, details)

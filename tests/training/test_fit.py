@@ -388,9 +388,14 @@ def test_everything_that_cannot_be_is_refused_at_once_and_nothing_is_written(tmp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_precision_that_the_device_lacks_is_refused_with_what_it_has(manager, tmp_path):
+@pytest.mark.parametrize(
+    ("run", "network"),
+    [({"device": "meta"}, None), (RUN, nn.Linear(1, 1, device="meta"))],
+    ids=["device of the run", "device of the network"],
+)
+def test_a_precision_that_the_device_lacks_is_refused_with_what_it_has(manager, tmp_path, run, network):
     with pytest.raises(SettingError) as caught:
-        by_fit(manager, run={"device": "meta"}, precision="bf16")
+        by_fit(manager, network, run=run, precision="bf16")
 
     assert str(caught.value) == "device 'meta' has no precision 'bf16'; it has: fp32"
     assert not list(tmp_path.iterdir())
