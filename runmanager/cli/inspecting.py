@@ -202,7 +202,11 @@ def _rows(runs: Sequence["RunResult"]) -> list[dict[str, Any]]:
 
 
 def _shortened(error: str) -> str:
-    return error if len(error) <= _LONGEST_ERROR else f"{error[: _LONGEST_ERROR - 1]}…"
+    """Cut an error in its middle: its last word is the line of the user's code."""
+    if len(error) <= _LONGEST_ERROR:
+        return error
+    end = f"… {error.rsplit(maxsplit=1)[-1][-_LONGEST_ERROR // 2 :]}"
+    return error[: _LONGEST_ERROR - len(end)] + end
 
 
 def _last(run: "RunResult") -> Mapping[str, float]:

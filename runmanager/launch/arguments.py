@@ -44,11 +44,14 @@ def make_executor(
     return chosen
 
 
-def check_choices(on_error: str, missing_device: str, retries: Any, prune: object, problems: Problems) -> None:
+def check_choices(
+    on_error: str, missing_device: str, retries: Any, batch_size: object, prune: object, problems: Problems
+) -> None:
     """Collect the problems of these arguments."""
     problems.check_choice("on_error", on_error, ("continue", "stop"))
     problems.check_choice("missing_device", missing_device, ("skip", "error"))
     problems.check_count("retries", retries, 0)
+    problems.check_batch_size(batch_size)
     if not (prune is None or isinstance(prune, SuccessiveHalving)):
         problems.append(f"prune must be SuccessiveHalving(metric=...), or None to stop no run, got {prune!r}")
 
@@ -91,8 +94,7 @@ def check_runs(
     Raises:
         GridError: There are problems with these or the other arguments, all of them at once.
     """
-    if not callable(train):
-        problems.append(f"train must be a function of (run, manager), got {train!r}")
+    problems.check_function("train", train, "(run, manager)")
     runs: list[Run] = []
     with problems.collecting():
         paths.check_experiment(experiment)

@@ -133,7 +133,7 @@ def run_grid(
     """
     problems = Problems()
     executor = arguments.make_executor(executor, jobs, runs_per_device, timeout, problems)
-    arguments.check_choices(on_error, missing_device, retries, prune, problems)
+    arguments.check_choices(on_error, missing_device, retries, batch_size, prune, problems)
     keep_changed = arguments.keeps_changed(changed, resume_anyway, problems)
     is_main = ranks.is_main()
     is_shown = is_main and display is not False

@@ -6,11 +6,11 @@ import functools
 import inspect
 import itertools
 import sys
-import sysconfig
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+from runmanager.storage.user_code import is_users_file
 
 LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 """The instructions that load a global name."""
@@ -123,20 +123,13 @@ def is_users(part: Any) -> bool:
     module = sys.modules.get(getattr(part, "__module__", ""), None)
     if getattr(module, "__file__", None) is None:  # a notebook's cell, or built in
         return getattr(part, "__module__", "") == "__main__"
-    return is_users_file(module)
+    return is_users_module(module)
 
 
-def is_users_file(module: types.ModuleType | None) -> bool:
+def is_users_module(module: types.ModuleType | None) -> bool:
     """Whether a module is one of the user's own files."""
     file = getattr(module, "__file__", None)
-    return file is not None and not _is_of_library(file)
-
-
-@functools.cache
-def _is_of_library(file: str) -> bool:
-    folders = [Path(__file__).parents[1]]
-    folders += [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return any(Path(file).resolve().is_relative_to(folder.resolve()) for folder in folders)
+    return file is not None and is_users_file(file)
 
 
 def _items(value: Any, depth: int) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from runmanager.storage.code_parts import (
     functions_of,
     instructions,
     is_plain,
-    is_users_file,
+    is_users_module,
     parts,
 )
 
@@ -39,7 +39,7 @@ def _constants(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple
         value = (vars(value) if is_attribute else scope).get(step.argval, _MISSING)
         if value is not _MISSING and is_plain(value):
             yield step.argval, value
-        if not (isinstance(value, types.ModuleType) and is_users_file(value)):
+        if not (isinstance(value, types.ModuleType) and is_users_module(value)):
             value = None
 
 

@@ -23,7 +23,7 @@ from runmanager.storage.code_parts import (
     functions_of,
     is_plain,
     is_users,
-    is_users_file,
+    is_users_module,
 )
 from runmanager.storage.mutations import Mutations, mutations
 
@@ -144,7 +144,7 @@ def loaded_values(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[Lo
 def _attributes(value: Any) -> Mapping[str, Any]:
     """Return the attributes of what holds values: modules of the user's, and settings as of argparse."""
     if isinstance(value, types.ModuleType):
-        return vars(value) if is_users_file(value) else {}
+        return vars(value) if is_users_module(value) else {}
     return _fields(value) if _is_settings(value) else {}
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runmanager.errors import StorageError
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import lock, paths, processes
 from runmanager.storage.durable import read_file
 from runmanager.storage.folders import RunFolder, read_runs
-from runmanager.storage.journal import Attempt, read_attempt
+from runmanager.storage.journal import Attempt, end_abandoned, read_attempt
 
 _MOST_LOG = 1 << 20  # bytes of an error.log
 
@@ -92,6 +93,16 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         max(_counts("peak_memory", [attempt.end for attempt in current]), default=None),
         versions,
     )
+
+
+def end_if_running(folder: RunFolder, attempt: int, cause: str) -> None:
+    """Commit that an attempt of this process was interrupted, if its journal has no end."""
+    with contextlib.suppress(StorageError):  # a journal without an end means the same when this process is gone
+        result = read_run(folder)
+        ours = {**processes.this_process(), "attempt": attempt}
+        if result.status is Status.RUNNING and ours.items() <= result.start.items():
+            outcome = Outcome(Status.INTERRUPTED, cause, len(result.epochs))
+            end_abandoned(folder.path, outcome, {})
 
 
 def _status(folder: RunFolder, attempts: Sequence[Attempt], journal: str | None) -> Status:

@@ -16,7 +16,16 @@ from torch.nn import functional
 
 from runmanager.console import choose_screen
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import LifecycleError, PruneError, RunsWarning, StorageError, is_count
+from runmanager.errors import (
+    DeviceError,
+    InvalidArgumentError,
+    LifecycleError,
+    Problems,
+    PruneError,
+    RunsWarning,
+    StorageError,
+    is_count,
+)
 from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import column
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
@@ -25,8 +34,9 @@ from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
-from runmanager.training import failures, metrics, run_table
+from runmanager.training import at_exit, failures, metrics, run_table
 from runmanager.training.batch_size import Measure
+from runmanager.training.epoch_line import epoch_line
 from runmanager.training.evaluation import Evaluation, Loss
 from runmanager.training.grid_context import GridContext
 from runmanager.training.open_epoch import OpenEpoch
@@ -45,6 +55,9 @@ _PAGE = (
     "docs/from-the-tutorial.md lists what is here for validation, saved models, further metrics and other "
     "additions to the tutorial's class"
 )
+
+_NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit)
+"""Exceptions that interrupt a run, which can be resumed: what failed was not the run."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -94,8 +107,8 @@ class RunManager:
         root: The folder of all experiments.
         tensorboard: Whether event files are written.
         histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
-        display: Whether the table is shown: at the end of each run in a terminal, in place in a notebook.
-            None shows it in terminals and notebooks alone.
+        display: False shows nothing. Otherwise the table is shown at the end of each run, in a terminal also a
+            line after each epoch; a notebook shows the table after each epoch, in place.
         batch_size: Called with a batch, returns its number of samples. Needed where that is not certain: where
             the parts of a batch have different lengths.
 
@@ -106,7 +119,7 @@ class RunManager:
         outcome: How the last run ended, None before the first run and while one is open.
 
     Raises:
-        GridError: `experiment` cannot be a folder's name.
+        GridError: `experiment` cannot be a folder's name, or `batch_size` is no function.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -139,6 +152,9 @@ class RunManager:
         batch_size: Measure | None = None,
         _grid: GridContext | None = None,
     ) -> None:
+        problems = Problems()
+        problems.check_batch_size(batch_size)
+        problems.raise_if_any(InvalidArgumentError)
         self.run_params: Any = None
         self.run_count: int = 0
         self.run_data: list[OrderedDict[str, Any]] = []
@@ -174,8 +190,7 @@ class RunManager:
         given = run if self._grid.run is None else self._grid.run
         if given is not run and identity(params) != identity(params_of(given)):
             raise LifecycleError(f"train() was given {given!r} and began {run!r}: give manager.run() the run")
-        device = params.get("device", torch_devices.device_of(network))
-        device = torch_devices.require(ranks.own_device(device))
+        device = self._device_of(params, network)
         if device.type == "cuda" and ranks.num_ranks() > 1:
             torch.cuda.set_device(device)
         if network is not None and len(torch_devices.devices_of(network)) <= 1:
@@ -197,6 +212,8 @@ class RunManager:
                     stacklevel=3,
                 )
             _TRAINED[network] = number
+        if self._tables:
+            at_exit.watch(self, opened.folder, opened.attempt)
         opened.start_clock()
 
     @_hook
@@ -331,13 +348,8 @@ class RunManager:
             self.begin_run(run, network, loader)
             try:
                 yield self
-            except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
-                self._end_interrupted()  # what failed was not the run: it can be resumed
-                raise
             except BaseException as error:
-                if self._current:
-                    failures.explain_devices(error, self._current.device, self.network)
-                self._end_failed(error, run)
+                self._end_by(error, run)
                 raise
             if self._is_open:
                 self._open_run("end_run()").close_loop()
@@ -444,6 +456,26 @@ class RunManager:
             if not ranks.broadcast(is_completed):
                 yield run
 
+    def _end_by(self, error: BaseException, run: Any) -> None:
+        """End the run as an exception that leaves the loop says."""
+        if isinstance(error, _NOT_OF_THE_RUN):
+            self._end_interrupted()
+            return
+        if self._current:
+            failures.explain_devices(error, self._current.device, self.network)
+        self._end_failed(error, run)
+
+    def _end_at_exit(self, error: BaseException | None) -> Outcome:
+        """End the run that is open when the program ends: by an exception, or by none."""
+        opened = self._open_run("end_run()")
+        if error is not None:
+            self._end_by(error, self.run_params)
+        else:
+            if opened.outcome.status is Status.COMPLETED:  # but whether it is, nobody has said
+                opened.interrupt(at_exit.CAUSE)
+            self._close()
+        return self.outcome or opened.outcome
+
     def _end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if none is open, open `run` for that."""
         if not self._is_open and not ranks.is_main():
@@ -486,6 +518,34 @@ class RunManager:
             with suppress(StorageError):  # a journal without an end means the same
                 self._close()
         self._current.commit_lost_end()
+
+    @contextmanager
+    def _counting(self, measure: Measure | None) -> Iterator[None]:
+        """Let `measure` count the samples of batches in the block: for fit() alone."""
+        before, self._batch_size = self._batch_size, measure
+        if self._current:
+            self._current.measure = measure
+        try:
+            yield
+        finally:
+            self._batch_size = before
+            if self._current:
+                self._current.measure = before
+
+    def _device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
+        """Return the device of a run; without one, that of its network.
+
+        Raises:
+            DeviceError: It is not there.
+        """
+        device = params.get("device", torch_devices.device_of(network))
+        try:
+            return torch_devices.require(ranks.own_device(device))
+        except DeviceError as error:
+            if not self._tables:
+                raise
+            advice = "leave it out of the axis 'device', or use run_grid, which marks its runs as unavailable"
+            raise DeviceError(f"{error}; {advice}") from None
 
     @property
     def _is_open(self) -> bool:
@@ -590,12 +650,17 @@ class RunManager:
         self._add_rows([record])
         if self._grid.on_epoch:
             self._grid.on_epoch(record)
-        if self._screen.wants_epochs and ranks.is_main():
-            self._screen.epoch_ended(run_table.table_of(self.run_data))
+        if ranks.is_main():
+            number, params = opened.folder.number, opened.folder.params
+            self._screen.epoch_ended(
+                lambda: run_table.table_of(self.run_data),
+                lambda width: epoch_line(number, params, record, opened.num_epochs, width),
+            )
 
     def _close(self) -> Outcome:
         opened = self._open_run("end_run()")
         self.outcome = opened.outcome
+        at_exit.forget(self)
         opened.end()
         if ranks.is_main():
             if self._tables:

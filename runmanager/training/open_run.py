@@ -15,12 +15,12 @@ from torch import nn
 
 from runmanager.board.confusion import Confusion
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import PruneError, StorageError
+from runmanager.errors import PruneError
 from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.storage import checkpoints, durable, fingerprint, paths, processes
+from runmanager.storage import checkpoints, durable, fingerprint, paths
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.journal import Journal, NoJournal, end_abandoned
-from runmanager.storage.run_state import read_run
+from runmanager.storage.journal import Journal, NoJournal
+from runmanager.storage.run_state import end_if_running, read_run
 from runmanager.training import failures, resuming
 from runmanager.training.batch_size import Measure
 from runmanager.training.evaluation import Evaluation, Loss, evaluate
@@ -61,18 +61,19 @@ class OpenRun:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
         self.epoch: OpenEpoch | None = None  # None between epochs
         self.number = 0  # of the last epoch that was begun or resumed; 0 before the first and after the end
+        self.num_epochs: int | None = None  # of the loop, None if there is none
         self.start = 0.0  # of the run's clock (perf_counter, s)
         self.start_time = 0.0  # the same as wall time (s)
-        self._grid, self._measure = grid, measure
+        self._grid = grid
+        self.measure = measure  # counts the samples of a batch, None where that follows from the batch
         self._status, self._cause = Status.COMPLETED, ""  # unless something happens
-        self._attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
+        self.attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
         self._journal: Journal | None = None  # until the attempt begins
         self._committed = 0  # the number of the last epoch that is
         self._num_resumed = 0  # epochs that the journals had before
         self._resume_state: ResumeState | None = None
         self._replaced = 0  # the earlier attempt whose weights are kept
         self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
-        self._num_epochs: int | None = None
         self._lr: float | None = None  # that the epoch began with
         self._sums: EpochSums | None = None  # of the current or the last epoch
         self._last_metrics: Mapping[str, float] = {}
@@ -93,7 +94,7 @@ class OpenRun:
         if histogram_every is not None and ranks.is_main():
             from runmanager.board import run_log
 
-            self._board = run_log.RunLog(experiment, folder, self._attempt, details, histogram_every, kinds)
+            self._board = run_log.RunLog(experiment, folder, self.attempt, details, histogram_every, kinds)
             if network is not None:
                 self._board.watch(network)
 
@@ -138,7 +139,7 @@ class OpenRun:
         prune = self._grid.prune
         last = min(prune.next_rung(self._num_resumed), n) if prune else n
         loop = self._loop_to(last, n, begin, end)
-        self._loop, self._num_epochs = weakref.ref(loop), last
+        self._loop, self.num_epochs = weakref.ref(loop), last
         return loop
 
     def _loop_to(self, last: int, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
@@ -180,8 +181,8 @@ class OpenRun:
         self.number += 1
         self._lr = self._resume_state.learning_rate() if self._board and self._resume_state else None
         self.epoch = OpenEpoch(
-            self.number, self.device, self.loader, self.folder.params, self._num_epochs, self._grid.on_step,
-            self._measure,
+            self.number, self.device, self.loader, self.folder.params, self.num_epochs, self._grid.on_step,
+            self.measure,
         )  # fmt: skip
         self._sums = self.epoch.sums
 
@@ -224,7 +225,7 @@ class OpenRun:
         before = perf_counter()
         with failures.explained_evaluation(name):
             result = evaluate(
-                self.network, loader, self.device, loss, self._report_step, confusion, self._measure
+                self.network, loader, self.device, loss, self._report_step, confusion, self.measure
             )
         seconds = perf_counter() - before
         if confusion and self._board:
@@ -242,7 +243,7 @@ class OpenRun:
         if self.epoch is not None:
             self.epoch.report_step()
         elif self._grid.on_step is not None:
-            self._grid.on_step(self.number, 0, self._num_epochs)
+            self._grid.on_step(self.number, 0, self.num_epochs)
 
     def interrupt(self, cause: str) -> None:
         """Let the run end as interrupted."""
@@ -293,14 +294,8 @@ class OpenRun:
 
     def commit_lost_end(self) -> None:
         """Commit that the run was interrupted if its journal has no end: the signal may have cut it off."""
-        if not ranks.is_main():
-            return
-        with suppress(StorageError):  # a journal without an end means the same when this process is gone
-            result = read_run(self.folder)
-            attempt = {**processes.this_process(), "attempt": self._attempt}
-            if result.status is Status.RUNNING and attempt.items() <= result.start.items():
-                outcome = Outcome(Status.INTERRUPTED, "interrupted", len(result.epochs))
-                end_abandoned(self.folder.path, outcome, {})
+        if ranks.is_main():
+            end_if_running(self.folder, self.attempt, "interrupted")
 
     def total(self, name: str) -> float:
         """Read a sum of the current or the last epoch, waiting for the device; 0 if nothing was added."""
@@ -336,7 +331,7 @@ class OpenRun:
             self._replaced = 0 if records else resuming.attempt_to_keep(self.folder, self._grid.fingerprint)
             mixed = {"mixed": True} if is_mixed and records else {}
             details = {"after": num_committed, **mixed, **self._details}
-            self._journal = Journal(self.folder.path, self._attempt, details)
+            self._journal = Journal(self.folder.path, self.attempt, details)
         else:
             self._journal = NoJournal()
         for record in records[num_committed:]:

@@ -22,6 +22,7 @@ from runmanager.executors import BatchProgress, worker
 from runmanager.executors.lanes import LanesExecutor, _start_method
 from runmanager.outcome import Outcome, Status
 from tests.executors.test_contract import Watcher
+from tests.locations import line_with
 
 HOME = Path(__file__).parents[2]
 FAULTS = ("memory", "segfault", "exit", "hang", "raise", "nan", "nowhere")
@@ -72,10 +73,11 @@ def test_faults_of_seven_kinds_harm_only_their_own_runs_and_are_named(tmp_path):
         "memory": "out of memory", "segfault": "killed", "exit": "killed", "hang": "hung", "raise": "failed",
         "nan": "diverged", "nowhere": "unavailable",
     }  # fmt: skip
+    raised, allocated = line_with('raise ValueError("no")'), line_with("torch.empty(1 << 50)")
     for fault, words in {
-        "memory": "out of main memory in epoch 2", "segfault": "segmentation fault", "exit": "exit code 3",
-        "hang": "no progress for 5 s", "raise": "ValueError: no", "nan": "loss became nan",
-        "nowhere": "cuda:99",
+        "memory": f"in epoch 2, {allocated}", "segfault": "segmentation fault", "exit": "exit code 3",
+        "hang": "no progress for 5 s", "raise": f"ValueError: no (in epoch 2, {raised})",
+        "nan": "loss became nan", "nowhere": "cuda:99",
     }.items():  # fmt: skip
         assert words in str(named[fault][1])
     logs = [path.read_text() for path in tmp_path.glob("exp/*/error.log")]

@@ -32,6 +32,7 @@ from runmanager.outcome import RETRY_FAILED
 from runmanager.results import files
 from runmanager.storage.journal import Journal
 from tests.board.reading import sessions_in
+from tests.locations import line_with
 
 LRS = {"lr": [0.1, 0.2, 0.3]}
 NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
@@ -121,8 +122,8 @@ def test_a_failing_run_does_not_stop_the_others(start, tmp_path):
     assert outcome.exit_code == 1
     assert [str(o.status) for _, o in outcome.outcomes] == ["failed", "failed", "completed"]
     assert outcome.runs["error"].tolist() == [
-        "ValueError: no (in epoch 2)",
-        "ZeroDivisionError (in epoch 2)",
+        f"ValueError: no (in epoch 2, {line_with('raise self.faults')})",
+        f"ZeroDivisionError (in epoch 2, {line_with('raise self.faults')})",
         "",
     ]
     assert "ValueError: no\nmore" in (tmp_path / "exp" / "001_lr=0.1" / "error.log").read_text()
@@ -248,7 +249,11 @@ def test_a_run_that_ends_the_program_harms_only_itself(start):
     outcome = start(LRS, Train({0.2: SystemExit(3)}))
 
     assert outcome.runs["status"].tolist() == ["completed", "failed", "completed"]
-    assert outcome.runs["error"].tolist() == ["", "SystemExit: 3 (in epoch 2)", ""]
+    assert outcome.runs["error"].tolist() == [
+        "",
+        f"SystemExit: 3 (in epoch 2, {line_with('raise self.faults')})",
+        "",
+    ]
 
 
 def test_train_that_begins_no_run_is_told_to(start, tmp_path):
@@ -267,7 +272,8 @@ def test_train_that_fails_before_its_run_is_recorded(start):
 
     outcome = start(LRS, train)
 
-    assert outcome.runs["error"].tolist() == ["ValueError: 0.1", "ValueError: 0.2", "ValueError: 0.3"]
+    line = line_with("raise ValueError(run.lr)")
+    assert outcome.runs["error"].tolist() == [f"ValueError: {lr} (in {line})" for lr in LRS["lr"]]
 
 
 @pytest.mark.parametrize("num_epochs", [0, 2])
@@ -281,7 +287,8 @@ def test_train_that_fails_after_its_run_keeps_the_epochs(start, num_epochs):
     outcome = start(LRS, train)
 
     assert kept(outcome) == [("failed", num_epochs)] * 3
-    assert outcome.runs["error"].tolist() == ["ValueError: late"] * 3
+    line = line_with('raise ValueError("late")')
+    assert outcome.runs["error"].tolist() == [f"ValueError: late (in {line})"] * 3
     assert len(list(outcome.folder.glob("00*"))) == 3
     assert outcome.exit_code == 1
 
@@ -459,10 +466,11 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     folder = tmp_path / "exp"
     log = f"{folder}/002_lr=0.2/error.log"
     failed = f"    the traceback is in {log}; fix it, then start again with --retry-failed"
+    line = line_with("raise self.faults")
     assert lines == [
         f"{folder}: 3 runs, 3 to execute",
         "✓ 1/3 run 1 lr=0.1 · loss 0.1",
-        "✗ 2/3 run 2 lr=0.2 · failed · loss 0.2 · ValueError: no (in epoch 2)",
+        f"✗ 2/3 run 2 lr=0.2 · failed · loss 0.2 · ValueError: no (in epoch 2, {line})",
         failed,
         "✓ 3/3 run 3 lr=0.3 · loss 0.3",
         "completed 2",

@@ -29,6 +29,7 @@ from runmanager.devices import torch_devices
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import paths, processes
 from runmanager.storage.journal import Journal, read_attempt
+from tests.locations import line_with
 
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(10) % 3
@@ -173,8 +174,13 @@ def test_a_run_that_cannot_be_recorded_is_refused_before_anything_is_written(pla
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_a_device_that_is_not_there_is_named_with_those_that_are(plain, tmp_path):
-    with pytest.raises(DeviceError, match=r"^device 'cuda' is not there; this machine has: cpu"):
+    with pytest.raises(DeviceError) as caught:
         plain.begin_run({"device": "cuda"}, nn.Linear(4, 3))
+
+    assert str(caught.value) == (
+        "device 'cuda' is not there; this machine has: cpu; leave it out of the axis 'device', "
+        "or use run_grid, which marks its runs as unavailable"
+    )
 
     assert plain.run_count == 0
     assert list(tmp_path.iterdir()) == []
@@ -184,10 +190,10 @@ ENDS = [
     (None, 0.5, "completed", ""),
     (None, math.nan, "diverged", "loss became nan in epoch 1, step 1"),
     (None, math.inf, "diverged", "loss became inf in epoch 1, step 1"),
-    (ValueError("no\nmore"), 0.5, "failed", "ValueError: no"),
-    (ValueError(), math.nan, "failed", "ValueError"),
+    (ValueError("no\nmore"), 0.5, "failed", "ValueError: no (in {line})"),
+    (ValueError(), math.nan, "failed", "ValueError (in {line})"),
     (KeyboardInterrupt(), 0.5, "interrupted", "interrupted"),
-    (SystemExit(3), 0.5, "failed", "SystemExit: 3"),
+    (SystemExit(3), 0.5, "failed", "SystemExit: 3 (in {line})"),
 ]
 
 
@@ -201,6 +207,7 @@ def test_a_run_is_recorded_as_it_ended(tmp_path, tensorboard, error, loss, statu
             if error:
                 raise error
 
+    cause = cause.format(line=line_with("raise error"))
     manager = RunManager("exp", tmp_path, display=False, tensorboard=tensorboard)
 
     if error:
@@ -283,7 +290,8 @@ def test_an_epoch_left_by_an_exception_does_not_count(plain, tmp_path):
     with pytest.raises(ZeroDivisionError):
         train()
 
-    assert statuses(tmp_path) == [("failed", 1, "ZeroDivisionError: division by zero (in epoch 2)")]
+    line = line_with("1 / (epoch - 2)")
+    assert statuses(tmp_path) == [("failed", 1, f"ZeroDivisionError: division by zero (in epoch 2, {line})")]
 
 
 def test_a_failure_says_in_which_batch(plain, tmp_path):
@@ -292,12 +300,13 @@ def test_a_failure_says_in_which_batch(plain, tmp_path):
             for _ in plain.epochs(2):
                 for number, _ in enumerate(plain.batches(), 1):
                     if plain.epoch_count == 2 and number == 3:
-                        raise ValueError("no")
+                        raise ValueError("batch 3")
 
-    with pytest.raises(ValueError, match="no"):
+    with pytest.raises(ValueError, match="batch 3"):
         train()
 
-    assert statuses(tmp_path) == [("failed", 1, "ValueError: no (in epoch 2, step 3)")]
+    line = line_with('raise ValueError("batch 3")')
+    assert statuses(tmp_path) == [("failed", 1, f"ValueError: batch 3 (in epoch 2, step 3, {line})")]
 
 
 def test_a_run_without_enough_memory_says_so(plain, tmp_path):
@@ -309,7 +318,8 @@ def test_a_run_without_enough_memory_says_so(plain, tmp_path):
     with pytest.raises(MemoryError):
         train()
 
-    assert statuses(tmp_path) == [("out of memory", 0, "out of main memory in epoch 1")]
+    line = line_with("raise MemoryError")
+    assert statuses(tmp_path) == [("out of memory", 0, f"out of main memory in epoch 1, {line}")]
     (folder,) = (tmp_path / "exp").glob("001*")
     assert (folder / paths.ERROR_LOG).read_text().endswith("MemoryError\n")
 
