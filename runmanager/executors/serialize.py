@@ -8,7 +8,9 @@ import operator
 import sys
 import traceback
 import types
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import reduction
 from typing import Any
 
 import cloudpickle
@@ -51,13 +53,26 @@ def load(sent: bytes) -> Any:
     return cloudpickle.loads(sent)
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sends functions with a cache by value, and modules of classes of their own by name.
+def send_to_children_by_value() -> None:
+    """Send what this process gives to processes that it starts as `dump` does, where they are not forked.
 
-    cloudpickle does neither; torch.backends.cudnn is such a module.
+    The workers of a loader get its data set and functions. Those of the user's script came here by value, so
+    these processes cannot import them either.
+    """
+    reduction.dump = _dump_to_child
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Sends functions with a cache by value, modules of classes of their own by name, as torch.backends.cudnn.
+
+    cloudpickle does neither. Tensors of accelerators are not sent.
     """
 
     def reducer_override(self, obj: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(obj, torch.Tensor) and obj.device.type not in ("cpu", "meta"):
+            # it would be loaded there by every process, also by those of other devices
+            raise TypeError(f"a tensor on {obj.device}")
         is_module = isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj
         if is_module and type(obj) is not types.ModuleType:
             return importlib.import_module, (str(obj.__name__),)
@@ -66,10 +81,23 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
+class _ChildPickler(_Pickler):
+    """Sends semaphores, pipes and shared memory too, which only a child can get."""
+
+    def __init__(self, file: Any, protocol: int | None = None) -> None:
+        table = reduction.ForkingPickler(file, protocol).dispatch_table
+        self.dispatch_table = ChainMap(cloudpickle.Pickler.dispatch_table, table)  # read by the next line
+        super().__init__(file, protocol)
+
+
 def _dump(value: object) -> bytes:
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
+
+
+def _dump_to_child(obj: object, file: Any, protocol: int | None = None) -> None:
+    _ChildPickler(file, protocol).dump(obj)
 
 
 def _with_cache(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
