@@ -184,7 +184,9 @@ def _to_csv(table: pd.DataFrame) -> bytes:
     columns = {str(name): [_exact_cell(value) for value in _values(table[name])] for name in table}
     if "error" in columns:
         columns["error"] = ["" if cell == "'" else cell for cell in columns["error"]]  # never missing
-    columns[HYPERPARAMETERS] = [_exact_text(" ".join(hyperparameters_of(table)))] * len(table)
+    names = hyperparameters_of(table)
+    is_list = any(name.split() != [name] for name in names)
+    columns[HYPERPARAMETERS] = [json.dumps(names) if is_list else _exact_text(" ".join(names))] * len(table)
     return _write_csv({_exact_text(name): cells for name, cells in columns.items()}).encode()
 
 
@@ -214,10 +216,11 @@ def _from_csv(content: bytes) -> tuple[Columns, list[str] | None]:
     columns = {name: [_read_cell(cell) for cell in cells[index].iloc[1:]] for index, name in enumerate(names)}
     if names[0] in ("", "Unnamed: 0"):  # the tutorial's index
         del columns[names[0]]
-    stored = [value for value in columns.pop(HYPERPARAMETERS, []) if isinstance(value, str)]
+    stored = [value for value in columns.pop(HYPERPARAMETERS, []) if isinstance(value, (str, list))]
     if "error" in columns:
         columns["error"] = ["" if value is pd.NA else value for value in columns["error"]]
-    return columns, stored[0].split() if stored else None
+    first = stored[0] if stored else None
+    return columns, first.split() if isinstance(first, str) else first
 
 
 def _read_cell(cell: str) -> Any:
