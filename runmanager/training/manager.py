@@ -16,10 +16,12 @@ from torch.nn import functional
 from runmanager.console import choose_screen
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, PruneError, RunsWarning, StorageError, is_count
+from runmanager.goal import parse_goal
 from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import column
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
+from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.lock import check_free
@@ -77,6 +79,7 @@ class RunManager:
             None shows it in terminals and notebooks alone.
         batch_size: Called with a batch, returns its number of samples. Needed where that is not certain: where
             the parts of a batch have different lengths.
+        goal: The metric that decides, as for `run_grid`; it is written with the experiment.
 
     Attributes:
         run_params: The current run.
@@ -86,6 +89,7 @@ class RunManager:
 
     Raises:
         GridError: `experiment` cannot be a folder's name.
+        InvalidArgumentError: `goal` cannot be used.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -116,12 +120,14 @@ class RunManager:
         histogram_every: int = 1,
         display: bool | None = None,
         batch_size: Measure | None = None,
+        goal: str | None = None,
         _grid: GridContext | None = None,
     ) -> None:
         self.run_params: Any = None
         self.run_count = 0
         self.run_data: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
+        self._design = Design(None if goal is None else parse_goal(goal))
         self._folders = RunFolders(experiment, root)
         self._histogram_every = histogram_every if tensorboard else None
         self._batch_size = batch_size
@@ -158,9 +164,9 @@ class RunManager:
             network.to(device)
         torch_devices.warm(device)
         torch_devices.reset_peak(device)
-        opened = self._open(
-            self._folders.open_on_all_ranks(params), device, network, loader, kinds=kinds_of(run)
-        )
+        folder = self._folders.open_on_all_ranks(params)
+        self._write_goal()
+        opened = self._open(folder, device, network, loader, kinds=kinds_of(run))
         self.run_count += 1
         self.run_params = run
         if network is not None:
@@ -332,8 +338,9 @@ class RunManager:
             n: The number of epochs, those of earlier attempts included.
             checkpoint: Name -> network, optimizer, scheduler, ...: whatever has state_dict() and
                 load_state_dict(), or is a torch.Generator. None saves nothing.
-            keep: "last", "best:<metric>" of a loss or an accuracy, "min:<metric>" or "max:<metric>" leaves
-                those weights in the run's folder as weights.pt.
+            keep: "last", "best:<metric>" of a metric whose direction is known by its name, as of a loss or an
+                accuracy, "min:<metric>" or "max:<metric>" leaves those weights in the run's folder as
+                weights.pt. Without a goal, that metric decides between runs too.
 
         Raises:
             LifecycleError: No run is open, or an epoch has begun already.
@@ -412,6 +419,13 @@ class RunManager:
                 is_completed = folder is not None and read_run(folder).status is Status.COMPLETED
             if not ranks.broadcast(is_completed):
                 yield run
+
+    def _write_goal(self) -> None:
+        """Write the goal with the experiment, once; say so if it had another."""
+        design, self._design = self._design, Design()
+        if design != self._design and ranks.is_main():
+            for sentence in self._folders.experiment.decide(design):
+                warnings.warn(sentence, RunsWarning, stacklevel=4)
 
     def _end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if none is open, open `run` for that."""

@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from runmanager import RunManager, compare, from_tensorboard, load_results, run_grid
 from runmanager.board import event_file
 from runmanager.board.import_events import _column
-from runmanager.board.run_log import tag
+from runmanager.board.tags import tag
 from runmanager.errors import RunsWarning
 from tests.board.reading import event_files, train
 
