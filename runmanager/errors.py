@@ -141,6 +141,16 @@ class Problems(list[str]):
         if value not in choices:
             self.append(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
+    def check_function(self, name: str, value: object, argument: str) -> None:
+        """Note a problem unless the value can be called; `argument` says with what."""
+        if not callable(value):
+            self.append(f"{name} must be a function of {argument}, got {value!r}")
+
+    def check_batch_size(self, value: object) -> None:
+        """Note a problem unless the value is None or can count the samples of a batch."""
+        if value is not None:
+            self.check_function("batch_size", value, "a batch, as in lambda batch: len(batch[0])")
+
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """Collect the problems of a `GridError` that the block raises, instead of raising it."""

@@ -16,7 +16,7 @@ from runmanager.errors import RunsWarning, StorageError
 from runmanager.hyperparameters import TEXT, common_kind, kind, plain, text
 from runmanager.storage import durable, paths
 from runmanager.storage.durable import strict_json
-from runmanager.storage.folders import RunFolder, read_runs, varying
+from runmanager.storage.folders import Experiment, RunFolder, read_runs, varying
 from runmanager.storage.run_state import read_run
 
 SEED = "seed"
@@ -97,7 +97,7 @@ def _decide(experiment: Path, repeats: Sequence[str] | None) -> None:
     stored, is_settled = _read(experiment)
     runs = [run for run in read_runs(experiment) if run.is_here]
     if repeats is None:
-        repeats = () if stored.grouped_by is None else stored.repeats
+        repeats = Experiment(experiment).design.repeats or () if stored.grouped_by is None else stored.repeats
     names = [name for name in varying([run.params for run in runs]) if name not in repeats] if repeats else None
     form = SessionFormat({}, names, tuple(repeats) or (SEED,))
     decided = replace(form, kinds=kinds_of([form.without_repeats(run.params) for run in runs]))

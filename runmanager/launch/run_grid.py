@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from runmanager.board import hparams
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
-from runmanager.executors import Executor
+from runmanager.executors import Executor, InlineExecutor
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run
 from runmanager.launch import announce, arguments
@@ -22,7 +22,7 @@ from runmanager.outcome import Outcome, Status
 from runmanager.search.all_runs import AllRuns
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import durable, paths
-from runmanager.storage.fingerprint import fingerprint
+from runmanager.storage.fingerprint import note_changes_by_runs
 from runmanager.storage.folders import Experiment
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import read_run
@@ -73,7 +73,8 @@ def run_grid(
     group_seeds: bool = False,
     display: bool | None = None,
     retry_failed: bool = False,
-    resume_anyway: bool = False,
+    changed: str | None = None,
+    resume_anyway: bool | None = None,
     data: Any = None,
     plan_only: bool = False,
     prune: SuccessiveHalving | None = None,
@@ -84,7 +85,8 @@ def run_grid(
 
     An interrupted run continues after its last committed epoch if `train` uses
     ``manager.epochs(n, checkpoint={...})``. Runs that ended by a fault stay so unless `retry_failed`.
-    Runs that were begun with other code, data or library versions start over; their old attempts are kept.
+    Runs that were begun with other code, data or library versions are executed again, see `changed`; their old
+    attempts are kept.
 
     Args:
         params: A mapping of axes as for `RunBuilder.get_runs`, or runs.
@@ -109,9 +111,13 @@ def run_grid(
         group_seeds: Average the runs that differ in the hyperparameter `seed` alone in TensorBoard's HParams.
         display: False shows nothing.
         retry_failed: Execute runs again that ended by a fault: failed, diverged, hung, or out of memory.
-        resume_anyway: Keep and continue runs that were begun with other code, data or versions.
-        data: What `train` trains on, so that a change of it is noticed: tensors, a dataset, text for it, or a
-            function that returns one of them, called once the grid is accepted.
+        changed: What is done with runs that were begun with other code, data or versions: "rerun", which is the
+            default, executes them again; "keep" keeps the completed ones and continues the others, marked as
+            mixed. Dicts, lists, tensors, ... that `train` reads from your modules count by their content, up to
+            256 MiB each.
+        resume_anyway: The former name of ``changed="keep"``.
+        data: What `train` trains on, so that a change of it is noticed however large it is: tensors, a dataset,
+            text for it, or a function that returns one of them, called once the grid is accepted.
         plan_only: Show what would be executed where and what is done already, and stop; nothing is written.
         prune: Stops runs early that are behind, as `SuccessiveHalving`: they have fewer epochs than the others.
             They keep their checkpoint; the same grid without `prune`, or with one that stops fewer runs,
@@ -136,7 +142,8 @@ def run_grid(
     """
     problems = Problems()
     executor = arguments.make_executor(executor, jobs, runs_per_device, timeout, problems)
-    arguments.check_choices(on_error, missing_device, retries, prune, problems)
+    arguments.check_choices(on_error, missing_device, retries, batch_size, prune, problems)
+    keep_changed = arguments.keeps_changed(changed, resume_anyway, problems)
     is_main = ranks.is_main()
     is_shown = is_main and display is not False
     with contextlib.ExitStack() as closing:
@@ -149,13 +156,13 @@ def run_grid(
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, missing_device)
         with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
-            now = fingerprint(train, data() if callable(data) else data)
+            now = arguments.take_fingerprint(train, data)
         search = prune.search() if prune else AllRuns()
         task = RunTask(
-            train, Experiment(path), tensorboard, histogram_every, now, resume_anyway, 1, prune, batch_size
+            train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, prune, batch_size
         )
         grid = [run._asdict() for run in runs]
-        policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
+        policy = {"retry_failed": retry_failed, "keep_changed": keep_changed}
         if plan_only:
             plan = make_plan(runs, task.experiment.assign(grid, missing), now, **policy)
             batch = Decisions(plan, search).next()
@@ -168,6 +175,8 @@ def run_grid(
         plan = ranks.from_main(
             lambda: make_plan(runs, task.experiment.plan(grid, missing, design), now, **policy)
         )
+        if isinstance(executor, InlineExecutor):
+            closing.callback(note_changes_by_runs, train, now)
         if is_main and tensorboard:
             seeds = [hparams.SEED] if group_seeds else []
             hparams.decide(path, repeats=tuple(dict.fromkeys([*(design.repeats or ()), *seeds])))
@@ -182,6 +191,7 @@ def run_grid(
         outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path, is_over=execution.is_over))
         if tensorboard and is_shown:
             announce.point_to_tensorboard(say, paths.for_people(path))
+        announce.check_goal(say, outcome.runs)
         ended = [ended for _, ended in outcome.outcomes]
         is_broken_off = outcome.exit_code not in (COMPLETED, SOME_FAILED)
         announce.conclude(

@@ -52,7 +52,8 @@ def write_report(
 
     Raises:
         FileNotFoundError: There is no such path, or there are no runs.
-        InvalidArgumentError: There is no metric `by`, or `largest` has to be given.
+        InvalidArgumentError: There is no metric `by`, `largest` has to be given, or experiments have different
+            goals.
         StorageError: The file could not be written; an earlier one is kept.
 
     Example::

@@ -50,7 +50,10 @@ def goal_of(runs: pd.DataFrame) -> Goal | None:
         if names and goal.metric not in runs:
             close = difflib.get_close_matches(goal.metric, names, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"they have: {printable(', '.join(names))}"
-            raise InvalidArgumentError([f"the goal is {str(goal)!r}, but no run has that metric; {hint}"])
+            again = "to correct it, start the grid with another goal=, which executes nothing again"
+            raise InvalidArgumentError(
+                [f"the goal is {str(goal)!r}, but no run has that metric; {hint} ({again})"]
+            )
         return _column(runs, goal) if goal.metric in runs else None
     kept = parse_goal(kept_by.pop()) if len(kept_by) == 1 else None
     decisive = kept if kept and kept.metric in names else default_goal(names)

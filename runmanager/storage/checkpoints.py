@@ -21,7 +21,7 @@ import torch
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError
 from runmanager.outcome import EpochRecord
-from runmanager.storage import durable, paths
+from runmanager.storage import durable, paths, plain_state
 
 VERSION = 1
 _HASH = 32  # bytes of SHA-256
@@ -36,6 +36,7 @@ class Checkpoint:
     record: EpochRecord  # heals a journal that ended before it
     states: Mapping[str, Any]  # name -> state_dict, or a generator's state
     random: Mapping[str, Any]  # for `restore_random`
+    is_left: bool = False  # whether the loop over the epochs was left by break in this one
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> None:
@@ -112,6 +113,17 @@ def set_aside(folder: Path, attempt: int) -> None:
     remove_checkpoints(folder)  # what is left: the generation before it
 
 
+def set_weights_aside(folder: Path, attempt: int) -> None:
+    """Rename the weights of an attempt that is not continued, if it kept any.
+
+    Raises:
+        StorageError: They could not be renamed.
+    """
+    path = folder / paths.WEIGHTS
+    with durable.explained(path), contextlib.suppress(FileNotFoundError):
+        path.rename(folder / f"attempt-{attempt}.{paths.WEIGHTS}")
+
+
 def save_weights(folder: Path, network: torch.nn.Module) -> None:
     """Write a network's weights as a plain state_dict, for ``torch.load(path, weights_only=True)``.
 
@@ -127,15 +139,17 @@ def state_of(name: str, part: Any) -> Any:
     """Return the state of a part of the checkpoint.
 
     Raises:
-        CheckpointError: It has none.
+        CheckpointError: It has none, or plain state holds what is not JSON.
     """
     if isinstance(part, torch.Generator):
         return part.get_state()
     if hasattr(part, "state_dict") and hasattr(part, "load_state_dict"):
         return part.state_dict()
+    if plain_state.is_plain_state(part):
+        return plain_state.copied(f"checkpoint[{name!r}]", part)
     raise CheckpointError(
         f"checkpoint[{name!r}] must have state_dict() and load_state_dict(), or be a torch.Generator, "
-        f"got {type(part).__name__}"
+        f"or a dict or a list of JSON values, got {type(part).__name__}"
     )
 
 
@@ -148,6 +162,8 @@ def restore(name: str, part: Any, state: Any) -> None:
     try:
         if isinstance(part, torch.Generator):
             part.set_state(state)
+        elif plain_state.is_plain_state(part):
+            plain_state.fill(part, state)
         else:
             part.load_state_dict(state)
     except Exception as error:
@@ -197,6 +213,7 @@ def _to_bytes(checkpoint: Checkpoint) -> bytes:
         "record": (record.epoch, dict(record.metrics), dict(record.times)),
         "states": dict(checkpoint.states),
         "random": dict(checkpoint.random),
+        "is_left": checkpoint.is_left,
     }
     file = io.BytesIO()
     file.write(bytes(_HASH))
@@ -228,4 +245,5 @@ def _from_bytes(content: bytes) -> Checkpoint:
     epoch, metrics, times = loaded["record"]
     metrics, times = ({str(name): float(v) for name, v in values.items()} for values in (metrics, times))
     record = EpochRecord(int(epoch), metrics, times)
-    return Checkpoint(str(loaded["id"]), record, dict(loaded["states"]), dict(loaded["random"]))
+    is_left = loaded.get("is_left") is True  # checkpoints did not always have it
+    return Checkpoint(str(loaded["id"]), record, dict(loaded["states"]), dict(loaded["random"]), is_left)

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from runmanager.devices import ranks
-from runmanager.errors import MetricError, RunsWarning, is_count
+from runmanager.errors import MetricError, RunsWarning
 from runmanager.hyperparameters import RESERVED
-from runmanager.training.batch_size import Measure, batch_size
+from runmanager.training.batch_size import Measure, batch_size, measured
 from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact
 
 Expected = Callable[[], int | None]
@@ -93,7 +93,8 @@ class EpochSums:
         self._add_size(size)
 
     def _add_size(self, size: int) -> None:
-        self.last_size = size
+        if self._measure is None or self._batch is None:  # else it counts the current batch
+            self.last_size = size
         self._sizes.append(size)
         self._match()
 
@@ -154,10 +155,7 @@ class EpochSums:
     def _count(self, batch: Any, expected: Expected) -> int:
         if type(batch) is int or self._measure is None:
             return batch_size(batch, expected)
-        size = self._measure(batch)
-        if not is_count(size, 1):
-            raise MetricError(f"batch_size must return a whole number, 1 or more, got {size!r}")
-        return size
+        return measured(self._measure, batch)
 
     def _match(self) -> None:
         # the tutorial's older form is track_loss(loss): its n-th call and track_num_correct's have one batch

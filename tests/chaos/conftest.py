@@ -19,6 +19,12 @@ def zygote():
         yield zygote
 
 
+@pytest.fixture(scope="module")
+def zygote_of_all_cores(zygote):
+    with Zygote(uses_all_cores=True) as free:
+        yield free
+
+
 @pytest.fixture
 def ray_address():
     """Start a Ray with two CPUs, which all grids of a test use; yield what makes them use it."""

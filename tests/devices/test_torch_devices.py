@@ -149,6 +149,20 @@ def test_the_places_of_a_network_are_those_of_its_parameters_and_buffers():
     assert torch_devices.devices_of(nn.ReLU()) == set()
 
 
+@pytest.mark.parametrize(
+    ("network", "device"),
+    [
+        (nn.Linear(2, 2, device="meta"), META),
+        (nn.Linear(2, 2), CPU),
+        (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta")), CPU),
+        (nn.ReLU(), CPU),
+        (None, CPU),
+    ],
+)
+def test_the_device_of_a_network_is_the_one_on_which_all_of_it_is(network, device):
+    assert torch_devices.device_of(network) == device
+
+
 @pytest.mark.parametrize("device", [CPU, META])
 def test_random_states_are_given_back_as_they_were(device):
     before = random_states()

@@ -69,6 +69,19 @@ def test_each_run_shows_the_metric_that_decides_first(tmp_path, capsys):
     assert line.startswith("✓ 1/1 run 1 · reward 10 · loss 0.1111 · policy_loss -0.1 · ")
 
 
+def test_a_goal_that_no_run_tracks_is_told_at_the_end_and_can_be_corrected(tmp_path, capsys):
+    start(tmp_path, goal="max:rewards", display=None)
+    assert (
+        "! the goal is 'max:rewards', but no run has that metric; did you mean 'reward'? (to correct it, start "
+        "the grid with another goal=, which executes nothing again)"
+    ) in capsys.readouterr().out.splitlines()
+
+    start(tmp_path, goal="max:reward", display=None)
+
+    assert best(load_runs(tmp_path)).iloc[0]["lr"] == 0.3
+    assert "no run has that metric" not in capsys.readouterr().out
+
+
 def test_pruning_follows_the_goal(tmp_path):
     outcome = start(tmp_path, {"lr": [0.1, 0.2, 0.3]}, goal="max:reward", prune=SuccessiveHalving())
 

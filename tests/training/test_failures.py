@@ -7,6 +7,7 @@ from torch.utils.data import DataLoader, Dataset
 from runmanager import RunManager, load_runs
 from runmanager.outcome import Status
 from runmanager.training.failures import cause_of, status_of
+from tests.locations import line_with
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:1")
 ADVICE = (
@@ -113,7 +114,7 @@ OUT_OF_MEMORY = [  # what torch raised -> the cause, where no device tells more
             "RuntimeError: [enforce fail at CPUAllocator.cpp:64] . DefaultCPUAllocator: can't allocate memory: you "
             "tried to allocate 67108864 bytes. Error code 12 (Cannot allocate memory)\n"
         ),
-        "out of main memory (asked for 67108864 bytes)",
+        "out of main memory (asked for 67108864 bytes) in worker 0 of the loader",
     ),
     (MemoryError(), "out of main memory"),
     (
@@ -268,9 +269,10 @@ def test_an_error_in_a_worker_of_the_loader_names_its_cause():
     with pytest.raises(ValueError, match="Caught ValueError in DataLoader worker") as caught:
         next(iter(DataLoader(Spoiled(), num_workers=1)))
 
-    assert cause_of(caught.value, CPU) == "ValueError: sample 0 is spoiled (in worker 0 of the loader)"
+    line = line_with('raise ValueError(f"sample')
+    assert cause_of(caught.value, CPU) == f"ValueError: sample 0 is spoiled (in worker 0 of the loader, {line})"
     assert cause_of(caught.value, CPU, 2, 5) == (
-        "ValueError: sample 0 is spoiled (in worker 0 of the loader, in epoch 2, step 5)"
+        f"ValueError: sample 0 is spoiled (in worker 0 of the loader, epoch 2, step 5, {line})"
     )
 
 
@@ -290,5 +292,6 @@ def test_an_error_in_an_evaluation_says_so_and_not_the_step_of_the_training(tmp_
 
     (error,) = load_runs(tmp_path)["error"]
     assert error == (
-        "ValueError: too many values to unpack (expected 2) (in epoch 1, evaluate(..., 'validation'))"
+        "ValueError: too many values to unpack (expected 2) (in epoch 1, evaluate(..., 'validation'), "
+        f"{line_with('manager.evaluate([(*batches')})"
     )

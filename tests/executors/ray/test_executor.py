@@ -375,3 +375,18 @@ def processes_of(folder):
                 yield path.parent.name
         except OSError:
             continue
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_process_whose_settings_a_run_changed_gets_no_other_run():
+    def work(run, _report):
+        seen = os.environ.get("LEFT_BEHIND", "")
+        os.environ["LEFT_BEHIND"] = "yes"
+        return Outcome(Status.COMPLETED, f"{run.lr} {os.getpid()} {seen}")
+
+    outcomes = execute(work)
+
+    words = [outcome.error.split() for outcome in outcomes.values()]
+    assert sorted(word[0] for word in words) == ["0.1", "0.2", "0.3"]
+    assert len({word[1] for word in words}) == 3
+    assert [word[2:] for word in words] == [[], [], []]
