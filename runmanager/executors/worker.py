@@ -84,6 +84,7 @@ def main(
         _obey(faults)
         # the loaders of runs start processes as they would in the parent
         multiprocessing.set_start_method(settings.start_method, force=True)
+        serialize.send_to_children_by_value()
         _redirect(output)
         _serve(connection, output, settings, task)
 

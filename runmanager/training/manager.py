@@ -161,7 +161,7 @@ class RunManager:
         problems.check_batch_size(batch_size)
         problems.raise_if_any(InvalidArgumentError)
         self.run_params: Any = None
-        self.run_count = 0
+        self.run_count: int = 0
         self.run_data: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
         self._goal = None if goal is None else parse_goal(goal)

@@ -194,8 +194,10 @@ def test_runs_can_be_compared_by_their_hyperparameters(tmp_path):
     pairs = compare(from_tensorboard(tmp_path), "lr", "val/loss")
 
     assert pairs.to_dict("list") == {
-        **{"0.1": [1.0], "0.2": [2.0]},
-        **{"0.2 - 0.1": [1.0], "0.2 / 0.1": [2.0]},
+        "0.1": [1.0],
+        "0.2": [2.0],
+        "0.2 - 0.1": [1.0],
+        "0.2 / 0.1": [2.0],
     }
 
 

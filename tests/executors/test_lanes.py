@@ -371,6 +371,61 @@ def test_a_script_without_a_main_guard_runs_in_lanes_where_processes_are_spawned
     assert load_runs(tmp_path / "runs")["jobs"].tolist() == [2, 2]
 
 
+WITH_A_LOADER = """
+    import multiprocessing, sys
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+    from runmanager import run_grid
+
+    class Points(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return torch.tensor([float(index)])
+
+    def collate(points):
+        return torch.stack(points)
+
+    def train(run, manager):
+        context = run.context  # a process of Ray's has the default of its own Python
+        loader = DataLoader(
+            Points(), batch_size=2, num_workers=1, collate_fn=collate, multiprocessing_context=context
+        )
+        with manager.run(run, loader=loader):
+            for _ in manager.epochs(1):
+                for batch in manager.batches():
+                    manager.track_loss(run.lr * batch.mean(), batch)
+
+    if __name__ == "__main__":
+        multiprocessing.set_start_method(sys.argv[1])
+        grid = {"lr": [2], "context": [sys.argv[1] if sys.argv[3] == "ray" else None]}
+        grid = run_grid(grid, train, experiment="exp", root=sys.argv[2], executor=sys.argv[3])
+        print(grid.runs[["status", "loss", "error"]].values.tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "executor"),
+    [
+        ("forkserver", "lanes"),  # the default from Python 3.14 on, of Linux
+        pytest.param("forkserver", "inline", marks=pytest.mark.slow),
+        pytest.param("forkserver", "ray", marks=pytest.mark.slow),
+        pytest.param("spawn", "lanes", marks=pytest.mark.slow),
+    ],
+)
+def test_a_loader_whose_workers_are_not_forked_gets_a_data_set_of_the_script(tmp_path, method, executor):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(WITH_A_LOADER))
+
+    done = subprocess.run(
+        [sys.executable, script, method, tmp_path / "runs", executor], cwd=HOME, capture_output=True, text=True,
+        check=False, timeout=180, env={**os.environ, "PYTHONPATH": str(HOME), "RAY_AUTH_MODE": "disabled"},
+    )  # fmt: skip
+
+    assert done.stdout.endswith("[['completed', 3.0, '']]\n"), done.stdout + done.stderr
+
+
 LEAVING_NO_TRACE = """
     import multiprocessing, os, pickle, resource, sys, threading, time
     from runmanager import run_grid

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runmanager.executors.base import BatchProgress, Report
-from runmanager.executors.serialize import dump_error, load
+from runmanager.executors.serialize import dump_error, load, send_to_children_by_value
 from runmanager.executors.worker import Raised, Refused
 from runmanager.grid import Run
 from runmanager.outcome import EpochRecord, Outcome
@@ -127,6 +127,7 @@ def execute(
 
     if driver.share is not None:  # else Ray gives a run one thread per CPU that it asked for
         torch.set_num_threads(max(1, num_cores() // driver.share))
+    send_to_children_by_value()
     state = process_state()
     last: list[Any] = []
 

@@ -78,7 +78,9 @@ def test_ray_is_not_imported_before_it_is_needed():
 def test_a_missing_ray_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
-    with pytest.raises(MissingExtraError, match=r"RayExecutor needs ray: pip install 'runmanager\[ray\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"RayExecutor needs ray: pip install 'torch-runmanager\[ray\]'"
+    ):
         RayExecutor()
 
 
