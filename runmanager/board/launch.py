@@ -181,8 +181,10 @@ def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
         metrics = metrics or (first.epochs[-1].metrics if first else {})
     goal = goals.pop() if len(goals) == 1 else None
     metric = (goal or default_goal(metrics) or Goal("accuracy", 1)).metric
-    beside = f"{metric.rpartition('_')[0]}_loss"
-    loss = beside if beside in metrics else "loss"
+    data, _, kind = metric.rpartition("_")
+    loss = f"{data}_loss" if f"{data}_loss" in metrics else "loss"
+    if goal is None and kind == "loss":  # the same link before the first epoch, when no metric is there yet
+        metric = f"{data}_accuracy" if data else "accuracy"
     return list(dict.fromkeys([tag(metric), tag(loss), EPOCH]))
 
 

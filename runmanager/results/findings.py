@@ -43,7 +43,7 @@ class Setting:
 
     @property
     def counts(self) -> str:
-        """How many of its runs count, and what became of those that failed.
+        """How many of its runs count, and how the failed ones ended.
 
         >>> Setting({}, [0, 1, 2], 2, 0.5, 0.1, 0.4, 0.6, {"diverged": 1}).counts
         '2 of 3, 1 diverged'

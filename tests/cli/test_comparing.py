@@ -95,9 +95,9 @@ def test_diff_prints_a_table_and_says_when_nothing_differs(command, root):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("a", "nope"), "no run 'nope'"),
+        (("a", "nope"), "is no folder of an experiment"),
         (("a/99", "b/1"), "has no run '99'"),
-        ((".", "a"), "several experiments"),
+        ((".", "a"), "has several experiments: give one of them, a, b"),
     ],
 )
 def test_diff_asks_for_two_experiments_or_runs(command, root, arguments, message):
