@@ -62,9 +62,13 @@ def send_to_children_by_value() -> None:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sends functions with a cache by value too, which cloudpickle does not."""
+    """Sends functions with a cache by value too, which cloudpickle does not, and no tensors of accelerators."""
 
     def reducer_override(self, obj: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(obj, torch.Tensor) and obj.device.type not in ("cpu", "meta"):
+            # it would be loaded there by every process, also by those of other devices
+            raise TypeError(f"a tensor on {obj.device}")
         if _is_cached(obj) and not _is_importable(obj):
             return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)

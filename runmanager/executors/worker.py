@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -37,10 +37,15 @@ class Refused(NamedTuple):
     why: str
 
 
+class Binding(NamedTuple):
+    """The task is loaded; from now on, the process waits for its device alone."""
+
+
 class Lost(NamedTuple):
-    """Its device does not answer, and why; the process ends."""
+    """Its device does not answer, and why, or is full; the process ends."""
 
     why: str
+    is_full: bool = False
 
 
 class Raised(NamedTuple):
@@ -55,7 +60,7 @@ class Changed(NamedTuple):
     names: str
 
 
-Message = Ready | Refused | Lost | Raised | Changed | EpochRecord | BatchProgress | Outcome
+Message = Binding | Ready | Refused | Lost | Raised | Changed | EpochRecord | BatchProgress | Outcome
 """What a worker reports; the last three are news of its run, and how it ended."""
 
 
@@ -65,6 +70,7 @@ class LaneSettings(NamedTuple):
     device: str  # that it is bound to: ``cuda`` in a run means this one
     num_lanes: int  # that share the cores
     start_method: str  # of the parent's processes
+    environment: Mapping[str, str]  # the parent's: that of the ancestor of the lanes is from an earlier grid
 
 
 class _Stopped(KeyboardInterrupt):
@@ -82,6 +88,8 @@ def main(
     """
     with suppress(_Stopped, EOFError, BrokenPipeError):
         _obey(faults)
+        os.environ.clear()
+        os.environ.update(settings.environment)
         # the loaders of runs start processes as they would in the parent
         multiprocessing.set_start_method(settings.start_method, force=True)
         serialize.send_to_children_by_value()
@@ -101,10 +109,12 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
     except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
         send(Refused(f"{type(error).__name__}: {error}"))
         return
+    send(Binding())
     try:
         _bind(device, settings.num_lanes)
     except RuntimeError as error:
-        send(Lost(first_line(error)))
+        is_full = isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
+        send(Lost(first_line(error), is_full))
         return
     gc.freeze()  # what is imported stays: looking through it takes 0.2 s
     send(Ready())
@@ -125,7 +135,8 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         if device != "cpu" or time.monotonic() - before > _COLLECT_AFTER_S:
             gc.collect()
         if device != "cpu":
-            torch.accelerator.empty_cache()
+            with suppress(RuntimeError):  # a device that failed does not answer, and its process ends
+                torch.accelerator.empty_cache()
         if names := changes(state, process_state()):
             send(Changed(listed(names)))
         send(outcome)

@@ -1,6 +1,7 @@
 """One run of a grid as a task that any process can execute."""
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ class RunTask:
             manager._end_interrupted()  # noqa: SLF001 - for this module alone
             raise
         finally:
+            _forget_compiled()
             threads.give_back()
 
     def _threads_of(self, run: Run, context: GridContext) -> int | None:
@@ -114,6 +116,15 @@ class RunTask:
                 raise
             return outcome
         return manager.outcome
+
+
+def _forget_compiled() -> None:
+    """Let the next run of this process compile as the first one does.
+
+    torch.compile() compiles a function for 8 shapes per process and computes eagerly from then on.
+    """
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
 
 
 class _Steps:

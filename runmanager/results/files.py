@@ -150,7 +150,7 @@ def _values(column: "pd.Series[Any]") -> list[Any]:
 
 def _after_durations(names: list[str]) -> list[str]:
     after = names[names.index("run duration") + 1 :] if "run duration" in names else []
-    written = {*RESERVED, "peak memory"}
+    written = {*RESERVED, "peak memory", "cold start"}
     return [name for name in after if name not in written and not name.endswith(("loss", "accuracy"))]
 
 

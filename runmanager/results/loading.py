@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from runmanager.results.tables import Epochs, Numbers
 
-COPY_VERSION = 3
+COPY_VERSION = 4
 _WORTH_A_COPY = 200  # runs
 _MOST_NAMED = 5  # damaged files in a warning
 
@@ -45,8 +45,10 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
 
     Columns: `run, epoch, loss, accuracy, epoch duration, run duration` (durations in seconds), the
     hyperparameters in axis order, then further metrics. If there are several experiments, `experiment` comes
-    first. If runs shared the machine, `jobs` comes last: how many runs of the grid did, at most.
-    Hyperparameters have the types they went in with. One `RunsWarning` names the damaged files.
+    first. If runs shared the machine, `jobs` comes last: how many runs of the grid did, at most. If a run used
+    an accelerator, `cold start` says which epochs were the first of their process on their device: they pay for
+    what is loaded when it is first used. Hyperparameters have the types they went in with. One `RunsWarning`
+    names the damaged files.
 
     Args:
         path: The root of all experiments, an experiment's folder, a run's folder, or a list of such folders:
@@ -65,7 +67,9 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
     damaged: list[str] = []
     with _without_collection():
         parts = [(name, _epochs_table(name, f, runs, damaged)) for name, f, runs in _find_all(path)]
-        table = tables.concat(parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs",))
+        table = tables.concat(
+            parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs", tables.COLD)
+        )
     warn_of(damaged, path)
     return table
 
@@ -233,7 +237,7 @@ def load_copy(experiment: Path) -> "Epochs | None":
             params = {name: [decode(value) for value in values] for name, values in document["params"].items()}
             metrics = {name: stored[f"metric {number}"] for number, name in enumerate(document["metrics"])}
             numbers, counts, jobs = (document[name] for name in ("numbers", "counts", "jobs"))
-            return Epochs(numbers, counts, params, jobs, stored["epochs"], metrics)
+            return Epochs(numbers, counts, params, jobs, stored["epochs"], metrics, stored["cold"])
     except Exception:  # noqa: BLE001 - whatever is wrong with it, the journals have it all
         return None
 
@@ -255,7 +259,7 @@ def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Versi
     arrays["versions"] = np.concatenate([versions, _array(list(journals.values()))])
     content = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, **arrays)
+    np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, cold=epochs.cold, **arrays)
     durable.make_folder(_copy(experiment).parent)
     durable.write_file(_copy(experiment), file.getvalue())
 
