@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from runmanager import __version__
-from runmanager.cli import exporting, inspecting, maintaining
+from runmanager.cli import comparing, exporting, inspecting, maintaining
 from runmanager.cli.common import STORAGE_FAILED, Commands, Damage, add_command, say
 from runmanager.hyperparameters import counted
 
@@ -109,8 +109,9 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Results": {
         "list": inspecting.list_runs,
         "show": inspecting.show,
-        "best": inspecting.best,
-        "compare": inspecting.compare,
+        "best": comparing.best,
+        "compare": comparing.compare,
+        "diff": comparing.diff,
         "report": exporting.report,
         "export": exporting.export,
         "tensorboard": tensorboard,

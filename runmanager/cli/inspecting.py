@@ -1,4 +1,4 @@
-"""Commands that show experiments and runs: list, show, best, compare."""
+"""Commands that show experiments and runs: list, show."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,6 @@ import typer
 from runmanager.cli.common import (
     AsJson,
     Damage,
-    Folder,
-    Largest,
-    Metric,
     RunPath,
     files_of,
     find_run,
@@ -23,8 +20,6 @@ from runmanager.hyperparameters import counted, json_value
 from runmanager.storage import paths
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from runmanager.storage.run_state import RunResult
 
 _LAST_LINES = 12  # of a traceback
@@ -95,83 +90,6 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
     else:
         _print_run(result)
     damaged.tell()
-
-
-def best(
-    folder: Folder = Path("runs"),
-    by: Metric = None,
-    n: Annotated[int, typer.Option("-n", min=1, metavar="N", help="How many runs.")] = 10,
-    largest: Largest = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the best runs, best first.
-
-    For example:
-
-      runmanager best runs/fashion_grid
-      runmanager best runs/fashion_grid --by "epoch duration" -n 3
-      runmanager best --json | jq '.[0]'
-
-    Exit codes: 0 shown; 2 no runs or no such metric.
-    """
-    from runmanager.results.ranking import best as choose
-    from runmanager.results.show import show as view
-
-    runs = _load(folder)
-    if as_json:
-        _write_table(choose(runs, by, n, largest=largest), as_json=True)
-    else:
-        rows = view(runs, by, n, largest=largest)
-        _write_table(rows.table, as_json=False)
-        say(rows.caption)
-
-
-def compare(
-    axis: Annotated[str, typer.Argument(metavar="AXIS", help="The hyperparameter, such as device.")],
-    folder: Folder = Path("runs"),
-    value: Annotated[
-        str, typer.Option("--value", metavar="COLUMN", help="The column to compare.")
-    ] = "epoch duration",
-    as_json: AsJson = False,
-) -> None:
-    """Compare runs that differ in one hyperparameter only, pair by pair.
-
-    For example:
-
-      runmanager compare device runs/fashion_grid      how much faster is the GPU?
-      runmanager compare num_workers runs/fashion_grid --value accuracy
-
-    Exit codes: 0 shown; 2 no runs, no such hyperparameter or no such column.
-    """
-    from runmanager.results.effects import compare as pair
-    from runmanager.results.show import show as view
-
-    pairs = pair(_load(folder), axis, value)
-    _write_table(pairs, as_json=as_json)
-    if len(pairs) and not as_json:
-        say(view(pairs, n=len(pairs)).caption)
-
-
-def _load(folder: Path) -> "pd.DataFrame":
-    from runmanager.results.loading import load_runs
-    from runmanager.storage.folders import no_runs
-
-    runs = load_runs(folder)
-    if runs.empty:
-        raise FileNotFoundError(no_runs(folder))
-    return runs
-
-
-def _write_table(table: "pd.DataFrame", *, as_json: bool) -> None:
-    from runmanager.console import print_table
-    from runmanager.results.files import to_rows
-
-    if as_json:
-        write_json(to_rows(table))
-    elif table.empty:
-        say("nothing to compare: no two completed runs differ in this hyperparameter only and have the column")
-    else:
-        print_table(table, most=None)
 
 
 def _by_status(runs: Sequence["RunResult"]) -> dict[str, int]:

@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runmanager.board.launch import hint
 from runmanager.console import join
+from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 from runmanager.launch.plan import Action, Plan
 from runmanager.launch.plan_table import estimate, plan_table, summary
@@ -13,6 +15,9 @@ from runmanager.live.progress import GridProgress
 from runmanager.outcome import RETRY_FAILED, Outcome, Status
 from runmanager.search.base import Search
 from runmanager.storage import paths
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Say = Callable[[str], None]
 
@@ -59,6 +64,16 @@ def point_to_tensorboard(say: Say, experiment: Path) -> None:
     """Say how to look at the runs."""
     for line in hint(experiment):
         say(line)
+
+
+def check_goal(say: Say, runs: "pd.DataFrame") -> None:
+    """Say so if no run has the metric of the goal."""
+    from runmanager.results.decisive import goal_of
+
+    try:
+        goal_of(runs)
+    except InvalidArgumentError as error:
+        say(f"! {error}")
 
 
 def conclude(

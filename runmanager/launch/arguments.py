@@ -1,19 +1,23 @@
 """The arguments of run_grid: whether they can be used, all problems at once."""
 
+import difflib
 import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from runmanager.board import hparams
 from runmanager.devices import ranks
 from runmanager.errors import DeviceError, GridError, Problems, RunsWarning
 from runmanager.executors import EXECUTORS, Executor, InlineExecutor
+from runmanager.goal import parse_goal
 from runmanager.grid import Run, RunBuilder, device_of
-from runmanager.hyperparameters import counted
+from runmanager.hyperparameters import RESERVED, counted
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
+from runmanager.storage.design import Design
 from runmanager.storage.fingerprint import Fingerprint, fingerprint
 from runmanager.storage.identity import canonical, identity, is_nameable
 from runmanager.storage.read_values import MOST_BYTES
@@ -130,10 +134,41 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
     return unavailable
 
 
-def check_seeds(runs: Sequence[Run]) -> None:
-    """Raise a GridError if no run has a seed to average over."""
-    if not any(hparams.SEED in run._fields for run in runs):
-        raise GridError(["group_seeds=True averages over the hyperparameter 'seed': give the grid one"])
+def check_design(goal: str | None, repeats: Any, runs: Iterable[Run], *, group_seeds: bool) -> Design:
+    """Return what decides in a grid, as its arguments say it.
+
+    Raises:
+        GridError: An argument cannot be used; with all problems.
+    """
+    problems = Problems()
+    design = Design()
+    names = list(dict.fromkeys(name for run in runs for name in run._fields))
+    if goal is not None:
+        with problems.collecting():
+            design = replace(design, goal=parse_goal(goal))
+    if design.goal and (design.goal.metric in names or design.goal.metric in RESERVED - {"loss", "accuracy"}):
+        what = "a hyperparameter of this grid" if design.goal.metric in names else "no metric"
+        problems.append(f"goal={goal!r}, but {design.goal.metric!r} is {what}: name what a run tracks")
+    if repeats is not None:
+        design = replace(design, repeats=_repeats(repeats, names, problems))
+    if group_seeds and hparams.SEED not in names:
+        problems.append("group_seeds=True averages over the hyperparameter 'seed': give the grid one")
+    problems.raise_if_any()
+    return design
+
+
+def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[str, ...]:
+    """Return the names of repeat axes; of one alone, the name will do."""
+    given = [repeats] if isinstance(repeats, str) else repeats
+    if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
+        problems.append(f"repeats must be the names of axes, as repeats=('seed',), got {repeats!r}")
+        return ()
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(names)}"
+            problems.append(f"repeats={repeats!r}, but the grid has no axis {name!r}; {hint}")
+    return tuple(dict.fromkeys(given))
 
 
 def _runs(params: Mapping[Any, Any] | Sequence[Any], max_runs: int) -> list[Run]:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 from runmanager.devices import ranks
@@ -9,6 +10,7 @@ from runmanager.errors import StorageError
 from runmanager.executors import Executor
 from runmanager.executors.base import uncommitted
 from runmanager.executors.signals import INTERRUPTED, Stop
+from runmanager.goal import Goal
 from runmanager.grid import Run
 from runmanager.launch.announce import announce, point_to_tensorboard
 from runmanager.launch.commit import Exports, commit
@@ -44,6 +46,8 @@ class Execution:
         retries: int,
         on_error: str,
         show: bool,
+        goal: Goal | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self._search = search
         self._decisions = Decisions(plan, search)
@@ -54,6 +58,8 @@ class Execution:
         self._max_retries = retries
         self._ends_at_failure = on_error == "stop"
         self._show = show
+        self._goal = goal
+        self._notes = notes  # to say at the start
         self._experiment = task.experiment.path
         self._exports = Exports(self._experiment)
         self._in_progress: dict[str, PlannedRun] = {}
@@ -72,8 +78,11 @@ class Execution:
             self.progress = GridProgress(
                 self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
                 lanes=lanes, past=batch.costs, show=self._show, check=self._stop.check,
+                goal=self._goal,
             )  # fmt: skip
             if is_first:
+                for note in self._notes:
+                    self.progress.say(f"! {note}")
                 announce(self.progress.say, paths.for_people(self._experiment), batch, self._search)
                 if self._task.tensorboard and self._show and batch.due:
                     point_to_tensorboard(self.progress.say, paths.for_people(self._experiment))

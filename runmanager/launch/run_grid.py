@@ -78,6 +78,8 @@ def run_grid(
     data: Any = None,
     plan_only: bool = False,
     prune: SuccessiveHalving | None = None,
+    goal: str | None = None,
+    repeats: str | Sequence[str] | None = None,
 ) -> GridOutcome:
     """Execute every run of a grid that this experiment has not completed yet.
 
@@ -120,6 +122,13 @@ def run_grid(
         prune: Stops runs early that are behind, as `SuccessiveHalving`: they have fewer epochs than the others.
             They keep their checkpoint; the same grid without `prune`, or with one that stops fewer runs,
             continues them.
+        goal: The metric that decides: "max:reward", "min:wer", or a name whose direction is known, as
+            "test_accuracy". `best`, `show`, `effects`, `compare`, the report, the command line, the progress
+            shown, pruning and TensorBoard follow it, at the epoch whose weights are kept, else at the last. By
+            default it is that of ``manager.epochs(keep=...)``, else the validation, test or training accuracy
+            or loss. It is written with the experiment: a start without it keeps it, another one replaces it.
+        repeats: The axes that only repeat a setting, as ("fold", "seed"): settings are then ranked by their
+            mean. Written with the experiment, as `goal`.
 
     Raises:
         GridError: The grid or an argument cannot be used, or `train` cannot be sent to the workers; with all
@@ -140,9 +149,10 @@ def run_grid(
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(Stop())
         runs = arguments.check_runs(params, train, experiment, max_runs, problems)
-        if group_seeds:
-            arguments.check_seeds(runs)
+        given = arguments.check_design(goal, repeats, runs, group_seeds=group_seeds)
         path = (Path(root) / experiment).absolute()  # train() may change the working directory
+        design, changes = Experiment(path).design.updated(given)
+        prune = prune.towards(design.goal) if prune else None
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, missing_device)
         with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
@@ -162,14 +172,18 @@ def run_grid(
         if is_main:
             durable.make_folder(path)
             closing.enter_context(hold(path))
-        plan = ranks.from_main(lambda: make_plan(runs, task.experiment.plan(grid, missing), now, **policy))
-        if is_main and tensorboard:
-            hparams.decide(path, group_seeds=group_seeds)
+        plan = ranks.from_main(
+            lambda: make_plan(runs, task.experiment.plan(grid, missing, design), now, **policy)
+        )
         if isinstance(executor, InlineExecutor):
             closing.callback(note_changes_by_runs, train, now)
+        if is_main and tensorboard:
+            seeds = [hparams.SEED] if group_seeds else []
+            hparams.decide(path, repeats=tuple(dict.fromkeys([*(design.repeats or ()), *seeds])))
         execution = Execution(
-            plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown
-        )
+            plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown,
+            goal=design.goal, notes=changes,
+        )  # fmt: skip
         exit_code = execution.run()
         say = execution.progress.say
         if is_main and exit_code != STORAGE_FAILED:
@@ -177,6 +191,7 @@ def run_grid(
         outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path, is_over=execution.is_over))
         if tensorboard and is_shown:
             announce.point_to_tensorboard(say, paths.for_people(path))
+        announce.check_goal(say, outcome.runs)
         ended = [ended for _, ended in outcome.outcomes]
         is_broken_off = outcome.exit_code not in (COMPLETED, SOME_FAILED)
         announce.conclude(
@@ -197,12 +212,14 @@ def _export(experiment: Path, say: announce.Say) -> int:
 
 def _grid_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> GridOutcome:
     """Read what became of the runs."""
-    from runmanager.results import tables
+    from runmanager.results import decisive, tables
 
     results = [read_run(planned.folder) for planned in plan.runs]
     outcomes = [(planned.run, result.outcome) for planned, result in zip(plan.runs, results, strict=True)]
     statuses = {outcome.status for _, outcome in outcomes} - ({Status.PENDING} if is_over else set())
     if exit_code == COMPLETED and any(status.exit_code for status in statuses):
         exit_code = SOME_FAILED
-    epochs, summary = tables.epochs_table(tables.by_column(results)), tables.runs_table(results)
+    epochs = tables.epochs_table(tables.by_column(results))
+    decisive.with_design(epochs, experiment.name, Experiment(experiment).design)
+    summary = decisive.runs_table(experiment.name, results)
     return GridOutcome(outcomes, epochs, summary, exit_code, paths.for_people(experiment))

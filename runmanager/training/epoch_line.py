@@ -6,6 +6,7 @@ from typing import Any
 from rich.cells import cell_len
 
 from runmanager.console import cell, duration, join, printable
+from runmanager.goal import Goal
 from runmanager.hyperparameters import text
 from runmanager.outcome import EpochRecord
 
@@ -13,9 +14,16 @@ _VALUE = 7  # characters of most values, so that the lines of a run are aligned
 
 
 def epoch_line(
-    number: int, params: Mapping[str, Any], record: EpochRecord, num_epochs: int | None, width: int
+    number: int,
+    params: Mapping[str, Any],
+    record: EpochRecord,
+    num_epochs: int | None,
+    width: int,
+    goal: Goal | None = None,
 ) -> str:
     """Write an epoch in one line: metrics before hyperparameters, as many of each as there is room for.
+
+    The metric of the goal is the first one.
 
     >>> record = EpochRecord(2, {"loss": 0.25, "accuracy": 0.875, "epoch duration": 1.5, "run duration": 3.0})
     >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, 10, 82)
@@ -27,7 +35,8 @@ def epoch_line(
     if num_epochs is not None:
         epoch = f"epoch {record.epoch:>{len(str(num_epochs))}}/{num_epochs}"
     values = {name: cell(value) or "nan" for name, value in record.metrics.items() if "duration" not in name}
-    metrics = [f"{printable(name)} {value:<{_VALUE}}" for name, value in values.items()]
+    names = sorted(values, key=lambda name: goal is not None and name != goal.metric)
+    metrics = [f"{printable(name)} {values[name]:<{_VALUE}}" for name in names]
     end = f"{duration(record.metrics['epoch duration']):>6}"
     labels = [f"{printable(name)}={printable(text(value))}" for name, value in params.items()]
 

@@ -27,10 +27,12 @@ from runmanager.errors import (
     StorageError,
     is_count,
 )
+from runmanager.goal import parse_goal
 from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import column
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
+from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.lock import check_free
@@ -112,6 +114,7 @@ class RunManager:
             line after each epoch; a notebook shows the table after each epoch, in place.
         batch_size: Called with a batch, returns its number of samples. Needed where that is not certain: where
             the parts of a batch have different lengths.
+        goal: The metric that decides, as for `run_grid`; it is written with the experiment.
 
     Attributes:
         run_params: The current run.
@@ -120,7 +123,7 @@ class RunManager:
         outcome: How the last run ended, None before the first run and while one is open.
 
     Raises:
-        GridError: `experiment` cannot be a folder's name, or `batch_size` is no function.
+        GridError: `experiment` cannot be a folder's name, `batch_size` is no function, or `goal` is none.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -151,6 +154,7 @@ class RunManager:
         histogram_every: int = 1,
         display: bool | None = None,
         batch_size: Measure | None = None,
+        goal: str | None = None,
         _grid: GridContext | None = None,
     ) -> None:
         problems = Problems()
@@ -160,6 +164,8 @@ class RunManager:
         self.run_count: int = 0
         self.run_data: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
+        self._goal = None if goal is None else parse_goal(goal)
+        self._design = Design(self._goal)  # until it is written
         self._folders = RunFolders(experiment, root)
         self._histogram_every = histogram_every if tensorboard else None
         self._batch_size = batch_size
@@ -202,6 +208,7 @@ class RunManager:
             metrics.warm(device)
             torch_devices.reset_peak(device)
             folder = self._folders.open_on_all_ranks(params)
+            self._write_goal()
             opened = self._open(folder, device, network, loader, kinds=kinds_of(run))
             self._scope = scope.pop_all()
         self.run_count += 1
@@ -379,9 +386,10 @@ class RunManager:
                 load_state_dict(), or is a torch.Generator; or a dict or a list of JSON values, as
                 ``{"best": 0.5, "bad_epochs": 0}`` for early stopping, which is restored in place: the same
                 object has the values that were saved. None saves nothing.
-            keep: "last", "best:<metric>" of a loss or an accuracy, "min:<metric>" or "max:<metric>" leaves
-                those weights in the run's folder as weights.pt. Those of an earlier attempt that was completed,
-                or whose code has changed since, are kept beside it as attempt-1.weights.pt.
+            keep: "last", "best:<metric>" of a metric whose direction is known by its name, as of a loss or an
+                accuracy, "min:<metric>" or "max:<metric>" leaves those weights in the run's folder as
+                weights.pt. Without a goal, that metric decides between runs too. Weights of an earlier attempt
+                that was completed, or whose code has changed since, are kept beside it as attempt-1.weights.pt.
 
         Raises:
             LifecycleError: No run is open, or an epoch has begun already.
@@ -461,6 +469,13 @@ class RunManager:
                 is_completed = folder is not None and read_run(folder).status is Status.COMPLETED
             if not ranks.broadcast(is_completed):
                 yield run
+
+    def _write_goal(self) -> None:
+        """Write the goal with the experiment, once; say so if it had another."""
+        design, self._design = self._design, Design()
+        if design != self._design and ranks.is_main():
+            for sentence in self._folders.experiment.decide(design):
+                warnings.warn(sentence, RunsWarning, stacklevel=4)
 
     def _end_by(self, error: BaseException, run: Any) -> None:
         """End the run as an exception that leaves the loop says."""
@@ -660,7 +675,7 @@ class RunManager:
             number, params = opened.folder.number, opened.folder.params
             self._screen.epoch_ended(
                 lambda: run_table.table_of(self.run_data),
-                lambda width: epoch_line(number, params, record, opened.num_epochs, width),
+                lambda width: epoch_line(number, params, record, opened.num_epochs, width, self._goal),
             )
 
     def _close(self) -> Outcome:

@@ -110,6 +110,7 @@ class OpenRun:
         Returns the records of the epochs before, and a sentence for each file that is not used.
         """
         state = self._resume_state = ResumeState(self.folder, self.device, parts, self.loader, keep)
+        self._details |= {} if keep is None else {"keep": keep}
         problems: list[str] = []
         committed: Sequence[EpochRecord] = []
         is_mixed, threads = False, None

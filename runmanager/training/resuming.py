@@ -10,8 +10,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runmanager.devices import ranks
-from runmanager.errors import CheckpointError
-from runmanager.goal import goal
+from runmanager.errors import CheckpointError, InvalidArgumentError
+from runmanager.goal import Goal, parse_goal
 from runmanager.outcome import EpochRecord, Status
 from runmanager.storage import checkpoints, paths, plain_state
 from runmanager.storage.checkpoints import Checkpoint
@@ -45,12 +45,7 @@ class ResumeState:
         loader: Any,
         keep: str | None,
     ) -> None:
-        self._goal = goal(keep) if keep else None
-        if keep not in (None, "last") and self._goal is None:
-            raise CheckpointError(
-                "keep must be 'last', 'best:<metric>' of a loss or an accuracy as 'best:test_accuracy', or "
-                f"'min:<metric>' or 'max:<metric>' of any other, got {keep!r}"
-            )
+        self._goal = goal_of(keep)
         self._folder = folder
         self._device = device
         self._loader = loader
@@ -185,14 +180,29 @@ class ResumeState:
         """Return how good an epoch is by the metric of `keep`: larger is better."""
         if self._goal is None:
             return -math.inf
-        metric, sign = self._goal
-        if metric not in record.metrics:
+        if self._goal.metric not in record.metrics:
             raise CheckpointError(
                 f"keep={self._keep!r} but epoch {record.epoch} has no such metric; "
                 f"it has: {', '.join(record.metrics)}"
             )
-        value = record.metrics[metric]
-        return -math.inf if math.isnan(value) else sign * value
+        return self._goal.score(record.metrics)
+
+
+def goal_of(keep: str | None) -> Goal | None:
+    """Return the goal that decides which weights are kept, None if those of the last epoch are, or none.
+
+    Raises:
+        CheckpointError: `keep` is nothing that `epochs` takes.
+    """
+    if keep in (None, "last"):
+        return None
+    with suppress(InvalidArgumentError):
+        if str(keep).startswith(("best:", "min:", "max:")):
+            return parse_goal(keep)
+    raise CheckpointError(
+        "keep must be 'last', 'best:<metric>' of a metric whose direction is known as 'best:test_accuracy', or "
+        f"'min:<metric>' or 'max:<metric>' of any other, got {keep!r}"
+    )
 
 
 def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:

@@ -16,7 +16,7 @@ from torch import nn
 
 from runmanager import RunManager, RunsWarning, load_results, load_runs
 from runmanager.board import event_file, histograms, images, run_log
-from runmanager.board.run_log import tag
+from runmanager.board.tags import tag
 from tests.board.reading import (
     LOADER,
     event_files,

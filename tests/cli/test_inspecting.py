@@ -176,7 +176,7 @@ def test_runs_that_differ_in_one_axis_are_compared(command, root):
     rows = json.loads(command("compare", "lr", root / "grid", "--value", "accuracy", "--json").stdout)
     unknown = command("compare", "momentum", root / "grid")
 
-    assert [set(row) for row in rows] == [{"0.1", "0.01", "0.01 / 0.1"}]
+    assert [set(row) for row in rows] == [{"0.1", "0.01", "0.01 - 0.1", "0.01 / 0.1"}]
     assert (unknown.exit_code, unknown.stdout) == (2, "")
     assert "these runs have no hyperparameter 'momentum'; they have: lr, device" in unknown.stderr
 

@@ -67,13 +67,13 @@ def wait_for(condition):
 @pytest.mark.parametrize(
     ("outcome", "record", "next_step", "lines"),
     [
-        (COMPLETED, RECORD, "", ["✓ 1/2 run 7 lr=0.01 · loss 0.5987 · test_accuracy 0.75"]),
+        (COMPLETED, RECORD, "", ["✓ 1/2 run 7 lr=0.01 · test_accuracy 0.75 · loss 0.5987"]),
         (COMPLETED, None, "", ["✓ 1/2 run 7 lr=0.01"]),
         (
             Outcome(Status.DIVERGED, "loss became nan", 3),
             RECORD,
             "",
-            ["✗ 1/2 run 7 lr=0.01 · diverged · loss 0.5987 · test_accuracy 0.75 · loss became nan"],
+            ["✗ 1/2 run 7 lr=0.01 · diverged · test_accuracy 0.75 · loss 0.5987 · loss became nan"],
         ),
         (
             Outcome(Status.FAILED, "KeyError: ':cat:' [bold]\x1b[31m"),

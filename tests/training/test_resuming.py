@@ -343,9 +343,13 @@ def test_a_checkpoint_is_asked_for_before_the_first_epoch(tmp_path):
     ("parts", "keep", "message"),
     [
         ({"lr": 0.1}, None, r"checkpoint\['lr'\] must have state_dict\(\) and load_state_dict\(\)"),
-        ({}, "best", "keep must be 'last', 'best:<metric>' of a loss or an accuracy as .*, got 'best'"),
+        (
+            {},
+            "best",
+            "keep must be 'last', 'best:<metric>' of a metric whose direction is known .*, got 'best'",
+        ),
         ({}, "best:", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:'"),
-        ({}, "best:f1", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:f1'"),
+        ({}, "best:f9", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:f9'"),
         ({}, "max:f1", "keep='max:f1' but epoch 1 has no such metric; it has: loss, epoch duration, run dur"),
     ],
 )
