@@ -23,7 +23,8 @@ from benchmarks.measuring import spread
 from experiments.fashion_grid import make_network
 from runmanager.board import histograms
 from runmanager.board.confusion import Confusion, draw
-from runmanager.board.run_log import RunLog, tag
+from runmanager.board.run_log import RunLog
+from runmanager.board.tags import tag
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import Experiment
 

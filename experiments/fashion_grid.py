@@ -96,7 +96,7 @@ def main() -> int:
             on_error=arguments.on_error,
             plan_only=arguments.plan,
             retry_failed=arguments.retry_failed,
-            resume_anyway=arguments.resume_anyway,
+            changed=arguments.changed,
         )
     except StorageError as error:
         parser.exit(74, f"{parser.prog}: {error}\n")
@@ -167,10 +167,15 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     how.add_argument("--plan", action="store_true", help="show what would be executed, and stop")
     again = parser.add_argument_group("started again")
     again.add_argument("--retry-failed", action="store_true", help="execute runs that ended by a fault again")
-    again.add_argument(
-        "--resume-anyway",
-        action="store_true",
-        help="keep and continue runs that were begun with other code, data or versions",
+    changed = again.add_mutually_exclusive_group()
+    changed.add_argument(
+        "--changed",
+        choices=["rerun", "keep"],
+        default="rerun",
+        help="runs that were begun with other code, data or versions: execute again, or keep and continue",
+    )
+    changed.add_argument(
+        "--resume-anyway", action="store_const", dest="changed", const="keep", help="the same as --changed keep"
     )
     return parser, parser.parse_args()
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from runmanager.results.loading import load_results as load_results
     from runmanager.results.loading import load_runs as load_runs
     from runmanager.results.ranking import best as best
+    from runmanager.results.ranking import over_repeats as over_repeats
     from runmanager.results.ranking import over_seeds as over_seeds
     from runmanager.results.show import show as show
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
@@ -89,7 +90,7 @@ _HOMES = {
     "results.effects": ("compare", "effects"),
     "results.files": ("export", "load_table"),
     "results.loading": ("load_results", "load_runs"),
-    "results.ranking": ("best", "over_seeds"),
+    "results.ranking": ("best", "over_repeats", "over_seeds"),
     "results.show": ("show",),
     "search.halving": ("SuccessiveHalving",),
     "training.fit": ("fit",),

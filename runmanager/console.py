@@ -6,7 +6,7 @@ import math
 import sys
 import textwrap
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Self
 
@@ -134,10 +134,7 @@ class Screen:
 
     Attributes:
         is_live: Whether `show_below` shows anything.
-        wants_epochs: Whether results are shown after each epoch, not only after each run.
     """
-
-    wants_epochs = False
 
     def __init__(self, console: Console, *, is_live: bool = False) -> None:
         self.is_live = is_live
@@ -163,8 +160,10 @@ class Screen:
         """Print a table."""
         self.print(table.lines(self._console.width))
 
-    def epoch_ended(self, results: "pd.DataFrame") -> None:
-        """Show the results after an epoch, where they can replace those shown before."""
+    def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:  # noqa: ARG002
+        """Show the results after an epoch where they can replace those before, or a terminal its line."""
+        if self.is_shown and self._console.file.isatty():  # FORCE_COLOR makes a terminal of a file for rich
+            self.print([line(self._console.width)])
 
     def run_ended(self, results: "pd.DataFrame") -> None:
         """Show the results after a run."""
@@ -200,8 +199,6 @@ class Screen:
 class NotebookScreen(Screen):
     """Keeps everything up to date below a notebook's cell; rich's own way needs ipywidgets."""
 
-    wants_epochs = True
-
     def __init__(self, console: Console) -> None:
         super().__init__(console, is_live=True)
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
@@ -216,9 +213,9 @@ class NotebookScreen(Screen):
         head = [f"({left_out} earlier lines are not shown here)"] if left_out else []
         self._above.show(_Preformatted([*head, *self._lines]))
 
-    def epoch_ended(self, results: "pd.DataFrame") -> None:
+    def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:  # noqa: ARG002
         """Replace the results that were shown."""
-        self._below.show(results)
+        self._below.show(results())
 
     def run_ended(self, results: "pd.DataFrame") -> None:
         """Leave the results as the last epoch left them."""

@@ -35,7 +35,8 @@ class GridError(RunManagerError, ValueError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = lines = list(problems)
+        self.problems: list[str] = list(problems)
+        lines = self.problems
         if len(lines) != 1:
             numbered = [f"  {number}. {problem}" for number, problem in enumerate(problems, 1)]
             lines = [f"{len(problems)} problems, nothing was started:", *numbered]
@@ -93,7 +94,7 @@ class SettingError(RunManagerError, ValueError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = list(problems)
+        self.problems: list[str] = list(problems)
         super().__init__("; ".join(self.problems))  # one line: it is the cause in the run's row
 
     def __reduce__(self) -> tuple[type["SettingError"], tuple[list[str]]]:
@@ -140,6 +141,16 @@ class Problems(list[str]):
         """Note a problem unless the value is one of the choices."""
         if value not in choices:
             self.append(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+    def check_function(self, name: str, value: object, argument: str) -> None:
+        """Note a problem unless the value can be called; `argument` says with what."""
+        if not callable(value):
+            self.append(f"{name} must be a function of {argument}, got {value!r}")
+
+    def check_batch_size(self, value: object) -> None:
+        """Note a problem unless the value is None or can count the samples of a batch."""
+        if value is not None:
+            self.check_function("batch_size", value, "a batch, as in lambda batch: len(batch[0])")
 
     @contextmanager
     def collecting(self) -> Iterator[None]:

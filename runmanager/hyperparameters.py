@@ -18,8 +18,8 @@ BOOL, NUMBER, TEXT = "bool", "number", "text"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _FEW = 6  # elements of an array that are written out
 RESERVED = frozenset((
-    "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "parameters", "attempts",
-    "mixed", "error", "hyperparameters",
+    "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "threads", "parameters",
+    "attempts", "mixed", "error", "hyperparameters",
 ))  # fmt: skip
 """Names that columns of the results already have."""
 

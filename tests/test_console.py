@@ -1,6 +1,7 @@
 import io
 import sys
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import pandas as pd
@@ -175,8 +176,7 @@ def test_a_terminal_shows_the_table_at_the_end_of_a_run(capsys):
     screen = choose_screen(show=True)
 
     assert type(screen) is Screen
-    assert not screen.wants_epochs
-    screen.epoch_ended(pd.DataFrame([ROW]))
+    screen.epoch_ended(lambda: pd.DataFrame([ROW]), lambda width: f"{width} wide")
     assert capsys.readouterr().out == ""
     screen.run_ended(pd.DataFrame({"run": [1]}))
     assert capsys.readouterr().out == "run\n  1\n"
@@ -186,9 +186,8 @@ def test_a_notebook_keeps_one_table_up_to_date(notebook, capsys):
     screen = choose_screen(show=True)
 
     assert isinstance(screen, NotebookScreen)
-    assert screen.wants_epochs
     for rows in (1, 2, 3):
-        screen.epoch_ended(pd.DataFrame([ROW] * rows))
+        screen.epoch_ended(partial(pd.DataFrame, [ROW] * rows), str)
     screen.run_ended(pd.DataFrame([ROW] * 3))
     assert notebook == [("display", 1), ("update", 2), ("update", 3)]
     assert capsys.readouterr().out == ""
@@ -241,6 +240,15 @@ def test_a_terminal_keeps_a_picture_below_its_lines(terminal):
     assert "\x1b[32m" in written
     assert written.endswith("\x1b[2K")  # the picture is gone at the end
     assert "\x1b[?25h" in written  # and the cursor is back
+
+
+def test_a_terminal_shows_a_line_in_its_width_after_an_epoch(terminal):
+    screen = choose_screen(show=True)
+
+    screen.epoch_ended(partial(pd.DataFrame, [ROW]), lambda width: f"{width} wide")
+    choose_screen(show=False).epoch_ended(partial(pd.DataFrame, [ROW]), str)
+
+    assert terminal.getvalue() == "40 wide\n"
 
 
 def test_no_color_takes_the_colours_and_leaves_the_picture(terminal, monkeypatch):

@@ -10,11 +10,11 @@ from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import SessionStartInfo
 
 from runmanager.board import event_file
+from runmanager.board.tags import EPOCH
 
 SAMPLES = "visuals/samples"
 """The tag of the first inputs."""
 
-EPOCH = "time/epoch_s"
 """A tag that every epoch has, and nothing else."""
 
 _OPENING = 4  # records: a file begins its session with the third

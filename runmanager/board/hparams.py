@@ -8,7 +8,7 @@ in a file of the experiment, and updates the runs that were written otherwise be
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ from runmanager.errors import RunsWarning, StorageError
 from runmanager.hyperparameters import TEXT, common_kind, kind, plain, text
 from runmanager.storage import durable, paths
 from runmanager.storage.durable import strict_json
-from runmanager.storage.folders import RunFolder, read_runs, varying
+from runmanager.storage.folders import Experiment, RunFolder, read_runs, varying
 from runmanager.storage.run_state import read_run
 
 SEED = "seed"
-"""The hyperparameter over which `group_seeds` averages."""
+"""The repeat axis over which `group_seeds` averages."""
 
 _VERSION = 1
 _HEAD = 2**18  # bytes of an event file in which its session begins
@@ -30,12 +30,13 @@ _HEAD = 2**18  # bytes of an event file in which its session begins
 class SessionFormat:
     """How the runs of an experiment write their hyperparameters.
 
-    `grouped_by` names the hyperparameters of a Trial ID, whose runs are averaged over their seeds; None if each
-    run has its own.
+    `grouped_by` names the hyperparameters of a Trial ID, whose runs are averaged over the repeat axes; None if
+    each run has its own.
     """
 
     kinds: Mapping[str, str] = field(default_factory=dict)  # of every hyperparameter of the experiment
     grouped_by: Sequence[str] | None = None
+    repeats: Sequence[str] = (SEED,)  # the repeat axes, if runs are grouped
 
     def hparams(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the hyperparameters of a run as they are written: bool, number or text.
@@ -43,7 +44,7 @@ class SessionFormat:
         >>> SessionFormat({"lr": "number", "momentum": "text"}).hparams({"lr": 0.1})
         {'lr': 0.1, 'momentum': 'none'}
         """
-        values = self.without_seed(params)
+        values = self.without_repeats(params)
         kinds = {**{name: kind(value) for name, value in values.items()}, **self.kinds}
         return {name: _as_kind(values.get(name), kinds[name]) for name in dict.fromkeys((*values, *kinds))}
 
@@ -55,10 +56,10 @@ class SessionFormat:
         group = {name: folder.params[name] for name in self.grouped_by if name in folder.params}
         return f"{experiment}/{paths.combination(group) or 'all'}"
 
-    def without_seed(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the hyperparameters of a run without the seed if runs are averaged over it."""
-        is_averaged = self.grouped_by is not None
-        return {name: value for name, value in params.items() if not (is_averaged and name == SEED)}
+    def without_repeats(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the hyperparameters of a run without the repeat axes if runs are averaged over them."""
+        averaged = () if self.grouped_by is None else self.repeats
+        return {name: value for name, value in params.items() if name not in averaged}
 
 
 def read(experiment: Path, kinds: Mapping[str, str] | None = None) -> SessionFormat:
@@ -68,22 +69,23 @@ def read(experiment: Path, kinds: Mapping[str, str] | None = None) -> SessionFor
     has its own.
     """
     stored, _ = _read(experiment)
-    return SessionFormat({**stored.without_seed(kinds or {}), **stored.kinds}, stored.grouped_by)
+    kinds = {**stored.without_repeats(kinds or {}), **stored.kinds}
+    return SessionFormat(kinds, stored.grouped_by, stored.repeats)
 
 
-def decide(experiment: Path, *, group_seeds: bool | None = None) -> None:
+def decide(experiment: Path, *, repeats: Sequence[str] | None = None) -> None:
     """Decide how the runs of an experiment write their hyperparameters, and update those written otherwise.
 
     Only the process that holds the experiment calls it. Runs that are being executed, by a loop that holds
-    nothing, are updated the next time. What cannot be shown is a warning. With `group_seeds`, a Trial ID is
-    named by what varies in all runs and averaged over their seeds, without, each run has its own; None leaves
-    that as it is.
+    nothing, are updated the next time. What cannot be shown is a warning. With `repeats`, a Trial ID is named
+    by what varies in all runs and averaged over these axes; without, each run has its own; None leaves that as
+    it is.
 
     Raises:
         StorageError: The experiment's file could not be written.
     """
     try:
-        _decide(experiment, group_seeds)
+        _decide(experiment, repeats)
     except StorageError:
         raise
     except Exception as error:  # noqa: BLE001 - no logging call may end a grid
@@ -91,13 +93,14 @@ def decide(experiment: Path, *, group_seeds: bool | None = None) -> None:
         warnings.warn(problem, RunsWarning, stacklevel=3)
 
 
-def _decide(experiment: Path, group_seeds: bool | None) -> None:
+def _decide(experiment: Path, repeats: Sequence[str] | None) -> None:
     stored, is_settled = _read(experiment)
     runs = [run for run in read_runs(experiment) if run.is_here]
-    is_grouped = stored.grouped_by is not None if group_seeds is None else group_seeds
-    names = [name for name in varying([run.params for run in runs]) if name != SEED] if is_grouped else None
-    kinds = kinds_of([SessionFormat({}, names).without_seed(run.params) for run in runs])
-    decided = SessionFormat(kinds, names)
+    if repeats is None:
+        repeats = Experiment(experiment).design.repeats or () if stored.grouped_by is None else stored.repeats
+    names = [name for name in varying([run.params for run in runs]) if name not in repeats] if repeats else None
+    form = SessionFormat({}, names, tuple(repeats) or (SEED,))
+    decided = replace(form, kinds=kinds_of([form.without_repeats(run.params) for run in runs]))
     if is_settled and decided == stored:
         return
     begun = [run for run in runs if run.path.is_dir()]
@@ -151,11 +154,13 @@ def _read(experiment: Path) -> tuple[SessionFormat, bool]:
         kinds = {str(name): str(kind) for name, kind in document["kinds"].items()}
         names = document["grouped_by"]
         grouped_by = None if names is None else [str(name) for name in names]
-        return SessionFormat(kinds, grouped_by), document["is_settled"] is True
+        repeats = tuple(str(name) for name in document.get("repeats", [SEED]))
+        return SessionFormat(kinds, grouped_by, repeats), document["is_settled"] is True
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return SessionFormat(), False
 
 
 def _write(experiment: Path, form: SessionFormat, *, is_settled: bool) -> None:
-    document = {"kinds": dict(form.kinds), "grouped_by": form.grouped_by, "is_settled": is_settled}
+    document: dict[str, Any] = {"kinds": dict(form.kinds), "grouped_by": form.grouped_by}
+    document |= {"repeats": list(form.repeats), "is_settled": is_settled}
     durable.write_file(experiment / paths.HPARAMS, strict_json({"v": _VERSION, **document}))

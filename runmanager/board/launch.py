@@ -17,9 +17,11 @@ from typing import Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.board import hparams
+from runmanager.board.tags import EPOCH, tag
 from runmanager.console import in_notebook
 from runmanager.errors import BoardError
-from runmanager.storage.folders import RunFolder, experiments, read_runs, varying
+from runmanager.goal import Goal, default_goal
+from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs, varying
 from runmanager.storage.run_state import read_run
 
 LOCALHOST = "127.0.0.1"
@@ -94,8 +96,9 @@ class TensorBoardPage:
 def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     """Set up TensorBoard's page for the runs in a folder, or for one experiment alone.
 
-    Curves are not smoothed; accuracy, loss and epoch duration are pinned; the color is that of the axis that
-    matters: device if it varies, else the first that does, or the experiment where there are several. Of a root
+    Curves are not smoothed; the metric that decides, its loss and the epoch duration are pinned; the color is
+    that of the axis that matters: device if it varies, else the first that does, or the experiment where there
+    are several. Of a root
     with several, HParams draws only runs that have the hyperparameters of all others.
 
     Raises:
@@ -168,10 +171,21 @@ def _color(experiments: Experiments) -> str | None:
 
 
 def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
-    begun = (read_run(run).epochs for runs in experiments for run in runs if run.path.is_dir())
-    metrics = next((epochs[-1].metrics for epochs in begun if epochs), {})
-    kinds = [(kind, "test" if f"test_{kind}" in metrics else "train") for kind in ("accuracy", "loss")]
-    return [*(f"{kind}/{data}" for kind, data in kinds), "time/epoch_s"]
+    """Return the tags of the metric that decides, of the loss beside it, and of the epoch's duration."""
+    goals: set[Goal | None] = set()
+    metrics: Mapping[str, float] = {}
+    for runs in filter(None, experiments):
+        begun = (read_run(run) for run in runs if run.path.is_dir())
+        first = next((run for run in begun if run.epochs), None)  # to read all takes long
+        goals.add(Experiment(runs[0].path.parent).design.decisive([first.start] if first else []))
+        metrics = metrics or (first.epochs[-1].metrics if first else {})
+    goal = goals.pop() if len(goals) == 1 else None
+    metric = (goal or default_goal(metrics) or Goal("accuracy", 1)).metric
+    data, _, kind = metric.rpartition("_")
+    loss = f"{data}_loss" if f"{data}_loss" in metrics else "loss"
+    if goal is None and kind == "loss":  # the same link before the first epoch, when no metric is there yet
+        metric = f"{data}_accuracy" if data else "accuracy"
+    return list(dict.fromkeys([tag(metric), tag(loss), EPOCH]))
 
 
 class Server:

@@ -6,7 +6,8 @@ from pathlib import Path
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from runmanager.board import archive, hparams
-from runmanager.board.run_log import OPENING, RunLog, tag
+from runmanager.board.run_log import OPENING, RunLog
+from runmanager.board.tags import tag
 from runmanager.errors import ExperimentLockedError
 from runmanager.outcome import Outcome, Status
 from runmanager.storage.folders import read_runs

@@ -18,6 +18,7 @@ from torch.utils.tensorboard import SummaryWriter
 from runmanager.board import archive, confusion, event_file, histograms, hparams, images
 from runmanager.board.confusion import Confusion
 from runmanager.board.first_input import FirstInput
+from runmanager.board.tags import tag
 from runmanager.errors import RunsWarning
 from runmanager.hyperparameters import plain, text
 from runmanager.outcome import EpochRecord, Outcome, Status
@@ -32,30 +33,10 @@ CHARTS = {
 }
 """The custom-scalars page: chart title -> tags, so that train and test share a chart."""
 
-_TAGS = {
-    "loss": "loss/train",
-    "accuracy": "accuracy/train",
-    "epoch duration": archive.EPOCH,
-    "run duration": "time/run_s",
-    "train_loss": "loss/train_eval",  # of evaluate(loader, "train"), beside that of the training itself
-    "train_accuracy": "accuracy/train_eval",
-}
 _LONGEST = 10_000  # characters of an error, and of the end of an error.log
 
 OPENING = ("custom_scalars__config__", "run/config", "run/error")
 """The tags that every file begins with, and what a resumed attempt disproves."""
-
-
-def tag(column: str) -> str:
-    """Return the tag under which TensorBoard shows a column of the results.
-
-    >>> tag("loss"), tag("test_accuracy"), tag("f1")
-    ('loss/train', 'accuracy/test', 'train/f1')
-    """
-    if column in _TAGS:
-        return _TAGS[column]
-    name, _, kind = column.rpartition("_")
-    return f"{kind}/{name}" if name and kind in ("loss", "accuracy") else f"train/{column}"
 
 
 P = ParamSpec("P")

@@ -43,7 +43,8 @@ Metric = Annotated[
     typer.Option(
         "--by",
         metavar="COLUMN",
-        help="The metric to judge by; by default validation, else test, else training accuracy, else a loss.",
+        help="The metric to judge by, also as max:NAME or min:NAME; by default the goal of the grid, else the "
+        "validation, test or training accuracy, else a loss.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for scripts; messages go to standard error.")]

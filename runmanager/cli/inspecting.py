@@ -1,4 +1,4 @@
-"""Commands that show experiments and runs: list, show, best, compare."""
+"""Commands that show experiments and runs: list, show."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,6 @@ import typer
 from runmanager.cli.common import (
     AsJson,
     Damage,
-    Folder,
-    Largest,
-    Metric,
     RunPath,
     files_of,
     find_run,
@@ -23,8 +20,6 @@ from runmanager.hyperparameters import counted, json_value
 from runmanager.storage import paths
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from runmanager.storage.run_state import RunResult
 
 _LAST_LINES = 12  # of a traceback
@@ -97,83 +92,6 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
     damaged.tell()
 
 
-def best(
-    folder: Folder = Path("runs"),
-    by: Metric = None,
-    n: Annotated[int, typer.Option("-n", min=1, metavar="N", help="How many runs.")] = 10,
-    largest: Largest = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the best runs, best first.
-
-    For example:
-
-      runmanager best runs/fashion_grid
-      runmanager best runs/fashion_grid --by "epoch duration" -n 3
-      runmanager best --json | jq '.[0]'
-
-    Exit codes: 0 shown; 2 no runs or no such metric.
-    """
-    from runmanager.results.ranking import best as choose
-    from runmanager.results.show import show as view
-
-    runs = _load(folder)
-    if as_json:
-        _write_table(choose(runs, by, n, largest=largest), as_json=True)
-    else:
-        rows = view(runs, by, n, largest=largest)
-        _write_table(rows.table, as_json=False)
-        say(rows.caption)
-
-
-def compare(
-    axis: Annotated[str, typer.Argument(metavar="AXIS", help="The hyperparameter, such as device.")],
-    folder: Folder = Path("runs"),
-    value: Annotated[
-        str, typer.Option("--value", metavar="COLUMN", help="The column to compare.")
-    ] = "epoch duration",
-    as_json: AsJson = False,
-) -> None:
-    """Compare runs that differ in one hyperparameter only, pair by pair.
-
-    For example:
-
-      runmanager compare device runs/fashion_grid      how much faster is the GPU?
-      runmanager compare num_workers runs/fashion_grid --value accuracy
-
-    Exit codes: 0 shown; 2 no runs, no such hyperparameter or no such column.
-    """
-    from runmanager.results.effects import compare as pair
-    from runmanager.results.show import show as view
-
-    pairs = pair(_load(folder), axis, value)
-    _write_table(pairs, as_json=as_json)
-    if len(pairs) and not as_json:
-        say(view(pairs, n=len(pairs)).caption)
-
-
-def _load(folder: Path) -> "pd.DataFrame":
-    from runmanager.results.loading import load_runs
-    from runmanager.storage.folders import no_runs
-
-    runs = load_runs(folder)
-    if runs.empty:
-        raise FileNotFoundError(no_runs(folder))
-    return runs
-
-
-def _write_table(table: "pd.DataFrame", *, as_json: bool) -> None:
-    from runmanager.console import print_table
-    from runmanager.results.files import to_rows
-
-    if as_json:
-        write_json(to_rows(table))
-    elif table.empty:
-        say("nothing to compare: no two completed runs differ in this hyperparameter only and have the column")
-    else:
-        print_table(table, most=None)
-
-
 def _by_status(runs: Sequence["RunResult"]) -> dict[str, int]:
     return Counter(str(run.status) for run in runs)
 
@@ -202,7 +120,11 @@ def _rows(runs: Sequence["RunResult"]) -> list[dict[str, Any]]:
 
 
 def _shortened(error: str) -> str:
-    return error if len(error) <= _LONGEST_ERROR else f"{error[: _LONGEST_ERROR - 1]}…"
+    """Cut an error in its middle: its last word is the line of the user's code."""
+    if len(error) <= _LONGEST_ERROR:
+        return error
+    end = f"… {error.rsplit(maxsplit=1)[-1][-_LONGEST_ERROR // 2 :]}"
+    return error[: _LONGEST_ERROR - len(end)] + end
 
 
 def _last(run: "RunResult") -> Mapping[str, float]:
@@ -224,6 +146,7 @@ def _run_to_json(run: "RunResult") -> dict[str, Any]:
         "attempts": run.attempts,
         "mixed": run.mixed,
         "jobs": run.jobs,
+        "threads": run.threads,
         "error": run.error,
     }
 
@@ -262,7 +185,7 @@ def _print_run(run: "RunResult") -> None:
 def _print_facts(run: "RunResult") -> None:
     facts: dict[str, Any] = {"run": run.folder.path, "status": run.status, "error": run.error}
     facts |= {"next": run.next_step, "attempts": run.attempts if run.attempts > 1 else ""}
-    facts |= {"mixed": "code, data or versions changed between its epochs" if run.mixed else ""}
+    facts |= {"mixed": "code, data, versions or threads changed between its epochs" if run.mixed else ""}
     facts |= {"jobs": f"{run.jobs} runs shared the machine" if run.jobs > 1 else ""}
     _print_pairs(facts)
 
@@ -289,7 +212,7 @@ def _print_lines(lines: Sequence[str]) -> None:
 def _how(run: "RunResult") -> dict[str, Any]:
     start = run.start
     names = ("host", "device", "device_name", "parameters", "command", "commit")
-    facts = {name: start.get(name) for name in names}
+    facts = {name: start.get(name) for name in names} | {"threads": run.threads}
     versions = start.get("versions")
     if isinstance(versions, Mapping):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -1,13 +1,16 @@
 """How a training function is sent to another process: by value if that process cannot import it."""
 
 import functools
+import importlib
 import io
 import itertools
 import operator
 import sys
 import traceback
 import types
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import reduction
 from typing import Any
 
 import cloudpickle
@@ -50,19 +53,51 @@ def load(sent: bytes) -> Any:
     return cloudpickle.loads(sent)
 
 
+def send_to_children_by_value() -> None:
+    """Send what this process gives to processes that it starts as `dump` does, where they are not forked.
+
+    The workers of a loader get its data set and functions. Those of the user's script came here by value, so
+    these processes cannot import them either.
+    """
+    reduction.dump = _dump_to_child
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sends functions with a cache by value too, which cloudpickle does not."""
+    """Sends functions with a cache by value, modules of classes of their own by name, as torch.backends.cudnn.
+
+    cloudpickle does neither. Tensors of accelerators are not sent.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(obj, torch.Tensor) and obj.device.type not in ("cpu", "meta"):
+            # it would be loaded there by every process, also by those of other devices
+            raise TypeError(f"a tensor on {obj.device}")
+        is_module = isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj
+        if is_module and type(obj) is not types.ModuleType:
+            return importlib.import_module, (str(obj.__name__),)
         if _is_cached(obj) and not _is_importable(obj):
             return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
+
+
+class _ChildPickler(_Pickler):
+    """Sends semaphores, pipes and shared memory too, which only a child can get."""
+
+    def __init__(self, file: Any, protocol: int | None = None) -> None:
+        table = reduction.ForkingPickler(file, protocol).dispatch_table
+        self.dispatch_table = ChainMap(cloudpickle.Pickler.dispatch_table, table)  # read by the next line
+        super().__init__(file, protocol)
 
 
 def _dump(value: object) -> bytes:
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
+
+
+def _dump_to_child(obj: object, file: Any, protocol: int | None = None) -> None:
+    _ChildPickler(file, protocol).dump(obj)
 
 
 def _with_cache(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:

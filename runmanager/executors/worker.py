@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -37,10 +37,15 @@ class Refused(NamedTuple):
     why: str
 
 
+class Binding(NamedTuple):
+    """The task is loaded; from now on, the process waits for its device alone."""
+
+
 class Lost(NamedTuple):
-    """Its device does not answer, and why; the process ends."""
+    """Its device does not answer, and why, or is full; the process ends."""
 
     why: str
+    is_full: bool = False
 
 
 class Raised(NamedTuple):
@@ -49,7 +54,13 @@ class Raised(NamedTuple):
     error: bytes
 
 
-Message = Ready | Refused | Lost | Raised | EpochRecord | BatchProgress | Outcome
+class Changed(NamedTuple):
+    """A run has changed settings of the process, and which; it is not to get another run."""
+
+    names: str
+
+
+Message = Binding | Ready | Refused | Lost | Raised | Changed | EpochRecord | BatchProgress | Outcome
 """What a worker reports; the last three are news of its run, and how it ended."""
 
 
@@ -59,6 +70,7 @@ class LaneSettings(NamedTuple):
     device: str  # that it is bound to: ``cuda`` in a run means this one
     num_lanes: int  # that share the cores
     start_method: str  # of the parent's processes
+    environment: Mapping[str, str]  # the parent's: that of the ancestor of the lanes is from an earlier grid
 
 
 class _Stopped(KeyboardInterrupt):
@@ -76,14 +88,19 @@ def main(
     """
     with suppress(_Stopped, EOFError, BrokenPipeError):
         _obey(faults)
+        os.environ.clear()
+        os.environ.update(settings.environment)
         # the loaders of runs start processes as they would in the parent
         multiprocessing.set_start_method(settings.start_method, force=True)
+        serialize.send_to_children_by_value()
         _redirect(output)
         _serve(connection, output, settings, task)
 
 
 def _serve(connection: Connection, output: Connection | None, settings: LaneSettings, task: bytes) -> None:
     import torch
+
+    from runmanager.devices.process_state import changes, listed, process_state
 
     process, device = os.getpid(), settings.device
     send: Callable[[Message], None] = connection.send
@@ -92,16 +109,19 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
     except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
         send(Refused(f"{type(error).__name__}: {error}"))
         return
+    send(Binding())
     try:
         _bind(device, settings.num_lanes)
     except RuntimeError as error:
-        send(Lost(first_line(error)))
+        is_full = isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
+        send(Lost(first_line(error), is_full))
         return
     gc.freeze()  # what is imported stays: looking through it takes 0.2 s
     send(Ready())
     while (run := connection.recv()) is not None:
         before = time.monotonic()
         _redirect(output)  # a run may have closed it
+        state = process_state()
         try:
             outcome = execute(run, lambda news: send(news) if os.getpid() == process else None)
         except _Stopped:
@@ -115,7 +135,10 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         if device != "cpu" or time.monotonic() - before > _COLLECT_AFTER_S:
             gc.collect()
         if device != "cpu":
-            torch.accelerator.empty_cache()
+            with suppress(RuntimeError):  # a device that failed does not answer, and its process ends
+                torch.accelerator.empty_cache()
+        if names := changes(state, process_state()):
+            send(Changed(listed(names)))
         send(outcome)
 
 

@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runmanager.board.launch import hint
 from runmanager.console import join
+from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 from runmanager.launch.plan import Action, Plan
 from runmanager.launch.plan_table import estimate, plan_table, summary
@@ -13,6 +15,9 @@ from runmanager.live.progress import GridProgress
 from runmanager.outcome import RETRY_FAILED, Outcome, Status
 from runmanager.search.base import Search
 from runmanager.storage import paths
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Say = Callable[[str], None]
 
@@ -22,11 +27,13 @@ def show_plan(experiment_name: str, plan: Plan, lanes: int, *, show: bool) -> No
     progress = GridProgress(experiment_name, [], plan.varying, show=show)
     seconds = estimate(plan, plan.costs)
     names = [name for name in plan.varying if name != "device"]
+    if plan.changes:
+        progress.say(plan.changes)
     progress.show_plan(plan_table(plan, seconds, names), summary(plan, seconds, max(lanes, 1)))
 
 
 def announce(say: Say, experiment: Path, plan: Plan, search: Search) -> None:
-    """Say how many runs there are, how many of them are executed, and why the others are not."""
+    """Say how many runs changed, how many there are and are executed, and why the others are not."""
     missing = Counter(planned.folder.unavailable for planned in plan.runs if planned.folder.unavailable)
     statuses = Counter(
         (planned.action, planned.before.status) for planned in plan.runs if not planned.folder.unavailable
@@ -41,14 +48,14 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search) -> None:
     }
     counts = [counted(len(plan.runs), "run"), f"{len(plan.due):,} to execute"]
     counts += [f"{number:,} {words}" for words, number in numbers.items() if number]
+    if plan.changes:
+        say(plan.changes)
     say(f"{experiment}: {', '.join(counts)}")
     if introduction := search.introduction():
         say(introduction)
     for reason, count in missing.items():
         runs = f"{counted(count, 'run')} unavailable"
         say(f"! {reason}: {runs}; run the same command on a machine that has it")
-    for difference, count in plan.changed.items():
-        say(f"! {difference} changed since the execution of {counted(count, 'run')}; {plan.policy}")
     if num_failed:
         say(f"! {counted(num_failed, 'run')} ended by a fault before; {RETRY_FAILED}")
 
@@ -57,6 +64,16 @@ def point_to_tensorboard(say: Say, experiment: Path) -> None:
     """Say how to look at the runs."""
     for line in hint(experiment):
         say(line)
+
+
+def check_goal(say: Say, runs: "pd.DataFrame") -> None:
+    """Say so if no run has the metric of the goal."""
+    from runmanager.results.decisive import goal_of
+
+    try:
+        goal_of(runs)
+    except InvalidArgumentError as error:
+        say(f"! {error}")
 
 
 def conclude(

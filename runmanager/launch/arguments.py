@@ -1,19 +1,26 @@
 """The arguments of run_grid: whether they can be used, all problems at once."""
 
+import difflib
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from runmanager.board import hparams
 from runmanager.devices import ranks
-from runmanager.errors import DeviceError, GridError, Problems
+from runmanager.errors import DeviceError, GridError, Problems, RunsWarning
 from runmanager.executors import EXECUTORS, Executor, InlineExecutor
+from runmanager.goal import parse_goal
 from runmanager.grid import Run, RunBuilder, device_of
-from runmanager.hyperparameters import counted
+from runmanager.hyperparameters import RESERVED, counted
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
+from runmanager.storage.design import Design
+from runmanager.storage.fingerprint import Fingerprint, fingerprint
 from runmanager.storage.identity import canonical, identity, is_nameable
+from runmanager.storage.read_values import MOST_BYTES
 
 
 def make_executor(
@@ -41,13 +48,46 @@ def make_executor(
     return chosen
 
 
-def check_choices(on_error: str, missing_device: str, retries: Any, prune: object, problems: Problems) -> None:
+def check_choices(
+    on_error: str, missing_device: str, retries: Any, batch_size: object, prune: object, problems: Problems
+) -> None:
     """Collect the problems of these arguments."""
     problems.check_choice("on_error", on_error, ("continue", "stop"))
     problems.check_choice("missing_device", missing_device, ("skip", "error"))
     problems.check_count("retries", retries, 0)
+    problems.check_batch_size(batch_size)
     if not (prune is None or isinstance(prune, SuccessiveHalving)):
         problems.append(f"prune must be SuccessiveHalving(metric=...), or None to stop no run, got {prune!r}")
+
+
+def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
+    """Take the fingerprint of code and data, and warn of what is too large to be compared.
+
+    `data` may be a function that returns them.
+    """
+    too_large: list[str] = []
+    now = fingerprint(train, data() if callable(data) else data, too_large)
+    if too_large and ranks.is_main():
+        names, size = ", ".join(too_large), f"{MOST_BYTES >> 20} MiB"
+        warnings.warn(
+            f"train reads {names}, larger than {size}: a change of it is not noticed; pass it as data=",
+            RunsWarning,
+            stacklevel=3,
+        )
+    return now
+
+
+def keeps_changed(changed: str | None, resume_anyway: bool | None, problems: Problems) -> bool:
+    """Return whether runs that changed are kept; `resume_anyway` is the former name of that."""
+    if changed is not None:
+        problems.check_choice("changed", changed, ("rerun", "keep"))
+    if resume_anyway not in (None, False, True):
+        problems.append(f"resume_anyway must be True or False, got {resume_anyway!r}: write changed='keep'")
+    elif resume_anyway is not None and changed == ("rerun" if resume_anyway else "keep"):
+        problems.append(
+            f"changed={changed!r} and resume_anyway={resume_anyway} contradict each other: leave out the latter"
+        )
+    return changed == "keep" or bool(resume_anyway)
 
 
 def check_runs(
@@ -58,8 +98,7 @@ def check_runs(
     Raises:
         GridError: There are problems with these or the other arguments, all of them at once.
     """
-    if not callable(train):
-        problems.append(f"train must be a function of (run, manager), got {train!r}")
+    problems.check_function("train", train, "(run, manager)")
     runs: list[Run] = []
     with problems.collecting():
         paths.check_experiment(experiment)
@@ -95,10 +134,41 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
     return unavailable
 
 
-def check_seeds(runs: Sequence[Run]) -> None:
-    """Raise a GridError if no run has a seed to average over."""
-    if not any(hparams.SEED in run._fields for run in runs):
-        raise GridError(["group_seeds=True averages over the hyperparameter 'seed': give the grid one"])
+def check_design(goal: str | None, repeats: Any, runs: Iterable[Run], *, group_seeds: bool) -> Design:
+    """Return what decides in a grid, as its arguments say it.
+
+    Raises:
+        GridError: An argument cannot be used; with all problems.
+    """
+    problems = Problems()
+    design = Design()
+    names = list(dict.fromkeys(name for run in runs for name in run._fields))
+    if goal is not None:
+        with problems.collecting():
+            design = replace(design, goal=parse_goal(goal))
+    if design.goal and (design.goal.metric in names or design.goal.metric in RESERVED - {"loss", "accuracy"}):
+        what = "a hyperparameter of this grid" if design.goal.metric in names else "no metric"
+        problems.append(f"goal={goal!r}, but {design.goal.metric!r} is {what}: name what a run tracks")
+    if repeats is not None:
+        design = replace(design, repeats=_repeats(repeats, names, problems))
+    if group_seeds and hparams.SEED not in names:
+        problems.append("group_seeds=True averages over the hyperparameter 'seed': give the grid one")
+    problems.raise_if_any()
+    return design
+
+
+def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[str, ...]:
+    """Return the names of repeat axes; of one alone, the name will do."""
+    given = [repeats] if isinstance(repeats, str) else repeats
+    if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
+        problems.append(f"repeats must be the names of axes, as repeats=('seed',), got {repeats!r}")
+        return ()
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(names)}"
+            problems.append(f"repeats={repeats!r}, but the grid has no axis {name!r}; {hint}")
+    return tuple(dict.fromkeys(given))
 
 
 def _runs(params: Mapping[Any, Any] | Sequence[Any], max_runs: int) -> list[Run]:

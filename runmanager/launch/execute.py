@@ -2,6 +2,7 @@
 
 import contextlib
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 from runmanager.devices import ranks
@@ -9,6 +10,7 @@ from runmanager.errors import StorageError
 from runmanager.executors import Executor
 from runmanager.executors.base import uncommitted
 from runmanager.executors.signals import INTERRUPTED, Stop
+from runmanager.goal import Goal
 from runmanager.grid import Run
 from runmanager.launch.announce import announce, point_to_tensorboard
 from runmanager.launch.commit import Exports, commit
@@ -44,15 +46,20 @@ class Execution:
         retries: int,
         on_error: str,
         show: bool,
+        goal: Goal | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self._search = search
         self._decisions = Decisions(plan, search)
+        self._grid = [planned.run for planned in plan.runs if not planned.folder.unavailable]
         self._executor = executor
         self._task = task
         self._stop = stop
         self._max_retries = retries
         self._ends_at_failure = on_error == "stop"
         self._show = show
+        self._goal = goal
+        self._notes = notes  # to say at the start
         self._experiment = task.experiment.path
         self._exports = Exports(self._experiment)
         self._in_progress: dict[str, PlannedRun] = {}
@@ -61,6 +68,7 @@ class Execution:
     def run(self) -> int:
         """Execute runs until none is due; return the exit code."""
         exit_code, is_first = COMPLETED, True
+        self._executor.num_lanes(self._grid)
         while True:
             batch = self._decisions.next()
             if not (is_first or batch.due or batch.behind or batch.sentences):
@@ -70,8 +78,11 @@ class Execution:
             self.progress = GridProgress(
                 self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
                 lanes=lanes, past=batch.costs, show=self._show, check=self._stop.check,
+                goal=self._goal,
             )  # fmt: skip
             if is_first:
+                for note in self._notes:
+                    self.progress.say(f"! {note}")
                 announce(self.progress.say, paths.for_people(self._experiment), batch, self._search)
                 if self._task.tensorboard and self._show and batch.due:
                     point_to_tensorboard(self.progress.say, paths.for_people(self._experiment))

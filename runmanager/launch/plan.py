@@ -9,17 +9,16 @@ from typing import Any
 
 from runmanager.devices import ranks
 from runmanager.grid import Run
+from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.search.base import Journals, Search
 from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.folders import RunFolder, varying
 from runmanager.storage.run_state import RunResult, read_run
 
-STARTED_OVER = (
-    "they start over, their old attempts are kept; "
-    "resume_anyway=True (--resume-anyway) keeps and continues them"
-)
-KEPT = "they are kept and continued, and marked as mixed"
+STARTED_OVER = "executed again", "their old attempts are kept; changed='keep' (--changed keep) continues them"
+KEPT = "kept", "what is not completed continues, marked as mixed"
+"""What is done with the runs that changed, in a word or two, and what that means."""
 
 
 class Action(StrEnum):
@@ -54,7 +53,7 @@ class Plan:
 
     runs: Sequence[PlannedRun]  # all of the grid, in order
     changed: Mapping[str, int]  # what changed since runs were begun -> how many runs
-    policy: str  # what is done about that
+    policy: tuple[str, str]  # what is done about that: `STARTED_OVER` or `KEPT`
     order: Sequence[str] = ()  # the identities of the runs to execute, once a search has decided it
     sentences: Sequence[str] = ()  # of the search, for the user
 
@@ -69,6 +68,18 @@ class Plan:
     def behind(self) -> list[PlannedRun]:
         """The runs to commit as pruned."""
         return [planned for planned in self.runs if planned.action is Action.PRUNE]
+
+    @property
+    def changes(self) -> str:
+        """The sentence about the runs that changed, which are counted first; "" if none has."""
+        number = sum(self.changed.values())
+        if not number:
+            return ""
+        is_one_cause = len(self.changed) == 1
+        causes = [cause if is_one_cause else f"{cause} ({count:,})" for cause, count in self.changed.items()]
+        done, meaning = self.policy
+        verb = "is" if number == 1 else "are"
+        return f"! {counted(number, 'run')} changed and {verb} {done}: {'; '.join(causes)}; {meaning}"
 
     @property
     def varying(self) -> list[str]:
@@ -123,7 +134,7 @@ def make_plan(
     now: Fingerprint,
     *,
     retry_failed: bool,
-    resume_anyway: bool,
+    keep_changed: bool,
 ) -> Plan:
     """Decide by `run_grid`'s options what is done with each run, now that code, data and versions are `now`."""
     planned: list[PlannedRun] = []
@@ -135,11 +146,11 @@ def make_plan(
             changed[", ".join(differences)] += 1
         if folder.unavailable:
             action = Action.LEAVE
-        elif differences and not resume_anyway:
+        elif differences and not keep_changed:
             action = Action.START_OVER
         elif before.status is Status.COMPLETED or (before.status.is_fault and not retry_failed):
             action = Action.LEAVE
         else:
             action = Action.CONTINUE if before.epochs else Action.EXECUTE
         planned.append(PlannedRun(run, folder, before, action))
-    return Plan(planned, changed, KEPT if resume_anyway else STARTED_OVER)
+    return Plan(planned, changed, KEPT if keep_changed else STARTED_OVER)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from runmanager.board import hparams
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
-from runmanager.executors import Executor
+from runmanager.executors import Executor, InlineExecutor
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run
 from runmanager.launch import announce, arguments
@@ -22,7 +22,7 @@ from runmanager.outcome import Outcome, Status
 from runmanager.search.all_runs import AllRuns
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import durable, paths
-from runmanager.storage.fingerprint import fingerprint
+from runmanager.storage.fingerprint import note_changes_by_runs
 from runmanager.storage.folders import Experiment
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import read_run
@@ -73,16 +73,20 @@ def run_grid(
     group_seeds: bool = False,
     display: bool | None = None,
     retry_failed: bool = False,
-    resume_anyway: bool = False,
+    changed: str | None = None,
+    resume_anyway: bool | None = None,
     data: Any = None,
     plan_only: bool = False,
     prune: SuccessiveHalving | None = None,
+    goal: str | None = None,
+    repeats: str | Sequence[str] | None = None,
 ) -> GridOutcome:
     """Execute every run of a grid that this experiment has not completed yet.
 
     An interrupted run continues after its last committed epoch if `train` uses
     ``manager.epochs(n, checkpoint={...})``. Runs that ended by a fault stay so unless `retry_failed`.
-    Runs that were begun with other code, data or library versions start over; their old attempts are kept.
+    Runs that were begun with other code, data or library versions are executed again, see `changed`; their old
+    attempts are kept.
 
     Args:
         params: A mapping of axes as for `RunBuilder.get_runs`, or runs.
@@ -107,13 +111,24 @@ def run_grid(
         group_seeds: Average the runs that differ in the hyperparameter `seed` alone in TensorBoard's HParams.
         display: False shows nothing.
         retry_failed: Execute runs again that ended by a fault: failed, diverged, hung, or out of memory.
-        resume_anyway: Keep and continue runs that were begun with other code, data or versions.
-        data: What `train` trains on, so that a change of it is noticed: tensors, a dataset, text for it, or a
-            function that returns one of them, called once the grid is accepted.
+        changed: What is done with runs that were begun with other code, data or versions: "rerun", which is the
+            default, executes them again; "keep" keeps the completed ones and continues the others, marked as
+            mixed. Dicts, lists, tensors, ... that `train` reads from your modules count by their content, up to
+            256 MiB each.
+        resume_anyway: The former name of ``changed="keep"``.
+        data: What `train` trains on, so that a change of it is noticed however large it is: tensors, a dataset,
+            text for it, or a function that returns one of them, called once the grid is accepted.
         plan_only: Show what would be executed where and what is done already, and stop; nothing is written.
         prune: Stops runs early that are behind, as `SuccessiveHalving`: they have fewer epochs than the others.
             They keep their checkpoint; the same grid without `prune`, or with one that stops fewer runs,
             continues them.
+        goal: The metric that decides: "max:reward", "min:wer", or a name whose direction is known, as
+            "test_accuracy". `best`, `show`, `effects`, `compare`, the report, the command line, the progress
+            shown, pruning and TensorBoard follow it, at the epoch whose weights are kept, else at the last. By
+            default it is that of ``manager.epochs(keep=...)``, else the validation, test or training accuracy
+            or loss. It is written with the experiment: a start without it keeps it, another one replaces it.
+        repeats: The axes that only repeat a setting, as ("fold", "seed"): settings are then ranked by their
+            mean. Written with the experiment, as `goal`.
 
     Raises:
         GridError: The grid or an argument cannot be used, or `train` cannot be sent to the workers; with all
@@ -127,25 +142,27 @@ def run_grid(
     """
     problems = Problems()
     executor = arguments.make_executor(executor, jobs, runs_per_device, timeout, problems)
-    arguments.check_choices(on_error, missing_device, retries, prune, problems)
+    arguments.check_choices(on_error, missing_device, retries, batch_size, prune, problems)
+    keep_changed = arguments.keeps_changed(changed, resume_anyway, problems)
     is_main = ranks.is_main()
     is_shown = is_main and display is not False
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(Stop())
         runs = arguments.check_runs(params, train, experiment, max_runs, problems)
-        if group_seeds:
-            arguments.check_seeds(runs)
+        given = arguments.check_design(goal, repeats, runs, group_seeds=group_seeds)
         path = (Path(root) / experiment).absolute()  # train() may change the working directory
+        design, changes = Experiment(path).design.updated(given)
+        prune = prune.towards(design.goal) if prune else None
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, missing_device)
         with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
-            now = fingerprint(train, data() if callable(data) else data)
+            now = arguments.take_fingerprint(train, data)
         search = prune.search() if prune else AllRuns()
         task = RunTask(
-            train, Experiment(path), tensorboard, histogram_every, now, resume_anyway, 1, prune, batch_size
+            train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, prune, batch_size
         )
         grid = [run._asdict() for run in runs]
-        policy = {"retry_failed": retry_failed, "resume_anyway": resume_anyway}
+        policy = {"retry_failed": retry_failed, "keep_changed": keep_changed}
         if plan_only:
             plan = make_plan(runs, task.experiment.assign(grid, missing), now, **policy)
             batch = Decisions(plan, search).next()
@@ -155,12 +172,18 @@ def run_grid(
         if is_main:
             durable.make_folder(path)
             closing.enter_context(hold(path))
-        plan = ranks.from_main(lambda: make_plan(runs, task.experiment.plan(grid, missing), now, **policy))
-        if is_main and tensorboard:
-            hparams.decide(path, group_seeds=group_seeds)
-        execution = Execution(
-            plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown
+        plan = ranks.from_main(
+            lambda: make_plan(runs, task.experiment.plan(grid, missing, design), now, **policy)
         )
+        if isinstance(executor, InlineExecutor):
+            closing.callback(note_changes_by_runs, train, now)
+        if is_main and tensorboard:
+            seeds = [hparams.SEED] if group_seeds else []
+            hparams.decide(path, repeats=tuple(dict.fromkeys([*(design.repeats or ()), *seeds])))
+        execution = Execution(
+            plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown,
+            goal=design.goal, notes=changes,
+        )  # fmt: skip
         exit_code = execution.run()
         say = execution.progress.say
         if is_main and exit_code != STORAGE_FAILED:
@@ -168,6 +191,7 @@ def run_grid(
         outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path, is_over=execution.is_over))
         if tensorboard and is_shown:
             announce.point_to_tensorboard(say, paths.for_people(path))
+        announce.check_goal(say, outcome.runs)
         ended = [ended for _, ended in outcome.outcomes]
         is_broken_off = outcome.exit_code not in (COMPLETED, SOME_FAILED)
         announce.conclude(
@@ -188,12 +212,14 @@ def _export(experiment: Path, say: announce.Say) -> int:
 
 def _grid_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> GridOutcome:
     """Read what became of the runs."""
-    from runmanager.results import tables
+    from runmanager.results import decisive, tables
 
     results = [read_run(planned.folder) for planned in plan.runs]
     outcomes = [(planned.run, result.outcome) for planned, result in zip(plan.runs, results, strict=True)]
     statuses = {outcome.status for _, outcome in outcomes} - ({Status.PENDING} if is_over else set())
     if exit_code == COMPLETED and any(status.exit_code for status in statuses):
         exit_code = SOME_FAILED
-    epochs, summary = tables.epochs_table(tables.by_column(results)), tables.runs_table(results)
+    epochs = tables.epochs_table(tables.by_column(results))
+    decisive.with_design(epochs, experiment.name, Experiment(experiment).design)
+    summary = decisive.runs_table(experiment.name, results)
     return GridOutcome(outcomes, epochs, summary, exit_code, paths.for_people(experiment))

@@ -1,6 +1,7 @@
 """One run of a grid as a task that any process can execute."""
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from runmanager.errors import LifecycleError, PruneError, StorageError
 from runmanager.executors import BatchProgress, Report
-from runmanager.grid import Run
+from runmanager.grid import Run, params_of
 from runmanager.outcome import Outcome
 from runmanager.search.halving import SuccessiveHalving
+from runmanager.storage import paths
 from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import Experiment
+from runmanager.storage.run_state import read_run
 from runmanager.training.grid_context import GridContext
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ class RunTask:
     tensorboard: bool
     histogram_every: int
     fingerprint: Fingerprint
-    resume_anyway: bool
+    keep_changed: bool
     jobs: int  # how many runs of the grid share the machine, at most
     prune: SuccessiveHalving | None = None
     batch_size: "Measure | None" = None
@@ -46,7 +49,9 @@ class RunTask:
             PruneError: The run cannot be stopped at a rung, or cannot be compared there.
             Exception: That of `train`, under torchrun: the other ranks wait for this process until it ends.
         """
+        from runmanager.devices import ranks
         from runmanager.training.manager import RunManager
+        from runmanager.training.threads import Threads
 
         context = GridContext(
             run=run,
@@ -54,7 +59,7 @@ class RunTask:
             on_step=_Steps(report),
             jobs=self.jobs,
             fingerprint=self.fingerprint,
-            resume_anyway=self.resume_anyway,
+            keep_changed=self.keep_changed,
             prune=self.prune,
         )
         manager = RunManager(
@@ -65,11 +70,27 @@ class RunTask:
             batch_size=self.batch_size,
             _grid=context,
         )
+        threads = Threads()
+        threads.keep(
+            ranks.from_main(lambda: self._threads_of(run, context))
+        )  # before train() computes anything
         try:
             return self._execute(run, manager)
         except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
             manager._end_interrupted()  # noqa: SLF001 - for this module alone
             raise
+        finally:
+            _forget_compiled()
+            threads.give_back()
+
+    def _threads_of(self, run: Run, context: GridContext) -> int | None:
+        """Return how many threads a run began with that is resumed, None if it begins now."""
+        folder = self.experiment.find(params_of(run))
+        checkpoints = (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT)
+        if folder is None or not any((folder.path / name).exists() for name in checkpoints):
+            return None
+        earlier = read_run(folder)
+        return None if context.starts_over(earlier) else earlier.threads
 
     def _execute(self, run: Run, manager: "RunManager") -> Outcome:
         from runmanager.devices import ranks
@@ -95,6 +116,15 @@ class RunTask:
                 raise
             return outcome
         return manager.outcome
+
+
+def _forget_compiled() -> None:
+    """Let the next run of this process compile as the first one does.
+
+    torch.compile() compiles a function for 8 shapes per process and computes eagerly from then on.
+    """
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
 
 
 class _Steps:

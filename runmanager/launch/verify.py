@@ -91,6 +91,7 @@ def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping
     import torch
 
     from runmanager.grid import RunBuilder
+    from runmanager.training import failures
     from runmanager.training.grid_context import GridContext
     from runmanager.training.manager import RunManager
 
@@ -104,13 +105,14 @@ def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping
     context = GridContext(run=run, on_epoch=ended)
     manager = RunManager(Experiment(folder), tensorboard=False, display=False, _grid=context)
     threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads // result.jobs))  # the order of sums depends on their number
+    # the order of sums depends on their number
+    torch.set_num_threads(result.threads or max(1, threads // result.jobs))
     try:
         train(run, manager)
     except _FirstEpochEnded:
         return records[0].metrics, Outcome(Status.COMPLETED)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a result like any other
-        return {}, Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
+        return {}, Outcome(Status.FAILED, failures.cause_of(error, torch.device("cpu")))
     finally:
         torch.set_num_threads(threads)
     return {}, manager.outcome or Outcome(Status.FAILED)
@@ -120,10 +122,7 @@ def _changed(result: "RunResult", train: "Train") -> list[str]:
     before = result.start.get("fingerprint")
     if not isinstance(before, Mapping):
         return []
-    now = fingerprint(train)
-    names = before.get("code", {}).keys() & now["code"].keys()  # a partial's arguments are unknown here
-    code_before, code_now = ({name: one["code"][name] for name in names} for one in (before, now))
-    return changes({**before, "code": code_before}, {**now, "code": code_now})
+    return changes(before, fingerprint(train), only_common=True)  # a partial's arguments are unknown here
 
 
 def _import(source: str) -> ModuleType:

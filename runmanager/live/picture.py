@@ -114,8 +114,10 @@ class Picture(NamedTuple):
         return lines
 
     def _columns(self, room: int) -> list[str]:
-        """Choose what there is room for: the first three leave some of a label, others all of it."""
-        first = [name for name in ("loss", "accuracy", "step") if name == "step" or name in self.metrics]
+        """Choose what there is room for: the first ones leave some of a label, others all of it."""
+        decisive = self.metrics[0] if self.metrics else "loss"
+        names = dict.fromkeys((decisive, "loss", "accuracy", "step"))
+        first = [name for name in names if name == "step" or name in self.metrics]
         columns: list[str] = []
         for name in [*first, *(name for name in self.metrics if name not in first)]:
             least = min(self.label_width, _LEAST_LABEL) if name in first else self.label_width

@@ -1,16 +1,18 @@
 """What a grid shows while it runs: a picture in a terminal or a notebook, plain lines elsewhere."""
 
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from rich.cells import cell_len
 
 from runmanager.console import Table, cell, choose_screen, duration, join, printable
 from runmanager.executors import BatchProgress
+from runmanager.goal import Goal, default_goal
 from runmanager.grid import Run
 from runmanager.live import time_left
 from runmanager.live.picture import Picture, Running, label
@@ -22,6 +24,10 @@ from runmanager.storage.identity import identity
 _LIVE_S = 0.25  # from one picture to the next, at least
 _CLOCK_S = 1.0  # and at most, as clocks go on
 _PLAIN_S = 60.0  # from one plain line on the whole grid to the next, at least
+_PROBLEMS = ("✗", "!")  # how lines begin that are logged as warnings
+
+_log = logging.getLogger("runmanager")
+_log.addHandler(logging.NullHandler())  # an application routes the lines; without one, the screen is enough
 
 
 class GridProgress:
@@ -32,6 +38,7 @@ class GridProgress:
     Args:
         varying: The hyperparameters that tell the runs apart.
         past: Hyperparameters and duration (s) of the runs that were completed before.
+        goal: Its metric is before all others; by default the one that decides by its name.
         check: Called when a run begins or makes progress; what it raises goes to the executor.
     """
 
@@ -45,8 +52,10 @@ class GridProgress:
         past: Sequence[tuple[Mapping[str, Any], float]] = (),
         show: bool = True,
         check: Callable[[], None] | None = None,
+        goal: Goal | None = None,
     ) -> None:
         self._name = name
+        self._goal = goal
         self._check = check or (lambda: None)
         self._folders: dict[str, RunFolder] = {}
         self._varying = varying
@@ -95,9 +104,11 @@ class GridProgress:
             self._screen.show_below(None)
 
     def say(self, line: str) -> None:
-        """Print a line above the picture; what would steer a terminal is escaped."""
+        """Print a line above the picture, and log it; what would steer a terminal is escaped."""
         parts = (part.rstrip("\r").rpartition("\r")[2] for part in line.split("\n"))  # bars are drawn over
-        self._lines.extend(printable(part.expandtabs()) for part in parts)
+        lines = [printable(part.expandtabs()) for part in parts]
+        _log.log(logging.WARNING if line.startswith(_PROBLEMS) else logging.INFO, "%s", "\n".join(lines))
+        self._lines.extend(lines)
         if self._thread is None or not self._screen.is_live or time.monotonic() >= self._printed + _LIVE_S:
             self._flush()
 
@@ -131,7 +142,7 @@ class GridProgress:
             return
         self._running[id_] = running.after(news, time.monotonic())
         if isinstance(news, EpochRecord):
-            self._metrics.update(dict.fromkeys(_losses_and_accuracies(news.metrics)))
+            self._metrics = dict.fromkeys(self._in_order([*self._metrics, *news.metrics]))
         self._is_changed = True
 
     def run_ended(self, run: Run, outcome: Outcome, next_step: str) -> None:
@@ -146,7 +157,12 @@ class GridProgress:
         facts += [] if is_completed else ["waits" if waits else outcome.status]  # until all are at the rung
         if running:
             seconds = time.monotonic() - running.started
-            facts += [_values(running.metrics), printable(outcome.error), duration(seconds)]
+            values = ((name, running.metrics[name]) for name in self._in_order(running.metrics))
+            facts += [
+                join(f"{printable(name)} {cell(value)}" for name, value in values),
+                printable(outcome.error),
+                duration(seconds),
+            ]
             if is_completed:
                 self._past.append((folder.params, seconds / running.part))
         else:
@@ -178,6 +194,13 @@ class GridProgress:
         """Return the identity of a run; of one that runs as it was: inline, `train` may change a list in it."""
         begun = (id_ for id_, begun in self._begun.items() if begun is run)
         return next(begun, "") or identity(run._asdict())
+
+    def _in_order(self, metrics: Iterable[str]) -> list[str]:
+        """Return the metrics to show: the one that decides, then losses and accuracies."""
+        names = list(dict.fromkeys(metrics))
+        goal = self._goal or default_goal(names)
+        first = [goal.metric] if goal and goal.metric in names else []
+        return [*first, *(n for n in names if n.endswith(("loss", "accuracy")) and n not in first)]
 
     def _keep_up_to_date(self) -> None:
         drawn, last_line = float("-inf"), ""
@@ -228,11 +251,3 @@ class GridProgress:
         running = list(self._running.values())
         underway = [time_left.Underway(r.params, now - r.started, r.total, r.part) for r in running]
         return time_left.time_left(list(self._waiting.values()), underway, self._past.copy(), self._num_lanes)
-
-
-def _losses_and_accuracies(metrics: Mapping[str, float]) -> list[str]:
-    return [name for name in metrics if name.endswith(("loss", "accuracy"))]
-
-
-def _values(metrics: Mapping[str, float]) -> str:
-    return join(f"{printable(name)} {cell(metrics[name])}" for name in _losses_and_accuracies(metrics))

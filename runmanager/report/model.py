@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 
 from runmanager.console import printable
-from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import text
 from runmanager.outcome import Status
-from runmanager.results import tables
+from runmanager.results import decisive, tables
+from runmanager.results.decisive import goal_of
 from runmanager.results.effects import effects
-from runmanager.results.ranking import best, main_metric
+from runmanager.results.findings import Findings, find
 from runmanager.storage.folders import varying
 from runmanager.storage.identity import canonical
 from runmanager.storage.run_state import RunResult
@@ -40,21 +40,24 @@ class ReportData:
     results: Sequence[RunResult]
     names: Sequence[str]  # of the runs, as "run 7"
     runs: pd.DataFrame  # the table of `load_runs`, row by row as `results`
+    findings: Findings
     metric: str  # that runs are ranked by
     is_larger_better: bool  # of the metric
     scores: Sequence[float]  # the metric of each run, NaN if it is not completed
-    order: Sequence[int]  # the runs that have a score, the best first
+    order: Sequence[int]  # the runs that have a score, those of the best setting first
     axes: Sequence[Axis]  # the hyperparameters that vary, the one that explains most first
     explained: Mapping[str, float]  # hyperparameter -> its share of the metric's variation; it may be NaN
 
     @property
     def compared(self) -> list[Axis]:
-        """The hyperparameters of which at least two values have a score."""
-        return [axis for axis in self.axes if len({axis.codes[index] for index in self.order}) > 1]
+        """The hyperparameters of which at least two values have a score, without the repeat axes."""
+        axes = [axis for axis in self.axes if axis.name not in self.findings.repeats]
+        return [axis for axis in axes if len({axis.codes[index] for index in self.order}) > 1]
 
     def settings(self, index: int) -> str:
-        """Write the hyperparameters of a run that vary."""
-        return ", ".join(f"{axis.name} {axis.labels[axis.codes[index]]}" for axis in self.axes)
+        """Write the hyperparameters of a run's setting that vary."""
+        axes = (axis for axis in self.axes if axis.name not in self.findings.repeats)
+        return ", ".join(f"{axis.name} {axis.labels[axis.codes[index]]}" for axis in axes)
 
 
 def report_data(
@@ -74,12 +77,14 @@ def report_data(
     experiments = {name: runs for name, runs in experiments.items() if runs}
     pairs = [(name, run) for name, runs in experiments.items() for run in runs]
     results = [run for _, run in pairs]
-    table = tables.concat([(name, tables.runs_table(runs)) for name, runs in experiments.items()])
-    metric = (main_metric(table) or "loss") if by is None else by
-    ranked = best(table.reset_index(drop=True), metric, largest=largest)
+    table = tables.concat([(name, decisive.runs_table(name, runs)) for name, runs in experiments.items()])
+    if by is None and goal_of(table) is None:
+        by = "loss"
+    findings = find(table.reset_index(drop=True), by, largest=largest)
+    column = findings.goal.metric
     completed = [run.status is Status.COMPLETED for run in results]
-    scores = [float(v) if ok else math.nan for v, ok in zip(table[metric], completed, strict=True)]
-    shares = effects(table, metric).groupby("axis")["explained"].first()
+    scores = [float(v) if ok else math.nan for v, ok in zip(table[column], completed, strict=True)]
+    shares = effects(table, column).groupby("axis")["explained"].first()
     explained = {str(name): float(share) for name, share in shares.items()}
     params = [dict(run.folder.params) for run in results]
     names = [f"run {run.folder.number}" for run in results]
@@ -88,9 +93,15 @@ def report_data(
         names = [f"{printable(name)} run {run.folder.number}" for name, run in pairs]
     axes = [_axis(name, params) for name in varying(params)]
     axes.sort(key=lambda axis: -explained[axis.name] if explained.get(axis.name, 0) > 0 else 0)  # NaN too
-    is_larger = bool(is_larger_better(metric) if largest is None else largest)
-    order = [index for index in ranked.index if math.isfinite(scores[index])]
-    return ReportData(title, results, names, table, metric, is_larger, scores, order, axes, explained)
+    is_larger = findings.goal.is_larger_better
+    order = [
+        row
+        for setting in findings.settings
+        for row in sorted(setting.rows, key=lambda row: -findings.goal.sign * scores[row])
+        if math.isfinite(scores[row])
+    ]
+    metric = findings.metric
+    return ReportData(title, results, names, table, findings, metric, is_larger, scores, order, axes, explained)
 
 
 def _axis(name: str, params: Sequence[Mapping[str, Any]]) -> Axis:

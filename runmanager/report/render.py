@@ -52,7 +52,8 @@ def write_report(
 
     Raises:
         FileNotFoundError: There is no such path, or there are no runs.
-        InvalidArgumentError: There is no metric `by`, or `largest` has to be given.
+        InvalidArgumentError: There is no metric `by`, `largest` has to be given, or experiments have different
+            goals.
         StorageError: The file could not be written; an earlier one is kept.
 
     Example::
@@ -108,7 +109,7 @@ def _cards(data: ReportData) -> list[tuple[str, str]]:
     completed = sum(run.status is Status.COMPLETED for run in results)
     cards = [("runs", f"{len(results):,}"), ("completed", f"{completed:,}")]
     cards += [("epochs", f"{sum(len(run.epochs) for run in results):,}"), ("training", duration(seconds))]
-    return [*cards, (f"best {data.metric}", cell(data.scores[data.order[0]]))] if data.order else cards
+    return [*cards, (f"best {data.metric}", cell(data.findings.settings[0].mean))] if data.order else cards
 
 
 def _table(data: ReportData) -> dict[str, Any]:
@@ -127,7 +128,7 @@ def _table(data: ReportData) -> dict[str, Any]:
     rows = []
     for index in ranked:
         cells: list[tuple[str, str, float | None]] = [(data.names[index], str(index), None)]
-        cells.append((*_number(runs[data.metric].iloc[index]), shares.get(index)))
+        cells.append((*_number(runs[data.findings.goal.metric].iloc[index]), shares.get(index)))
         cells += [(axis.labels[axis.codes[index]], str(axis.codes[index]), None) for axis in data.axes]
         cells += [(*_number(runs[name].iloc[index]), None) for name in (*others, *numbers, *times)]
         cells += [(str(runs[name].iloc[index]), str(runs[name].iloc[index]), None) for name in names]
@@ -139,7 +140,8 @@ def _shares(data: ReportData) -> dict[int, float]:
     """Return how far each score is from the worst to the best, in per cent."""
     if not data.order:
         return {}
-    best, worst = data.scores[data.order[0]], data.scores[data.order[-1]]
+    scores = sorted((data.scores[i] for i in data.order), reverse=data.is_larger_better)
+    best, worst = scores[0], scores[-1]
     return {i: 100 * abs(data.scores[i] - worst) / (abs(best - worst) or 1) for i in data.order}
 
 
@@ -150,6 +152,8 @@ def _metrics(data: ReportData) -> list[str]:
     if kind in ("accuracy", "loss"):
         other = "loss" if kind == "accuracy" else "accuracy"
         names += [f"{evaluated}_{other}", "accuracy", "loss"] if evaluated else [other]
+    else:
+        names += [f"{evaluated}_loss", "loss"]
     runs = data.runs
     return [name for name in dict.fromkeys(names) if name in runs and not runs[name].isna().all()]
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.console import cell, duration
 from runmanager.errors import InvalidArgumentError
+from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report.model import Axis, ReportData
 from runmanager.results.effects import OVERALL
-from runmanager.results.ranking import over_seeds
+from runmanager.results.findings import Setting
+from runmanager.results.ranking import over_repeats
 from runmanager.storage.run_state import RunResult
 
 if TYPE_CHECKING:
@@ -24,9 +26,13 @@ _BETTER = 0.01  # how much better an earlier epoch must be to be mentioned, rela
 
 
 def headline(data: ReportData) -> str:
-    """Say which run is best."""
+    """Say which run is best, of repeated settings which setting is."""
     if not data.order:
         return f"No run has a {data.metric} yet"
+    if data.findings.repeats:
+        setting = data.findings.settings[0]
+        name = data.settings(setting.rows[0]) or "The only setting"
+        return f"{name} is best: {data.metric} {cell(setting.mean)}{_repeated(data, setting)}"
     best = data.order[0]
     score = f"{data.metric} {cell(data.scores[best])}"
     if len(data.order) == 1:
@@ -38,6 +44,8 @@ def margin(data: ReportData) -> str:
     """Say what the best run's settings are, and how far it leads."""
     if not data.order:
         return ""
+    if data.findings.repeats:
+        return _margin_of_settings(data)
     best, *others = data.order
     parts = [f"Its settings: {data.settings(best)}."] if data.axes else []
     if others:
@@ -55,21 +63,47 @@ def margin(data: ReportData) -> str:
     return " ".join(parts)
 
 
+def _repeated(data: ReportData, setting: Setting) -> str:
+    """Say how many repeats a mean is of, with its interval; a failed one is never left out."""
+    axes = " and ".join(data.findings.repeats)
+    of = f"one {axes}" if setting.number == 1 else f"the mean of {setting.number} repeats ({axes})"
+    interval = f", 95 % interval {cell(setting.low)} to {cell(setting.high)}" if cell(setting.low) else ""
+    failed = "".join(f"; {counted(number, 'repeat')} {status}" for status, number in setting.lost.items())
+    return f", {of}{interval}{failed}"
+
+
+def _margin_of_settings(data: ReportData) -> str:
+    """Say how far the best setting leads, and whether that may be chance."""
+    best, *others = data.findings.settings
+    if not others:
+        return ""
+    gap = abs(best.mean - others[0].mean)
+    side = "above" if data.is_larger_better else "below"
+    first, last = others[0], others[-1]
+    lead = f"That is {gap:.2g} {side} the next, {data.settings(first.rows[0])}{_repeated(data, first)}"
+    if not gap:
+        lead = f"{data.settings(first.rows[0])} has the same mean"
+    final = f"the last, {data.settings(last.rows[0])}, has {cell(last.mean)}"
+    return f"{lead}; {final}. {data.findings.verdict}"
+
+
 def seeds(data: ReportData) -> str:
     """Say which settings are best on average over their seeds, "" if no seed varies."""
-    if not any(axis.name == _SEED for axis in data.axes) or len(data.axes) == 1:
+    is_varied = any(axis.name == _SEED for axis in data.axes) and len(data.axes) > 1
+    if data.findings.repeats or not is_varied:
         return ""
+    column = data.findings.goal.metric
     try:
-        table = over_seeds(data.runs, _SEED, data.metric)
+        table = over_repeats(data.runs, [_SEED], column)
     except InvalidArgumentError:
         return ""
-    mean = table[f"{data.metric} mean"]
+    mean = table[f"{column} mean"]
     if mean.isna().all():
         return ""
     row = table.iloc[int(mean.argmax() if data.is_larger_better else mean.argmin())]
     names = [axis.name for axis in data.axes if axis.name != _SEED and axis.name in table]
     settings = ", ".join(f"{name} {cell(row[name])}" for name in names)
-    number, best, low, high = (float(row[f"{data.metric} {part}"]) for part in ("n", "mean", "low", "high"))
+    number, best, low, high = (float(row[f"{column} {part}"]) for part in ("n", "mean", "low", "high"))
     interval = f", 95 % interval {cell(low)} to {cell(high)}" if math.isfinite(low) else ""
     return (
         f"On average over seeds, {settings} is best: {cell(best)} ({counted(int(number), 'seed')}{interval}). "
@@ -100,7 +134,7 @@ def effect(data: ReportData, axis: Axis) -> str:
     """Say which value of a hyperparameter is best, and by how much."""
     means = {}
     for code in range(len(axis.labels)):
-        scores = [data.scores[index] for index in data.order if axis.codes[index] == code]
+        scores = [s.mean for s in data.findings.settings if axis.codes[s.rows[0]] == code]
         if scores:
             means[code] = (statistics.fmean(scores), len(scores))
     ranked = sorted(means, key=lambda code: means[code][0], reverse=data.is_larger_better)
@@ -116,9 +150,10 @@ def effect(data: ReportData, axis: Axis) -> str:
         )
     gap = abs(best_mean - last_mean)
     side = "above" if data.is_larger_better else "below"
-    runs = "one run" if number == 1 else f"{number} runs"
+    what = "setting" if data.findings.repeats else "run"
+    number_of = f"one {what}" if number == 1 else f"{number} {what}s"
     return (
-        f"{best} is best on average: {cell(best_mean)} ({runs}), {gap:.2g} {side} {last}. "
+        f"{best} is best on average: {cell(best_mean)} ({number_of}), {gap:.2g} {side} {last}. "
         f"It explains {_percent(share)}."
     )
 
@@ -126,7 +161,7 @@ def effect(data: ReportData, axis: Axis) -> str:
 def curves(data: ReportData, metric: str, partner: str | None) -> str:
     """Say how the best run developed, and which runs were better at an earlier epoch."""
     parts: list[str] = []
-    larger = data.is_larger_better if metric == data.metric else metric.endswith("accuracy")
+    larger = data.is_larger_better if metric == data.metric else bool(is_larger_better(metric))
     if data.order:
         run = data.results[data.order[0]]
         values = _values(run, metric)

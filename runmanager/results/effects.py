@@ -4,45 +4,62 @@ The functions take what `load_runs` returned, or rows of it. Only completed runs
 """
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from runmanager.hyperparameters import text
+from runmanager.results.decisive import repeats_of
 from runmanager.results.ranking import (
     axes_of,
     check_comparable,
     completed,
     default_metric,
     describe,
+    main_metric,
     numbered,
     settings_without,
+    t_quantile,
 )
-from runmanager.results.tables import check_table
+from runmanager.results.tables import HYPERPARAMETERS, Numbers, check_table
+from runmanager.results.verdict import difference
 
-OVERALL = "overall"
-"""The key in the `attrs` of what `compare` returns that holds the mean ratios."""
+OVERALL, DIFFERENCES, LEFT_OUT, COMPARED = "overall", "differences", "left out", "compared"
+"""The keys in the `attrs` of what `compare` returns: mean ratios and differences, missing pairs, the column."""
+
+NO_RUN = "no such run"
+"""Why a pair is left out of which the grid has one side only."""
+
+_FOR_SPEED = ("device", "num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 
 
-def compare(runs: pd.DataFrame, axis: str = "device", value: str = "epoch duration") -> pd.DataFrame:
+def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) -> pd.DataFrame:
     """Pair runs that differ in one hyperparameter only.
 
     Args:
         runs: What `load_runs` returned, or rows of it.
-        axis: The hyperparameter.
-        value: The column to compare.
+        axis: The hyperparameter, or "experiment" for the runs of `load_runs([a, b])`: hyperparameters of which
+            each experiment has one value belong to it, not to the setting.
+        value: The column to compare; by default the epoch duration between devices and numbers of workers, and
+            between all others the column that `best` sorts by.
 
     Returns:
-        One row per setting, that is per combination of the other hyperparameters: those that vary, a column per
-        value of `axis`, and for each value but the first its ratio to the first. ``cpu / cuda`` is how many
-        times as long the cpu takes. Runs with the same hyperparameters are averaged. A value of `axis` without
-        any number, such as a missing device, is left out if two others have some. A setting is left out unless
-        each remaining value has a number.
+        One row per setting, that is per combination of the other hyperparameters, repeat axes included, so that
+        runs are paired repeat by repeat: those that vary, a column per value of `axis`, and for each value but
+        the first its difference from the first and its ratio to it. ``cpu / cuda`` is how many times as long
+        the cpu takes. Runs with the same hyperparameters are averaged. The first is the value that most
+        settings have a number of. A value of `axis` without any number, such as a missing device, is left out
+        if two others have some.
 
         ``attrs["overall"]`` has a dict per ratio: its name as `ratio`, the number of pairs `n`, their geometric
         `mean`, and its 95 % interval from `low` to `high`, by Student's t of the logarithms. One pair has no
-        interval. If a ratio is not above 0, there is no mean either.
+        interval. If a ratio is not above 0, there is no mean either. ``attrs["differences"]`` has the same per
+        `difference`, with the arithmetic mean and an interval that holds however many repeats are added, from
+        four pairs on. ``attrs["left out"]`` has why pairs were left out -> how many, ``attrs["compared"]`` the
+        column.
 
     Raises:
         InvalidArgumentError: `axis` is not a hyperparameter of these runs, or `value` not a column of numbers.
@@ -53,33 +70,76 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str = "epoch durati
         ... )
         >>> runs.attrs["hyperparameters"] = ["lr", "device"]  # load_runs() sets them
         >>> compare(runs)
-           cuda  cpu  cpu / cuda
-        0   2.0  5.0         2.5
+           cuda  cpu  cpu - cuda  cpu / cuda
+        0   2.0  5.0         3.0         2.5
     """
     check_table(runs)
+    if value is None:
+        value = "epoch duration" if axis in _FOR_SPEED else main_metric(runs) or "epoch duration"
     check_comparable(runs, [axis], [value])
-    group, table = settings_without(runs, axis)
     codes, values = numbered(runs[axis])
+    group, table = settings_without(runs, [axis, *(_told_apart(runs, codes) if axis == "experiment" else [])])
     names = [text(value) for value in values]
     if len({*names, *table}) < len(names) + len(table.columns):  # text() shortens
         names = [repr(value) for value in values]
     means = completed(runs, value).groupby([group, codes]).mean().unstack()  # noqa: PD010 - of a Series
-    measured = [name for code, name in enumerate(names) if means[code].notna().any()]
     sides = pd.DataFrame({name: means[code] for code, name in enumerate(names)}, index=table.index)
-    names = measured if len(measured) > 1 else names
-    pairs = pd.concat([table, sides[names]], axis="columns").dropna(subset=names).reset_index(drop=True)
-    ratios = {f"{name} / {names[0]}": pairs[name] / pairs[names[0]] for name in names[1:]}
-    pairs = pairs.assign(**ratios)
-    pairs.attrs[OVERALL] = [_overall(name, ratio) for name, ratio in ratios.items()]
+    counts = sides.notna().sum()
+    measured = [name for name in names if counts[name]]
+    listed = measured if len(measured) > 1 else names
+    first, *_ = sorted(listed, key=lambda name: -counts[name]) or [""]
+    others = [name for name in listed if name != first]
+    pairs = pd.concat([table, sides[[name for name in (first, *others) if name]]], axis="columns")
+    if others:
+        pairs = pairs[sides[first].notna() & sides[others].notna().any(axis="columns")]
+    pairs = pairs.head(len(pairs) if others else 0).reset_index(drop=True)
+    differences = {f"{name} - {first}": pairs[name] - pairs[first] for name in others}
+    ratios = {f"{name} / {first}": pairs[name] / pairs[first] for name in others}
+    pairs = pairs.assign(**differences, **ratios)
+    pairs.attrs[OVERALL] = [_overall(name, ratio.dropna()) for name, ratio in ratios.items()]
+    pairs.attrs[DIFFERENCES] = [
+        {"difference": name, **difference(column.dropna(), num_pairs=len(others))._asdict()}
+        for name, column in differences.items()
+    ]
+    pairs.attrs[LEFT_OUT] = _left_out(runs, group, codes, sides, names.index(first)) if others else {}
+    pairs.attrs[COMPARED] = value
     return pairs
 
 
-def effects(runs: pd.DataFrame, value: str | None = None) -> pd.DataFrame:
+def _told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
+    """Return the hyperparameters that only tell experiments apart: each has one value of them."""
+    names = [name for name in axes_of(runs) if name != "experiment"]
+    return [n for n in names if pd.Series(numbered(runs[n])[0]).groupby(experiments).nunique().max() == 1]
+
+
+def _left_out(
+    runs: pd.DataFrame, group: Numbers, codes: Numbers, sides: pd.DataFrame, first: int
+) -> dict[str, int]:
+    """Count the pairs with a run on either side that lack a number, by why they do."""
+    statuses = runs["status"].astype(str) if "status" in runs else ["completed"] * len(runs)
+    reasons: dict[tuple[int, int], str] = {}
+    for setting, code, status in zip(group, codes, statuses, strict=True):
+        reasons[setting, code] = "no number" if status == "completed" else status
+    left_out: Counter[str] = Counter()
+    for setting, is_there in enumerate(sides.notna().to_numpy()):
+        for code in range(len(sides.columns)):
+            cells = [(setting, code), (setting, first)]
+            if code == first or not any(cell in reasons for cell in cells) or all(is_there[[code, first]]):
+                continue
+            lacking = [cell for cell in cells if not is_there[cell[1]]]
+            left_out[min((reasons.get(cell, NO_RUN) for cell in lacking), key=lambda why: why == NO_RUN)] += 1
+    return dict(left_out.most_common())
+
+
+def effects(
+    runs: pd.DataFrame, value: str | None = None, *, repeats: str | Sequence[str] | None = None
+) -> pd.DataFrame:
     """Return how much each hyperparameter matters for a result, and the mean of each of its values.
 
     Args:
         runs: What `load_runs` returned, or rows of it.
         value: The column of the result; by default the one that `best` sorts by.
+        repeats: The axes that only repeat a setting, as in `best`.
 
     Returns:
         One row per value of each hyperparameter that varies, the one that explains most first: `axis`, `value`,
@@ -91,6 +151,10 @@ def effects(runs: pd.DataFrame, value: str | None = None) -> pd.DataFrame:
         In a grid with all its combinations the shares add up to at most 1; the rest is chance, or two axes
         together. Where combinations are missing, axes that vary together share what they explain, and the sum
         can exceed 1. The more values an axis has, the more it explains, also by chance.
+
+        With repeat axes, which are no axes here, the mean of each setting over its repeats counts once: `n` is
+        how many settings have the value, and `low` and `high` are the 95 % interval of their mean by the spread
+        between repeats, pooled over these settings.
 
     Raises:
         InvalidArgumentError: `value` is not a column of numbers, or it is not given and no run has an accuracy
@@ -106,8 +170,15 @@ def effects(runs: pd.DataFrame, value: str | None = None) -> pd.DataFrame:
     """
     check_table(runs)
     value = default_metric(runs, "value='f1'") if value is None else value
-    check_comparable(runs, [], [value])
+    averaged = repeats_of(runs, repeats)
+    check_comparable(runs, averaged, [value])
     numbers = completed(runs, value)
+    within = None
+    if averaged:
+        group, settings = settings_without(runs, averaged, all_of_them=True)
+        within = describe(numbers, group)
+        settings.attrs[HYPERPARAMETERS] = [name for name in axes_of(runs) if name in settings]
+        runs, numbers = settings, within["mean"]
     total = ((numbers - numbers.mean()) ** 2).sum()
     varies = total and numbers.min() < numbers.max()  # 0.1 + 0.1 + 0.1 is more than 3 * 0.1
     tables = []
@@ -117,13 +188,27 @@ def effects(runs: pd.DataFrame, value: str | None = None) -> pd.DataFrame:
             table = describe(numbers, codes)[["n", "mean", "std"]]
             between = (table["n"] * (table["mean"] - numbers.mean()) ** 2).sum()
             table["explained"] = between / total if varies else math.nan
+            if within is not None:
+                half = within.groupby(codes).apply(_half_interval)
+                table = table.assign(low=table["mean"] - half, high=table["mean"] + half)
             labels = pd.Series(values, table.index, dtype="object")
             tables.append(table.assign(axis=axis, value=labels))
-    columns = ["axis", "value", "n", "mean", "std", "explained"]
+    interval = ["low", "high"] if averaged else []
+    columns = ["axis", "value", "n", "mean", "std", *interval, "explained"]
     if not tables:
         return pd.DataFrame(columns=columns)
     tables.sort(key=lambda table: -table["explained"].iloc[0])
     return pd.concat(tables, ignore_index=True)[columns]
+
+
+def _half_interval(settings: pd.DataFrame) -> float:
+    """Return half the interval of the mean of settings, from the spread between the repeats of each."""
+    counted = settings[settings["n"] > 0]
+    freedom = (counted["n"] - 1).sum()
+    if not freedom:
+        return math.nan
+    variance = ((counted["n"] - 1) * counted["std"].fillna(0.0) ** 2).sum() / freedom
+    return float(t_quantile(freedom) * math.sqrt(variance * (1 / counted["n"]).sum()) / len(counted))
 
 
 def _overall(name: str, ratios: "pd.Series[float]") -> dict[str, Any]:

@@ -41,7 +41,7 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
 
     Args:
         table: What `load_runs` or `load_results` returned, or rows of it.
-        path: Ends in ``.csv``, ``.json`` or ``.parquet`` (which needs ``runmanager[parquet]``).
+        path: Ends in ``.csv``, ``.json`` or ``.parquet`` (which needs ``torch-runmanager[parquet]``).
             CSV: one cell per value, tuples and the like as JSON; a ``'`` in front of text that a spreadsheet
             would execute (it begins with ``= + - @``), or that looks like a number; a column
             ``hyperparameters`` that names them.
@@ -150,7 +150,7 @@ def _values(column: "pd.Series[Any]") -> list[Any]:
 
 def _after_durations(names: list[str]) -> list[str]:
     after = names[names.index("run duration") + 1 :] if "run duration" in names else []
-    written = {*RESERVED, "peak memory"}
+    written = {*RESERVED, "peak memory", "cold start"}
     return [name for name in after if name not in written and not name.endswith(("loss", "accuracy"))]
 
 
@@ -184,7 +184,9 @@ def _to_csv(table: pd.DataFrame) -> bytes:
     columns = {str(name): [_exact_cell(value) for value in _values(table[name])] for name in table}
     if "error" in columns:
         columns["error"] = ["" if cell == "'" else cell for cell in columns["error"]]  # never missing
-    columns[HYPERPARAMETERS] = [_exact_text(" ".join(hyperparameters_of(table)))] * len(table)
+    names = hyperparameters_of(table)
+    is_list = any(name.split() != [name] for name in names)
+    columns[HYPERPARAMETERS] = [json.dumps(names) if is_list else _exact_text(" ".join(names))] * len(table)
     return _write_csv({_exact_text(name): cells for name, cells in columns.items()}).encode()
 
 
@@ -214,10 +216,11 @@ def _from_csv(content: bytes) -> tuple[Columns, list[str] | None]:
     columns = {name: [_read_cell(cell) for cell in cells[index].iloc[1:]] for index, name in enumerate(names)}
     if names[0] in ("", "Unnamed: 0"):  # the tutorial's index
         del columns[names[0]]
-    stored = [value for value in columns.pop(HYPERPARAMETERS, []) if isinstance(value, str)]
+    stored = [value for value in columns.pop(HYPERPARAMETERS, []) if isinstance(value, (str, list))]
     if "error" in columns:
         columns["error"] = ["" if value is pd.NA else value for value in columns["error"]]
-    return columns, stored[0].split() if stored else None
+    first = stored[0] if stored else None
+    return columns, first.split() if isinstance(first, str) else first
 
 
 def _read_cell(cell: str) -> Any:
@@ -283,7 +286,8 @@ def _from_parquet(content: bytes) -> tuple[Columns, list[str] | None]:
     encoded = table.attrs.get(_ENCODED, ())
     columns = {str(name): _values(table[name]) for name in table}
     for name in encoded:
-        columns[name] = [v if v is pd.NA else decode(json.loads(v)) for v in columns[name]]
+        # what is missing is None where a column has nothing else, in pandas 2
+        columns[name] = [decode(json.loads(v)) if isinstance(v, str) else pd.NA for v in columns[name]]
     return columns, table.attrs.get(HYPERPARAMETERS)
 
 
@@ -292,7 +296,9 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise MissingExtraError(["a Parquet file needs pyarrow: pip install 'runmanager[parquet]'"]) from error
+        raise MissingExtraError(
+            ["a Parquet file needs pyarrow: pip install 'torch-runmanager[parquet]'"]
+        ) from error
 
 
 _FORMATS: dict[str, tuple[Writer, Reader]] = {

@@ -11,7 +11,8 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from runmanager.errors import RunsWarning, StorageError
 from runmanager.hyperparameters import decode, encode
 from runmanager.storage import durable, paths
 from runmanager.storage.durable import version
-from runmanager.storage.folders import experiments, is_experiment, read_runs
+from runmanager.storage.folders import Experiment, experiments, is_experiment, read_runs
 from runmanager.storage.run_state import RunResult, read_experiment, read_run
 
 if TYPE_CHECKING:
@@ -29,24 +30,29 @@ if TYPE_CHECKING:
 
     from runmanager.results.tables import Epochs, Numbers
 
-COPY_VERSION = 3
+COPY_VERSION = 4
 _WORTH_A_COPY = 200  # runs
 _MOST_NAMED = 5  # damaged files in a warning
 
 Version = tuple[int, int, int]
 Snapshot = tuple[list[str], "Numbers"]
+OnePath = str | os.PathLike[str]
+Paths = OnePath | Sequence[OnePath]
 
 
-def load_results(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
+def load_results(path: Paths = "runs") -> "pd.DataFrame":
     """Load one row per finished epoch of every run.
 
     Columns: `run, epoch, loss, accuracy, epoch duration, run duration` (durations in seconds), the
     hyperparameters in axis order, then further metrics. If there are several experiments, `experiment` comes
-    first. If runs shared the machine, `jobs` comes last: how many runs of the grid did, at most.
-    Hyperparameters have the types they went in with. One `RunsWarning` names the damaged files.
+    first. If runs shared the machine, `jobs` comes last: how many runs of the grid did, at most. If a run used
+    an accelerator, `cold start` says which epochs were the first of their process on their device: they pay for
+    what is loaded when it is first used. Hyperparameters have the types they went in with. One `RunsWarning`
+    names the damaged files.
 
     Args:
-        path: The root of all experiments, an experiment's folder, or a run's folder.
+        path: The root of all experiments, an experiment's folder, a run's folder, or a list of such folders:
+            experiments of the same name in different roots are then told apart by their paths.
 
     Raises:
         FileNotFoundError: There is no such path.
@@ -58,27 +64,31 @@ def load_results(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     """
     from runmanager.results import tables
 
-    folders, run = _find(Path(path))
     damaged: list[str] = []
     with _without_collection():
-        parts = [(f.name, tables.epochs_table(_read_epochs(f, run, damaged))) for f in folders]
-        table = tables.concat(parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs",))
+        parts = [(name, _epochs_table(name, f, runs, damaged)) for name, f, runs in _find_all(path)]
+        table = tables.concat(
+            parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs", tables.COLD)
+        )
     warn_of(damaged, path)
     return table
 
 
-def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
+def load_runs(path: Paths = "runs") -> "pd.DataFrame":
     """Load one row per run, runs that were not executed included.
 
-    Columns: `run, status, epochs`, the last value of every metric, the best ones (`best accuracy`),
+    Columns: `run, status, epochs`, the last value of every metric, the best ones (`best accuracy`), that of the
+    goal at the epoch whose weights are kept (`kept accuracy`; only if a run keeps its best weights),
     `epoch duration` (median, s), `run duration` (s), the hyperparameters, `jobs` (how many runs of the grid
-    shared the machine, at most; only if some did), `peak memory` (of the run's tensors on an accelerator, MiB;
-    only if a run used one), `parameters` (of the network), `attempts`, `mixed` (whether code, data or versions
-    changed between epochs), `error`. If there are several experiments, `experiment` comes first. `status` and
-    `experiment` are categories. `best` sorts the table, and `show` shows the best of it.
+    shared the machine, at most; only if some did), `threads` (that torch computed with), `peak memory` (of the
+    run's tensors on an accelerator, MiB; only if a run used one), `parameters` (of the network), `attempts`,
+    `mixed` (whether code, data, versions or threads changed between epochs), `error`. If there are several
+    experiments, `experiment` comes first. `status` and `experiment` are categories. `best` sorts the table, and
+    `show` shows the best of it.
 
     Args:
-        path: As for `load_results`.
+        path: As for `load_results`; a list of two experiments sets them side by side, as
+            ``compare(load_runs(["runs/a", "runs/b"]), "experiment")`` does.
 
     Raises:
         FileNotFoundError: There is no such path.
@@ -88,18 +98,18 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
         runs = load_runs("runs/fashion_grid")
         runs[runs["status"] == "failed"][["run", "error"]]
     """
-    from runmanager.results import tables
+    from runmanager.results import decisive, tables
 
     damaged: list[str] = []
     with _without_collection():
-        parts = [(name, tables.runs_table(runs)) for name, runs in _read(path, damaged)]
-        last = ("jobs", "peak memory", "parameters", "attempts", "mixed", "error")
+        parts = [(name, decisive.runs_table(name, runs)) for name, runs in _read(path, damaged)]
+        last = ("jobs", "threads", "peak memory", "parameters", "attempts", "mixed", "error")
         table = tables.concat(parts or [("", tables.runs_table([]))], last)
     warn_of(damaged, path)
     return table
 
 
-def read_results(path: str | os.PathLike[str]) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
+def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[str]]:
     """Read the runs of each experiment under a path, runs not executed included, and what could not be read.
 
     Raises:
@@ -110,13 +120,17 @@ def read_results(path: str | os.PathLike[str]) -> tuple[list[tuple[str, list[Run
         return _read(path, damaged), damaged
 
 
-def warn_of(damaged: Sequence[str], path: str | os.PathLike[str]) -> None:
+def warn_of(damaged: Sequence[str], path: Paths) -> None:
     """Warn once about unreadable files, attributed to the caller's caller."""
     if damaged:
         more = f" and {len(damaged) - _MOST_NAMED} more" if len(damaged) > _MOST_NAMED else ""
         named = "; ".join(damaged[:_MOST_NAMED]) + more
-        text = f"{len(damaged)} damaged under {os.fspath(path)}, the rest is complete: {named}"
+        text = f"{len(damaged)} damaged under {_text(path)}, the rest is complete: {named}"
         warnings.warn(text, RunsWarning, stacklevel=3)
+
+
+def _text(path: Paths) -> str:
+    return ", ".join(str(Path(one)) for one in ([path] if isinstance(path, str | os.PathLike) else path))
 
 
 def _find(path: Path) -> tuple[list[Path], Path | None]:
@@ -137,33 +151,56 @@ def _find(path: Path) -> tuple[list[Path], Path | None]:
     return experiments(path), None
 
 
-def _read(path: str | os.PathLike[str], damaged: list[str]) -> list[tuple[str, list[RunResult]]]:
-    folders, run = _find(Path(path))
-    return [(folder.name, _read_runs(folder, run, damaged)) for folder in folders]
+def _find_all(path: Paths) -> list[tuple[str, Path, list[Path] | None]]:
+    """Return the experiments under paths: name, folder, and the folders of the runs asked for, None for all."""
+    folders: dict[Path, list[Path] | None] = {}
+    for one in [path] if isinstance(path, str | os.PathLike) else path:
+        experiments, run = _find(Path(one))
+        for folder in experiments:
+            runs = folders.get(folder, [])
+            folders[folder] = None if run is None or runs is None else [*runs, run]
+    counts = Counter(folder.name for folder in folders)
+    return [
+        (folder.name if counts[folder.name] == 1 else str(paths.for_people(folder)), folder, runs)
+        for folder, runs in folders.items()
+    ]
 
 
-def _read_runs(experiment: Path, run: Path | None, damaged: list[str]) -> list[RunResult]:
-    if run is None:
+def _read(path: Paths, damaged: list[str]) -> list[tuple[str, list[RunResult]]]:
+    return [(name, _read_runs(folder, runs, damaged)) for name, folder, runs in _find_all(path)]
+
+
+def _read_runs(experiment: Path, runs: Collection[Path] | None, damaged: list[str]) -> list[RunResult]:
+    if runs is None:
         return read_experiment(experiment, damaged)
-    return [read_run(folder, damaged) for folder in read_runs(experiment, damaged) if folder.path == run]
+    return [read_run(folder, damaged) for folder in read_runs(experiment, damaged) if folder.path in runs]
 
 
-def _read_epochs(experiment: Path, run: Path | None, damaged: list[str]) -> "Epochs":
-    """Read the epochs of an experiment or of one run, from the copy while it is true."""
+def _epochs_table(
+    name: str, experiment: Path, runs: Collection[Path] | None, damaged: list[str]
+) -> "pd.DataFrame":
+    from runmanager.results import decisive, tables
+
+    table = tables.epochs_table(_read_epochs(experiment, runs, damaged))
+    return decisive.with_design(table, name, Experiment(experiment).design)
+
+
+def _read_epochs(experiment: Path, runs: Collection[Path] | None, damaged: list[str]) -> "Epochs":
+    """Read the epochs of an experiment or of some of its runs, from the copy while it is true."""
     from runmanager.results import tables
 
-    if run:
-        return tables.by_column(_read_runs(experiment, run, damaged))
+    if runs is not None:
+        return tables.by_column(_read_runs(experiment, runs, damaged))
     copied = load_copy(experiment)
     if copied:
         return copied
     before = _snapshot(experiment)
     problems: list[str] = []
-    runs = read_experiment(experiment, problems)
-    epochs = tables.by_column(runs)
+    results = read_experiment(experiment, problems)
+    epochs = tables.by_column(results)
     damaged += problems
     if before and not problems:
-        journals = {path: version for run in runs for path, version in run.journals.items()}
+        journals = {path: version for run in results for path, version in run.journals.items()}
         with contextlib.suppress(StorageError):  # a folder that cannot be written
             _store_copy(experiment, epochs, journals, before)
     return epochs
@@ -200,7 +237,7 @@ def load_copy(experiment: Path) -> "Epochs | None":
             params = {name: [decode(value) for value in values] for name, values in document["params"].items()}
             metrics = {name: stored[f"metric {number}"] for number, name in enumerate(document["metrics"])}
             numbers, counts, jobs = (document[name] for name in ("numbers", "counts", "jobs"))
-            return Epochs(numbers, counts, params, jobs, stored["epochs"], metrics)
+            return Epochs(numbers, counts, params, jobs, stored["epochs"], metrics, stored["cold"])
     except Exception:  # noqa: BLE001 - whatever is wrong with it, the journals have it all
         return None
 
@@ -222,7 +259,7 @@ def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Versi
     arrays["versions"] = np.concatenate([versions, _array(list(journals.values()))])
     content = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, **arrays)
+    np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, cold=epochs.cold, **arrays)
     durable.make_folder(_copy(experiment).parent)
     durable.write_file(_copy(experiment), file.getvalue())
 

@@ -16,7 +16,7 @@ from runmanager.storage.run_state import read_experiment, read_run
 
 _NAMES = (
     r"(run\.json|error\.log|weights\.pt|checkpoint(\.prev)?\.(pt|damaged)|events\.out\.tfevents\..+"
-    r"|attempt-\d+(-\d+)?\.(jsonl|evts|checkpoint\.pt))"
+    r"|attempt-\d+(-\d+)?\.(jsonl|evts|checkpoint\.pt|weights\.pt))"
 )
 _WRITTEN = re.compile(rf"{_NAMES}|\.({_NAMES}|session)\..+\.tmp")  # a writer that died leaves hidden files
 

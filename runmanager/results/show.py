@@ -1,6 +1,6 @@
 """Show the best runs first, and only the columns that differ."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -8,8 +8,11 @@ from typing import Any
 import pandas as pd
 
 from runmanager.console import Table, cell, join
-from runmanager.results.effects import OVERALL
-from runmanager.results.ranking import best, main_metric, numbered
+from runmanager.hyperparameters import counted
+from runmanager.results.decisive import goal_of, repeats_of
+from runmanager.results.effects import COMPARED, DIFFERENCES, LEFT_OUT, OVERALL
+from runmanager.results.findings import Findings, find
+from runmanager.results.ranking import are_epochs, axes_of, best, deciding, numbered
 from runmanager.results.tables import check_table, hyperparameters_of
 
 _LEADING = ("experiment", "run", "epoch", "status")
@@ -29,15 +32,24 @@ class View:
         return f"{Table.of(self.table).to_html()}\n<p>{escape(self.caption)}</p>"
 
 
-def show(runs: pd.DataFrame, by: str | None = None, n: int = 20, *, largest: bool | None = None) -> View:
-    """Show the best runs, without the columns that are the same in all of them.
+def show(
+    runs: pd.DataFrame,
+    by: str | None = None,
+    n: int = 20,
+    *,
+    largest: bool | None = None,
+    repeats: str | Sequence[str] | None = None,
+) -> View:
+    """Show the best runs or settings, without the columns that are the same in all of them.
 
     Args:
-        runs: What `load_runs` or `load_results` returned, or rows of it. What `compare`, `over_seeds` or
-            `effects` returned is shown in its own order.
+        runs: What `load_runs` or `load_results` returned, or rows of it. What `best`, `compare`, `over_repeats`
+            or `effects` returned is shown in its own order.
         by: The column to sort by, as in `best`.
         n: How many rows.
         largest: As in `best`.
+        repeats: As in `best`: with repeat axes, a row is a setting with its mean, the 95 % interval of the
+            mean, and how many of its repeats count.
 
     Returns:
         What a notebook draws and `print` writes; its `table` has the rows and columns.
@@ -54,25 +66,77 @@ def show(runs: pd.DataFrame, by: str | None = None, n: int = 20, *, largest: boo
         best accuracy first · the same in all: epochs=5
     """
     check_table(runs)
-    if by is None and OVERALL not in runs.attrs:
-        by = main_metric(runs)
+    has_order = OVERALL in runs.attrs
+    goal = None
+    if by is not None or not (has_order or goal_of(runs) is None):
+        goal = deciding(runs, by, largest=largest, n=n)
+        axes = repeats_of(runs, repeats)
+        if axes and not are_epochs(runs):
+            return _settings(find(runs, by, largest=largest, repeats=axes), runs, n)
+    column = goal.metric if goal else None
     same = {name: values[0] for name in runs if len(values := numbered(runs[name])[1]) == 1}
-    first = dict.fromkeys([*_LEADING, *hyperparameters_of(runs), *([by] if by else [])])
+    first = dict.fromkeys([*_LEADING, *hyperparameters_of(runs), *([column] if column else [])])
     order = [*(name for name in first if name in runs), *(name for name in runs if name not in first)]
-    columns = [name for name in order if len(runs) == 1 or name not in same or name in ("run", by)]
-    rows = best(runs, by, n, largest=largest) if by else runs.head(n)
-    dropped = {name: cell(same[name]) for name in order if name not in columns}
-    left_out = ", ".join(f"{name}={value}" for name, value in dropped.items() if value)
+    columns = [name for name in order if len(runs) == 1 or name not in same or name in ("run", column)]
+    rows = best(runs, by, n, largest=largest, repeats=()) if goal else runs.head(n)
+    dropped = {str(name): cell(same[name]) for name in order if name not in columns}
     parts = (
         f"{len(rows):,} of {len(runs):,} rows" if len(rows) < len(runs) else "",
-        f"best {by} first" if by else "",
-        *map(_sentence, runs.attrs.get(OVERALL, ())),
-        f"the same in all: {left_out}" if left_out else "",
+        f"best {column} first" if column else "",
+        *(_sentences(runs) if has_order else ()),
+        _left_out(dropped),
     )
     return View(rows[columns].reset_index(drop=True), join(parts))
 
 
-def _sentence(overall: Mapping[str, Any]) -> str:
+def _settings(findings: Findings, runs: pd.DataFrame, n: int) -> View:
+    """Show settings by their mean."""
+    settings = [*findings.settings, *findings.others]
+    listed = settings[:n]
+    rows: dict[str, list[Any]] = {name: [s.params[name] for s in listed] for name in settings[0].params}
+    rows[findings.goal.metric] = [setting.mean for setting in listed]
+    rows["95 % interval"] = [_interval(setting.low, setting.high) for setting in listed]
+    rows["repeats"] = [setting.counts for setting in listed]
+    names = [name for name in axes_of(runs) if name not in findings.repeats and name not in rows]
+    parts = (
+        f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
+        f"best mean {findings.goal.metric} over {' and '.join(findings.repeats)} first",
+        findings.verdict.rstrip(".").replace("Its", "its", 1),
+        _left_out({name: cell(runs[name].iloc[0]) for name in names}),
+    )
+    table = pd.DataFrame({name: pd.Series(values, dtype="object") for name, values in rows.items()})
+    return View(table.infer_objects(), join(parts))
+
+
+def _sentences(pairs: pd.DataFrame) -> list[str]:
+    """Say what the pairs of `compare` come to: costs by their ratio, metrics by their difference."""
+    left_out: Mapping[str, int] = pairs.attrs[LEFT_OUT]
+    is_cost = str(pairs.attrs[COMPARED]).endswith(("duration", "memory"))
+    parts = [_ratio(overall) for overall in pairs.attrs[OVERALL]] if is_cost else []
+    parts += [] if is_cost else [_difference(overall) for overall in pairs.attrs[DIFFERENCES]]
+    if left_out:
+        why = ", ".join(f"{number} {reason}" for reason, number in left_out.items())
+        parts.append(f"{counted(sum(left_out.values()), 'pair')} left out: {why}")
+    return parts
+
+
+def _ratio(overall: Mapping[str, Any]) -> str:
     low, mean, high = (cell(overall[name]) for name in ("low", "mean", "high"))
     interval = f", 95 % interval {low} to {high}" if low else ""
     return f"{overall['ratio']}: {mean} (geometric mean of {overall['n']}{interval})" if mean else ""
+
+
+def _difference(overall: Mapping[str, Any]) -> str:
+    low, mean, high = (cell(overall[name]) for name in ("low", "mean", "high"))
+    interval = f", 95 % interval {low} to {high}" if low else ""
+    number = counted(overall["n"], "pair")
+    return f"{overall['difference']}: {mean} (mean of {number}{interval})" if mean else ""
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{cell(low)} to {cell(high)}" if cell(low) else ""
+
+
+def _left_out(dropped: Mapping[str, str]) -> str:
+    text = ", ".join(f"{name}={value}" for name, value in dropped.items() if value)
+    return f"the same in all: {text}" if text else ""

@@ -12,12 +12,21 @@ import numpy as np
 import pandas as pd
 
 from runmanager.errors import InvalidArgumentError
+from runmanager.goal import Goal
 from runmanager.hyperparameters import column
 from runmanager.outcome import LEADING, EpochRecord, Status, in_order
+from runmanager.storage.design import Design
 from runmanager.storage.run_state import RunResult
 
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
+
+GOALS, KEPT_BY, REPEATS = "goals", "kept by", "repeats"
+"""The keys for what decides: experiment -> its goal, the goal of ``keep=``, its repeat axes."""
+KEPT = "kept "
+"""What the column of the goal begins with that has its value at the epoch whose weights are kept."""
+COLD = "cold start"
+"""The column that says which epochs are the first of their process."""
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -32,6 +41,7 @@ class Epochs:
     jobs: list[int]  # how many runs shared the machine with each run, itself included
     epochs: Numbers  # the number of each epoch, run after run
     metrics: dict[str, Numbers]  # column -> the value in each epoch, NaN where it has none
+    cold: Numbers  # whether each epoch is its process's first; empty if no run used an accelerator
 
 
 def by_column(runs: Sequence[RunResult]) -> Epochs:
@@ -40,6 +50,7 @@ def by_column(runs: Sequence[RunResult]) -> Epochs:
     params = dict.fromkeys(name for run in runs for name in run.folder.params)
     records = [record for run in begun for record in run.epochs]
     names = list(dict.fromkeys((*LEADING, *itertools.chain.from_iterable(r.metrics for r in records))))
+    on_accelerator = any(str(run.start.get("device", "cpu")) not in ("cpu", "meta") for run in begun)
     return Epochs(
         [run.folder.number for run in begun],
         [len(run.epochs) for run in begun],
@@ -47,6 +58,7 @@ def by_column(runs: Sequence[RunResult]) -> Epochs:
         [run.jobs for run in begun],
         np.array([record.epoch for record in records], dtype=np.int64),
         dict(zip(names, _by_name([record.metrics for record in records], names), strict=True)),
+        np.array([record.cold for record in records if on_accelerator], dtype=np.bool_),
     )
 
 
@@ -68,14 +80,19 @@ def epochs_table(epochs: Epochs) -> pd.DataFrame:
     columns: dict[str, Any] = in_order(numbers, epochs.epochs, params, epochs.metrics)
     if any(jobs > 1 for jobs in epochs.jobs):
         columns["jobs"] = _repeated(epochs.jobs, rows)
+    if len(epochs.cold):
+        columns[COLD] = epochs.cold
     return _table(columns, params)
 
 
-def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
-    """Build the table of `load_runs` for one experiment."""
+def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFrame:
+    """Build the table of `load_runs` for one experiment; runs that keep their best weights are judged there."""
     summaries = [_summary(run.epochs) for run in runs]
+    if goal and any(_keeps(run) for run in runs):
+        for run, summary in zip(runs, summaries, strict=True):
+            summary[f"{KEPT}{goal.metric}"] = _kept(run, goal, summary)
     metrics = dict.fromkeys((*LEADING, *itertools.chain.from_iterable(summaries)))
-    bests = sorted(name for name in metrics if name.startswith("best "))
+    bests = sorted(name for name in metrics if name.startswith(("best ", KEPT)))
     order = dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *metrics))
     peaks = [math.nan if run.peak_memory is None else run.peak_memory / 2**20 for run in runs]
     values = {name: _column([summary.get(name, math.nan) for summary in summaries]) for name in order}
@@ -90,6 +107,9 @@ def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
         **params,
         **{name: series for name, series in values.items() if name not in params},
         **({"jobs": _column([run.jobs for run in runs])} if any(run.jobs > 1 for run in runs) else {}),
+        **(
+            {"threads": _column([run.threads or pd.NA for run in runs])} if any(r.threads for r in runs) else {}
+        ),
         **({} if all(map(math.isnan, peaks)) else {"peak memory": _column(peaks)}),
         "parameters": _column([run.start.get("parameters", pd.NA) for run in runs]),
         "attempts": _column([run.attempts for run in runs]),
@@ -136,8 +156,11 @@ def concat(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ())
     experiments = pd.Index([name for name, _ in tables])
     columns: dict[str, Any] = {"experiment": pd.Categorical.from_codes(rows, experiments)}
     for name in dict.fromkeys((*leading, *params, *others, *last)):
-        columns[name] = _concat([table.get(name, _missing(name, len(table))) for _, table in tables])
-    return _table(columns, params)
+        columns[name] = _concat([_part(table, name) for _, table in tables])
+    table = _table(columns, params)
+    for key in (GOALS, KEPT_BY, REPEATS):
+        table.attrs[key] = {n: value for _, part in tables for n, value in part.attrs.get(key, {}).items()}
+    return table
 
 
 def _table(columns: Mapping[str, Any], params: Iterable[str]) -> pd.DataFrame:
@@ -162,10 +185,37 @@ def _concat(parts: Sequence[pd.Series]) -> pd.Series:
     return _column([value for part in parts for value in part.tolist()])
 
 
+def _part(table: pd.DataFrame, name: str) -> pd.Series:
+    """Return a column of one experiment; where no best weights are kept, the last value counts."""
+    values = table.get(name.removeprefix(KEPT), None) if name not in table else table[name]
+    return _missing(name, len(table)) if values is None else values
+
+
 def _missing(name: str, length: int) -> pd.Series:
     if name == "jobs":
         return pd.Series([1] * length, dtype="int64")  # left out where no run shared the machine
+    if name == COLD:
+        return pd.Series([False] * length, dtype="bool")  # left out where no run used an accelerator
     return pd.Series([pd.NA] * length, dtype="object")
+
+
+def _keeps(run: RunResult) -> Goal | None:
+    """Return the goal by which a run keeps its best weights, None if it keeps none or the last ones."""
+    return Design().decisive([run.start])
+
+
+def _kept(run: RunResult, goal: Goal, last: Mapping[str, float]) -> float:
+    """Return the metric of a goal at the epoch whose weights a run keeps, else its last value."""
+    by = _keeps(run)
+    if by is None:
+        return last.get(goal.metric, math.nan)
+    # an epoch that diverged keeps nothing; of equal ones the first is kept
+    records = run.epochs[: len(run.epochs) - (run.status is Status.DIVERGED)]
+    best = max(records, key=lambda record: by.score(record.metrics), default=None)
+    if best is None or by.score(best.metrics) == -math.inf:
+        return math.nan
+    values = [r.metrics[goal.metric] for r in records if r.epoch <= best.epoch and goal.metric in r.metrics]
+    return values[-1] if values else math.nan
 
 
 def _summary(records: Sequence[EpochRecord]) -> dict[str, float]:

@@ -6,11 +6,11 @@ bracket of Hyperband: Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar (2018).
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runmanager.console import cell
 from runmanager.errors import InvalidArgumentError, Problems, PruneError
-from runmanager.goal import Goal, goal
+from runmanager.goal import Goal, parse_goal
 from runmanager.outcome import Outcome, Status
 from runmanager.search.base import Decision, Search
 from runmanager.storage.folders import RunFolder
@@ -26,8 +26,8 @@ class SuccessiveHalving:
     epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs with the factor 3, not 243.
 
     Args:
-        metric: What runs are compared by, at the epoch of the rung: a loss (the least is best) or an accuracy
-            (the largest is), as "test_loss"; "min:<metric>" or "max:<metric>" of any other.
+        metric: What runs are compared by, at the epoch of the rung: a metric whose direction is known by its
+            name, as "test_loss", or "min:<metric>" or "max:<metric>". None is the goal of the grid.
         factor: One run in `factor` goes on.
         min_epochs: The first rung.
 
@@ -38,26 +38,40 @@ class SuccessiveHalving:
     (1, 9)
     """
 
-    metric: str
+    metric: str | None = None
     factor: int = 3
     min_epochs: int = 1
 
     def __post_init__(self) -> None:
-        metric: object = self.metric
         problems = Problems()
-        if not isinstance(metric, str) or self._goal() is None:
-            rule = "metric must be a loss or an accuracy, as 'test_loss', or 'min:<metric>' or 'max:<metric>'"
-            problems.append(f"{rule} of any other, got {metric!r}")
+        if self.metric is not None:
+            with problems.collecting():
+                parse_goal(self.metric, "metric")
         problems.check_count("factor", self.factor, 2)
         problems.check_count("min_epochs", self.min_epochs, 1)
         problems.raise_if_any(InvalidArgumentError)
 
     @property
     def goal(self) -> Goal:
-        """The metric, and which value of it is the best."""
-        decisive = self._goal()
-        assert decisive is not None
-        return decisive
+        """The metric, and which value of it is the best.
+
+        Raises:
+            InvalidArgumentError: No metric was given, and no grid has put its goal there.
+        """
+        if self.metric is None:
+            rule = "prune= has nothing to compare runs by: give run_grid(goal='max:<metric>')"
+            raise InvalidArgumentError([f"{rule}, or SuccessiveHalving('max:<metric>')"])
+        return parse_goal(self.metric, "metric")
+
+    def towards(self, goal: Goal | None) -> "SuccessiveHalving":
+        """Return this rule with the goal of a grid, unless it has a metric of its own.
+
+        Raises:
+            InvalidArgumentError: There is neither.
+        """
+        rule = self if self.metric or goal is None else replace(self, metric=str(goal))
+        assert rule.goal
+        return rule
 
     def search(self) -> "Search":
         """Return a search that stops runs by this rule, for one start of a grid."""
@@ -100,9 +114,6 @@ class SuccessiveHalving:
         finite = [index for index, value in enumerate(values) if math.isfinite(value)]
         ordered = sorted(finite, key=lambda index: -self.goal.sign * values[index])
         return ordered[: max(len(values) // self.factor, 1)]
-
-    def _goal(self) -> Goal | None:
-        return goal(self.metric if ":" in self.metric else f"best:{self.metric}")
 
 
 class _Halving(Search):

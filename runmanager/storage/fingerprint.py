@@ -1,80 +1,105 @@
 """What results depend on beside the hyperparameters, code, data, versions and commit, and what has changed."""
 
 import contextlib
-import dis
 import functools
-import hashlib
-import inspect
-import itertools
 import platform
 import subprocess
 import sys
-import sysconfig
-import types
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from runmanager import __version__
+from runmanager.storage.code_hash import hash_of_code, short_hash
+from runmanager.storage.code_parts import is_plain, parts
+from runmanager.storage.former_code import former_code
+from runmanager.storage.read_values import hashes_of_values, note_records
+
 Fingerprint = Mapping[str, Mapping[str, str]]
-"""Kind (code, data, versions) -> name -> hash or version."""
+"""Kind (code, values, data, versions) -> name -> hash or version."""
+
+_KINDS = {"code": "code", "values": "content"}
 
 _MOST_BYTES = 1 << 26  # of a tensor that are hashed: larger ones are sampled evenly
 _MOST_PARTS = 8  # of data that have a hash each
 _PARTS = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
 """What a TensorDataset, an ImageTensors, a Subset and a DataLoader consist of."""
 
-_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
-_MISSING = object()
 
-
-def fingerprint(train: Callable[..., Any], data: Any = None) -> Fingerprint:
+def fingerprint(train: Callable[..., Any], data: Any = None, too_large: list[str] | None = None) -> Fingerprint:
     """Take the fingerprint of a training function.
 
     `train` is hashed as compiled, with every function, class and constant of the user's own files that it
-    loads, however deep; of lists and dicts the functions in them count, not the constants. Comments, docstrings
-    and layout do not count, and of a partial's arguments text does not, which mostly is a path.
+    loads, however deep. Comments, docstrings, annotations and layout do not count, and of a partial's arguments
+    text does not, which mostly is a path. Dicts, lists, tensors, ... that it loads are hashed by content; the
+    names of values that are too large go to `too_large`.
 
     `data` is tensors, arrays, a dataset of them, or text that stands for it; of anything else the type, length
     and repr count.
+
+    The kind "former code" has the hashes to compare older fingerprints with; `recorded` leaves it out.
     """
-    code = {name: _hash_of_code(part) for name, part in sorted(_parts(train).items())}
+    all_parts = parts(train)
+    code = {name: hash_of_code(part) for name, part in sorted(all_parts.items())}
+    former = former_code(train)
     if isinstance(train, functools.partial):
-        arguments = [*train.args, *sorted(train.keywords.items())]
-        code["its arguments"] = _short_hash(repr([v for v in arguments if _is_plain(v) and not _has_text(v)]))
-    kinds: dict[str, Mapping[str, str]] = {"code": code, "versions": versions()}
+        given = [*train.args, *sorted(train.keywords.items())]
+        former["its arguments"] = short_hash(repr([v for v in given if is_plain(v) and not _has_text(v)]))
+        code["its arguments"] = former["its arguments"]
+    values = hashes_of_values(
+        all_parts.values(), _arguments(train), data, [] if too_large is None else too_large
+    )
+    kinds = {"code": code, "values": values, "versions": versions(), "former code": former}
     return kinds if data is None else {**kinds, "data": {"data": _hash_of_data(data)}}
 
 
-def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
+def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None:
+    """Compare no longer, in this process, what `train` reads and runs that were executed in it have changed."""
+    note_records(parts(train).values(), _arguments(train), before["values"])
+
+
+def recorded(now: Fingerprint) -> Fingerprint:
+    """Return the part of a fingerprint that is compared with later ones."""
+    return {kind: hashes for kind, hashes in now.items() if kind != "former code"}
+
+
+def changes(before: Fingerprint, now: Fingerprint, *, only_common: bool = False) -> list[str]:
     """Return the differences between two fingerprints; a kind that either lacks is not compared.
 
-    Of versions the first two numbers count: the cpu and the CUDA build of a release are the same.
+    Of versions the first two numbers count: the cpu and the CUDA build of a release are the same. `only_common`
+    compares the functions and values that both have. An older fingerprint, without values, is compared by the
+    rule that it was taken by.
 
     >>> changes({"versions": {"torch": "2.14.1+cpu"}}, {"versions": {"torch": "2.15.0"}})
     ['torch 2.14.1+cpu -> 2.15.0']
     """
+    if "values" not in before and "former code" in now:
+        now = {**now, "code": now["former code"]}
     differences: list[str] = []
-    for kind in ("code", "data", "versions"):
+    for kind in ("code", "values", "data", "versions"):
         old, new = before.get(kind), now.get(kind)
         if old is None or new is None:
             continue
-        for name in sorted({*old, *new}):
+        # code that no longer reads a value has changed itself
+        is_common = kind == "values" or (kind == "code" and only_common)
+        for name in sorted(old.keys() & new.keys() if is_common else {*old, *new}):
             if old.get(name) == new.get(name):
                 continue
-            if kind != "versions":
-                differences.append("the data" if kind == "data" else f"code of {name}")
-            elif _release(old.get(name, "")) != _release(new.get(name, "")):
-                differences.append(f"{name} {old.get(name, 'none')} -> {new.get(name, 'none')}")
+            if kind == "versions":
+                if _release(old.get(name, "")) != _release(new.get(name, "")):
+                    differences.append(f"{name} {old.get(name, 'none')} -> {new.get(name, 'none')}")
+            else:
+                differences.append("the data" if kind == "data" else f"{_KINDS[kind]} of {name}")
     return differences
 
 
 @functools.cache
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that results depend on."""
-    versions = {"python": platform.python_version()}
-    for name in ("runmanager", "torch", "numpy"):
+    versions = {"python": platform.python_version(), "runmanager": __version__}
+    for name in ("torch", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions
@@ -94,6 +119,13 @@ def command() -> str:
     return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else ""
 
 
+def _arguments(train: Callable[..., Any]) -> dict[str, Any]:
+    """Return the arguments of a partial, by name."""
+    if not isinstance(train, functools.partial):
+        return {}
+    return {**{f"argument {number}": value for number, value in enumerate(train.args, 1)}, **train.keywords}
+
+
 def _release(number: str) -> list[str]:
     return number.partition("+")[0].split(".")[:2]
 
@@ -107,168 +139,6 @@ def _git(*arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def _parts(train: Callable[..., Any]) -> dict[str, Any]:
-    """Find the functions and classes that a function consists of, by name, itself first."""
-    parts: dict[str, Any] = {}
-    seen: set[int] = set()
-    waiting: list[Any] = [_unwrapped(train)]
-    while waiting:
-        part = waiting.pop()
-        if id(part) not in seen and (not parts or _is_users(part)):
-            seen.add(id(part))
-            name, number = part.__qualname__, 1
-            while name in parts:  # several modules have one
-                number += 1
-                name = f"{part.__qualname__} ({number})"
-            parts[name] = part
-            waiting += _named_in(part)
-    return parts
-
-
-def _unwrapped(function: Any) -> Any:
-    while isinstance(function, functools.partial):
-        function = function.func
-    function = inspect.unwrap(function)  # what functools.cache and wraps put round it
-    if isinstance(function, types.MethodType):
-        return function.__func__
-    return function if hasattr(function, "__qualname__") else type(function)
-
-
-def _named_in(part: Any) -> Iterator[Any]:
-    functions = [part] if isinstance(part, types.FunctionType) else _methods(part)
-    for function in functions:
-        code, scope = function.__code__, function.__globals__
-        loaded = {name: scope[name] for name in _loaded(code) if name in scope}
-        values = [*_looked_up(loaded.values(), list(_names(code)), set()), *_enclosed(function)]
-        inside = (item for value in values for item in _items(value, depth=3))
-        yield from (_unwrapped(value) for value in inside if callable(value))
-    if inspect.isclass(part):
-        yield from part.__bases__
-
-
-def _looked_up(values: Iterable[Any], names: Sequence[str], seen: set[int]) -> Iterator[Any]:
-    """Yield values, and instead of a module its members of these names."""
-    for value in values:
-        if not isinstance(value, types.ModuleType):
-            yield value
-        elif id(value) not in seen:
-            seen.add(id(value))
-            inside = vars(value)
-            yield from _looked_up([inside[name] for name in names if name in inside], names, seen)
-
-
-def _enclosed(function: types.FunctionType) -> Iterator[Any]:
-    yield from function.__defaults__ or ()
-    yield from (function.__kwdefaults__ or {}).values()
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # nothing was put into it yet
-            yield cell.cell_contents
-
-
-def _methods(part: Any) -> list[types.FunctionType]:
-    members = vars(part).values() if inspect.isclass(part) else ()
-    inner = ("__func__", "fget", "func")  # of class methods, properties and cached properties
-    plain = [getattr(member, name, None) for member in members for name in inner]
-    return [member for member in (*members, *plain) if isinstance(member, types.FunctionType)]
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield code, and that of the functions inside."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
-
-
-def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
-    return itertools.chain.from_iterable(map(dis.get_instructions, _codes(code)))
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    for part in _codes(code):
-        yield from part.co_names
-
-
-def _loaded(code: types.CodeType) -> Iterator[str]:
-    """Yield the global names that code loads; `co_names` has those of attributes too."""
-    return (step.argval for step in _instructions(code) if step.opname in _LOADS)
-
-
-def _constants(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the constants that code loads, also as ``module.NAME`` from modules of the user."""
-    value: Any = None
-    for step in _instructions(code):
-        is_attribute = step.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(value, types.ModuleType)
-        if step.opname not in _LOADS and not is_attribute:
-            value = None
-            continue
-        value = (vars(value) if is_attribute else scope).get(step.argval, _MISSING)
-        if value is not _MISSING and _is_plain(value):
-            yield step.argval, value
-        if not (isinstance(value, types.ModuleType) and _is_users_file(value)):
-            value = None
-
-
-def _is_users(part: Any) -> bool:
-    module = sys.modules.get(getattr(part, "__module__", ""), None)
-    if getattr(module, "__file__", None) is None:  # a notebook's cell, or built in
-        return getattr(part, "__module__", "") == "__main__"
-    return _is_users_file(module)
-
-
-def _is_users_file(module: types.ModuleType | None) -> bool:
-    file = getattr(module, "__file__", None)
-    return file is not None and not any(Path(file).resolve().is_relative_to(folder) for folder in _libraries())
-
-
-@functools.cache
-def _libraries() -> list[Path]:
-    folders = {Path(__file__).parents[1]}
-    folders |= {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return [folder.resolve() for folder in folders]
-
-
-def _items(value: Any, depth: int) -> Iterator[Any]:
-    """Yield a value, or what is in it if it is a list, tuple or mapping, as of networks by name."""
-    if depth and isinstance(value, (list, tuple, Mapping)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _items(item, depth - 1)
-    else:
-        yield value
-
-
-def _hash_of_code(part: Any) -> str:
-    """Hash the code as it is executed; its source may have changed since."""
-    functions = [part] if isinstance(part, types.FunctionType) else _methods(part)
-    content = [part.__qualname__, *(_compiled(function.__code__) for function in functions)]
-    for function in functions:
-        content += sorted({*map(repr, _constants(function.__code__, function.__globals__))})
-        content += [value for value in _enclosed(function) if _is_plain(value)]
-    if inspect.isclass(part):
-        content += [pair for pair in vars(part).items() if _is_plain(pair[1]) and not pair[0].startswith("__")]
-    return _short_hash(repr(content))
-
-
-def _compiled(code: types.CodeType) -> tuple[Any, ...]:
-    """Return what compiled code does, without its docstring; its own repr would have addresses."""
-    first = code.co_consts[:1]
-    has_docstring = bool(first) and isinstance(first[0], str) and code.co_name != "<lambda>"
-    constants = (
-        _compiled(constant) if isinstance(constant, types.CodeType)
-        # the order of a set differs from process to process
-        else sorted(map(repr, constant)) if isinstance(constant, frozenset) else repr(constant)
-        for constant in code.co_consts[has_docstring:]
-    )  # fmt: skip
-    return code.co_code, code.co_names, *constants
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value is a constant; what can be changed in place may be a record of what was done."""
-    if isinstance(value, tuple):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, (bool, int, float, complex, str, bytes))
 
 
 def _has_text(value: Any) -> bool:
@@ -287,10 +157,10 @@ def _hash_of_data(data: Any) -> str:
     parts = _parts_of_data(data)
     if parts is not None:
         joined = "-".join(map(_hash_of_data, parts))
-        return joined if len(parts) <= _MOST_PARTS else _short_hash(joined)
+        return joined if len(parts) <= _MOST_PARTS else short_hash(joined)
     length = len(data) if hasattr(data, "__len__") else ""
     # a dataset's repr names its folder and transforms
-    return _short_hash(f"{type(data).__qualname__} {length} {data!r}".partition(" at 0x")[0])
+    return short_hash(f"{type(data).__qualname__} {length} {data!r}".partition(" at 0x")[0])
 
 
 def _is_numbers(data: Any) -> bool:
@@ -309,10 +179,6 @@ def _parts_of_data(data: Any) -> Sequence[Any] | None:
         if all(hasattr(data, name) for name in names):
             return [getattr(data, name) for name in names]
     return None
-
-
-def _short_hash(content: str) -> str:
-    return hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _hash_of_tensor(tensor: Any) -> str:

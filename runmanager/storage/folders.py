@@ -17,6 +17,7 @@ from typing import Any
 from runmanager.errors import RunsWarning
 from runmanager.hyperparameters import decode, encode
 from runmanager.storage import durable, paths
+from runmanager.storage.design import Design
 from runmanager.storage.durable import read_file, strict_json
 from runmanager.storage.identity import canonical, former_identity, identity
 
@@ -56,8 +57,31 @@ class Experiment:
             self._runs = {run.id: run for run in read_runs(self.path)}
         return self._runs
 
-    def plan(self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str]) -> list[RunFolder]:
-        """Give every run of a grid its number and folder, and write them to grid.json.
+    @property
+    def design(self) -> Design:
+        """What decides in the experiment."""
+        return Design.from_json(_read_json(self.path / paths.GRID))
+
+    def decide(self, given: Design) -> list[str]:
+        """Write what decides in the experiment to grid.json, if that is new; return a sentence for each change.
+
+        Raises:
+            StorageError: grid.json could not be written.
+        """
+        path = self.path / paths.GRID
+        document = _read_json(path)
+        before = Design.from_json(document)
+        after, sentences = before.updated(given)
+        if after != before:
+            durable.make_folder(self.path)
+            content = {"v": VERSION, "runs": [], **(document or {}), **after.to_json()}
+            durable.write_file(path, strict_json(content))
+        return sentences
+
+    def plan(
+        self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str], design: Design | None = None
+    ) -> list[RunFolder]:
+        """Give every run of a grid its number and folder, and write them to grid.json with what decides.
 
         `unavailable` has the identities of the runs that cannot be executed here, and why.
 
@@ -68,7 +92,8 @@ class Experiment:
         whole = (paths.GRID, paths.HPARAMS, paths.RESULTS_CSV, paths.RESULTS_JSON)
         durable.remove_leftovers(self.path, *whole)
         planned = self.assign(grid, unavailable)
-        document = {"v": VERSION, "runs": [_to_json(run) for run in planned]}
+        design = self.design if design is None else design
+        document = {"v": VERSION, **design.to_json(), "runs": [_to_json(run) for run in planned]}
         durable.write_file(self.path / paths.GRID, strict_json(document))
         return planned
 

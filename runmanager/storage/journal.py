@@ -58,7 +58,8 @@ class Journal:
         """Commit a finished epoch."""
         nonfinite = {name: str(v) for name, v in record.metrics.items() if not math.isfinite(v)}
         metrics = {name: None if name in nonfinite else value for name, value in record.metrics.items()}
-        extra = {"nonfinite": nonfinite} if nonfinite else {}
+        extra: dict[str, Any] = {"nonfinite": nonfinite} if nonfinite else {}
+        extra |= {"cold": True} if record.cold else {}
         times = {name: round(value, 6) for name, value in record.times.items()}
         self._append("epoch", {"epoch": record.epoch, **extra, "metrics": metrics, "times": times})
 
@@ -182,7 +183,7 @@ def _take(attempt: Attempt, line: Mapping[str, Any]) -> None:
             nonfinite, values = line.get("nonfinite", {}), line["metrics"].items()
             metrics = {name: float(nonfinite[name] if value is None else value) for name, value in values}
             number = int(line["epoch"])
-            attempt.epochs[number] = EpochRecord(number, metrics, line["times"])
+            attempt.epochs[number] = EpochRecord(number, metrics, line["times"], line.get("cold") is True)
         case "end":
             attempt.outcome, attempt.end = _outcome(line), line
 

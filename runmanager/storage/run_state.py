@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runmanager.errors import StorageError
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import lock, paths, processes
 from runmanager.storage.durable import read_file
 from runmanager.storage.folders import RunFolder, read_runs
-from runmanager.storage.journal import Attempt, read_attempt
+from runmanager.storage.journal import Attempt, end_abandoned, read_attempt
 
 _MOST_LOG = 1 << 20  # bytes of an error.log
 
@@ -26,9 +27,10 @@ class RunResult:
     attempts: int
     error: str  # why it failed, in one line
     start: Mapping[str, Any]  # the first line of its last attempt
-    mixed: bool = False  # whether its epochs come from different code, data or versions
+    mixed: bool = False  # whether its epochs come from different code, data, versions or numbers of threads
     jobs: int = 1  # the most runs of the grid that shared the machine while its epochs were executed
     peak_memory: int | None = None  # the most bytes of tensors on its accelerator, None if not known
+    threads: int | None = None  # that torch computed with in its first attempt, None if not known
     journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `durable.version`
 
     @property
@@ -90,8 +92,19 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         any(attempt.start.get("mixed") is True for attempt in valid),
         max([1, *_counts("jobs", [attempt.start for attempt in current])]),
         max(_counts("peak_memory", [attempt.end for attempt in current]), default=None),
+        next(iter(_counts("threads", [attempt.start for attempt in current])), None),
         versions,
     )
+
+
+def end_if_running(folder: RunFolder, attempt: int, cause: str) -> None:
+    """Commit that an attempt of this process was interrupted, if its journal has no end."""
+    with contextlib.suppress(StorageError):  # a journal without an end means the same when this process is gone
+        result = read_run(folder)
+        ours = {**processes.this_process(), "attempt": attempt}
+        if result.status is Status.RUNNING and ours.items() <= result.start.items():
+            outcome = Outcome(Status.INTERRUPTED, cause, len(result.epochs))
+            end_abandoned(folder.path, outcome, {})
 
 
 def _status(folder: RunFolder, attempts: Sequence[Attempt], journal: str | None) -> Status:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from runmanager.errors import MetricError
+from runmanager.errors import MetricError, is_count
 from runmanager.hyperparameters import counted
 
 Measure = Callable[[Any], int]
@@ -42,6 +42,18 @@ def batch_size(batch: Any, expected: Callable[[], int | None] = lambda: None) ->
     if size is not None and size in (sizes or _sizes_of_parts(batch)):
         return size
     raise MetricError(_problem(batch))
+
+
+def measured(measure: Measure, batch: Any) -> int:
+    """Count the samples of a batch as the user asked for.
+
+    Raises:
+        MetricError: What was returned is no number of samples.
+    """
+    size = measure(batch)
+    if not is_count(size, 1):
+        raise MetricError(f"batch_size must return a whole number, 1 or more, got {size!r}")
+    return size
 
 
 def _sizes(item: Any, *, is_part: bool = False) -> set[int]:

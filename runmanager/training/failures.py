@@ -2,7 +2,9 @@
 
 import contextlib
 import re
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -10,18 +12,31 @@ from torch import nn
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import first_line
 from runmanager.outcome import Status
+from runmanager.storage import durable
+from runmanager.storage.user_code import location_of
 
 # without CUDNN_STATUS_NOT_SUPPORTED: there is no such operation, however much memory is free
 _DEVICE_MEMORY = re.compile(
-    r"\b(CUDA|HIP|XPU|MPS)( backend| error:)? out of memory"
+    r"\b(CUDA|HIP|XPU|MPS)( backend|( driver)? error:)? out of memory"
+    r"|Triton Error \[(CUDA|HIP|XPU)\]: out of memory"
+    r"|(Cuda|HIP) failure (\d+ )?'?out of memory"  # of NCCL and RCCL
+    r"|\bUR_RESULT_ERROR_OUT_OF_(DEVICE_MEMORY|RESOURCES)"
     r"|Allocation on device .{0,99}would exceed allowed memory"
     r"|\bCU(BLAS|DNN|SOLVER|SPARSE|FFT)_(STATUS_)?ALLOC_FAILED"
     r"|NVML_SUCCESS == r INTERNAL ASSERT FAILED"  # on a slice of a GPU (MIG), accelerate#3803
 )
 _MAIN_MEMORY = re.compile(r"DefaultCPUAllocator: (can't allocate|not enough) memory")
 _DEVICE_ERROR = re.compile(
-    r"(?:CUDA|HIP|XPU) error: (.*)"
+    r"(?:CUDA|HIP|XPU)(?: driver)? error: (.*)"
+    r"|Triton Error \[(?:CUDA|HIP|XPU)\]: (.*)"
+    r"|(?:Cuda|HIP) failure (?:\d+ )?'?([^'\n]*)"
     r"|(device-side assert triggered|illegal memory access|unspecified launch failure|uncorrectable ECC error)"
+)
+_TWO_DEVICES = re.compile(
+    r"Expected all tensors to be on the same device|found at least two devices"
+    r"|is not on the expected device|Placeholder storage has not been allocated on MPS"
+    r"|Input type \((torch\.\w+\.|MPS)\w+\) and weight type \(torch\.\w+\)"
+    r"|Input type \(torch\.\w+\) and weight type \((torch\.\w+\.|MPS)\w+\)"
 )
 _LOST = re.compile(r"Connection (closed|reset) by peer|Broken pipe|remote process exited|lost another rank")
 _LOADER_WORKER = re.compile(r"Caught \w+ in DataLoader worker process (\d+)\.\n")
@@ -38,26 +53,39 @@ def status_of(error: BaseException) -> Status:
 
 
 def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: int = 0) -> str:
-    """Say in one sentence why a run failed, and in which epoch and step; 0 is none, or not known."""
-    parts = [f"epoch {epoch}"] if epoch else []
+    """Say in one sentence why a run failed, and where: in which epoch, step and line of the user's code.
+
+    An epoch or a step of 0 is none, or not known.
+    """
+    device_error = next(filter(_device_error, _chain(error)), None)
+    short_of_memory = _memory_error(error)
+    worker = _LOADER_WORKER.match(str(error))  # torch puts the worker's traceback into the message
+    parts = [f"worker {worker[1]} of the loader"] if worker else []
+    parts += [f"epoch {epoch}"] if epoch else []
     if evaluation := next((note for note in getattr(error, "__notes__", ()) if note.startswith(_EVALUATE)), ""):
         parts.append(evaluation)  # the step is that of the training before
     elif epoch and step:
         parts.append(f"step {step}")
+    parts += filter(None, [location_of(short_of_memory or device_error or error) or location_of(error)])
     where = f" in {', '.join(parts)}" if parts else ""
-    short_of_memory = _memory_error(error)
     if short_of_memory is not None:
-        return _memory_cause(short_of_memory, device, where)
+        return _memory_cause(short_of_memory, device) + where
     if ranks.num_ranks() > 1 and isinstance(error, RuntimeError) and _LOST.search(str(error)):
         return f"rank {ranks.rank()} lost another rank, whose own output says why{where}"
-    device_error = next(filter(None, map(_device_error, _chain(error))), "")
-    if device_error:
-        return f"GPU error on {device} ({device_error}){where}"
-    if worker := _LOADER_WORKER.match(str(error)):  # torch puts the worker's traceback into the message
-        *_, cause = filter(None, map(str.strip, str(error).splitlines()))
-        return f"{cause} (in worker {worker[1]} of the loader{where and ',' + where})"
-    line = first_line(error)
-    return type(error).__name__ + (f": {line}" if line else "") + (f" ({where.strip()})" if where else "")
+    if device_error is not None:
+        return f"GPU error on {device} ({_device_error(device_error)}){where}"
+    *_, line = filter(None, map(str.strip, str(error).splitlines())) if worker else [first_line(error)]
+    cause = line if worker else type(error).__name__ + (f": {line}" if line else "")
+    return cause + (f" ({where.strip()})" if where else "")
+
+
+def write_traceback(error: BaseException, path: Path) -> None:
+    """Write the traceback of an error into a file.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    durable.write_file(path, "".join(traceback.format_exception(error)).encode("utf-8", "replace"))
 
 
 @contextlib.contextmanager
@@ -72,7 +100,7 @@ def explained_evaluation(name: str) -> Iterator[None]:
 
 def explain_devices(error: BaseException, device: torch.device, network: nn.Module | None) -> None:
     """Add a note to an error that may come from a network and a batch on different devices."""
-    if network is not None and isinstance(error, RuntimeError) and "device" in str(error):
+    if network is not None and isinstance(error, RuntimeError) and _TWO_DEVICES.search(str(error)):
         devices = ", ".join(sorted(map(str, torch_devices.devices_of(network))))
         error.add_note(
             f"the run's device is {device}, its network is on {devices}: take the batches from "
@@ -80,7 +108,7 @@ def explain_devices(error: BaseException, device: torch.device, network: nn.Modu
         )
 
 
-def _memory_cause(error: BaseException, device: torch.device, where: str) -> str:
+def _memory_cause(error: BaseException, device: torch.device) -> str:
     text = str(error)
     is_devices = isinstance(error, torch.OutOfMemoryError) or _DEVICE_MEMORY.search(text)
     memory = f"GPU memory on {device}" if is_devices else "main memory"
@@ -90,7 +118,7 @@ def _memory_cause(error: BaseException, device: torch.device, where: str) -> str
         facts.append(f"{free} free")
     holders = ", ".join(f"process {process} holds {size}" for process, size in _HOLDER.findall(text))
     details = "; ".join(filter(None, (", ".join(facts), holders)))
-    return f"out of {memory}{where}" + (f" ({details})" if details else "")
+    return f"out of {memory}" + (f" ({details})" if details else "")
 
 
 def _free(text: str, device: torch.device) -> str:
@@ -98,8 +126,8 @@ def _free(text: str, device: torch.device) -> str:
     if match := _FREE.search(text):
         return f"{match[2]} of {match[1]}"
     with contextlib.suppress(Exception):  # a device that failed may not answer
-        if device.type == "cuda":
-            free, total = torch.cuda.mem_get_info(device)
+        if device.type not in ("cpu", "meta"):
+            free, total = torch.accelerator.get_memory_info(device)
             return f"{_gib(free)} of {_gib(total)}"
     return ""
 
@@ -138,5 +166,5 @@ def _device_error(error: BaseException) -> str:
     """Return the message of a device that failed, "" if none did."""
     match = _DEVICE_ERROR.search(str(error)) if isinstance(error, RuntimeError) else None
     if match:
-        return str(match[1] or match[2]).strip().removesuffix(".")
+        return str(next(filter(None, match.groups()))).strip().removesuffix(".")
     return first_line(error) if isinstance(error, torch.AcceleratorError) else ""

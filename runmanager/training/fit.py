@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import Problems, SettingError, is_count
 from runmanager.grid import params_of
+from runmanager.training.batch_size import Measure
 from runmanager.training.evaluation import Loss
 from runmanager.training.manager import RunManager
 from runmanager.training.optimizer_step import PRECISIONS, Step, usable_precisions
@@ -37,6 +38,7 @@ def fit(
     scheduler: LRScheduler | Callable[[Optimizer], LRScheduler] | None = None,
     checkpoint_activations: bool = False,
     keep: str | None = None,
+    batch_size: Measure | None = None,
 ) -> None:
     """Train a network on the run's device: one row per epoch, a checkpoint with each.
 
@@ -48,7 +50,7 @@ def fit(
     batch is repeated.
 
     Args:
-        run: Its hyperparameters; without `device` it is executed on the cpu.
+        run: Its hyperparameters; without `device` it is executed where the network is.
         network: In the modes it is trained in.
         loader: Yields (inputs, labels).
         manager: Logs the run. A run that is open already is trained and stays open.
@@ -67,6 +69,9 @@ def fit(
         checkpoint_activations: Keep no more than the inputs of the network's direct children for the backward
             pass, which computes the rest again: less memory, up to a third more time.
         keep: Which weights are kept in the run's folder, as in `RunManager.epochs`.
+        batch_size: Called with (inputs, labels) of a batch, of a piece of one, or of `test_loader`; returns the
+            number of samples that the loss is a mean over. None takes that of the manager, or else counts the
+            labels.
 
     Raises:
         SettingError: The run cannot be trained with these settings; with all problems, and before anything is
@@ -86,10 +91,10 @@ def fit(
     """
     params = params_of(run)
     is_open = manager._is_open  # noqa: SLF001 - fit() is a part of the manager's wing
-    device = torch_devices.require(ranks.own_device(params.get("device", "cpu")))
+    device = manager._device_of(params, network)  # noqa: SLF001 - as above
     _refuse(
         *_problems_of_run(manager, network, loader, is_open=is_open),
-        *_problems_of_numbers(epochs, clip_grad_norm),
+        *_problems_of_numbers(epochs, clip_grad_norm, batch_size),
         *_problems_of_precision(precision, device),
         *_problems_of_pieces(micro_batch, network, accepted=batch_norm_per_piece),
         *_problems_of_optimizer(optimizer, network),
@@ -103,18 +108,20 @@ def fit(
     # before the clock starts: a process's first optimizer imports for seconds
     optimizer = optimizer if isinstance(optimizer, Optimizer) else optimizer(network.parameters())
     scheduler = _scheduler_of(optimizer, scheduler)
+    measure = batch_size or manager._batch_size  # noqa: SLF001 - as above
     step = Step(
         network, loss, optimizer, device, precision=precision, micro_batch=micro_batch,
         memory_format=memory_format, clip_grad_norm=clip_grad_norm,
-        checkpoint_activations=checkpoint_activations,
+        checkpoint_activations=checkpoint_activations, measure=measure,
     )  # fmt: skip
     parts = step.parts() | ({"scheduler": scheduler} if scheduler else {})
     column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
-    with nullcontext() if is_open else manager.run(run, network, loader):
+    counting = manager._counting(measure)  # noqa: SLF001 - as above
+    with counting, nullcontext() if is_open else manager.run(run, network, loader):
         for _ in manager.epochs(epochs, checkpoint=parts, keep=keep):
             for inputs, labels in manager.batches():
                 value, preds = step(inputs, labels)
-                manager.track_loss(value, labels)
+                manager.track_loss(value, (inputs, labels) if measure else labels)
                 if preds is not None:
                     manager.track_num_correct(preds, labels)
             if scheduler:
@@ -147,9 +154,10 @@ def _problems_of_run(manager: RunManager, network: nn.Module, loader: Any, *, is
     return []
 
 
-def _problems_of_numbers(epochs: object, clip_grad_norm: object) -> list[str]:
+def _problems_of_numbers(epochs: object, clip_grad_norm: object, batch_size: object) -> list[str]:
     problems = Problems()
     problems.check_count("epochs", epochs, 0)
+    problems.check_batch_size(batch_size)
     if clip_grad_norm is not None and not (isinstance(clip_grad_norm, (int, float)) and clip_grad_norm > 0):
         problems.append(f"clip_grad_norm must be a number above 0, or None, got {clip_grad_norm!r}")
     return problems

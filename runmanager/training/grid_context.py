@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runmanager.grid import Run
-from runmanager.outcome import EpochRecord
+from runmanager.outcome import EpochRecord, Status
 from runmanager.search.halving import SuccessiveHalving
-from runmanager.storage.fingerprint import Fingerprint
+from runmanager.storage.fingerprint import Fingerprint, changes
+from runmanager.storage.run_state import RunResult
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class GridContext:
         jobs: How many runs share the machine, at most; a column of the tables if they are several.
         fingerprint: The code, data and versions that results depend on. A run that began with others is
             executed from its first epoch.
-        resume_anyway: Resume such a run nevertheless; it is marked as mixed.
+        keep_changed: Resume such a run nevertheless; it is marked as mixed.
         prune: Ends the run as pruned at its next rung.
     """
 
@@ -31,5 +32,13 @@ class GridContext:
     on_step: Callable[[int, int, int | None], object] | None = None
     jobs: int = 1
     fingerprint: Fingerprint = field(default_factory=dict)
-    resume_anyway: bool = False
+    keep_changed: bool = False
     prune: SuccessiveHalving | None = None
+
+    def is_changed(self, earlier: RunResult) -> bool:
+        """Whether a run began with other code, data or versions."""
+        return bool(changes(earlier.start.get("fingerprint", {}), self.fingerprint))
+
+    def starts_over(self, earlier: RunResult) -> bool:
+        """Whether a run that is executed again is not resumed, even if it has a checkpoint."""
+        return earlier.status is Status.COMPLETED or (self.is_changed(earlier) and not self.keep_changed)

@@ -4,10 +4,11 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import torch
 from torch import nn
@@ -15,17 +16,30 @@ from torch.nn import functional
 
 from runmanager.console import choose_screen
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import LifecycleError, PruneError, RunsWarning, StorageError, is_count
+from runmanager.devices.process_state import Leftovers
+from runmanager.errors import (
+    DeviceError,
+    InvalidArgumentError,
+    LifecycleError,
+    Problems,
+    PruneError,
+    RunsWarning,
+    StorageError,
+    is_count,
+)
+from runmanager.goal import parse_goal
 from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import column
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
+from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
-from runmanager.training import failures, metrics, run_table
+from runmanager.training import at_exit, failures, metrics, run_table
 from runmanager.training.batch_size import Measure
+from runmanager.training.epoch_line import epoch_line
 from runmanager.training.evaluation import Evaluation, Loss
 from runmanager.training.grid_context import GridContext
 from runmanager.training.open_epoch import OpenEpoch
@@ -40,8 +54,31 @@ if TYPE_CHECKING:
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it, in this process: `run_grid` has a manager for every run."""
 
+_PAGE = (
+    "docs/from-the-tutorial.md lists what is here for validation, saved models, further metrics and other "
+    "additions to the tutorial's class"
+)
 
+_NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit)
+"""Exceptions that interrupt a run, which can be resumed: what failed was not the run."""
+
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _hook(method: Callable[P, T]) -> Callable[P, T]:
+    """Name the page for people who come from the tutorial where a hook does not have their argument."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # of the call itself
+                raise TypeError(f"{error}: {_PAGE}") from None
+            raise
+
+    return call
 
 
 class _settable(Generic[T]):  # noqa: N801 - used like property
@@ -73,10 +110,11 @@ class RunManager:
         root: The folder of all experiments.
         tensorboard: Whether event files are written.
         histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
-        display: Whether the table is shown: at the end of each run in a terminal, in place in a notebook.
-            None shows it in terminals and notebooks alone.
+        display: False shows nothing. Otherwise the table is shown at the end of each run, in a terminal also a
+            line after each epoch; a notebook shows the table after each epoch, in place.
         batch_size: Called with a batch, returns its number of samples. Needed where that is not certain: where
             the parts of a batch have different lengths.
+        goal: The metric that decides, as for `run_grid`; it is written with the experiment.
 
     Attributes:
         run_params: The current run.
@@ -85,7 +123,7 @@ class RunManager:
         outcome: How the last run ended, None before the first run and while one is open.
 
     Raises:
-        GridError: `experiment` cannot be a folder's name.
+        GridError: `experiment` cannot be a folder's name, `batch_size` is no function, or `goal` is none.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -116,26 +154,36 @@ class RunManager:
         histogram_every: int = 1,
         display: bool | None = None,
         batch_size: Measure | None = None,
+        goal: str | None = None,
         _grid: GridContext | None = None,
     ) -> None:
+        problems = Problems()
+        problems.check_batch_size(batch_size)
+        problems.raise_if_any(InvalidArgumentError)
         self.run_params: Any = None
-        self.run_count = 0
+        self.run_count: int = 0
         self.run_data: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
+        self._goal = None if goal is None else parse_goal(goal)
+        self._design = Design(self._goal)  # until it is written
         self._folders = RunFolders(experiment, root)
         self._histogram_every = histogram_every if tensorboard else None
         self._batch_size = batch_size
         self._has_warned_of_open_run = False
+        self._leftovers = Leftovers()
         self._screen = choose_screen(show=display is not False)
         self._tables = _grid is None  # a grid's parent process writes them
         self._grid = _grid or GridContext()
         self._current: OpenRun | None = None  # after end_run() too, for the properties below
+        self._scope = ExitStack()  # of the open run: its device is the current one
 
+    @_hook
     def begin_run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> None:
         """Begin a run: send the network to the run's device, warm the device, open the files, start the clock.
 
         Args:
-            run: A namedtuple or mapping of hyperparameters; without `device` it is executed on the cpu.
+            run: A namedtuple or mapping of hyperparameters; without `device` it is executed where the
+                network is.
             network: Moved to the device, unless its parameters are on several.
             loader: What `batches` yields from.
 
@@ -151,16 +199,18 @@ class RunManager:
         given = run if self._grid.run is None else self._grid.run
         if given is not run and identity(params) != identity(params_of(given)):
             raise LifecycleError(f"train() was given {given!r} and began {run!r}: give manager.run() the run")
-        device = torch_devices.require(ranks.own_device(params.get("device", "cpu")))
-        if device.type == "cuda" and ranks.num_ranks() > 1:
-            torch.cuda.set_device(device)
-        if network is not None and len(torch_devices.devices_of(network)) <= 1:
-            network.to(device)
-        torch_devices.warm(device)
-        torch_devices.reset_peak(device)
-        opened = self._open(
-            self._folders.open_on_all_ranks(params), device, network, loader, kinds=kinds_of(run)
-        )
+        device = self._device_of(params, network)
+        with ExitStack() as scope:
+            scope.enter_context(torch_devices.as_current(device))
+            if network is not None and len(torch_devices.devices_of(network)) <= 1:
+                network.to(device)
+            torch_devices.warm(device)
+            metrics.warm(device)
+            torch_devices.reset_peak(device)
+            folder = self._folders.open_on_all_ranks(params)
+            self._write_goal()
+            opened = self._open(folder, device, network, loader, kinds=kinds_of(run))
+            self._scope = scope.pop_all()
         self.run_count += 1
         self.run_params = run
         if network is not None:
@@ -170,11 +220,16 @@ class RunManager:
                     f"the network of run {number} was trained by run {_TRAINED[network]} already and begins "
                     "with its weights: make a new network for every run",
                     RunsWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
             _TRAINED[network] = number
+        if self._tables:
+            at_exit.watch(self, opened.folder, opened.attempt)
+        if sentence := self._leftovers.run_begins(f"run {opened.folder.number}"):
+            warnings.warn(sentence, RunsWarning, stacklevel=3)
         opened.start_clock()
 
+    @_hook
     def end_run(self) -> None:
         """End the run: commit how it ended, close its files, write the tables, show the results.
 
@@ -195,6 +250,7 @@ class RunManager:
         self._close()
         ranks.broadcast(None)  # when everything is written
 
+    @_hook
     def begin_epoch(self) -> None:
         """Begin an epoch: zero the sums, start the clock.
 
@@ -207,6 +263,7 @@ class RunManager:
             raise LifecycleError(f"begin_epoch() inside epoch {opened.number}: call end_epoch() first")
         opened.begin_epoch()
 
+    @_hook
     def end_epoch(self) -> None:
         """End the epoch: stop the clock, read the sums, commit the row, log it.
 
@@ -304,13 +361,8 @@ class RunManager:
             self.begin_run(run, network, loader)
             try:
                 yield self
-            except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
-                self._end_interrupted()  # what failed was not the run: it can be resumed
-                raise
             except BaseException as error:
-                if self._current:
-                    failures.explain_devices(error, self._current.device, self.network)
-                self._end_failed(error, run)
+                self._end_by(error, run)
                 raise
             if self._is_open:
                 self._open_run("end_run()").close_loop()
@@ -331,13 +383,18 @@ class RunManager:
         Args:
             n: The number of epochs, those of earlier attempts included.
             checkpoint: Name -> network, optimizer, scheduler, ...: whatever has state_dict() and
-                load_state_dict(), or is a torch.Generator. None saves nothing.
-            keep: "last", "best:<metric>" of a loss or an accuracy, "min:<metric>" or "max:<metric>" leaves
-                those weights in the run's folder as weights.pt.
+                load_state_dict(), or is a torch.Generator; or a dict or a list of JSON values, as
+                ``{"best": 0.5, "bad_epochs": 0}`` for early stopping, which is restored in place: the same
+                object has the values that were saved. None saves nothing.
+            keep: "last", "best:<metric>" of a metric whose direction is known by its name, as of a loss or an
+                accuracy, "min:<metric>" or "max:<metric>" leaves those weights in the run's folder as
+                weights.pt. Without a goal, that metric decides between runs too. Weights of an earlier attempt
+                that was completed, or whose code has changed since, are kept beside it as attempt-1.weights.pt.
 
         Raises:
             LifecycleError: No run is open, or an epoch has begun already.
-            CheckpointError: A part has no state, or the saved one does not fit.
+            CheckpointError: A part has no state or holds what is not JSON, here or at the end of an epoch, or
+                the saved one does not fit.
             StorageError: Something could not be committed.
         """
         opened = self._open_run("epochs()")
@@ -413,6 +470,33 @@ class RunManager:
             if not ranks.broadcast(is_completed):
                 yield run
 
+    def _write_goal(self) -> None:
+        """Write the goal with the experiment, once; say so if it had another."""
+        design, self._design = self._design, Design()
+        if design != self._design and ranks.is_main():
+            for sentence in self._folders.experiment.decide(design):
+                warnings.warn(sentence, RunsWarning, stacklevel=4)
+
+    def _end_by(self, error: BaseException, run: Any) -> None:
+        """End the run as an exception that leaves the loop says."""
+        if isinstance(error, _NOT_OF_THE_RUN):
+            self._end_interrupted()
+            return
+        if self._current:
+            failures.explain_devices(error, self._current.device, self.network)
+        self._end_failed(error, run)
+
+    def _end_at_exit(self, error: BaseException | None) -> Outcome:
+        """End the run that is open when the program ends: by an exception, or by none."""
+        opened = self._open_run("end_run()")
+        if error is not None:
+            self._end_by(error, self.run_params)
+        else:
+            if opened.outcome.status is Status.COMPLETED:  # but whether it is, nobody has said
+                opened.interrupt(at_exit.CAUSE)
+            self._close()
+        return self.outcome or opened.outcome
+
     def _end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if none is open, open `run` for that."""
         if not self._is_open and not ranks.is_main():
@@ -443,7 +527,7 @@ class RunManager:
                 f"begin_run() while run {number} was open: it is recorded as {self.outcome.status}; "
                 "call end_run() after its last epoch",
                 RunsWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _end_interrupted(self) -> None:
@@ -455,6 +539,34 @@ class RunManager:
             with suppress(StorageError):  # a journal without an end means the same
                 self._close()
         self._current.commit_lost_end()
+
+    @contextmanager
+    def _counting(self, measure: Measure | None) -> Iterator[None]:
+        """Let `measure` count the samples of batches in the block: for fit() alone."""
+        before, self._batch_size = self._batch_size, measure
+        if self._current:
+            self._current.measure = measure
+        try:
+            yield
+        finally:
+            self._batch_size = before
+            if self._current:
+                self._current.measure = before
+
+    def _device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
+        """Return the device of a run; without one, that of its network.
+
+        Raises:
+            DeviceError: It is not there.
+        """
+        device = params.get("device", torch_devices.device_of(network))
+        try:
+            return torch_devices.require(ranks.own_device(device))
+        except DeviceError as error:
+            if not self._tables:
+                raise
+            advice = "leave it out of the axis 'device', or use run_grid, which marks its runs as unavailable"
+            raise DeviceError(f"{error}; {advice}") from None
 
     @property
     def _is_open(self) -> bool:
@@ -513,10 +625,7 @@ class RunManager:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
-            raise AttributeError(
-                f"RunManager has no {name!r}: docs/from-the-tutorial.md lists what is here for validation, "
-                "saved models, further metrics and other additions to the tutorial's class"
-            )
+            raise AttributeError(f"RunManager has no {name!r}: {_PAGE}")
 
     def _open_run(self, call: str) -> OpenRun:
         if self._current is None or self.outcome is not None:
@@ -562,13 +671,23 @@ class RunManager:
         self._add_rows([record])
         if self._grid.on_epoch:
             self._grid.on_epoch(record)
-        if self._screen.wants_epochs and ranks.is_main():
-            self._screen.epoch_ended(run_table.table_of(self.run_data))
+        if ranks.is_main():
+            number, params = opened.folder.number, opened.folder.params
+            self._screen.epoch_ended(
+                lambda: run_table.table_of(self.run_data),
+                lambda width: epoch_line(number, params, record, opened.num_epochs, width, self._goal),
+            )
 
     def _close(self) -> Outcome:
         opened = self._open_run("end_run()")
         self.outcome = opened.outcome
-        opened.end()
+        at_exit.forget(self)
+        try:
+            opened.end()
+            self._leftovers.run_ended()
+        finally:
+            if ranks.num_ranks() == 1:  # else ranks send each other something through it
+                self._scope.close()
         if ranks.is_main():
             if self._tables:
                 from runmanager.results.files import write_results

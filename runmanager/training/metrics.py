@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from runmanager.devices import ranks
-from runmanager.errors import MetricError, RunsWarning, is_count
+from runmanager.errors import MetricError, RunsWarning
 from runmanager.hyperparameters import RESERVED
-from runmanager.training.batch_size import Measure, batch_size
+from runmanager.training.batch_size import Measure, batch_size, measured
 from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact
 
 Expected = Callable[[], int | None]
@@ -93,7 +93,8 @@ class EpochSums:
         self._add_size(size)
 
     def _add_size(self, size: int) -> None:
-        self.last_size = size
+        if self._measure is None or self._batch is None:  # else it counts the current batch
+            self.last_size = size
         self._sizes.append(size)
         self._match()
 
@@ -136,7 +137,7 @@ class EpochSums:
 
     def means(self) -> dict[str, float]:
         """Read sum / number of samples of every metric, over all ranks, with one transfer per device."""
-        totals = _read({name: values.total() for name, values in self._sums.items() if values.weight})
+        totals = self.read()
         merged: dict[str, tuple[float, int]] = {}
         weighted = {name: (total, self._sums[name].weight) for name, total in totals.items()}
         for of_rank in ranks.gather(weighted):
@@ -144,6 +145,10 @@ class EpochSums:
                 before = merged.get(name, (0.0, 0))
                 merged[name] = (before[0] + total, before[1] + weight)
         return {name: total / weight for name, (total, weight) in merged.items()}
+
+    def read(self) -> dict[str, float]:
+        """Read the sums of this process, with one transfer per device."""
+        return _read({name: values.total() for name, values in self._sums.items() if values.weight})
 
     def first_not_finite(self) -> tuple[int, float, float | None] | None:
         """Find the first loss of any rank that is not finite, see `FirstNotFinite`; waits for the device."""
@@ -154,10 +159,7 @@ class EpochSums:
     def _count(self, batch: Any, expected: Expected) -> int:
         if type(batch) is int or self._measure is None:
             return batch_size(batch, expected)
-        size = self._measure(batch)
-        if not is_count(size, 1):
-            raise MetricError(f"batch_size must return a whole number, 1 or more, got {size!r}")
-        return size
+        return measured(self._measure, batch)
 
     def _match(self) -> None:
         # the tutorial's older form is track_loss(loss): its n-th call and track_num_correct's have one batch
@@ -165,6 +167,17 @@ class EpochSums:
             number, loss = self._unsized.popleft()
             size = self._sizes[number - 1]
             self._loss.add(loss, size, size)
+
+
+def warm(device: torch.device) -> None:
+    """Let an accelerator load what the sums of an epoch need, before a clock starts."""
+    if device.type in ("cpu", "meta"):
+        return
+    sums, labels = EpochSums(), torch.zeros(2, dtype=torch.int64, device=device)
+    for size in (2, 1):  # the last batch is often smaller
+        sums.add_loss(torch.ones((), device=device), size)
+        sums.add_correct(torch.zeros(2, 2, device=device), labels)
+    sums.read()
 
 
 def _read(sums: Mapping[str, torch.Tensor | float]) -> dict[str, float]:

@@ -2,10 +2,8 @@
 
 import math
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -15,19 +13,20 @@ from torch import nn
 
 from runmanager.board.confusion import Confusion
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import PruneError, StorageError
+from runmanager.errors import PruneError
 from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.storage import checkpoints, durable, fingerprint, paths, processes
+from runmanager.storage import checkpoints, durable, fingerprint, paths
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.journal import Journal, NoJournal, end_abandoned
-from runmanager.storage.run_state import read_run
-from runmanager.training import failures
+from runmanager.storage.journal import Journal, NoJournal
+from runmanager.storage.run_state import end_if_running, read_run
+from runmanager.training import failures, resuming
 from runmanager.training.batch_size import Measure
 from runmanager.training.evaluation import Evaluation, Loss, evaluate
 from runmanager.training.grid_context import GridContext
 from runmanager.training.metrics import EpochSums, check_column
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import ResumeState
+from runmanager.training.threads import Threads
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -61,17 +60,21 @@ class OpenRun:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
         self.epoch: OpenEpoch | None = None  # None between epochs
         self.number = 0  # of the last epoch that was begun or resumed; 0 before the first and after the end
+        self.num_epochs: int | None = None  # of the loop, None if there is none
         self.start = 0.0  # of the run's clock (perf_counter, s)
         self.start_time = 0.0  # the same as wall time (s)
-        self._grid, self._measure = grid, measure
+        self._grid = grid
+        self.measure = measure  # counts the samples of a batch, None where that follows from the batch
         self._status, self._cause = Status.COMPLETED, ""  # unless something happens
-        self._attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
+        self.attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
         self._journal: Journal | None = None  # until the attempt begins
         self._committed = 0  # the number of the last epoch that is
         self._num_resumed = 0  # epochs that the journals had before
         self._resume_state: ResumeState | None = None
+        self._replaced = 0  # the earlier attempt whose weights are kept
+        self._threads = Threads()
         self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
-        self._num_epochs: int | None = None
+        self._peak: int | None = None  # the most bytes of tensors on its accelerator so far
         self._lr: float | None = None  # that the epoch began with
         self._sums: EpochSums | None = None  # of the current or the last epoch
         self._last_metrics: Mapping[str, float] = {}
@@ -88,11 +91,11 @@ class OpenRun:
         }
         shared = {"jobs": grid.jobs, "ranks": ranks.num_ranks()}
         shared = {name: count for name, count in shared.items() if count > 1}
-        self._details = {**details, "fingerprint": grid.fingerprint, **shared}
+        self._details = {**details, "fingerprint": fingerprint.recorded(grid.fingerprint), **shared}
         if histogram_every is not None and ranks.is_main():
             from runmanager.board import run_log
 
-            self._board = run_log.RunLog(experiment, folder, self._attempt, details, histogram_every, kinds)
+            self._board = run_log.RunLog(experiment, folder, self.attempt, details, histogram_every, kinds)
             if network is not None:
                 self._board.watch(network)
 
@@ -107,16 +110,21 @@ class OpenRun:
         Returns the records of the epochs before, and a sentence for each file that is not used.
         """
         state = self._resume_state = ResumeState(self.folder, self.device, parts, self.loader, keep)
+        self._details |= {} if keep is None else {"keep": keep}
         problems: list[str] = []
         committed: Sequence[EpochRecord] = []
-        is_mixed = False
+        is_mixed, threads = False, None
         if ranks.is_main():
             earlier = read_run(self.folder, problems)
-            is_mixed = bool(fingerprint.changes(earlier.start.get("fingerprint", {}), self._grid.fingerprint))
-            if earlier.status is Status.COMPLETED or (is_mixed and not self._grid.resume_anyway):
+            is_mixed, threads = self._grid.is_changed(earlier), earlier.threads
+            if self._grid.starts_over(earlier):
                 checkpoints.set_aside(self.folder.path, earlier.attempts)
             committed = earlier.epochs
         records, unusable = state.restore(committed)
+        state.was_left &= not is_mixed
+        if records and (why := self._threads.keep(ranks.broadcast(threads))):
+            is_mixed = True
+            problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
         num_committed = min(len(records), len(committed))  # the last one may be in the checkpoint alone
         self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self._committed
@@ -136,10 +144,12 @@ class OpenRun:
         prune = self._grid.prune
         last = min(prune.next_rung(self._num_resumed), n) if prune else n
         loop = self._loop_to(last, n, begin, end)
-        self._loop, self._num_epochs = weakref.ref(loop), last
+        self._loop, self.num_epochs = weakref.ref(loop), last
         return loop
 
     def _loop_to(self, last: int, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
+        if self._resume_state and self._resume_state.was_left:
+            return
         while self.number < last and self._status is Status.COMPLETED:
             begin()
             try:
@@ -176,8 +186,8 @@ class OpenRun:
         self.number += 1
         self._lr = self._resume_state.learning_rate() if self._board and self._resume_state else None
         self.epoch = OpenEpoch(
-            self.number, self.device, self.loader, self.folder.params, self._num_epochs, self._grid.on_step,
-            self._measure,
+            self.number, self.device, self.loader, self.folder.params, self.num_epochs, self._grid.on_step,
+            self.measure,
         )  # fmt: skip
         self._sums = self.epoch.sums
 
@@ -191,7 +201,7 @@ class OpenRun:
         """
         assert self.epoch is not None
         assert self._journal is not None
-        epoch = self.epoch
+        epoch, is_left = self.epoch, self.epoch.is_left
         record = epoch.record(self.start)
         self.epoch = None
         loss = record.metrics.get("loss")
@@ -199,12 +209,17 @@ class OpenRun:
             self._status = Status.DIVERGED
             self._cause = epoch.divergence(loss, self._last_metrics.get("loss"))
         self._last_metrics = record.metrics
+        if self._replaced and record.epoch == 1:
+            checkpoints.set_weights_aside(self.folder.path, self._replaced)
         if self._resume_state and self._status is Status.COMPLETED:
-            self._resume_state.save(record, self.network)  # first: its row completes a journal that lacks it
+            # first: its row completes a journal that lacks it
+            self._resume_state.save(record, self.network, is_left=is_left)
         self._journal.epoch(record)
         self._committed = record.epoch
         if self._board:
+            self._peak = torch_devices.peak_memory(self.device, self._peak)  # what is drawn takes some too
             self._board.epoch(record, self.network, self._lr)
+            torch_devices.reset_peak(self.device)
         return ranks.broadcast(record)  # when it is committed
 
     def evaluate(self, loader: Iterable[Any], name: str, loss: Loss) -> Evaluation:
@@ -217,7 +232,7 @@ class OpenRun:
         before = perf_counter()
         with failures.explained_evaluation(name):
             result = evaluate(
-                self.network, loader, self.device, loss, self._report_step, confusion, self._measure
+                self.network, loader, self.device, loss, self._report_step, confusion, self.measure
             )
         seconds = perf_counter() - before
         if confusion and self._board:
@@ -235,7 +250,7 @@ class OpenRun:
         if self.epoch is not None:
             self.epoch.report_step()
         elif self._grid.on_step is not None:
-            self._grid.on_step(self.number, 0, self._num_epochs)
+            self._grid.on_step(self.number, 0, self.num_epochs)
 
     def interrupt(self, cause: str) -> None:
         """Let the run end as interrupted."""
@@ -248,8 +263,7 @@ class OpenRun:
             StorageError: The traceback could not be written.
         """
         if ranks.is_main():
-            log = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
-            durable.write_file(self.folder.path / paths.ERROR_LOG, log)
+            failures.write_traceback(error, self.folder.path / paths.ERROR_LOG)
         number = self.number if self.epoch is not None else 0
         # a loss that is tracked says that its batch is over
         step = self.epoch.step if self.epoch is not None and self.epoch.counts_batches else 0
@@ -271,29 +285,22 @@ class OpenRun:
         self._begin_attempt()
         assert self._journal is not None
         outcome = self.outcome
-        facts: dict[str, int] = {}
-        with suppress(RuntimeError):  # a device that failed may not answer
-            peak = torch_devices.peak_memory(self.device)
-            facts = {} if peak is None else {"peak_memory": peak}
+        self._peak = torch_devices.peak_memory(self.device, self._peak)
+        facts = {} if self._peak is None else {"peak_memory": self._peak}
         try:
             self._journal.end(outcome, **facts)
             if self._resume_state and outcome.status is Status.COMPLETED:
                 self._resume_state.forget()
         finally:
+            self._threads.give_back()
             self._journal.close()
             if self._board:
                 self._board.end(outcome)
 
     def commit_lost_end(self) -> None:
         """Commit that the run was interrupted if its journal has no end: the signal may have cut it off."""
-        if not ranks.is_main():
-            return
-        with suppress(StorageError):  # a journal without an end means the same when this process is gone
-            result = read_run(self.folder)
-            attempt = {**processes.this_process(), "attempt": self._attempt}
-            if result.status is Status.RUNNING and attempt.items() <= result.start.items():
-                outcome = Outcome(Status.INTERRUPTED, "interrupted", len(result.epochs))
-                end_abandoned(self.folder.path, outcome, {})
+        if ranks.is_main():
+            end_if_running(self.folder, self.attempt, "interrupted")
 
     def total(self, name: str) -> float:
         """Read a sum of the current or the last epoch, waiting for the device; 0 if nothing was added."""
@@ -320,15 +327,16 @@ class OpenRun:
         Args:
             records: Those of the epochs that need not be executed again.
             num_committed: How many epochs earlier journals have; the rest of the records is committed here.
-            is_mixed: Whether the records come from other code, data or versions than what follows.
+            is_mixed: Whether the records come from other code, data, versions or threads than what follows.
         """
         if self._journal is not None:
             return
         if ranks.is_main():
             durable.remove_leftovers(self.folder.path)
+            self._replaced = 0 if records else resuming.attempt_to_keep(self.folder, self._grid)
             mixed = {"mixed": True} if is_mixed and records else {}
-            details = {"after": num_committed, **mixed, **self._details}
-            self._journal = Journal(self.folder.path, self._attempt, details)
+            details = {"after": num_committed, "threads": torch.get_num_threads(), **mixed, **self._details}
+            self._journal = Journal(self.folder.path, self.attempt, details)
         else:
             self._journal = NoJournal()
         for record in records[num_committed:]:

@@ -12,8 +12,11 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from runmanager.devices.torch_devices import quiet
+from runmanager.errors import MetricError
+from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.training import failures
+from runmanager.training.batch_size import Measure, measured
 from runmanager.training.evaluation import Loss
 
 _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -23,8 +26,8 @@ PRECISIONS = ("fp32", *_REDUCED)
 class Step:
     """Takes the optimizer's step of a batch.
 
-    Its arguments are those of `fit`. Checkpoints the micro-batch size found by "auto", because rounding depends
-    on it.
+    Its arguments are those of `fit`; `measure` is its `batch_size`. Checkpoints the micro-batch size found by
+    "auto", because rounding depends on it.
     """
 
     def __init__(
@@ -39,11 +42,13 @@ class Step:
         memory_format: torch.memory_format | None = None,
         clip_grad_norm: float | None = None,
         checkpoint_activations: bool = False,
+        measure: Measure | None = None,
     ) -> None:
         self.autocast = _autocast(device, precision)
         # the most samples that are computed at a time, None for whole batches
         self.size = micro_batch if isinstance(micro_batch, int) else None
         self._network, self._loss, self._optimizer = network, loss, optimizer
+        self._measure = measure
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
         self._is_auto = micro_batch == "auto"
         self._memory_format = memory_format
@@ -105,13 +110,23 @@ class Step:
         self._optimizer.zero_grad()
         if self.size is None or self.size >= len(labels):
             return self._backward(inputs, labels)
-        parts = []
-        for start in range(0, len(labels), self.size):
-            piece = slice(start, start + self.size)
-            share = len(labels[piece]) / len(labels)
-            parts.append(self._backward(inputs[piece], labels[piece], share))
+        pieces = [slice(start, start + self.size) for start in range(0, len(labels), self.size)]
+        sizes = [self._count(inputs[piece], labels[piece]) for piece in pieces]
+        whole = self._count(inputs, labels)
+        if sum(sizes) != whole:
+            raise MetricError(
+                f"batch_size counts {counted(whole, 'sample')} in a batch, and {sum(sizes)} in the pieces that "
+                "micro_batch cuts it into: count the samples of the batch that it is given"
+            )
+        parts = [
+            self._backward(inputs[piece], labels[piece], size / whole)
+            for piece, size in zip(pieces, sizes, strict=True)
+        ]
         preds = [scores for _, scores in parts if scores is not None]
         return torch.stack([value for value, _ in parts]).sum(), torch.cat(preds) if preds else None
+
+    def _count(self, inputs: Any, labels: torch.Tensor) -> int:
+        return measured(self._measure, (inputs, labels)) if self._measure else len(labels)
 
     def _backward(
         self, inputs: Any, labels: torch.Tensor, share: float = 1.0

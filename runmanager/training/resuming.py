@@ -10,13 +10,15 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runmanager.devices import ranks
-from runmanager.errors import CheckpointError
-from runmanager.goal import goal
-from runmanager.outcome import EpochRecord
-from runmanager.storage import checkpoints, paths
+from runmanager.errors import CheckpointError, InvalidArgumentError
+from runmanager.goal import Goal, parse_goal
+from runmanager.outcome import EpochRecord, Status
+from runmanager.storage import checkpoints, paths, plain_state
 from runmanager.storage.checkpoints import Checkpoint
 from runmanager.storage.folders import RunFolder
+from runmanager.storage.run_state import read_run
 from runmanager.training import loaders
+from runmanager.training.grid_context import GridContext
 
 
 class ResumeState:
@@ -26,12 +28,13 @@ class ResumeState:
 
     Args:
         parts: Name -> network, optimizer, scheduler, scaler, torch.Generator: whatever has state_dict() and
-            load_state_dict(). None saves no checkpoint.
+            load_state_dict(); or plain state, a dict or a list of JSON values. None saves no checkpoint.
         keep: "last", "best:<metric>", "min:<metric>" or "max:<metric>" keeps those weights of the network in
             weights.pt; None keeps none.
 
     Raises:
-        CheckpointError: A part has no state, or `keep` is neither form.
+        CheckpointError: A part has no state, plain state holds what is not JSON, the parts are too large, or
+            `keep` is neither form.
     """
 
     def __init__(
@@ -42,22 +45,17 @@ class ResumeState:
         loader: Any,
         keep: str | None,
     ) -> None:
-        self._goal = goal(keep) if keep else None
-        if keep not in (None, "last") and self._goal is None:
-            raise CheckpointError(
-                "keep must be 'last', 'best:<metric>' of a loss or an accuracy as 'best:test_accuracy', or "
-                f"'min:<metric>' or 'max:<metric>' of any other, got {keep!r}"
-            )
+        self._goal = goal_of(keep)
         self._folder = folder
         self._device = device
         self._loader = loader
         self.is_saved = parts is not None  # a checkpoint with every epoch
+        self.was_left = False  # whether the loop was left by break in the epoch that was restored
         self._parts = {**dict(loaders.generators(loader)), **(parts or {})}
         self._keep = keep
         self._best = -math.inf
         self._verified: frozenset[type] = frozenset()
-        for name, part in self._parts.items():
-            checkpoints.state_of(name, part)
+        checkpoints.check_size({name: checkpoints.state_of(name, part) for name, part in self._parts.items()})
 
     def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
         """Restore every part to its state after the last saved epoch; rank 0 reads it for all.
@@ -77,6 +75,7 @@ class ResumeState:
         records, saved = ranks.broadcast(self._read(committed, problems) if ranks.is_main() else ([], None))
         if saved is not None:
             self._restore_parts(saved)
+            self.was_left = saved.is_left
         for record in records:
             self._best = max(self._best, self._score(record))
         return records, problems
@@ -106,8 +105,10 @@ class ResumeState:
             )
         return [*records, saved.record], saved
 
-    def save(self, record: EpochRecord, network: nn.Module | None) -> None:
+    def save(self, record: EpochRecord, network: nn.Module | None, *, is_left: bool = False) -> None:
         """Save the state after an epoch with its record, before the record is committed to the journal.
+
+        `is_left` says that the loop over the epochs was left by break in this one.
 
         Raises:
             CheckpointError: A state could not be loaded safely, or the epoch lacks the metric of `keep`.
@@ -120,14 +121,18 @@ class ResumeState:
         parts = self._parts.items()
         states = {name: checkpoints.state_of(name, part) for name, part in parts}
         random = checkpoints.random_state(self._device)
-        # each rank has its own state of a generator
-        generators = {name: states[name] for name, part in parts if isinstance(part, torch.Generator)}
+        # each rank has its own state of a generator, and its own plain state
+        generators = {
+            name: states[name]
+            for name, part in parts
+            if isinstance(part, torch.Generator) or plain_state.is_plain_state(part)
+        }
         of_ranks = ranks.gather({"random": random, "generators": generators})
         if not ranks.is_main():
             return
         if len(of_ranks) > 1:
             random["ranks"] = of_ranks
-        checkpoint = Checkpoint(self._folder.id, record, states, random)
+        checkpoint = Checkpoint(self._folder.id, record, states, random, is_left)
         kinds = frozenset(_kinds([states, random]))
         checkpoints.save_checkpoint(self._folder.path, checkpoint, verify=not kinds <= self._verified)
         self._verified |= kinds
@@ -175,14 +180,40 @@ class ResumeState:
         """Return how good an epoch is by the metric of `keep`: larger is better."""
         if self._goal is None:
             return -math.inf
-        metric, sign = self._goal
-        if metric not in record.metrics:
+        if self._goal.metric not in record.metrics:
             raise CheckpointError(
                 f"keep={self._keep!r} but epoch {record.epoch} has no such metric; "
                 f"it has: {', '.join(record.metrics)}"
             )
-        value = record.metrics[metric]
-        return -math.inf if math.isnan(value) else sign * value
+        return self._goal.score(record.metrics)
+
+
+def goal_of(keep: str | None) -> Goal | None:
+    """Return the goal that decides which weights are kept, None if those of the last epoch are, or none.
+
+    Raises:
+        CheckpointError: `keep` is nothing that `epochs` takes.
+    """
+    if keep in (None, "last"):
+        return None
+    with suppress(InvalidArgumentError):
+        if str(keep).startswith(("best:", "min:", "max:")):
+            return parse_goal(keep)
+    raise CheckpointError(
+        "keep must be 'last', 'best:<metric>' of a metric whose direction is known as 'best:test_accuracy', or "
+        f"'min:<metric>' or 'max:<metric>' of any other, got {keep!r}"
+    )
+
+
+def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
+    """Return the attempt whose weights one that starts over must not overwrite, 0 if there is none."""
+    if not (folder.path / paths.WEIGHTS).exists():
+        return 0
+    earlier = read_run(folder)
+    if earlier.status is not Status.COMPLETED and not grid.is_changed(earlier):
+        return 0
+    number = earlier.start.get("attempt")  # later ones had no epoch
+    return number if isinstance(number, int) else earlier.attempts
 
 
 def _kinds(state: Any) -> Iterator[type]:

@@ -229,7 +229,7 @@ def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
     monkeypatch.setattr(event_file, "replace", lambda path, _: written.append(path))
 
     hparams.decide(tmp_path / "e")
-    hparams.decide(tmp_path / "e", group_seeds=False)
+    hparams.decide(tmp_path / "e", repeats=())
 
     assert written == []
 

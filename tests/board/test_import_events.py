@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from runmanager import RunManager, compare, from_tensorboard, load_results, run_grid
 from runmanager.board import event_file
 from runmanager.board.import_events import _column
-from runmanager.board.run_log import tag
+from runmanager.board.tags import tag
 from runmanager.errors import RunsWarning
 from tests.board.reading import event_files, train
 
@@ -193,7 +193,12 @@ def test_runs_can_be_compared_by_their_hyperparameters(tmp_path):
 
     pairs = compare(from_tensorboard(tmp_path), "lr", "val/loss")
 
-    assert pairs.to_dict("list") == {"0.1": [1.0], "0.2": [2.0], "0.2 / 0.1": [2.0]}
+    assert pairs.to_dict("list") == {
+        "0.1": [1.0],
+        "0.2": [2.0],
+        "0.2 - 0.1": [1.0],
+        "0.2 / 0.1": [2.0],
+    }
 
 
 def test_a_step_that_only_one_scalar_has_is_a_row(tmp_path):

@@ -18,7 +18,7 @@ import pytest
 from runmanager import BoardError, RunManager
 from runmanager.board import launch
 from runmanager.board.launch import Server, hint, page_of
-from runmanager.board.run_log import tag
+from runmanager.board.tags import tag
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import identity
 from tests.board.reading import train

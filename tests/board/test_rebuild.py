@@ -4,7 +4,7 @@ import pytest
 
 from runmanager import RunManager, load_results
 from runmanager.board.rebuild import rebuild
-from runmanager.board.run_log import tag
+from runmanager.board.tags import tag
 from tests.board.reading import accumulated, event_files, scalars_in, train, values_in
 
 

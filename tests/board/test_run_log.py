@@ -16,7 +16,7 @@ from torch import nn
 
 from runmanager import RunManager, RunsWarning, load_results, load_runs
 from runmanager.board import event_file, histograms, images, run_log
-from runmanager.board.run_log import tag
+from runmanager.board.tags import tag
 from tests.board.reading import (
     LOADER,
     event_files,
@@ -29,6 +29,7 @@ from tests.board.reading import (
     train,
     values_in,
 )
+from tests.locations import line_with
 
 RUN = {"lr": 0.1, "batch_size": 5}
 
@@ -310,8 +311,9 @@ def test_a_failed_run_is_a_failure_with_its_error(tmp_path):
 
     assert sessions_in(tmp_path)[-1].status == Status.STATUS_FAILURE
     error = texts_in(tmp_path)["run/error"].splitlines()
+    line = line_with('raise ValueError("cannot')
     assert error[:3] == [
-        "    ValueError: cannot be shown (in epoch 1, step 2)",
+        f"    ValueError: cannot be shown (in epoch 1, step 2, {line})",
         "    ",
         "    Traceback (most recent call last):",
     ]

@@ -18,7 +18,7 @@ import pytest
 
 from runmanager import RunManager, load_results, run_grid
 from runmanager.board import images
-from runmanager.board.run_log import tag
+from runmanager.board.tags import tag
 from runmanager.errors import RunsWarning
 from tests.board.reading import LOADER, event_files, make_network, train
 from tests.damaging import as_if_killed, flip

@@ -12,7 +12,8 @@ import pytest
 from runmanager import RunManager, load_results, run_grid
 from runmanager.board.hparams import decide
 from runmanager.board.launch import page_of
-from runmanager.board.run_log import RunLog, tag
+from runmanager.board.run_log import RunLog
+from runmanager.board.tags import tag
 from runmanager.errors import RunsWarning
 from runmanager.launch.run_grid import GridOutcome
 from runmanager.outcome import EpochRecord, Outcome, Status

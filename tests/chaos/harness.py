@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,9 +43,11 @@ def show(*figures: object) -> None:
 class Zygote:
     """Starts processes that have torch already, by a process of its own that forks them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, uses_all_cores: bool = False) -> None:
         command = [sys.executable, "-m", "tests.chaos.zygote"]
-        environment = {**os.environ, **THREADS, "RAY_AUTH_MODE": "disabled"}
+        environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+        if not uses_all_cores:
+            environment |= THREADS
         self._process = subprocess.Popen(
             command, cwd=HOME, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -97,6 +100,38 @@ def members(session: int) -> dict[int, int]:
             if int(its_session) == session and state != "Z":
                 found[int(path.parent.name)] = int(group)
     return found
+
+
+def journals(root: Path) -> Iterator[list[dict[str, object]]]:
+    """Read the whole lines of each journal under a root."""
+    for path in root.glob(f"{EXPERIMENT}/*/attempt-*.jsonl"):
+        *lines, _torn = path.read_bytes().split(b"\n")
+        yield [json.loads(line) for line in lines]
+
+
+def num_epochs(root: Path) -> int:
+    """Count the epochs that were committed under a root."""
+    return sum(line["type"] == "epoch" for lines in journals(root) for line in lines)
+
+
+def lanes_of(root: Path, session: int) -> list[int]:
+    """Return the processes of a session that train: begun in a journal, not ended, alive."""
+    begun = {int(str(lines[0]["pid"])) for lines in journals(root) if lines and lines[-1]["type"] != "end"}
+    return sorted(begun & members(session).keys() - {session})
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the process that another was forked from, or None if it has ended."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return None
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process has not ended, waited for or not."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def seconds_until_gone(session: int) -> float:
@@ -155,11 +190,13 @@ class Witness:
         experiment: Its folder.
         committed: (run's folder, epoch) -> metrics, of every complete line ever seen.
         num_checkpoints: How many checkpoints were loaded.
+        statuses: How its runs may stand.
     """
 
     experiment: Path
     committed: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
     num_checkpoints: int = 0
+    statuses: tuple[str, ...] = ("pending", "interrupted", "completed")
     _lines: dict[Path, list[bytes]] = field(default_factory=dict)
 
     def problems(self) -> list[str]:
@@ -246,8 +283,7 @@ class Witness:
         return found
 
     def _status(self) -> list[str]:
-        known = ("pending", "interrupted", "completed")
-        return [f"run {number} is {word}" for number, word in self._statuses().items() if word not in known]
+        return [f"run {run} is {word}" for run, word in self._statuses().items() if word not in self.statuses]
 
     def _statuses(self) -> dict[int, str]:
         if not folders.is_experiment(self.experiment):

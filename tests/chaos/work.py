@@ -66,12 +66,14 @@ def axes(lrs: list[float], num_epochs: int, padding: int, wait_for: str = "") ->
     return {"lr": lrs, "num_epochs": [num_epochs], "padding": [padding], "wait_for": [wait_for]}
 
 
-def execute(root: str, how: str, params: Mapping[str, list[Any]], *, tensorboard: bool) -> int:
+def execute(
+    root: str, how: str, params: Mapping[str, list[Any]], *, jobs: int, retries: int, tensorboard: bool
+) -> int:
     """Start or continue the experiment, by an executor or a loop over a bare manager; return the exit code."""
     if how != "bare":
         options: dict[str, Any] = {"tensorboard": tensorboard, "histogram_every": 0, "executor": how}
         if how == "lanes":
-            options |= {"jobs": 2, "retries": 1000}
+            options |= {"jobs": jobs, "retries": retries}
         if how.startswith("ray"):
             options["executor"] = RayExecutor(address=how.partition(" ")[2], jobs=2)
         return run_grid(params, train, experiment=EXPERIMENT, root=root, **options).exit_code

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch._dynamo  # so that no process has to: optimizers do
-import torch.utils.tensorboard
+import torch.utils.tensorboard  # noqa: F401 - so that no process has to
 
 from runmanager import StorageError
 from runmanager.board import run_log  # noqa: F401
@@ -30,7 +30,6 @@ PATIENCE_S = 60.0
 
 def main() -> None:
     """Carry out orders until there are no more, then end what is left."""
-    torch.set_num_threads(1)
     fingerprint.versions()
     fingerprint.commit()
     alive: dict[int, int] = {}
@@ -98,6 +97,8 @@ def _execute(
     mutant: str = "",
     ready: str = "",
     start: str = "",
+    jobs: int = 2,
+    retries: int = 1000,
     tensorboard: bool = False,
 ) -> int:
     warnings.simplefilter("error")
@@ -109,7 +110,7 @@ def _execute(
     if ready:
         Path(ready).touch()
     work.wait_for(start)
-    return work.execute(root, how, params, tensorboard=tensorboard)
+    return work.execute(root, how, params, jobs=jobs, retries=retries, tensorboard=tensorboard)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from runmanager import RunManager
 from tests.board.reading import train
 from tests.damaging import flip, journals
+from tests.locations import line_with
 from tests.report.reading import write_runs
 
+CONFTEST = Path(__file__).with_name("conftest.py")
 HEAVY = ("torch", "tensorboard", "pandas", "numpy")
 
 
@@ -34,7 +37,7 @@ def test_the_runs_of_one_experiment_are_listed_with_what_varied_and_their_last_m
         ["2", "completed", "2", "0.01"],
         ["3", "failed", "0", "0.5"],
     ]
-    assert rows[2].endswith("ZeroDivisionError: division by zero (in epoch 1, step 2)")
+    assert rows[2].endswith(f"  ZeroDivisionError: division by ze… {line_with('1 / 0', CONFTEST)})")
 
 
 def test_scripts_get_every_run_with_types_as_json(command, root):
@@ -104,7 +107,8 @@ def test_a_run_is_found_by_its_number_and_shown_with_its_traceback(command, root
     result = command("show", root / "grid" / "3")
 
     assert result.exit_code == 0
-    assert "ZeroDivisionError: division by zero" in result.stdout
+    cause = f"division by zero (in epoch 1, step 2, {line_with('1 / 0', CONFTEST)})"
+    assert f"ZeroDivisionError: {cause}" in result.stdout
     assert "at_end=lambda _: 1 / 0" in result.stdout
     assert "--retry-failed" in result.stdout
     assert "attempt-1.jsonl" in result.stdout
@@ -172,7 +176,7 @@ def test_runs_that_differ_in_one_axis_are_compared(command, root):
     rows = json.loads(command("compare", "lr", root / "grid", "--value", "accuracy", "--json").stdout)
     unknown = command("compare", "momentum", root / "grid")
 
-    assert [set(row) for row in rows] == [{"0.1", "0.01", "0.01 / 0.1"}]
+    assert [set(row) for row in rows] == [{"0.1", "0.01", "0.01 - 0.1", "0.01 / 0.1"}]
     assert (unknown.exit_code, unknown.stdout) == (2, "")
     assert "these runs have no hyperparameter 'momentum'; they have: lr, device" in unknown.stderr
 

@@ -86,7 +86,7 @@ def test_a_function_that_fails_now_is_different(command, experiment, tmp_path):
     result = command("verify", experiment / "1", "--with", f"{program}:train")
 
     assert result.exit_code == 1
-    assert "the first epoch did not end: ValueError: gone" in result.stdout
+    assert "the first epoch did not end: ValueError: gone (in failing.py:2)" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import contextlib
 import csv
 import errno
 import itertools
@@ -32,6 +33,7 @@ from runmanager.outcome import RETRY_FAILED
 from runmanager.results import files
 from runmanager.storage.journal import Journal
 from tests.board.reading import sessions_in
+from tests.locations import line_with
 
 LRS = {"lr": [0.1, 0.2, 0.3]}
 NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
@@ -121,8 +123,8 @@ def test_a_failing_run_does_not_stop_the_others(start, tmp_path):
     assert outcome.exit_code == 1
     assert [str(o.status) for _, o in outcome.outcomes] == ["failed", "failed", "completed"]
     assert outcome.runs["error"].tolist() == [
-        "ValueError: no (in epoch 2)",
-        "ZeroDivisionError (in epoch 2)",
+        f"ValueError: no (in epoch 2, {line_with('raise self.faults')})",
+        f"ZeroDivisionError (in epoch 2, {line_with('raise self.faults')})",
         "",
     ]
     assert "ValueError: no\nmore" in (tmp_path / "exp" / "001_lr=0.1" / "error.log").read_text()
@@ -248,7 +250,11 @@ def test_a_run_that_ends_the_program_harms_only_itself(start):
     outcome = start(LRS, Train({0.2: SystemExit(3)}))
 
     assert outcome.runs["status"].tolist() == ["completed", "failed", "completed"]
-    assert outcome.runs["error"].tolist() == ["", "SystemExit: 3 (in epoch 2)", ""]
+    assert outcome.runs["error"].tolist() == [
+        "",
+        f"SystemExit: 3 (in epoch 2, {line_with('raise self.faults')})",
+        "",
+    ]
 
 
 def test_train_that_begins_no_run_is_told_to(start, tmp_path):
@@ -267,7 +273,8 @@ def test_train_that_fails_before_its_run_is_recorded(start):
 
     outcome = start(LRS, train)
 
-    assert outcome.runs["error"].tolist() == ["ValueError: 0.1", "ValueError: 0.2", "ValueError: 0.3"]
+    line = line_with("raise ValueError(run.lr)")
+    assert outcome.runs["error"].tolist() == [f"ValueError: {lr} (in {line})" for lr in LRS["lr"]]
 
 
 @pytest.mark.parametrize("num_epochs", [0, 2])
@@ -281,7 +288,8 @@ def test_train_that_fails_after_its_run_keeps_the_epochs(start, num_epochs):
     outcome = start(LRS, train)
 
     assert kept(outcome) == [("failed", num_epochs)] * 3
-    assert outcome.runs["error"].tolist() == ["ValueError: late"] * 3
+    line = line_with('raise ValueError("late")')
+    assert outcome.runs["error"].tolist() == [f"ValueError: late (in {line})"] * 3
     assert len(list(outcome.folder.glob("00*"))) == 3
     assert outcome.exit_code == 1
 
@@ -459,10 +467,11 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     folder = tmp_path / "exp"
     log = f"{folder}/002_lr=0.2/error.log"
     failed = f"    the traceback is in {log}; fix it, then start again with --retry-failed"
+    line = line_with("raise self.faults")
     assert lines == [
         f"{folder}: 3 runs, 3 to execute",
         "✓ 1/3 run 1 lr=0.1 · loss 0.1",
-        "✗ 2/3 run 2 lr=0.2 · failed · loss 0.2 · ValueError: no (in epoch 2)",
+        f"✗ 2/3 run 2 lr=0.2 · failed · loss 0.2 · ValueError: no (in epoch 2, {line})",
         failed,
         "✓ 3/3 run 3 lr=0.3 · loss 0.3",
         "completed 2",
@@ -554,6 +563,121 @@ def test_a_plan_writes_nothing_and_is_no_failure(start, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def train_with(*, scale):
+    """Make a training function of which another scale is another code."""
+
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(run.lr * scale, 1)
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("options", "losses"),
+    [
+        ({}, [0.5, 1.0]),
+        ({"changed": "rerun"}, [0.5, 1.0]),
+        ({"resume_anyway": False}, [0.5, 1.0]),
+        ({"changed": "rerun", "resume_anyway": False}, [0.5, 1.0]),
+        ({"changed": "keep"}, [0.1, 0.2]),
+        ({"resume_anyway": True}, [0.1, 0.2]),
+        ({"changed": "keep", "resume_anyway": True}, [0.1, 0.2]),
+    ],
+)
+def test_runs_that_changed_are_executed_again_or_kept(start, options, losses):
+    start({"lr": [0.1, 0.2]}, train_with(scale=1))
+
+    outcome = start({"lr": [0.1, 0.2]}, train_with(scale=5), **options)
+
+    assert outcome.results["loss"].tolist() == losses
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"changed": "ask"}, "changed must be one of 'rerun', 'keep', got 'ask'"),
+        ({"changed": True}, "changed must be one of 'rerun', 'keep', got True"),
+        ({"resume_anyway": "yes"}, "resume_anyway must be True or False, got 'yes': write changed='keep'"),
+        (
+            {"changed": "rerun", "resume_anyway": True},
+            "changed='rerun' and resume_anyway=True contradict each other: leave out the latter",
+        ),
+        (
+            {"changed": "keep", "resume_anyway": False},
+            "changed='keep' and resume_anyway=False contradict each other: leave out the latter",
+        ),
+    ],
+)
+def test_what_cannot_be_done_with_changed_runs_is_refused(start, tmp_path, options, problem):
+    with pytest.raises(GridError) as caught:
+        start({"lr": [0.1]}, train_with(scale=1), on_error="no", **options)
+
+    assert caught.value.problems[-1] == problem
+    assert len(caught.value.problems) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("plan_only", [True, False])
+def test_runs_that_changed_are_counted_first(start, tmp_path, capsys, plan_only):
+    start({"lr": [0.1]}, train_with(scale=1))
+    start({"lr": [0.1, 0.2]}, train_with(scale=1), data="first")
+    capsys.readouterr()
+
+    start({"lr": [0.1, 0.2, 0.3]}, train_with(scale=2), data="second", plan_only=plan_only, display=True)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        "! 2 runs changed and are executed again: code of train_with.<locals>.train (1); "
+        "code of train_with.<locals>.train, the data (1)"
+        "; their old attempts are kept; changed='keep' (--changed keep) continues them"
+    )
+
+
+SETTINGS = {"epochs": 2}
+RECORDED: list[float] = []
+
+
+def note(records, value):
+    records.append(value)
+
+
+def train_by_settings(run, manager):
+    note(RECORDED, run.lr)
+    with manager.run(run):
+        for _ in manager.epochs(SETTINGS["epochs"]):
+            manager.track_loss(run.lr, 1)
+
+
+def test_changed_settings_are_noticed_and_records_of_runs_are_not(start, monkeypatch):
+    start({"lr": [0.1]}, train_by_settings)
+    same = start({"lr": [0.1]}, train_by_settings)
+    monkeypatch.setitem(SETTINGS, "epochs", 4)
+
+    changed = start({"lr": [0.1]}, train_by_settings)
+
+    assert (same.runs["epochs"].tolist(), same.runs["attempts"].tolist()) == ([2], [1])
+    assert (changed.runs["epochs"].tolist(), changed.runs["attempts"].tolist()) == ([4], [2])
+
+
+def test_what_is_too_large_to_be_compared_is_named_in_one_warning(start, monkeypatch):
+    monkeypatch.setattr("runmanager.storage.read_values.MOST_BYTES", 1 << 12)
+    data, large = torch.zeros(2000), [torch.zeros(2000)]
+
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(data[0] + large[0][0], 1)
+
+    with pytest.warns(RunsWarning) as caught:
+        start({"lr": [0.1]}, train, data=data)
+
+    assert [str(warning.message) for warning in caught] == [
+        "train reads large, larger than 256 MiB: a change of it is not noticed; pass it as data="
+    ]
+
+
 def test_data_may_be_a_function_and_changed_data_are_told(start, capsys):
     images = torch.zeros(3)
     start({"lr": [0.1]}, Train(), data=lambda: images)
@@ -564,7 +688,7 @@ def test_data_may_be_a_function_and_changed_data_are_told(start, capsys):
     start({"lr": [0.1]}, changed, data=lambda: images + 1, display=None)
 
     assert (same.executed, changed.executed) == ([], [0.1])
-    assert "the data changed since the execution of 1 run" in capsys.readouterr().out
+    assert "! 1 run changed and is executed again: the data;" in capsys.readouterr().out
 
 
 def test_data_are_not_loaded_for_a_grid_that_is_refused(start):
@@ -715,7 +839,9 @@ def test_runs_that_change_the_working_directory_send_no_files_elsewhere(tmp_path
                 manager.track_loss(run.lr, 1)
         os.chdir(tmp_path / "elsewhere")
 
-    outcome = run_grid(LRS, train, experiment="exp", executor=executor, tensorboard=False)
+    leaves = executor == "inline"  # lanes are replaced
+    with pytest.warns(RunsWarning, match="the working directory") if leaves else contextlib.nullcontext():
+        outcome = run_grid(LRS, train, experiment="exp", executor=executor, tensorboard=False)
     monkeypatch.chdir(tmp_path)
 
     assert (outcome.exit_code, kept(outcome)) == (0, [("completed", 2)] * 3)

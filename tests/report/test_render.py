@@ -8,7 +8,10 @@ import pytest
 
 from runmanager import RunManager, write_report
 from runmanager.errors import GridError, StorageError
+from runmanager.goal import Goal
 from runmanager.outcome import Outcome, Status
+from runmanager.storage.design import Design
+from runmanager.storage.folders import Experiment
 from tests.damaging import flip, journals
 from tests.report.reading import by_id, figure, marks, parse, text_of, write_runs
 
@@ -62,6 +65,40 @@ def test_seeds_are_averaged_before_settings_are_called_best(page):
     words = text_of(by_id(page, "best"))
 
     assert "On average over seeds, lr 0.01, optimizer adam, device cpu is best: 0.901 (3 seeds, 95 %" in words
+
+
+def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named(tmp_path):
+    outcomes = {4: Outcome(Status.DIVERGED, "loss became nan", 1)}
+    grid = [{"lr": lr, "seed": seed} for lr in (0.1, 0.01, 0.001) for seed in range(2)]
+    lucky = {0.1: [0.5, 0.9], 0.01: [0.75, 0.79], 0.001: [0.1, 0.1]}
+    path = write_runs(tmp_path / "grid", grid, lambda run: lucky[run["lr"]][run["seed"]], outcomes=outcomes)
+    Experiment(path).decide(Design(repeats=("seed",)))
+
+    page = report(path)
+
+    # the luckiest run, with 0.9, is of the second setting
+    assert text_of(next(page.iter("h1"))) == (
+        "lr 0.01 is best: test_accuracy 0.77, the mean of 2 repeats (seed), 95 % interval 0.5159 to 1.024"
+    )
+    lead = next(text_of(p) for p in page.iter("p") if p.get("class") == "lead")
+    assert lead == (
+        "That is 0.07 above the next, lr 0.1, the mean of 2 repeats (seed), 95 % interval -1.841 to 3.241; "
+        "the last, lr 0.001, has 0.1. "
+        "Its lead over 2 other settings may be chance: fewer than 4 repeats decide nothing."
+    )
+    rows = [row for row in by_id(page, "runs").iter("tr") if row.get("data-r")]
+    assert [text_of(row[0]) for row in rows] == ["run 4", "run 3", "run 2", "run 1", "run 6", "run 5"]
+    assert "0.01 is best on average: 0.77 (one setting)" in text_of(by_id(page, "why"))
+    assert "seed" not in [text_of(figure).rpartition(" ")[2] for figure in page.iter("title")]
+
+
+def test_a_report_follows_the_goal_of_the_experiment(tmp_path):
+    path = write_runs(tmp_path / "grid", GRID[:3], score)
+    Experiment(path).decide(Design(Goal("test_loss", 1)))
+
+    page = report(path)
+
+    assert text_of(next(page.iter("h1"))) == "Run 1 is best: test_loss 1.3"
 
 
 def test_the_table_has_every_run_the_best_first_and_only_what_varied(page):

@@ -28,14 +28,21 @@ def test_comparing_agrees_with_pandas(seconds):
 
     pairs = compare(runs, "device", "epoch duration")
 
-    known = runs.dropna()["device"].unique()
-    first, *others = [d for d in runs["device"].unique() if len(known) < 2 or d in known]
+    counts = runs.dropna()["device"].value_counts()
+    devices = [d for d in runs["device"].unique() if len(counts) < 2 or d in counts]
+    first = max(devices, key=lambda device: counts.get(device, 0))
+    others = [device for device in devices if device != first]
     reference = runs.pivot_table("epoch duration", ["lr", "batch_size"], "device", dropna=False)
-    reference = reference.reindex(columns=[first, *others]).dropna()
+    reference = reference.reindex(columns=[first, *others]).dropna(subset=[first])
+    reference = reference[reference[others].notna().any(axis="columns")]
     for other in others:
+        reference[f"{other} - {first}"] = reference[other] - reference[first]
         reference[f"{other} / {first}"] = reference[other] / reference[first]
-    found = pairs[list(reference)].itertuples(index=False, name=None)
-    assert sorted(found) == sorted(reference.itertuples(index=False, name=None))
+    actual = pairs[list(reference)].fillna(-1.0).itertuples(index=False, name=None)
+    assert sorted(actual) == sorted(reference.fillna(-1.0).itertuples(index=False, name=None))
+    sides = len(devices) - 1
+    assert sum(overall["n"] for overall in pairs.attrs["overall"]) == reference[others].notna().sum().sum()
+    assert len(pairs.attrs["overall"]) == len(pairs.attrs["differences"]) == sides
 
 
 def test_runs_that_differ_in_the_axis_only_become_one_row():
@@ -49,8 +56,8 @@ def test_runs_that_differ_in_the_axis_only_become_one_row():
     pairs = compare(runs)
 
     assert rows_of(pairs) == [  # amp does not vary
-        {"lr": 0.1, "cuda": 1.0, "cpu": 2.0, "cpu / cuda": 2.0},
-        {"lr": 0.01, "cuda": 1.5, "cpu": 6.0, "cpu / cuda": 4.0},
+        {"lr": 0.1, "cuda": 1.0, "cpu": 2.0, "cpu - cuda": 1.0, "cpu / cuda": 2.0},
+        {"lr": 0.01, "cuda": 1.5, "cpu": 6.0, "cpu - cuda": 4.5, "cpu / cuda": 4.0},
     ]
 
 
@@ -65,7 +72,8 @@ def test_runs_without_a_partner_or_a_number_are_left_out():
 
     pairs = compare(runs)
 
-    assert rows_of(pairs) == [{"lr": 0.1, "cpu": 2.0, "cuda": 1.0, "cuda / cpu": 0.5}]
+    assert rows_of(pairs) == [{"lr": 0.1, "cpu": 2.0, "cuda": 1.0, "cuda - cpu": -1.0, "cuda / cpu": 0.5}]
+    assert pairs.attrs["left out"] == {"no such run": 1, "no number": 1}
 
 
 def test_a_value_of_which_no_run_has_a_number_leaves_the_pairs_of_the_others():
@@ -75,7 +83,8 @@ def test_a_value_of_which_no_run_has_a_number_leaves_the_pairs_of_the_others():
 
     pairs = compare(runs)
 
-    assert rows_of(pairs) == [{"lr": lr, "a": 2.0, "b": 1.0, "b / a": 0.5} for lr in (1, 2)]
+    assert rows_of(pairs) == [{"lr": lr, "a": 2.0, "b": 1.0, "b - a": -1.0, "b / a": 0.5} for lr in (1, 2)]
+    assert pairs.attrs["left out"] == {"no number": 2}
     assert pairs.attrs["overall"][0]["n"] == 2
 
 
@@ -85,7 +94,9 @@ def test_only_runs_of_the_same_experiment_are_paired():
 
     pairs = compare(runs)
 
-    assert rows_of(pairs) == [{"experiment": "a", "cpu": 2.0, "cuda": 1.0, "cuda / cpu": 0.5}]
+    assert rows_of(pairs) == [
+        {"experiment": "a", "cpu": 2.0, "cuda": 1.0, "cuda - cpu": -1.0, "cuda / cpu": 0.5}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +114,7 @@ def test_every_value_of_the_axis_has_a_column_of_its_own(values, columns):
 
     pairs = compare(runs.astype({"x": object}), "x")
 
-    assert list(pairs) == ["seed", *columns, f"{columns[1]} / {columns[0]}"]
+    assert list(pairs) == ["seed", *columns, *(f"{columns[1]} {sign} {columns[0]}" for sign in "-/")]
     assert [len(pairs), list(pairs[columns[1]])] == [2, [1.0, 2.0]]
 
 
@@ -153,7 +164,7 @@ def test_what_load_runs_gives_can_be_compared(tmp_path):
 
     pairs = compare(load_runs(tmp_path), "batch_size", "loss")
 
-    assert rows_of(pairs) == [{"64": 1.0, "128": 3.0, "128 / 64": 3.0}]
+    assert rows_of(pairs) == [{"64": 1.0, "128": 3.0, "128 - 64": 2.0, "128 / 64": 3.0}]
 
 
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=1, max_size=12))
@@ -205,7 +216,7 @@ def test_repeats_of_a_run_are_paired_by_their_mean():
         *(({"device": device}, v) for device, v in (("a", 1.0), ("b", 2.0), ("a", 3.0), ("b", math.nan)))
     )
 
-    assert rows_of(compare(runs)) == [{"a": 2.0, "b": 2.0, "b / a": 1.0}]
+    assert rows_of(compare(runs)) == [{"a": 2.0, "b": 2.0, "b - a": 0.0, "b / a": 1.0}]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), METRIC), min_size=1, max_size=30))

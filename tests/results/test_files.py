@@ -90,6 +90,21 @@ def test_what_was_loaded_comes_back_from_a_file(tmp_path, suffix, load):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("load", [load_results, load_runs])
+def test_hyperparameters_that_are_named_like_columns_come_back_from_a_file(tmp_path, suffix, load):
+    for value in (1, 2):
+        write_run(
+            tmp_path / "runs" / "study", {"epochs": value, "status": "odd", "lr": 0.1}, [record(1, loss=0.5)]
+        )
+    table = load(tmp_path / "runs")
+
+    export(table, tmp_path / f"table{suffix}")
+
+    assert "epochs (hyperparameter)" in table
+    assert_same(load_table(tmp_path / f"table{suffix}"), table)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
 def test_several_experiments_and_selected_rows_come_back(tmp_path, suffix):
     study(tmp_path / "runs")
     (tmp_path / "runs" / "study").rename(tmp_path / "runs" / "first")
@@ -184,7 +199,7 @@ def test_the_last_epochs_of_the_tutorial_can_be_compared(tmp_path):
 
     last = load_table(tmp_path / "results.csv").groupby("run").tail(1)
 
-    assert list(compare(last, "lr")) == ["0.01", "0.001", "0.001 / 0.01"]
+    assert list(compare(last, "lr")) == ["0.01", "0.001", "0.001 - 0.01", "0.001 / 0.01"]
 
 
 def test_hyperparameters_of_a_file_that_does_not_say_can_be_named(tmp_path):
@@ -253,7 +268,7 @@ def test_without_pyarrow_parquet_names_what_to_install(tmp_path, monkeypatch):
     with pytest.raises(GridError) as caught:
         export(pd.DataFrame({"run": [1]}), tmp_path / "runs.parquet")
 
-    assert caught.value.problems == ["a Parquet file needs pyarrow: pip install 'runmanager[parquet]'"]
+    assert caught.value.problems == ["a Parquet file needs pyarrow: pip install 'torch-runmanager[parquet]'"]
 
 
 def test_an_export_that_fails_keeps_the_file_before(tmp_path, monkeypatch):

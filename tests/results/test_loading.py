@@ -354,3 +354,25 @@ def test_the_garbage_collector_is_as_it_was_once_nobody_reads_any_more(was_enabl
         assert (meanwhile, gc.isenabled()) == (False, was_enabled)
     finally:
         gc.enable()
+
+
+def test_experiments_and_runs_of_several_folders_are_one_table(tmp_path):
+    for root in ("x", "y"):
+        for lr in (0.1, 0.2):
+            write_run(tmp_path / root / "e", {"lr": lr}, [record(1)])
+    write_run(tmp_path / "x/f", {"lr": 0.3}, [record(1)])
+    first, second, third = tmp_path / "x/e", tmp_path / "y/e", tmp_path / "x/f"
+
+    for load in (load_runs, load_results):
+        both = load([first, third])
+        assert both["experiment"].tolist() == ["e", "e", "f"]
+        assert both["run"].tolist() == [1, 2, 1]
+        assert load([first, str(second)])["experiment"].nunique() == 2  # of one name, told apart by their paths
+        assert len(load([first, tmp_path / "x"])) == 3  # each once
+        assert load([first]).equals(load(first))
+
+    runs = [next(first.glob("002*")), next(first.glob("001*")), next(third.glob("001*"))]
+    assert load_runs(runs[:2])["run"].tolist() == [1, 2]
+    assert load_runs([runs[0], runs[2]])[["experiment", "run"]].to_numpy().tolist() == [["e", 2], ["f", 1]]
+    with pytest.raises(FileNotFoundError, match="no results at"):
+        load_runs([first, tmp_path / "z"])

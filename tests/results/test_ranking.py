@@ -131,7 +131,11 @@ def test_which_values_are_good_follows_from_the_name(by, first):
         ({"loss": 1, "accuracy": math.nan, "test_loss": 1}, "test_loss"),
         ({"loss": 1, "accuracy": math.nan}, "loss"),
         ({"loss": math.nan, "accuracy": math.nan}, None),
-        ({"f1": 1}, None),
+        ({"f9": 1, "error": 1, "epoch duration": 1}, None),
+        ({"f1": 1}, "f1"),
+        ({"loss": 1, "f1": 1}, "loss"),
+        ({"policy_loss": 1, "value_loss": 1, "loss": 1, "reward": 1}, "reward"),
+        ({"policy_loss": 1, "reward": 1, "eval_reward": 1}, "eval_reward"),
     ],
 )
 def test_the_main_metric_is_the_one_that_tells_most(columns, metric):
@@ -139,25 +143,27 @@ def test_the_main_metric_is_the_one_that_tells_most(columns, metric):
 
 
 def test_without_accuracy_and_loss_the_metric_has_to_be_named():
-    runs = pd.DataFrame({"f1": [0.1, 0.3], "loss": [math.nan] * 2})
+    runs = pd.DataFrame({"f9": [0.1, 0.3], "loss": [math.nan] * 2})
 
     with pytest.raises(GridError, match="no run has an accuracy or a loss: name the column"):
         best(runs)
     with pytest.raises(GridError, match=r"no run has an accuracy or a loss: .* as value='f1'$"):
         effects(runs)
 
-    assert best(runs, "f1", largest=True)["f1"].tolist() == [0.3, 0.1]
+    assert best(runs, "f9", largest=True)["f9"].tolist() == [0.3, 0.1]
+    assert best(runs, "max:f9")["f9"].tolist() == [0.3, 0.1]
+    assert best(runs, "min:f9")["f9"].tolist() == [0.1, 0.3]
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"by": "f2"}, "these runs have no column 'f2'; they have: loss, f1, status"),
+        ({"by": "f2"}, "these runs have no column 'f2'; they have: loss, f9, status"),
         ({"by": "status"}, "column 'status' does not hold numbers: give a metric, as 'loss'"),
         (
-            {"by": "f1"},
+            {"by": "f9"},
             (
-                "whether large values of 'f1' are good is not known: "
+                "whether large values of 'f9' are good is not known: "
                 "give largest=True or largest=False (--largest or --smallest)"
             ),
         ),
@@ -166,7 +172,7 @@ def test_without_accuracy_and_loss_the_metric_has_to_be_named():
     ],
 )
 def test_what_cannot_be_sorted_is_refused(arguments, problem):
-    runs = pd.DataFrame({"loss": [1.0], "f1": [1.0], "status": ["completed"]})
+    runs = pd.DataFrame({"loss": [1.0], "f9": [1.0], "status": ["completed"]})
 
     with pytest.raises(GridError) as caught:
         best(runs, **arguments)

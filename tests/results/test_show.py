@@ -81,7 +81,15 @@ def test_pairs_are_shown_in_their_order_with_what_they_come_to():
     view = show(compare(runs))
 
     assert view.table.to_dict(orient="records") == [
-        {"cuda": 1.0, "cpu": 2.0, "mps": 4.0, "cpu / cuda": 2.0, "mps / cuda": 4.0}
+        {
+            "cuda": 1.0,
+            "cpu": 2.0,
+            "mps": 4.0,
+            "cpu - cuda": 1.0,
+            "mps - cuda": 3.0,
+            "cpu / cuda": 2.0,
+            "mps / cuda": 4.0,
+        }
     ]
     assert view.caption == "cpu / cuda: 2 (geometric mean of 1) · mps / cuda: 4 (geometric mean of 1)"
 

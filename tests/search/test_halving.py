@@ -317,7 +317,7 @@ def test_it_is_told_what_is_decided_and_how_to_go_on(start, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("9 runs, 9 to execute")
     assert lines[1] == f"{THIRD}: runs that are behind are stopped, and can be continued"
-    assert lines[2].startswith("– 1/9 run 1 lr=0 · waits · loss ")  # noqa: RUF001
+    assert lines[2].startswith("– 1/9 run 1 lr=0 · waits · test_loss ")  # noqa: RUF001
     assert [line for line in lines if line.startswith("after")] == [
         "after epoch 1, 3 of 9 runs go on, test_loss 1 to 3; 6 are behind",
         "after epoch 3, 1 of 3 runs go on, test_loss 0.3333 to 0.3333; 2 are behind",
@@ -445,18 +445,27 @@ def test_a_metric_says_which_value_is_best(metric, goal):
     assert SuccessiveHalving(metric).goal == goal
 
 
-@pytest.mark.parametrize("metric", ["f1", "", "best:f1", "max:", 3])
-def test_a_metric_whose_best_value_nobody_knows_is_refused(metric):
-    with pytest.raises(GridError, match="'min:<metric>' or 'max:<metric>' of any other, got"):
+@pytest.mark.parametrize(
+    ("metric", "problem"),
+    [
+        ("f9", "whether large values of 'f9' are good is not known: write metric='max:f9' or metric='min:f9'"),
+        ("best:f9", "whether large values of 'f9' are good is not known: write metric='max:f9' or .*"),
+        ("", "metric must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy', got ''"),
+        ("max:", "metric must be 'max:<metric>', 'min:<metric>', .*, got 'max:'"),
+        (3, "metric must be 'max:<metric>', 'min:<metric>', .*, got 3"),
+    ],
+)
+def test_a_metric_whose_best_value_nobody_knows_is_refused(metric, problem):
+    with pytest.raises(GridError, match=f"^{problem}$"):
         SuccessiveHalving(metric)
 
 
 def test_all_problems_of_a_rule_are_told_at_once():
     with pytest.raises(GridError) as caught:
-        SuccessiveHalving("f1", factor=1, min_epochs=0.5)  # type: ignore[arg-type]
+        SuccessiveHalving("f9", factor=1, min_epochs=0.5)  # type: ignore[arg-type]
 
     assert [problem.partition(",")[0] for problem in caught.value.problems] == [
-        "metric must be a loss or an accuracy",
+        "whether large values of 'f9' are good is not known: write metric='max:f9' or metric='min:f9'",
         "factor must be a whole number",
         "min_epochs must be a whole number",
     ]

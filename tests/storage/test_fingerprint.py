@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import runmanager
 from runmanager.storage import fingerprint as module
-from runmanager.storage.fingerprint import changes, fingerprint
+from runmanager.storage.fingerprint import changes, fingerprint, recorded
 from runmanager.training.loaders import ImageTensors
 
 GIT = shutil.which("git") or ""
@@ -179,6 +179,97 @@ def test_comments_docstrings_layout_and_what_is_not_named_do_not_count(load, old
 )
 def test_a_changed_line_is_a_change_of_the_function_it_is_in(load, old, new, name):
     assert changed(load, (old, new)) == [f"code of {name}"]
+
+
+NESTED = """
+import torch
+from torch import nn
+
+def train(run, manager):
+    def step(x):
+        return x + 1
+
+    async def later(*items, key=2, **more):
+        return items
+
+    class Net(nn.Module):
+        size = 3
+
+        def forward(self, x):
+            return x
+
+    value = 3
+    try:
+        total = step(value)
+    except ValueError:
+        total = 0
+    return total, Net, later
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("def step(x):", "def step(x: 'torch.Tensor') -> int:"),
+        ("def step(x):", "def step(x: torch.Tensor | None) -> dict[str, int]:"),
+        ("(*items, key=2, **more)", "(*items: int, key: int = 2, **more: str) -> tuple[int, ...]"),
+        ("def forward(self, x):", "def forward(self, x: torch.Tensor) -> torch.Tensor:"),
+        ("def train(run, manager):", "def train(run: object, manager: object) -> None:"),
+        ("value = 3", "value: int = 3"),
+        ("import torch\n", "from __future__ import annotations\nimport torch\n"),
+        ("        return x + 1", '        """Add one."""\n        return x + 1'),
+        ("        size = 3", '        """A network."""\n\n        size = 3'),
+        ("            return x\n", '            """Do nothing."""\n            return x\n'),
+        ("def train(run, manager):", 'def train(run, manager):\n    """Train.\n\n    Long.\n    """\n'),
+        ("    value = 3", "    # three\n\n    value = (\n        3\n    )"),
+        ("value", "number"),
+        ("total = step(value)", "total = step(\n            value,\n        )"),
+    ],
+)
+def test_what_cannot_change_numbers_does_not_count(load, old, new):
+    assert changed(load, (old, new), code=NESTED) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("x + 1", "x - 1"),
+        ("x + 1", "x + 2"),
+        ("size = 3", "size = 4"),
+        ("key=2", "key=3"),
+        ("    try:\n        total = step(value)", "    total = step(value)\n    try:\n        total"),
+        ("except ValueError", "except TypeError"),
+        ("async def", "def"),
+        ("**more", "more=3"),
+        ("def step(x):\n", "def step(x: int):\n        x = int(x)\n"),
+        ("nn.Module", "nn.Identity"),
+    ],
+)
+def test_what_can_change_numbers_counts(load, old, new):
+    assert changed(load, (old, new), code=NESTED) == ["code of train"]
+
+
+def test_a_source_that_changes_while_its_code_is_executed_does_not_count(load):
+    annotated = load(NESTED.replace("def step(x):", "def step(x: int):"))
+    before = fingerprint(annotated.train)
+    Path(annotated.__file__).write_text("")
+
+    assert changes(before, fingerprint(annotated.train)) == []
+
+
+def as_at_first(train, **more):
+    """The fingerprint as it was before content was compared."""
+    now = fingerprint(train)
+    return {"code": now["former code"], "versions": now["versions"], **more}
+
+
+def test_an_older_fingerprint_is_compared_by_the_rule_that_it_was_taken_by(load):
+    code = "X = [1]\n\ndef train(r, m):\n    return X, 2\n"
+    before = as_at_first(load(code).train)
+
+    assert changes(before, fingerprint(load(code).train)) == []
+    assert changes(before, fingerprint(load(code.replace("[1]", "[2]")).train)) == []
+    assert changes(before, fingerprint(load(code.replace("X, 2", "X, 3")).train)) == ["code of train"]
 
 
 def test_several_changes_are_said_in_order(load):
@@ -500,7 +591,8 @@ def test_changes_are_said_in_words(before, now, said):
 
 def test_versions_are_part_of_it():
     assert fingerprint(factor_one)["versions"] == module.versions()
-    assert set(fingerprint(factor_one)) == {"code", "versions"}
+    assert set(fingerprint(factor_one)) == {"code", "values", "versions", "former code"}
+    assert set(recorded(fingerprint(factor_one))) == {"code", "values", "versions"}
 
 
 EPOCHS = 2
@@ -597,7 +689,7 @@ def test_a_library_that_is_not_there_is_left_out(monkeypatch):
 
     monkeypatch.setattr(module, "version", missing)
 
-    assert list(module.versions.__wrapped__()) == ["python"]
+    assert list(module.versions.__wrapped__()) == ["python", "runmanager"]
 
 
 @pytest.mark.skipif(not GIT, reason="needs git")

@@ -2,11 +2,13 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from runmanager import RunManager, load_runs
 from runmanager.outcome import Status
-from runmanager.training.failures import cause_of, status_of
+from runmanager.training.failures import cause_of, explain_devices, status_of
+from tests.locations import line_with
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:1")
 ADVICE = (
@@ -62,6 +64,15 @@ OUT_OF_MEMORY = [  # what torch raised -> the cause, where no device tells more
         "out of GPU memory on cuda:1",
     ),
     (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "out of GPU memory on cuda:1"),
+    (RuntimeError("CUDA driver error: out of memory"), "out of GPU memory on cuda:1"),  # expandable segments
+    (RuntimeError("HIP driver error: out of memory"), "out of GPU memory on cuda:1"),
+    (RuntimeError("Triton Error [CUDA]: out of memory"), "out of GPU memory on cuda:1"),
+    (
+        RuntimeError(
+            "NCCL error in: NCCLUtils.cpp:77, unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'"
+        ),
+        "out of GPU memory on cuda:1",
+    ),
     (RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"), "out of GPU memory on cuda:1"),
     (
         RuntimeError(
@@ -113,7 +124,7 @@ OUT_OF_MEMORY = [  # what torch raised -> the cause, where no device tells more
             "RuntimeError: [enforce fail at CPUAllocator.cpp:64] . DefaultCPUAllocator: can't allocate memory: you "
             "tried to allocate 67108864 bytes. Error code 12 (Cannot allocate memory)\n"
         ),
-        "out of main memory (asked for 67108864 bytes)",
+        "out of main memory (asked for 67108864 bytes) in worker 0 of the loader",
     ),
     (MemoryError(), "out of main memory"),
     (
@@ -151,6 +162,14 @@ DEVICE_ERRORS = [
         "device-side assert triggered",
     ),
     (RuntimeError("HIP error: unspecified launch failure"), "unspecified launch failure"),
+    (RuntimeError("CUDA driver error: device not ready"), "device not ready"),
+    (RuntimeError("Triton Error [CUDA]: misaligned address"), "misaligned address"),
+    (
+        RuntimeError(
+            "NCCL error: unhandled cuda error\nLast error:\nCuda failure 700 'an illegal memory access was encountered'"
+        ),
+        "an illegal memory access was encountered",
+    ),
     (torch.AcceleratorError("the device went away"), "the device went away"),
 ]
 
@@ -172,7 +191,7 @@ def no_device_tells(monkeypatch):
     def fail(_):
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr(torch.cuda, "mem_get_info", fail)
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", fail)
 
 
 @pytest.mark.parametrize(("error", "cause"), OUT_OF_MEMORY)
@@ -191,6 +210,32 @@ def test_messages_of_devices_that_failed_are_known(error, what):
 def test_other_errors_are_named_with_their_first_line(error, cause):
     assert status_of(error) is Status.FAILED
     assert cause_of(error, CUDA) == cause
+
+
+@pytest.mark.parametrize(
+    ("message", "is_explained"),
+    [
+        (
+            "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+            True,
+        ),
+        ("Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same", True),
+        ("Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same", True),
+        (
+            "Input type (torch.cuda.FloatTensor) and weight type (torch.cuda.HalfTensor) should be the same",
+            False,
+        ),
+        (f"CUDA error: device-side assert triggered{ASYNCHRONOUS}", False),
+        (f"CUDA error: an illegal memory access was encountered{ASYNCHRONOUS}", False),
+        ("CUDA error: out of memory\nenable device-side assertions", False),
+    ],
+)
+def test_only_a_network_and_a_batch_on_two_devices_are_explained_as_such(message, is_explained):
+    error = RuntimeError(message)
+
+    explain_devices(error, CUDA, nn.Linear(2, 1))
+
+    assert hasattr(error, "__notes__") is is_explained
 
 
 @pytest.mark.parametrize(
@@ -238,7 +283,7 @@ def test_errors_that_refer_to_each_other_are_looked_at_once():
 
 
 def test_a_device_is_asked_for_what_the_message_does_not_say(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (3 * 2**28, 8 * 2**30))
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda _: (3 * 2**28, 8 * 2**30))
 
     cause = cause_of(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), CUDA)
 
@@ -268,9 +313,10 @@ def test_an_error_in_a_worker_of_the_loader_names_its_cause():
     with pytest.raises(ValueError, match="Caught ValueError in DataLoader worker") as caught:
         next(iter(DataLoader(Spoiled(), num_workers=1)))
 
-    assert cause_of(caught.value, CPU) == "ValueError: sample 0 is spoiled (in worker 0 of the loader)"
+    line = line_with('raise ValueError(f"sample')
+    assert cause_of(caught.value, CPU) == f"ValueError: sample 0 is spoiled (in worker 0 of the loader, {line})"
     assert cause_of(caught.value, CPU, 2, 5) == (
-        "ValueError: sample 0 is spoiled (in worker 0 of the loader, in epoch 2, step 5)"
+        f"ValueError: sample 0 is spoiled (in worker 0 of the loader, epoch 2, step 5, {line})"
     )
 
 
@@ -290,5 +336,6 @@ def test_an_error_in_an_evaluation_says_so_and_not_the_step_of_the_training(tmp_
 
     (error,) = load_runs(tmp_path)["error"]
     assert error == (
-        "ValueError: too many values to unpack (expected 2) (in epoch 1, evaluate(..., 'validation'))"
+        "ValueError: too many values to unpack (expected 2) (in epoch 1, evaluate(..., 'validation'), "
+        f"{line_with('manager.evaluate([(*batches')})"
     )

@@ -1,5 +1,8 @@
 import functools
 import itertools
+import re
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +12,7 @@ from torch.optim import SGD, Adam, AdamW, RMSprop
 from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau
 
 from runmanager import RunManager, fit, load_results, run_grid
-from runmanager.errors import DeviceError, SettingError
+from runmanager.errors import DeviceError, GridError, MetricError, SettingError
 from runmanager.training.grid_context import GridContext
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files
@@ -58,11 +61,11 @@ def make_loader(batch_size=10):
     return TensorLoader(DATA, batch_size, seed=2)
 
 
-def by_fit(manager, network=None, *, run=RUN, optimizer=None, epochs=3, batch_size=10, **options):
+def by_fit(manager, network=None, *, run=RUN, optimizer=None, epochs=3, size=10, **options):
     """Train through fit(); return the rows, the weights and the random state."""
     network = network or make_network()
     optimizer = optimizer or functools.partial(SGD, lr=0.1, momentum=0.9)
-    fit(run, network, make_loader(batch_size), manager, optimizer=optimizer, epochs=epochs, **options)
+    fit(run, network, make_loader(size), manager, optimizer=optimizer, epochs=epochs, **options)
     return without_times(manager.run_data), weights(network), torch.get_rng_state().tolist()
 
 
@@ -388,9 +391,14 @@ def test_everything_that_cannot_be_is_refused_at_once_and_nothing_is_written(tmp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_precision_that_the_device_lacks_is_refused_with_what_it_has(manager, tmp_path):
+@pytest.mark.parametrize(
+    ("run", "network"),
+    [({"device": "meta"}, None), (RUN, nn.Linear(1, 1, device="meta"))],
+    ids=["device of the run", "device of the network"],
+)
+def test_a_precision_that_the_device_lacks_is_refused_with_what_it_has(manager, tmp_path, run, network):
     with pytest.raises(SettingError) as caught:
-        by_fit(manager, run={"device": "meta"}, precision="bf16")
+        by_fit(manager, network, run=run, precision="bf16")
 
     assert str(caught.value) == "device 'meta' has no precision 'bf16'; it has: fp32"
     assert not list(tmp_path.iterdir())
@@ -437,11 +445,84 @@ def test_an_optimizer_that_is_none_is_refused(manager):
         by_fit(manager, optimizer="adam")
 
 
-def test_a_device_that_is_not_there_is_said_before_anything_is_written(manager, tmp_path):
-    with pytest.raises(DeviceError):
+def test_a_device_that_is_not_there_is_said_before_anything_is_written(tmp_path):
+    manager = RunManager("exp", tmp_path)
+
+    with pytest.raises(DeviceError, match="leave it out of the axis 'device', or use run_grid"):
         by_fit(manager, run={"device": "cuda:99"}, precision="bf16")
 
     assert not list(tmp_path.iterdir())
+
+
+def weighed(batch):
+    """Count the samples of class 0 twice: neither the inputs nor the labels have this length."""
+    _, labels = batch
+    return len(labels) + int((labels == 0).sum())
+
+
+def mean_over(preds, labels):
+    """Return the mean over the samples that `weighed` counts."""
+    losses = cross_entropy(preds, labels, reduction="none")
+    return (losses * (1 + (labels == 0))).sum() / weighed((None, labels))
+
+
+@pytest.mark.parametrize("given_to", ["fit", "manager", "fit of an open run"])
+def test_samples_are_counted_as_asked_for_in_rows_and_in_evaluations(tmp_path, given_to):
+    counted = []
+
+    def measure(batch):
+        counted.append(batch)
+        return weighed(batch)
+
+    given = measure if given_to == "manager" else None
+    manager = RunManager("exp", tmp_path, tensorboard=False, display=False, batch_size=given)
+    loader, network = make_loader(10), make_network()
+    options: Any = {"batch_size": None if given else measure, "test_loader": TensorLoader(TEST, 4)}
+    options |= {"loss": mean_over, "epochs": 1, "optimizer": functools.partial(SGD, lr=0.0)}
+    with manager.run(RUN, network, loader) if "open" in given_to else nullcontext():
+        fit(RUN, network, loader, manager, **options)
+        num_counted = len(counted)
+        if "open" in given_to:
+            for _ in manager.epochs(2):
+                for inputs, labels in manager.batches():
+                    manager.track_loss(mean_over(network(inputs), labels), labels)
+
+    (row, *_) = manager.run_data
+    assert row["loss"] == pytest.approx(mean_over(network(DATA.images), DATA.labels).item(), rel=1e-5)
+    assert row["test_loss"] == pytest.approx(mean_over(network(TEST.images), TEST.labels).item(), rel=1e-5)
+    assert all(isinstance(batch, tuple) and len(batch) == 2 for batch in counted)
+    assert len(counted) == num_counted == 5 + 3  # the manager counts its further epochs as before
+
+
+def test_pieces_have_their_share_of_the_samples_that_were_asked_for(tmp_path):
+    whole, pieces = (
+        by_fit(
+            RunManager(name, tmp_path, tensorboard=False, display=False),
+            loss=mean_over, batch_size=weighed, **options,
+        )
+        for name, options in (("whole", {}), ("pieces", {"micro_batch": 3}))
+    )  # fmt: skip
+
+    assert [row["loss"] for row in pieces[0]] == pytest.approx([row["loss"] for row in whole[0]], rel=1e-5)
+
+
+def test_a_function_that_counts_pieces_as_the_whole_is_refused(manager):
+    with pytest.raises(MetricError, match="counts 10 samples in a batch, and 40 in the pieces"):
+        by_fit(manager, micro_batch=3, batch_size=lambda _: 10)
+
+
+def test_a_number_in_place_of_a_function_that_counts_is_refused_everywhere(manager, tmp_path):
+    problem = re.escape("batch_size must be a function of a batch, as in lambda batch: len(batch[0]), got 10")
+    number: Any = 10
+
+    with pytest.raises(SettingError, match=problem):
+        fit(RUN, make_network(), make_loader(), manager, optimizer=SGD, epochs=1, batch_size=number)
+    with pytest.raises(GridError, match=problem):
+        RunManager("exp", tmp_path, batch_size=number)
+    with pytest.raises(GridError, match=problem):
+        run_grid({"lr": [0.1]}, by_fit, experiment="exp", root=tmp_path, batch_size=number)
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_network_than_the_open_runs_is_refused(manager):

@@ -5,6 +5,7 @@ import os
 import random
 import time
 from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from runmanager.devices import torch_devices
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import paths, processes
 from runmanager.storage.journal import Journal, read_attempt
+from tests.locations import line_with
 
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(10) % 3
@@ -173,8 +175,13 @@ def test_a_run_that_cannot_be_recorded_is_refused_before_anything_is_written(pla
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_a_device_that_is_not_there_is_named_with_those_that_are(plain, tmp_path):
-    with pytest.raises(DeviceError, match=r"^device 'cuda' is not there; this machine has: cpu"):
+    with pytest.raises(DeviceError) as caught:
         plain.begin_run({"device": "cuda"}, nn.Linear(4, 3))
+
+    assert str(caught.value) == (
+        "device 'cuda' is not there; this machine has: cpu; leave it out of the axis 'device', "
+        "or use run_grid, which marks its runs as unavailable"
+    )
 
     assert plain.run_count == 0
     assert list(tmp_path.iterdir()) == []
@@ -184,10 +191,10 @@ ENDS = [
     (None, 0.5, "completed", ""),
     (None, math.nan, "diverged", "loss became nan in epoch 1, step 1"),
     (None, math.inf, "diverged", "loss became inf in epoch 1, step 1"),
-    (ValueError("no\nmore"), 0.5, "failed", "ValueError: no"),
-    (ValueError(), math.nan, "failed", "ValueError"),
+    (ValueError("no\nmore"), 0.5, "failed", "ValueError: no (in {line})"),
+    (ValueError(), math.nan, "failed", "ValueError (in {line})"),
     (KeyboardInterrupt(), 0.5, "interrupted", "interrupted"),
-    (SystemExit(3), 0.5, "failed", "SystemExit: 3"),
+    (SystemExit(3), 0.5, "failed", "SystemExit: 3 (in {line})"),
 ]
 
 
@@ -201,6 +208,7 @@ def test_a_run_is_recorded_as_it_ended(tmp_path, tensorboard, error, loss, statu
             if error:
                 raise error
 
+    cause = cause.format(line=line_with("raise error"))
     manager = RunManager("exp", tmp_path, display=False, tensorboard=tensorboard)
 
     if error:
@@ -283,7 +291,8 @@ def test_an_epoch_left_by_an_exception_does_not_count(plain, tmp_path):
     with pytest.raises(ZeroDivisionError):
         train()
 
-    assert statuses(tmp_path) == [("failed", 1, "ZeroDivisionError: division by zero (in epoch 2)")]
+    line = line_with("1 / (epoch - 2)")
+    assert statuses(tmp_path) == [("failed", 1, f"ZeroDivisionError: division by zero (in epoch 2, {line})")]
 
 
 def test_a_failure_says_in_which_batch(plain, tmp_path):
@@ -292,12 +301,13 @@ def test_a_failure_says_in_which_batch(plain, tmp_path):
             for _ in plain.epochs(2):
                 for number, _ in enumerate(plain.batches(), 1):
                     if plain.epoch_count == 2 and number == 3:
-                        raise ValueError("no")
+                        raise ValueError("batch 3")
 
-    with pytest.raises(ValueError, match="no"):
+    with pytest.raises(ValueError, match="batch 3"):
         train()
 
-    assert statuses(tmp_path) == [("failed", 1, "ValueError: no (in epoch 2, step 3)")]
+    line = line_with('raise ValueError("batch 3")')
+    assert statuses(tmp_path) == [("failed", 1, f"ValueError: batch 3 (in epoch 2, step 3, {line})")]
 
 
 def test_a_run_without_enough_memory_says_so(plain, tmp_path):
@@ -309,7 +319,8 @@ def test_a_run_without_enough_memory_says_so(plain, tmp_path):
     with pytest.raises(MemoryError):
         train()
 
-    assert statuses(tmp_path) == [("out of memory", 0, "out of main memory in epoch 1")]
+    line = line_with("raise MemoryError")
+    assert statuses(tmp_path) == [("out of memory", 0, f"out of main memory in epoch 1, {line}")]
     (folder,) = (tmp_path / "exp").glob("001*")
     assert (folder / paths.ERROR_LOG).read_text().endswith("MemoryError\n")
 
@@ -356,7 +367,7 @@ def test_a_run_tells_how_much_memory_it_took(plain, tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(torch_devices, "warm", lambda _: calls.append("warm"))
     monkeypatch.setattr(torch_devices, "reset_peak", lambda _: calls.append("reset"))
-    monkeypatch.setattr(torch_devices, "peak_memory", lambda _: 5 * 2**20)
+    monkeypatch.setattr(torch_devices, "peak_memory", lambda *_: 5 * 2**20)
 
     with plain.run(RUN):
         calls.append("run")
@@ -369,7 +380,8 @@ def test_a_run_on_a_device_that_failed_ends_nevertheless(plain, tmp_path, monkey
     def fail(_):
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr(torch_devices, "peak_memory", fail)
+    counter = SimpleNamespace(max_memory_allocated=fail, reset_peak_memory_stats=fail)
+    monkeypatch.setattr(torch_devices, "_memory_counter", lambda _: counter)
 
     with plain.run(RUN):
         pass
@@ -386,6 +398,19 @@ def test_batches_arrive_on_the_runs_device(plain):
 
     assert found == [("meta", "meta")] * 3
     assert network.weight.device.type == "meta"
+
+
+def test_a_run_without_a_device_is_executed_where_its_network_is(plain):
+    network = nn.Linear(4, 3, device="meta")  # as network.cuda(), which the loop's batches follow by hand
+    images = torch.ones(2, 4, device="meta")
+
+    with plain.run(RUN, network, batches_of()):
+        for _ in plain.epochs(1):
+            network(images)
+            devices = {tensor.device.type for batch in plain.batches() for tensor in batch}
+
+    assert devices == {"meta"}
+    assert torch_devices.devices_of(network) == {torch.device("meta")}
 
 
 def test_a_network_on_several_devices_stays_where_it_is(manager, tmp_path):
@@ -812,3 +837,48 @@ def test_an_attribute_of_somebodys_copy_names_the_page_that_says_what_is_here(pl
         plain.track_r2  # noqa: B018
 
     assert not hasattr(plain, "get_num_workers")
+
+
+@pytest.mark.parametrize(
+    ("hook", "arguments", "message"),
+    [
+        ("begin_run", (RUN, None, 0, "cpu"), "begin_run() takes from 2 to 4 positional arguments but 5 were"),
+        ("end_epoch", (batches_of(),), "end_epoch() takes 1 positional argument but 2 were"),
+        ("begin_epoch", ("train",), "begin_epoch() takes 1 positional argument but 2 were"),
+        ("end_run", (0.5,), "end_run() takes 1 positional argument but 2 were"),
+    ],
+)  # fmt: skip
+def test_an_argument_of_somebodys_copy_names_the_page_too(plain, tmp_path, hook, arguments, message):
+    with pytest.raises(TypeError) as caught:
+        getattr(plain, hook)(*arguments)
+
+    assert str(caught.value).startswith(
+        f"RunManager.{message} given: docs/from-the-tutorial.md lists what is here for"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_keyword_of_somebodys_copy_names_the_page_too(plain):
+    with pytest.raises(TypeError, match=r"keyword argument 'val_loader': docs/from-the-tutorial.md lists"):
+        plain.begin_run(RUN, val_loader=batches_of())
+
+
+def test_a_warning_of_begin_run_names_the_line_that_called_it(plain):
+    network = nn.Linear(4, 3)
+    plain.begin_run(RUN, network)
+
+    with pytest.warns(RunsWarning) as caught:
+        plain.begin_run(RUN, network)
+
+    assert [str(warning.message).split(" ")[0] for warning in caught] == ["begin_run()", "the"]
+    assert [warning.filename for warning in caught] == [__file__] * 2
+
+
+def test_an_error_of_a_hook_itself_is_raised_as_it_is(plain, monkeypatch):
+    def fail(_):
+        raise TypeError("of the device")
+
+    monkeypatch.setattr(torch_devices, "warm", fail)
+
+    with pytest.raises(TypeError, match=r"^of the device$"):
+        plain.begin_run(RUN)

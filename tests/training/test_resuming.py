@@ -17,8 +17,10 @@ from runmanager import RunBuilder, RunManager, load_results, load_runs, run_grid
 from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError, ExperimentLockedError, LifecycleError, RunsWarning
 from runmanager.hyperparameters import counted
-from runmanager.storage import fingerprint, processes
-from runmanager.storage.journal import read_attempt
+from runmanager.results.removal import look
+from runmanager.storage import checkpoints, fingerprint, processes
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.journal import Journal, read_attempt
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import event_files, folder_scalars
 from tests.damaging import as_if_killed, flip
@@ -341,9 +343,13 @@ def test_a_checkpoint_is_asked_for_before_the_first_epoch(tmp_path):
     ("parts", "keep", "message"),
     [
         ({"lr": 0.1}, None, r"checkpoint\['lr'\] must have state_dict\(\) and load_state_dict\(\)"),
-        ({}, "best", "keep must be 'last', 'best:<metric>' of a loss or an accuracy as .*, got 'best'"),
+        (
+            {},
+            "best",
+            "keep must be 'last', 'best:<metric>' of a metric whose direction is known .*, got 'best'",
+        ),
         ({}, "best:", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:'"),
-        ({}, "best:f1", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:f1'"),
+        ({}, "best:f9", "or 'min:<metric>' or 'max:<metric>' of any other, got 'best:f9'"),
         ({}, "max:f1", "keep='max:f1' but epoch 1 has no such metric; it has: loss, epoch duration, run dur"),
     ],
 )
@@ -416,6 +422,137 @@ def test_a_run_that_is_ended_inside_the_loop_can_be_left(tmp_path, end, status):
     assert load_runs(tmp_path)["status"].tolist() == [status]
 
 
+class Stops:
+    """Stop early by a counter, and remember the epochs; the fault comes in the epoch `at`."""
+
+    LOSSES = (0.9, 0.5, 0.6, 0.4, 0.45, 0.41, 0.42, 0.1, 0.0, 0.2)
+
+    def __init__(self, fault=None, at=0):
+        self.fault, self.at = fault, at
+        self.begun: list[int] = []
+        self.state: dict[str, Any] = {}
+
+    def __call__(self, run, manager):
+        state = self.state = {"best": float("inf"), "bad_epochs": 0, "losses": []}
+        losses = state["losses"]
+        with manager.run(run):
+            for epoch in manager.epochs(10, checkpoint={"state": state}):
+                self.begun.append(epoch)
+                loss = self.LOSSES[epoch - 1]
+                manager.track_loss(loss, 1)
+                losses.append(loss)
+                state["bad_epochs"] = 0 if loss < state["best"] else state["bad_epochs"] + 1
+                state["best"] = min(state["best"], loss)
+                if self.fault and epoch == self.at:
+                    raise self.fault
+                if state["bad_epochs"] == 3:
+                    break
+
+
+@pytest.mark.parametrize("at", [1, 2, 4, 5, 6, 7])
+def test_early_stopping_by_a_counter_goes_on_as_if_nothing_had_happened(tmp_path, at):
+    whole = Stops()
+    by_grid(tmp_path / "whole", whole)
+
+    by_grid(tmp_path, Stops(KeyboardInterrupt(), at))
+    again = Stops()
+    by_grid(tmp_path, again)
+
+    assert again.begun == list(range(at, 8))
+    assert again.state == whole.state
+    assert again.state["losses"] == list(Stops.LOSSES[:7])
+    assert rows(tmp_path) == rows(tmp_path / "whole")
+
+
+def test_a_run_that_was_killed_after_its_break_has_no_further_epoch(tmp_path, monkeypatch):
+    def killed(_, outcome, **facts):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "end", killed)
+        by_grid(tmp_path, Stops())
+    as_if_killed(run_folder(tmp_path), num_lost=0)
+
+    again = Stops()
+    outcome = by_grid(tmp_path, again)
+
+    assert again.begun == []
+    assert outcome.runs[["status", "epochs"]].to_numpy().tolist() == [["completed", 7]]
+
+
+def test_plain_state_that_stops_being_json_fails_the_run_and_keeps_what_it_had(tmp_path):
+    state: dict[str, Any] = {"best": 1.0}
+    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+
+    def train():
+        with manager.run({"lr": 0.1}):
+            for epoch in manager.epochs(3, checkpoint={"state": state}):
+                manager.track_loss(0.5, 1)
+                if epoch == 2:
+                    state["best"] = torch.tensor(0.5)
+
+    with pytest.raises(CheckpointError, match=r"checkpoint\['state'\]\['best'\] must be a JSON value"):
+        train()
+
+    assert load_runs(tmp_path)[["status", "epochs"]].to_numpy().tolist() == [["failed", 1]]
+
+
+def weights_of(folder):
+    return {path.name: torch.load(path)["weight"].item() for path in folder.glob("*weights.pt")}
+
+
+def keep_weights(root, value, *, keep="last", fault=None, num_epochs=2, **options):
+    """Train a grid of one run whose network has one weight, as code that follows from the value."""
+
+    def train(run, manager):
+        network = nn.Linear(1, 1)
+        with manager.run(run, network):
+            for epoch in manager.epochs(num_epochs, keep=keep):
+                network.weight.data.fill_(value + epoch)
+                if faults and epoch == faults[0][0]:
+                    raise faults.pop()[1]
+                manager.track_loss(1.0 / epoch, 1)
+
+    faults = [fault] if fault else []  # which the code changes, so that they are no part of it
+    return by_grid(root, train, **options)
+
+
+@pytest.mark.parametrize("fault", [None, (2, KeyboardInterrupt())], ids=["completed", "interrupted"])
+def test_weights_of_an_attempt_whose_code_changed_are_kept(tmp_path, fault):
+    keep_weights(tmp_path, 10.0, fault=fault)
+    keep_weights(tmp_path, 20.0)
+    keep_weights(tmp_path, 30.0)
+
+    old = 11.0 if fault else 12.0
+    folder = run_folder(tmp_path)
+    assert weights_of(folder) == {"attempt-1.weights.pt": old, "attempt-2.weights.pt": 22.0, "weights.pt": 32.0}
+    assert look(RunFolder(folder, 1, "1", {})).others == []
+
+
+def test_weights_are_set_aside_by_an_attempt_that_keeps_none(tmp_path):
+    keep_weights(tmp_path, 10.0)
+    keep_weights(tmp_path, 20.0, keep=None)
+
+    assert weights_of(run_folder(tmp_path)) == {"attempt-1.weights.pt": 12.0}
+
+
+def test_weights_stay_until_the_changed_code_has_an_epoch(tmp_path):
+    keep_weights(tmp_path, 10.0)
+    keep_weights(tmp_path, 20.0, fault=(1, KeyboardInterrupt()))
+    as_if_killed(run_folder(tmp_path), num_lost=0)
+
+    assert weights_of(run_folder(tmp_path)) == {"weights.pt": 12.0}
+    keep_weights(tmp_path, 30.0)
+    assert weights_of(run_folder(tmp_path)) == {"attempt-1.weights.pt": 12.0, "weights.pt": 32.0}
+
+
+def test_weights_of_the_same_code_are_replaced(tmp_path):
+    keep_weights(tmp_path, 10.0, fault=(2, KeyboardInterrupt()))
+    keep_weights(tmp_path, 10.0)
+
+    assert weights_of(run_folder(tmp_path)) == {"weights.pt": 12.0}
+
+
 def test_a_completed_run_needs_no_checkpoints(tmp_path):
     by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(3, 0)))
     before = sorted(path.name for path in run_folder(tmp_path).glob("*.pt"))
@@ -432,31 +569,28 @@ def trained_with(change, fault=None):
         executed.append(run.lr)
         with manager.run(run):
             for epoch in manager.epochs(2, checkpoint={}):
-                if faults[0] and epoch == 2:
-                    raise faults[0]
+                if faults and epoch == 2:
+                    raise faults.pop()
                 manager.track_loss(factor * run.lr, 1)
 
     def changed_train(run, manager):
         executed.append(run.lr)
         with manager.run(run):
             for epoch in manager.epochs(2, checkpoint={}):
-                if faults[0] and epoch == 2:
-                    raise faults[0]
+                if faults and epoch == 2:
+                    raise faults.pop()
                 manager.track_loss(-factor * run.lr, 1)
 
     executed: list[float] = []
     factor = 1.0
-    faults = [fault]  # in a list, which is no constant of the code
+    faults = [fault] if fault else []  # which the code changes, so that they are no part of it
     chosen = changed_train if change else train
     chosen.__qualname__ = "train"
     return chosen, executed
 
 
 LRS = {"lr": [0.1, 0.2]}
-ANEW = (
-    "; they start over, their old attempts are kept; "
-    "resume_anyway=True (--resume-anyway) keeps and continues them"
-)
+ANEW = "; their old attempts are kept; changed='keep' (--changed keep) continues them"
 
 
 @pytest.fixture
@@ -499,8 +633,10 @@ def test_runs_begun_with_other_things_are_executed_anew(tmp_path, capsys, reques
 
     lines = capsys.readouterr().out.splitlines()
     count = len(old)
-    said = f"! {WHAT[kind]} changed since the execution of {counted(count, 'run')}{ANEW}"
-    assert lines[:2] == [f"{tmp_path / 'exp'}: 2 runs, 2 to execute", said]
+    said = (
+        f"! {counted(count, 'run')} changed and {'is' if fault else 'are'} executed again: {WHAT[kind]}{ANEW}"
+    )
+    assert lines[:2] == [said, f"{tmp_path / 'exp'}: 2 runs, 2 to execute"]
     assert executed == [0.1, 0.2]
     assert {path: path.read_bytes() for path in old} == old
     sign = -1 if kind == "code" else 1
@@ -517,10 +653,8 @@ def test_runs_begun_with_other_code_go_on_where_that_is_wanted(tmp_path, capsys)
     train, _ = trained_with(change=True)
     outcome = by_grid(tmp_path, train, ONE, display=True, resume_anyway=True)
 
-    said = (
-        "! code of train changed since the execution of 1 run; they are kept and continued, and marked as mixed"
-    )
-    assert capsys.readouterr().out.splitlines()[1] == said
+    said = "! 1 run changed and is kept: code of train; what is not completed continues, marked as mixed"
+    assert capsys.readouterr().out.splitlines()[0] == said
     assert outcome.results["loss"].tolist() == [0.1, -0.1]
     starts = [read_attempt(run_folder(tmp_path) / f"attempt-{n}.jsonl").start for n in (1, 2)]
     assert [start.get("mixed", False) for start in starts] == [False, True]
@@ -569,12 +703,12 @@ def test_a_diverged_run_goes_on_before_it_diverged(tmp_path):
         with manager.run(run):
             for epoch in manager.epochs(3, checkpoint={}):
                 begun.append(epoch)
-                manager.track_loss(losses[epoch - 1], 1)
+                manager.track_loss(losses.pop(0), 1)
 
     begun: list[int] = []
     losses = [0.1, 0.2, float("nan")]
     first = by_grid(tmp_path, train)
-    losses[2] = 0.3
+    losses.append(0.3)
     outcome = by_grid(tmp_path, train)
 
     assert first.runs["status"].tolist() == ["diverged"]
@@ -665,3 +799,14 @@ def test_an_experiment_that_another_process_runs_is_refused_and_nothing_is_writt
 
     assert again.executed == []
     assert contents(tmp_path) == before
+
+
+def test_a_run_whose_parts_are_too_large_for_a_checkpoint_is_refused_before_it_trains(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "_LARGEST", checkpoints._OVERHEAD + (1 << 22))
+    network = nn.Linear(1 << 10, 1 << 11)  # 8 MiB
+    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+
+    with pytest.raises(CheckpointError, match="save less in checkpoint="), manager.run({"lr": 1}, network):
+        manager.epochs(1, checkpoint={"network": network})
+
+    assert manager.run_data == []

@@ -135,6 +135,27 @@ def test_every_form_of_the_loop_gives_the_numbers_of_plain_torch(form):
     assert all(0 < row["epoch duration"] <= row["run duration"] for row in m.run_data)
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_loop_that_sends_everything_by_hand_needs_no_hyperparameter_device():
+    m = RunManager()
+    for run in RunBuilder.get_runs({"lr": [0.01]}):
+        network = Network().cuda()
+        optimizer = optim.Adam(network.parameters(), lr=run.lr)
+        loader = DataLoader(TRAIN_SET, batch_size=20)
+        m.begin_run(run, network, loader)
+        m.begin_epoch()
+        for images, labels in loader:
+            preds, loss = step(network, optimizer, images.cuda(), labels.cuda())
+            m.track_loss(loss)
+            m.track_num_correct(preds, labels.cuda())
+        m.end_epoch()
+        m.end_run()
+
+    assert next(network.parameters()).is_cuda
+    assert math.isfinite(m.run_data[0]["loss"])
+
+
 def test_attributes_begin_as_in_the_tutorial():
     m = RunManager()
 

@@ -19,7 +19,7 @@ from runmanager.executors.base import BatchProgress, Watch, uncommitted
 from runmanager.executors.deaths import MOST_LINES, hung, whereabouts
 from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Needs, Node
-from runmanager.executors.ray.tasks import Begun, DriverInfo, Event, Printed, Stuck
+from runmanager.executors.ray.tasks import Begun, DriverInfo, Event, Printed, Spoiled, Stuck
 from runmanager.executors.serialize import load
 from runmanager.executors.worker import Raised, Refused
 from runmanager.grid import Run, device_of
@@ -48,7 +48,7 @@ class _Flight:
     news: EpochRecord | BatchProgress | None = None
     heard: float = field(default_factory=time.monotonic)
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # that it printed
-    verdict: Outcome | None = None  # if it was decided here
+    verdict: Outcome | None = None  # if it does not come with the task's end
     ping: Any = None  # once its process has died: a task which tells whether its node is alive
 
     def log(self, *more: str) -> str:
@@ -82,7 +82,9 @@ class Execution:
         self._avoided: set[str] = set()
         self._fitted: dict[str, float] = {}
         self._looked = -math.inf
-        self._execute: Any = ray.remote(max_retries=0)(tasks.execute)
+        # a process keeps the GPU that it was given first: the next run needs another process
+        self._execute: Any = ray.remote(max_retries=0, max_calls=1)(tasks.execute)
+        self._execute_warm: Any = ray.remote(max_retries=0)(tasks.execute)
         here = ray.get_runtime_context().get_node_id()
         lasting = {"max_restarts": -1, "max_task_retries": -1}
         self._mailbox: Any = ray.remote(tasks.Mailbox).options(**cluster.on_node(here), **lasting).remote()
@@ -150,8 +152,10 @@ class Execution:
     def _launch(self, run: Run, num_losses: int = 0) -> None:
         number, device = next(self._numbers), device_of(run)
         avoid = sorted(self._avoided & self._nodes.keys())
-        options = cluster.task_options(self._needs.get(device, {"CPU": 1}), avoid)
-        task = self._execute.options(**options).remote(self._driver, self._sent, number, run, self._mailbox)
+        needs = self._needs.get(device, {"CPU": 1})
+        options = cluster.task_options(needs, avoid)
+        function = self._execute_warm if needs.keys() <= {"CPU", "memory"} else self._execute
+        task = function.options(**options).remote(self._driver, self._sent, number, run, self._mailbox)
         self._flights[number] = _Flight(number, run, device, task, num_losses)
 
     def _wait(self) -> list[_Flight]:
@@ -180,6 +184,8 @@ class Execution:
             case Printed(line):
                 flight.lines.append(line)
                 self._watch.say(line if self._most == 1 else f"[lane {flight.lane}] {line}")
+            case Spoiled(outcome):
+                flight.verdict = outcome
             case Stuck(stack):
                 self._end_hung(flight, stack)
             case news:

@@ -1,0 +1,24 @@
+"""Under which tag TensorBoard shows a column of the results."""
+
+EPOCH = "time/epoch_s"
+
+_TAGS = {
+    "loss": "loss/train",
+    "accuracy": "accuracy/train",
+    "epoch duration": EPOCH,
+    "run duration": "time/run_s",
+    "train_loss": "loss/train_eval",  # of evaluate(loader, "train"), beside that of the training itself
+    "train_accuracy": "accuracy/train_eval",
+}
+
+
+def tag(column: str) -> str:
+    """Return the tag under which TensorBoard shows a column of the results.
+
+    >>> tag("loss"), tag("test_accuracy"), tag("f1")
+    ('loss/train', 'accuracy/test', 'train/f1')
+    """
+    if column in _TAGS:
+        return _TAGS[column]
+    name, _, kind = column.rpartition("_")
+    return f"{kind}/{name}" if name and kind in ("loss", "accuracy") else f"train/{column}"

@@ -1,0 +1,151 @@
+"""What sets two experiments, or two runs, apart: parameters, versions, commit, code, data, metrics."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runmanager.console import cell, join, printable
+from runmanager.errors import InvalidArgumentError
+from runmanager.hyperparameters import counted, text
+from runmanager.results.decisive import goal_of
+from runmanager.results.effects import LEFT_OUT, compare
+from runmanager.results.findings import find
+from runmanager.results.loading import load_runs, read_results
+from runmanager.results.verdict import difference
+from runmanager.storage.fingerprint import changes
+from runmanager.storage.run_state import RunResult
+
+_FACTS = ("commit", "command", "host", "device", "device_name", "parameters", "jobs", "keep")
+_MOST_VALUES = 6  # of a hyperparameter that are listed
+
+Row = dict[str, Any]
+
+
+def diff(first: Path, second: Path) -> list[Row]:
+    """Set two experiments or two runs side by side, and leave out what is the same in both.
+
+    Returns:
+        Rows with `what` (parameter, version, fact, code, data, status or metric), its `name`, the text or the
+        number of either side as `first` and `second`, and for numbers their `difference`, the second minus the
+        first. The metrics of two runs are those of their last epochs. Of experiments, the goal's is the mean of
+        their best setting, and that of all settings that both have, paired by repeat.
+
+    Raises:
+        FileNotFoundError: There is no such path, or there are no runs.
+        InvalidArgumentError: A path holds several experiments.
+    """
+    sides = [_side(first), _side(second)]
+    rows = [*_params(sides), *_versions(sides), *_facts(sides), *_fingerprints(sides), *_statuses(sides)]
+    if all(len(runs) == 1 for runs in sides):
+        return [*rows, *_metrics(*(runs[0] for runs in sides))]
+    return [*rows, *_goal(first, second)]
+
+
+def _side(path: Path) -> Sequence[RunResult]:
+    experiments = [(name, runs) for name, runs in read_results(path)[0] if runs]
+    if not experiments:
+        raise FileNotFoundError(f"no runs under {path}: give an experiment or a run")
+    if len(experiments) > 1:
+        names = printable(", ".join(name for name, _ in experiments))
+        raise InvalidArgumentError([f"{path} has several experiments: give one of them, {names}"])
+    return experiments[0][1]
+
+
+def _params(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
+    return _rows("parameter", [[run.folder.params for run in runs] for runs in sides])
+
+
+def _versions(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
+    return _rows("version", [[_mapping(run.start.get("versions")) for run in runs] for runs in sides])
+
+
+def _facts(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
+    starts = [
+        [{name: run.start[name] for name in _FACTS if run.start.get(name)} for run in runs] for runs in sides
+    ]
+    return _rows("fact", starts)
+
+
+def _fingerprints(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
+    """Say which code changed, and whether the data did, between the last runs that were begun."""
+    before, now = (
+        next((f for run in reversed(runs) if (f := _mapping(run.start.get("fingerprint")))), {})
+        for runs in sides
+    )
+    rows = []
+    for change in changes(before, now):
+        if " -> " not in change:  # versions are listed already
+            what = "data" if change == "the data" else "code"
+            rows.append(_row(what, change.removeprefix("code of "), "", "changed"))
+    return rows
+
+
+def _statuses(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
+    counts = [Counter(str(run.status) for run in runs) for runs in sides]
+    texts = [", ".join(f"{number} {status}" for status, number in count.items()) for count in counts]
+    return [_row("status", "runs", *texts)] if texts[0] != texts[1] else []
+
+
+def _metrics(first: RunResult, second: RunResult) -> list[Row]:
+    last = [dict(run.epochs[-1].metrics) if run.epochs else {} for run in (first, second)]
+    values = {name: [float(side.get(name, math.nan)) for side in last] for name in [*last[0], *last[1]]}
+    counts = [str(len(run.epochs)) for run in (first, second)]
+    rows = [_row("status", "epochs", *counts)] if counts[0] != counts[1] else []
+    return rows + [_row("metric", name, *sides) for name, sides in values.items() if sides[0] != sides[1]]
+
+
+def _goal(first: Path, second: Path) -> list[Row]:
+    """Compare two experiments by the goal: their best settings, and the settings that both have."""
+    each = [load_runs(path) for path in (first, second)]
+    goals = [goal_of(runs) for runs in each]
+    goal = goals[1] or goals[0]
+    texts = ["" if goal is None else str(goal) for goal in goals]
+    rows = [_row("goal", "goal", *texts)] if texts[0] != texts[1] else []
+    if goal is None or any(goal.metric not in runs for runs in each):
+        return rows
+    best = [find(runs, str(goal)).settings[:1] for runs in each]
+    means = [settings[0].mean if settings else math.nan for settings in best]
+    if means[0] != means[1]:
+        rows.append(_row("metric", f"{goal.metric}, best setting", *means))
+    both = load_runs([first, second])
+    pairs = compare(both, "experiment", goal.metric) if "experiment" in both else both.head(0)
+    if pairs.empty:
+        return rows
+    names = list(map(str, both["experiment"].cat.categories))
+    base, other = list(pairs)[-4:-2]  # compare() may begin with either
+    sides = [pairs[name] for name in ((base, other) if base in (names[0], repr(names[0])) else (other, base))]
+    lead = difference(sides[1] - sides[0])
+    row = _row(
+        "metric", f"{goal.metric}, mean of {counted(lead.n, 'pair')}", *(float(side.mean()) for side in sides)
+    )
+    left_out = sum(pairs.attrs[LEFT_OUT].values())
+    interval = f"95 % interval {cell(lead.low)} to {cell(lead.high)}" if cell(lead.low) else ""
+    note = join([interval, f"{counted(left_out, 'pair')} left out" if left_out else ""])
+    return [*rows, {**row, "note": note} if note else row]
+
+
+def _rows(what: str, sides: Sequence[Sequence[Mapping[str, Any]]]) -> list[Row]:
+    """Return a row for each name whose values differ between the sides."""
+    rows = []
+    for name in dict.fromkeys(name for side in sides for content in side for name in content):
+        first, second = (_values(content[name] for content in side if name in content) for side in sides)
+        if first != second:
+            rows.append(_row(what, str(name), first, second))
+    return rows
+
+
+def _row(what: str, name: str, first: Any, second: Any) -> Row:
+    row = {"what": what, "name": printable(name), "first": first, "second": second}
+    return {**row, "difference": second - first} if isinstance(first, float) else row
+
+
+def _values(values: Iterable[Any]) -> str:
+    listed = list(dict.fromkeys(text(value) for value in values))
+    more = f" and {len(listed) - _MOST_VALUES} more" if len(listed) > _MOST_VALUES else ""
+    return printable(", ".join(listed[:_MOST_VALUES]) + more)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

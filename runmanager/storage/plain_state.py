@@ -1,0 +1,101 @@
+"""Plain state in a checkpoint: dicts and lists of JSON values, copied to be saved and restored in place."""
+
+from typing import Any
+
+from runmanager.errors import CheckpointError
+from runmanager.hyperparameters import plain
+
+_VALUES = (bool, int, float, str, type(None))
+_FLOAT64 = "float64"  # NumPy's: a float, with the same arithmetic
+
+
+def is_plain_state(part: Any) -> bool:
+    """Whether a part of a checkpoint is plain state: a dict or a list without a state_dict() of its own."""
+    return isinstance(part, (dict, list)) and not hasattr(part, "state_dict")
+
+
+def copied(name: str, state: Any) -> Any:
+    """Copy plain state, so that it can be saved; a list that is held twice is held twice by the copy.
+
+    Raises:
+        CheckpointError: It holds a value that is not JSON, or holds itself.
+    """
+    return _copied(state, name, {}, is_outermost=True)
+
+
+def _copied(value: Any, name: str, copies: dict[int, Any], *, is_outermost: bool = False) -> Any:
+    if type(value) in _VALUES:
+        return value
+    if type(value).__name__ == _FLOAT64 and isinstance(value, float):
+        return float(value)
+    if not (type(value) in (dict, list) or is_outermost):
+        raise CheckpointError(
+            f"{name} must be a JSON value (a number, text, True, False, None, a list or a dict of them), "
+            f"got {type(value).__name__}: {_advice(value)}"
+        )
+    if id(value) in copies:
+        if copies[id(value)] is None:
+            raise CheckpointError(f"{name} holds itself: a state that is saved has an end")
+        return copies[id(value)]
+    copies[id(value)] = None  # until it is complete
+    copy: Any
+    if isinstance(value, dict):
+        copy = {_key(name, key): _copied(item, f"{name}[{key!r}]", copies) for key, item in value.items()}
+    else:
+        copy = [_copied(item, f"{name}[{index}]", copies) for index, item in enumerate(value)]
+    copies[id(value)] = copy
+    return copy
+
+
+def _key(name: str, key: Any) -> str:
+    if type(key) is not str:
+        raise CheckpointError(f"keys of {name} must be text, got {key!r}: write {str(key)!r}")
+    return key
+
+
+def _advice(value: Any) -> str:
+    if hasattr(value, "state_dict"):
+        return "give it a name of its own in checkpoint="
+    if isinstance(value, (dict, list, tuple, set, frozenset)):
+        kind = "dict" if isinstance(value, dict) else "list"
+        return f"write {kind}(...)"
+    if isinstance(value, str):
+        return "write str(...)"
+    is_number = (
+        plain(value) is not value or getattr(value, "ndim", None) == 0 or isinstance(value, (int, float))
+    )
+    if is_number:
+        return "write float(...) or int(...)"
+    return "write .tolist()" if hasattr(value, "tolist") else "leave it out"
+
+
+def fill(state: Any, saved: Any) -> None:
+    """Put what was saved into a dict or a list, and into the dicts and lists in it that are still there.
+
+    Raises:
+        TypeError: One of the two is a dict and the other is a list, or `saved` is neither.
+    """
+    if not (isinstance(saved, (dict, list)) and isinstance(state, dict) == isinstance(saved, dict)):
+        raise TypeError(f"it is a {type(state).__name__}, saved was a {type(saved).__name__}")
+    _fill(state, saved, {id(saved): state}, {id(state)})
+
+
+def _fill(state: Any, saved: Any, objects: dict[int, Any], used: set[int]) -> None:
+    """Fill in a state: `objects` has, by the id of a dict or a list that was saved, the one that it became."""
+    before = dict(state) if isinstance(state, dict) else dict(enumerate(state))
+    state.clear()
+    for key, value in saved.items() if isinstance(saved, dict) else enumerate(saved):
+        item = value
+        if isinstance(value, (dict, list)):
+            item = objects.get(id(value))
+            if item is None:
+                item = before.get(key)
+                if type(item) is not type(value) or id(item) in used:
+                    item = type(value)()
+                objects[id(value)] = item
+                used.add(id(item))
+                _fill(item, value, objects, used)
+        if isinstance(state, dict):
+            state[key] = item
+        else:
+            state.append(item)

@@ -1,0 +1,95 @@
+"""Which code is the user's own, and the line of it that an exception comes from."""
+
+import functools
+import os
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from runmanager.console import printable
+from runmanager.storage.paths import for_people
+
+_PACKAGE = Path(__file__).parents[1]
+_LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+_INSTALLED = ("site-packages", "dist-packages")  # parts of a path
+_GENERATED = re.compile(r"[/\\]torchinductor_[^/\\]*[/\\]")
+_CELL = re.compile(r"<ipython-input-(?P<number>\d+)|[/\\]ipykernel_\d+[/\\]")
+_TYPED = ("<string>", "<stdin>", "<python-input", "<command", "<doctest")  # has a line, but no file
+_WRITTEN = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$', re.MULTILINE)
+
+
+class _Frame(NamedTuple):
+    file: str
+    line: int
+    name: str  # of the function
+
+
+def is_users_file(file: str) -> bool:
+    """Whether code of this file is the user's: not Python's, not installed, and not of this package."""
+    return not file.startswith("<") and not _is_library(file)
+
+
+def location_of(error: BaseException) -> str:
+    """Return the innermost line of the user's code that an exception came through, "" if there is none.
+
+    An exception of another process counts by the traceback in its text, as of a loader's worker.
+
+    >>> location_of(ValueError("was never raised"))
+    ''
+    """
+    frames = [*_frames(error)]
+    typed = [frame for frame in frames if frame.file.startswith(_TYPED)]
+    users = [frame for frame in frames if _CELL.search(frame.file) or is_users_file(frame.file)]
+    # a training function that is installed was called by this package
+    installed = [frame for frame in frames if _is_installed(frame.file)][:1]
+    return next((_in_words(own[-1]) for own in (users, typed, installed) if own), "")
+
+
+def caller() -> tuple[str, int]:
+    """Return file and line of the user's code that has called this package."""
+    frame = sys._getframe(1)  # noqa: SLF001 - inspect.currentframe() is the same
+    while frame.f_back and not (is_users_file(frame.f_code.co_filename) or _is_typed(frame.f_code.co_filename)):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def _is_typed(file: str) -> bool:
+    return file.startswith(_TYPED) or bool(_CELL.search(file))
+
+
+def _frames(error: BaseException) -> Iterator[_Frame]:
+    """Yield the frames that an exception came through, the innermost last."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        yield _Frame(frame.f_code.co_filename, line, frame.f_code.co_name)
+    remote = [error.__cause__] if type(error.__cause__).__name__.endswith("RemoteTraceback") else []
+    for text in map(str, [error, *remote]):
+        for match in _WRITTEN.finditer(text):
+            yield _Frame(match["file"], int(match["line"]), match["name"] or "")
+
+
+def _in_words(frame: _Frame) -> str:
+    if cell := _CELL.search(frame.file):
+        of = f" of {frame.name}()" if frame.name.isidentifier() else ""
+        return f"{'cell ' + cell['number'] if cell['number'] else 'notebook cell'}{of}, line {frame.line}"
+    path = for_people(Path(frame.file))
+    return printable(f"{path.name if path.is_absolute() else path}:{frame.line}")
+
+
+def _is_installed(file: str) -> bool:
+    return any(part in _INSTALLED for part in Path(file).parts)
+
+
+@functools.cache
+def _is_library(file: str) -> bool:
+    path = Path(os.path.realpath(file))
+    is_foreign = _is_installed(file) or _GENERATED.search(file)
+    return bool(is_foreign) or any(path.is_relative_to(folder) for folder in _libraries())
+
+
+@functools.cache
+def _libraries() -> list[Path]:
+    return [_PACKAGE.resolve(), *(Path(sysconfig.get_path(name)).resolve() for name in _LIBRARIES)]

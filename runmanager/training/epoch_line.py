@@ -1,0 +1,59 @@
+"""The line that a terminal shows for an epoch of a loop that is not a grid's."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.cells import cell_len
+
+from runmanager.console import cell, duration, join, printable
+from runmanager.goal import Goal
+from runmanager.hyperparameters import text
+from runmanager.outcome import EpochRecord
+
+_VALUE = 7  # characters of most values, so that the lines of a run are aligned
+
+
+def epoch_line(
+    number: int,
+    params: Mapping[str, Any],
+    record: EpochRecord,
+    num_epochs: int | None,
+    width: int,
+    goal: Goal | None = None,
+) -> str:
+    """Write an epoch in one line: metrics before hyperparameters, as many of each as there is room for.
+
+    The metric of the goal is the first one.
+
+    >>> record = EpochRecord(2, {"loss": 0.25, "accuracy": 0.875, "epoch duration": 1.5, "run duration": 3.0})
+    >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, 10, 82)
+    'run 1 lr=0.1 device=cpu · epoch  2/10 · loss 0.25    · accuracy 0.875   ·  1.5 s'
+    >>> epoch_line(1, {"lr": 0.1, "device": "cpu"}, record, None, 68)
+    'run 1 lr=0.1 … · epoch 2 · loss 0.25    · accuracy 0.875   ·  1.5 s'
+    """
+    epoch = f"epoch {record.epoch}"
+    if num_epochs is not None:
+        epoch = f"epoch {record.epoch:>{len(str(num_epochs))}}/{num_epochs}"
+    values = {name: cell(value) or "nan" for name, value in record.metrics.items() if "duration" not in name}
+    names = sorted(values, key=lambda name: goal is not None and name != goal.metric)
+    metrics = [f"{printable(name)} {values[name]:<{_VALUE}}" for name in names]
+    end = f"{duration(record.metrics['epoch duration']):>6}"
+    labels = [f"{printable(name)}={printable(text(value))}" for name, value in params.items()]
+
+    def line(num_metrics: int, num_labels: int) -> str:
+        name = " ".join([f"run {number}", *_first(labels, num_labels)])
+        return join([name, epoch, *_first(metrics, num_metrics), end])
+
+    most = _most(len(metrics), lambda count: cell_len(line(count, 0)) <= width)
+    if most is None:
+        return join([f"run {number}", epoch, end])
+    return line(most, _most(len(labels), lambda count: cell_len(line(most, count)) <= width) or 0)
+
+
+def _most(count: int, fits: Callable[[int], bool]) -> int | None:
+    """Return the largest number up to `count` that fits, None if not even 0 does."""
+    return next(filter(fits, range(count, -1, -1)), None)
+
+
+def _first(parts: list[str], count: int) -> list[str]:
+    return parts if count == len(parts) else [*parts[:count], "…"]

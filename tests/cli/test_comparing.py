@@ -1,0 +1,107 @@
+import json
+
+import pytest
+
+from runmanager import run_grid
+
+GRID = {"lr": [0.1, 0.2], "device": ["cpu"], "seed": [1, 2, 3, 4]}
+
+
+def train(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            if run.lr == 0.1 and run.seed == 4:
+                raise ValueError("no")
+            manager.track(kl=run.lr + 0.01 * run.seed + 0.001 * (run.seed % 3) + getattr(run, "dropout", 0.0))
+
+
+def train_again(run, manager):
+    train(run, manager)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Two experiments with the goal min:kl, which differ in the dropout and the training function."""
+    root = tmp_path_factory.mktemp("runs")
+    options = {"root": root, "executor": "inline", "tensorboard": False, "display": False}
+    run_grid(GRID, train, experiment="a", goal="min:kl", repeats="seed", **options)
+    run_grid({**GRID, "dropout": [0.5]}, train_again, experiment="b", goal="min:kl", repeats="seed", **options)
+    return root
+
+
+def lines_of(result):
+    assert result.exit_code == 0, result.output
+    return [line.split() for line in result.output.splitlines()]
+
+
+def test_best_ranks_settings_by_the_goal_and_names_failed_repeats(command, root):
+    lines = lines_of(command("best", root / "a"))
+
+    assert lines[0] == ["lr", "kl", "95", "%", "interval", "repeats"]
+    assert lines[1][0] == "0.1"
+    assert lines[1][-5:] == ["3", "of", "4,", "1", "failed"]
+    assert lines[2][0] == "0.2"
+    assert lines[2][-1] == "4"
+
+
+def test_best_takes_another_metric_direction_and_axis(command, root):
+    rows = json.loads(command("best", root / "a", "--by", "max:kl", "--json").stdout)
+    folded = json.loads(command("best", root / "a", "--repeats", "lr", "--json").stdout)
+
+    assert [row["lr"] for row in rows] == [0.2, 0.1]
+    assert [(row["seed"], row["all repeats"]) for row in folded] == [(1, 2), (2, 2), (3, 2), (4, 2)]
+
+
+def test_compare_says_what_it_compares_and_which_pairs_it_left_out(command, root):
+    result = command("compare", "lr", root / "a")
+
+    assert "kl of runs that differ in lr only" in result.output
+    assert "(mean of 3 pairs)" in result.output
+    assert "1 pair left out: 1 failed" in result.output
+
+
+def test_experiments_are_compared_pair_by_pair(command, root):
+    rows = json.loads(command("compare", "experiment", root / "a", root / "b", "--json").stdout)
+
+    assert len(rows) == 7
+    assert {round(row["b - a"], 9) for row in rows} == {0.5}
+
+
+def test_diff_sets_experiments_side_by_side(command, root):
+    rows = json.loads(command("diff", root / "a", root / "b", "--json").stdout)
+    by_name = {(row["what"], row["name"]): row for row in rows}
+
+    assert by_name["parameter", "dropout"]["second"] == "0.5"
+    assert by_name["code", "train_again"]["second"] == "changed"
+    assert by_name["metric", "kl, best setting"]["difference"] == pytest.approx(0.5)
+    assert by_name["metric", "kl, mean of 7 pairs"]["difference"] == pytest.approx(0.5)
+    assert by_name["metric", "kl, mean of 7 pairs"]["note"] == "1 pair left out"
+    assert ("parameter", "lr") not in by_name  # the same in both
+
+
+def test_diff_sets_runs_side_by_side_in_the_order_given(command, root):
+    rows = json.loads(command("diff", root / "a/5", root / "b/1", "--json").stdout)
+    by_name = {(row["what"], row["name"]): row for row in rows}
+
+    assert [by_name["parameter", "lr"][side] for side in ("first", "second")] == ["0.2", "0.1"]
+    assert by_name["metric", "kl"]["difference"] == pytest.approx(0.4)
+
+
+def test_diff_prints_a_table_and_says_when_nothing_differs(command, root):
+    assert ["parameter", "lr", "0.2", "0.1"] in lines_of(command("diff", root / "a/5", root / "a/1"))
+    assert "nothing differs" in command("diff", root / "a", root / "a").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a", "nope"), "is no folder of an experiment"),
+        (("a/99", "b/1"), "has no run '99'"),
+        ((".", "a"), "has several experiments: give one of them, a, b"),
+    ],
+)
+def test_diff_asks_for_two_experiments_or_runs(command, root, arguments, message):
+    result = command("diff", *(root / argument for argument in arguments))
+
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())

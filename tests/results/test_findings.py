@@ -1,0 +1,185 @@
+import math
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from runmanager import best, compare, effects, over_repeats, over_seeds, show
+from runmanager.errors import GridError
+from runmanager.results.findings import failures, find
+from runmanager.results.tables import HYPERPARAMETERS
+
+ROWS = [
+    # lr, width, fold, seed, status, accuracy
+    (0.1, 8, 0, 0, "completed", 0.50),
+    (0.1, 8, 0, 1, "completed", 0.60),
+    (0.1, 8, 1, 0, "completed", 0.70),
+    (0.1, 8, 1, 1, "failed", 0.99),
+    (0.2, 8, 0, 0, "completed", 0.61),
+    (0.2, 8, 0, 1, "completed", 0.70),
+    (0.2, 8, 1, 0, "completed", 0.81),
+    (0.2, 8, 1, 1, "completed", 0.90),
+    (0.3, 16, 0, 0, "diverged", math.nan),
+    (0.3, 16, 0, 1, "diverged", 0.1),
+    (0.3, 16, 1, 0, "killed", 0.2),
+    (0.3, 16, 1, 1, "pending", math.nan),
+]
+
+
+@pytest.fixture
+def runs():
+    """Three settings, each in two folds and with two seeds; the third has no completed run."""
+    names = ["lr", "width", "fold", "seed", "status", "accuracy"]
+    table = pd.DataFrame(ROWS, columns=names)
+    table.insert(0, "run", range(1, len(table) + 1))
+    table["device"] = "cpu"
+    table.attrs[HYPERPARAMETERS] = ["lr", "width", "fold", "seed", "device"]
+    table.attrs["repeats"] = {"e": ["fold", "seed"]}
+    return table
+
+
+def test_settings_are_ranked_by_the_mean_of_their_completed_repeats(runs):
+    table = best(runs)
+
+    assert table["lr"].tolist() == [0.2, 0.1, 0.3]
+    assert table["accuracy n"].tolist() == [4, 3, 0]
+    assert table["accuracy mean"].tolist()[:2] == pytest.approx([0.755, 0.6])
+    low, high = stats.t.interval(0.95, 2, loc=0.6, scale=stats.sem([0.5, 0.6, 0.7]))
+    assert table[["accuracy low", "accuracy high"]].iloc[1].tolist() == pytest.approx([low, high])
+    assert table["all repeats"].tolist() == [4, 4, 4]
+    assert table["device"].tolist() == ["cpu"] * 3
+    assert "seed" not in table
+    assert best(runs, n=1)["lr"].tolist() == [0.2]
+    assert best(runs, largest=False)["lr"].tolist() == [0.1, 0.2, 0.3]
+
+
+def test_a_setting_with_a_failed_repeat_says_so_everywhere(runs):
+    assert best(runs)["failed repeats"].tolist() == [0, 1, 3]
+    assert over_repeats(runs)["failed repeats"].tolist() == [1, 0, 3]
+    assert show(runs).table["repeats"].tolist() == ["4", "3 of 4, 1 failed", "0 of 4, 2 diverged, 1 killed"]
+
+
+def test_one_repeat_is_a_mean_without_interval(runs):
+    view = show(runs[runs["run"].isin([1, 5])])
+
+    assert view.table.drop(columns="95 % interval").to_numpy().tolist() == [[0.2, 0.61, "1"], [0.1, 0.5, "1"]]
+    assert view.table["95 % interval"].tolist() == ["", ""]
+
+
+def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
+    view = show(runs, n=2)
+
+    assert list(view.table) == ["lr", "width", "accuracy", "95 % interval", "repeats"]
+    assert view.table["95 % interval"].tolist() == ["0.5535 to 0.9565", "0.3516 to 0.8484"]
+    assert view.caption == (
+        "2 of 3 settings · best mean accuracy over fold and seed first · its lead over 1 other setting may be "
+        "chance: fewer than 4 repeats decide nothing · the same in all: device=cpu"
+    )
+
+
+def test_runs_are_ranked_one_by_one_where_that_is_asked_for(runs):
+    table = best(runs, repeats=())
+
+    assert table["run"].tolist()[:3] == [4, 8, 7]
+    assert show(runs, repeats=()).table["run"].tolist()[:3] == [4, 8, 7]
+    assert find(runs, repeats=()).settings[0].rows == [7]
+
+
+def test_repeat_axes_given_by_hand_are_used_instead(runs):
+    table = best(runs, repeats="seed")
+
+    assert table[["lr", "fold"]].head(2).to_numpy().tolist() == [[0.2, 1], [0.1, 1]]
+    with pytest.raises(GridError, match="these runs have no hyperparameter 'sead'; they have: lr, width"):
+        best(runs, repeats=["sead"])
+
+
+def test_a_lead_is_decided_by_the_differences_at_the_same_repeats():
+    bases = enumerate([("a", 0.1), ("b", 0.15), ("c", 0.1502)], 1)
+    rows = [(net, s, base + 0.1 * s + 0.001 * (s * n % 5)) for n, (net, base) in bases for s in range(6)]
+    runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
+    runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
+
+    findings = find(runs)
+
+    # the spread between seeds is much larger than the lead, but the same in all
+    assert findings.settings[1].low < findings.settings[0].mean < findings.settings[1].high
+    assert [s.params["net"] for s in findings.settings] == ["c", "b", "a"]
+    assert [lead.is_decided for lead in findings.leads] == [False, True]
+    assert findings.num_undecided == 1
+    assert findings.verdict == "Its lead over 1 other setting may be chance."
+
+
+def test_a_lead_over_all_others_is_more_than_chance():
+    rows = [
+        (net, seed, base + 0.001 * (seed * net % 5)) for net, base in ((1, 0.1), (2, 0.5)) for seed in range(6)
+    ]
+    runs = pd.DataFrame(rows, columns=["net", "seed", "loss"])
+    runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
+
+    findings = find(runs)
+
+    assert findings.settings[0].params == {"net": 1}
+    assert findings.verdict == "Its lead over 1 other setting is more than chance."
+    assert findings.leads[0].mean > 0  # how much better, whatever the direction
+
+
+def test_effects_are_those_of_settings_and_repeats_are_no_axis(runs):
+    table = effects(runs)
+
+    assert sorted(set(table["axis"])) == ["lr", "width"]
+    row = table[table["axis"] == "width"].iloc[0]
+    assert (row["value"], row["n"], row["mean"]) == (8, 2, pytest.approx((0.6 + 0.755) / 2))
+    # pooled over two settings: 2 and 3 degrees of freedom
+    variances = [pd.Series([0.5, 0.6, 0.7]).var(), pd.Series([0.61, 0.7, 0.81, 0.9]).var()]
+    pooled = (2 * variances[0] + 3 * variances[1]) / 5
+    half = stats.t.ppf(0.975, 5) * math.sqrt(pooled * (1 / 3 + 1 / 4)) / 2
+    assert [row["low"], row["high"]] == pytest.approx([row["mean"] - half, row["mean"] + half])
+
+
+def test_pairs_are_made_repeat_by_repeat_and_what_is_left_out_is_counted(runs):
+    pairs = compare(runs[runs["width"] == 8], "lr")
+
+    assert pairs[["fold", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [1, 0]]
+    assert pairs["0.1 - 0.2"].tolist() == pytest.approx([-0.11, -0.1, -0.11])
+    assert pairs.attrs["left out"] == {"failed": 1}
+    (lead,) = pairs.attrs["differences"]
+    assert (lead["difference"], lead["n"], lead["mean"]) == ("0.1 - 0.2", 3, pytest.approx(-0.32 / 3))
+    assert math.isnan(lead["low"])
+    assert show(pairs).caption.startswith("0.1 - 0.2: -0.1067 (mean of 3 pairs) · 1 pair left out: 1 failed")
+
+
+def test_a_value_that_failed_in_one_setting_leaves_the_pairs_of_the_others():
+    rows = [(0.1, 8, 0.5), (0.2, 8, 0.6), (0.3, 8, 0.7), (0.1, 16, math.nan), (0.2, 16, 0.8), (0.3, 16, 0.9)]
+    runs = pd.DataFrame(rows, columns=["lr", "width", "accuracy"])
+    runs["status"] = ["completed"] * 3 + ["diverged"] + ["completed"] * 2
+    runs.attrs[HYPERPARAMETERS] = ["lr", "width"]
+
+    pairs = compare(runs, "lr")
+
+    assert pairs["width"].tolist() == [8, 16]
+    assert pairs["0.3 - 0.2"].tolist() == pytest.approx([0.1, 0.1])
+    assert pairs["0.1 - 0.2"].isna().tolist() == [False, True]
+    assert [overall["n"] for overall in pairs.attrs["overall"]] == [1, 2]
+    assert pairs.attrs["left out"] == {"diverged": 1}
+
+
+def test_failures_are_grouped_with_what_they_have_in_common(runs):
+    assert failures(runs) == [
+        ("diverged", [8, 9], {"lr": 0.3, "width": 16, "fold": 0}),
+        ("failed", [3], {"lr": 0.1, "width": 8, "fold": 1, "seed": 1}),
+        ("killed", [10], {"lr": 0.3, "width": 16, "fold": 1, "seed": 0}),
+    ]
+
+
+def test_the_old_name_averages_over_one_axis(runs):
+    pd.testing.assert_frame_equal(over_seeds(runs), over_repeats(runs, ["seed"]))
+    pd.testing.assert_frame_equal(over_seeds(runs, "fold", "accuracy"), over_repeats(runs, "fold", "accuracy"))
+
+
+def test_no_runs_have_no_findings(runs):
+    runs["status"] = "pending"
+
+    findings = find(runs)
+
+    assert (list(findings.settings), list(findings.leads), findings.verdict) == ([], [], "")
+    assert len(findings.others) == 3

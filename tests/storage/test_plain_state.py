@@ -1,0 +1,154 @@
+import collections
+import enum
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from runmanager.errors import CheckpointError
+from runmanager.storage.plain_state import copied, fill, is_plain_state
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inside: st.lists(inside) | st.dictionaries(st.text(), inside),
+)
+STATES = st.dictionaries(st.text(), VALUES) | st.lists(VALUES)
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+@given(STATES, STATES)
+def test_a_state_that_was_copied_is_filled_in_again(saved, other):
+    copy = copied("state", saved)
+    fresh = type(saved)()
+    if type(other) is type(saved):
+        fresh = other
+
+    fill(fresh, copy)
+
+    assert fresh == copied("state", saved) == copy
+    assert repr(fresh) == repr(saved)
+
+
+def test_a_copy_does_not_follow_its_original():
+    state: dict[str, Any] = {"inside": {"losses": [1]}}
+
+    copy = copied("state", state)
+    state["inside"]["losses"].append(2)
+
+    assert copy == {"inside": {"losses": [1]}}
+
+
+def test_dicts_and_lists_inside_are_the_same_objects_afterwards():
+    losses, inside = [0.5], {"deep": {"best": math.inf}}
+    deep, row = inside["deep"], {"best": 0.9}
+    state: dict[str, Any] = {"losses": losses, "inside": inside, "rows": [row], "gone": 1}
+
+    fill(state, {"inside": {"deep": {"best": 0.1}, "new": []}, "losses": [0.3, 0.2], "rows": [{"best": 0.2}]})
+
+    assert list(state) == ["inside", "losses", "rows"]
+    assert (losses, deep, row) == ([0.3, 0.2], {"best": 0.1}, {"best": 0.2})
+    assert state["losses"] is losses
+    assert state["inside"] is inside
+    assert inside == {"deep": {"best": 0.1}, "new": []}
+    assert state["rows"][0] is row
+
+
+def test_a_list_that_is_shorter_than_before_is_filled():
+    state = [[1], 2, 3]
+
+    fill(state, [[4, 5]])
+
+    assert state == [[4, 5]]
+
+
+def test_numbers_of_numpy_that_are_floats_become_them():
+    copy = copied("state", {"best": np.float64(0.1), "worst": np.mean([0.5, 1.0]), "never": math.inf})
+
+    assert copy == {"best": 0.1, "worst": 0.75, "never": math.inf}
+    assert {type(value) for value in copy.values()} == {float}
+
+
+REFUSED = {
+    "tensor": (torch.tensor(0.5), "got Tensor: write float(...) or int(...)"),
+    "tensors": (torch.zeros(3), "got Tensor: write .tolist()"),
+    "array": (np.zeros(3), "got ndarray: write .tolist()"),
+    "float32": (np.float32(1), "got float32: write float(...) or int(...)"),
+    "tuple": ((1, 2), "got tuple: write list(...)"),
+    "set": ({1}, "got set: write list(...)"),
+    "Counter": (collections.Counter("a"), "got Counter: write dict(...)"),
+    "enum": (Colour.RED, "got Colour: write float(...) or int(...)"),
+    "bytes": (b"", "got bytes: leave it out"),
+    "function": (len, "got builtin_function_or_method: leave it out"),
+    "network": (nn.Linear(1, 1), "got Linear: give it a name of its own in checkpoint="),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_not_json_is_refused_with_what_to_write(kind):
+    value, said = REFUSED[kind]
+
+    with pytest.raises(CheckpointError) as caught:
+        copied("checkpoint['state']", {"rows": [0, {"best": value}]})
+
+    assert str(caught.value) == (
+        "checkpoint['state']['rows'][1]['best'] must be a JSON value (a number, text, True, False, None, "
+        f"a list or a dict of them), {said}"
+    )
+
+
+def test_keys_are_text():
+    with pytest.raises(CheckpointError, match=r"keys of state\['counts'\] must be text, got 3: write '3'"):
+        copied("state", {"counts": {3: 1}})
+
+
+def test_a_state_that_holds_itself_is_refused():
+    state: dict[str, Any] = {"rows": []}
+    state["rows"].append(state)
+
+    with pytest.raises(CheckpointError, match=r"state\['rows'\]\[0\] holds itself"):
+        copied("state", state)
+
+
+def test_an_object_in_two_positions_is_one_object_afterwards():
+    row = [1]
+    copy = copied("state", {"first": row, "second": row})
+    state: dict[str, Any] = {"second": [0]}
+
+    fill(state, copy)
+
+    assert state == copy == {"first": [1], "second": [1]}
+    assert state["first"] is state["second"]
+
+
+def test_an_object_that_was_in_two_positions_is_filled_once():
+    row: list[int] = []
+    state = {"first": row, "second": row}
+
+    fill(state, {"first": [1], "second": [2]})
+
+    assert state == {"first": [1], "second": [2]}
+    assert state["first"] is row
+
+
+@pytest.mark.parametrize(("state", "saved"), [({}, []), ([], {}), ({}, torch.zeros(1)), ([], 3)])
+def test_another_kind_of_state_does_not_fit(state, saved):
+    with pytest.raises(TypeError, match="saved was a"):
+        fill(state, saved)
+
+    assert not state
+
+
+@pytest.mark.parametrize(
+    ("part", "is_plain"),
+    [({}, True), ([], True), (collections.OrderedDict(), True), (nn.ParameterDict(), False), (0.5, False)],
+)
+def test_dicts_and_lists_are_plain_state(part, is_plain):
+    assert is_plain_state(part) is is_plain

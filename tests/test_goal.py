@@ -1,0 +1,96 @@
+import math
+
+import pytest
+
+from runmanager.errors import GridError
+from runmanager.goal import Goal, default_goal, is_larger_better, parse_goal
+
+UP = ["accuracy", "acc", "f1", "auc", "r2", "iou", "bleu", "reward"]
+RULE = "goal must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy'"
+DOWN = ["loss", "error", "mae", "mse", "rmse", "perplexity", "wer"]
+
+
+@pytest.mark.parametrize("prefix", ["", "val_", "validation_", "test_", "eval_"])
+@pytest.mark.parametrize(("names", "is_up"), [(UP, True), (DOWN, False)])
+def test_the_directions_of_the_fields_metrics_are_known(prefix, names, is_up):
+    assert {is_larger_better(f"{prefix}{name}") for name in names} == {is_up}
+    assert {parse_goal(f"{prefix}{name}").sign for name in names} == {1 if is_up else -1}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_up"),
+    [
+        ("f1_macro", True),
+        ("roc_auc_score", True),
+        ("error_rate", False),
+        ("mean_reward", True),
+        ("Test_Accuracy", True),
+        ("epoch duration", False),
+        ("entropy", None),
+        ("neg_mse", None),
+        ("score", None),
+        ("learning_rate", None),
+        ("f1_loss_weight", None),
+        ("", None),
+    ],
+)
+def test_the_last_word_of_a_name_tells_the_direction(name, is_up):
+    assert is_larger_better(name) is is_up
+
+
+@pytest.mark.parametrize(
+    ("given", "goal"),
+    [
+        ("max:loss", Goal("loss", 1)),
+        ("min: entropy ", Goal("entropy", -1)),
+        ("best:wer", Goal("wer", -1)),
+        ("max:a:b", Goal("a:b", 1)),
+        (Goal("x", -1), Goal("x", -1)),
+    ],
+)
+def test_a_goal_names_its_direction(given, goal):
+    assert parse_goal(given) == goal
+    assert parse_goal(str(goal)) == goal
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("kl", "whether large values of 'kl' are good is not known: write goal='max:kl' or goal='min:kl'"),
+        *(
+            (
+                wrong,
+                f"goal must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy', got {wrong!r}",
+            )
+            for wrong in ("", " ", "max:", "maximize:reward", 3, True, ("max", "reward"))
+        ),
+    ],
+)
+def test_what_is_no_goal_is_asked_for(given, problem):
+    with pytest.raises(GridError) as caught:
+        parse_goal(given)
+
+    assert caught.value.problems == [problem]
+
+
+@pytest.mark.parametrize(
+    ("names", "metric"),
+    [
+        (["loss", "accuracy", "test_accuracy", "val_accuracy"], "val_accuracy"),
+        (["loss", "test_loss", "eval_loss", "validation_loss"], "validation_loss"),
+        (["policy_loss", "value_loss", "reward", "epoch duration"], "reward"),
+        (["policy_loss", "reward", "eval_reward"], "eval_reward"),
+        (["policy_loss", "loss"], "policy_loss"),
+        (["loss", "f1"], "loss"),
+        (["best accuracy", "epoch duration", "entropy"], None),
+    ],
+)
+def test_without_a_goal_the_usual_metric_decides(names, metric):
+    goal = default_goal(names)
+
+    assert (goal.metric if goal else None) == metric
+
+
+def test_the_score_of_an_epoch_is_larger_where_it_is_better():
+    assert Goal("wer", -1).score({"wer": 0.25}) == -0.25
+    assert Goal("wer", -1).score({"wer": math.nan}) == Goal("f1", 1).score({}) == -math.inf
