@@ -142,6 +142,11 @@ class Screen:
         self._live: Live | None = None
 
     @property
+    def width(self) -> int:
+        """How many characters a line has; a file's lines have no end."""
+        return self._console.width if self._console.is_terminal else _ENDLESS
+
+    @property
     def is_shown(self) -> bool:
         """Whether anything is shown at all."""
         return not self._console.quiet

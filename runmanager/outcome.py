@@ -1,11 +1,11 @@
 """The status of a run and what it implies; the outcome of an attempt, its cause and the next step."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -100,6 +100,28 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
     metrics: Mapping[str, float]
     times: Mapping[str, float] = {}
     cold: bool = False
+
+
+class BatchProgress(NamedTuple):
+    """How far a run is within an epoch.
+
+    Attributes:
+        epoch: The number of the epoch, from 1.
+        batch: The number of the batch, from 1; 0 before the first one.
+        num_epochs: How many epochs the run trains, None if that is not known.
+        num_batches: How many batches the epoch has, None if that is not known.
+        loss: The mean loss of the epoch so far, None if reading it would wait for a device.
+    """
+
+    epoch: int
+    batch: int
+    num_epochs: int | None = None
+    num_batches: int | None = None
+    loss: float | None = None
+
+
+OnStep = Callable[[Callable[[], BatchProgress]], object]
+"""Called at each batch, with a function that returns the progress."""
 
 
 @dataclass(frozen=True)

@@ -4,26 +4,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from runmanager.errors import InvalidArgumentError, Problems, is_count
 from runmanager.grid import Run
-from runmanager.outcome import EpochRecord, Outcome, Status
-
-
-class BatchProgress(NamedTuple):
-    """How far a run is within an epoch.
-
-    Attributes:
-        epoch: The number of the epoch, from 1.
-        batch: The number of the batch, from 1.
-        num_epochs: How many epochs the run trains, None if that is not known.
-    """
-
-    epoch: int
-    batch: int
-    num_epochs: int | None = None
-
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 
 Report = Callable[[EpochRecord | BatchProgress], None]
 """Called for each epoch that is committed and, now and then, for a batch."""

@@ -5,8 +5,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from runmanager.executors.base import BatchProgress, uncommitted
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.executors.base import uncommitted
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 
 MOST_LINES = 1000
 """How many lines of its output a run that died or hung keeps as its last words."""

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.executors import worker
-from runmanager.executors.base import BatchProgress
 from runmanager.executors.deaths import MOST_LINES
 from runmanager.executors.spawn import without_main
 from runmanager.grid import Run
-from runmanager.outcome import EpochRecord
+from runmanager.outcome import BatchProgress, EpochRecord
 
 PREFIX = "lane "
 """The beginning of the name of a lane's process."""

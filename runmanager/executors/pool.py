@@ -9,14 +9,14 @@ from typing import Any
 
 from runmanager.errors import GridError
 from runmanager.executors import serialize
-from runmanager.executors.base import BatchProgress, Watch, uncommitted
+from runmanager.executors.base import Watch, uncommitted
 from runmanager.executors.deaths import Deaths, hung, whereabouts
 from runmanager.executors.lane import Lane
 from runmanager.executors.placement import Placement
 from runmanager.executors.spawn import signals_blocked
 from runmanager.executors.worker import Binding, Changed, Lost, Raised, Ready, Refused
 from runmanager.grid import Run, device_of
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # until a lane that is asked to end is killed

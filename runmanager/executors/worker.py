@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from runmanager.errors import first_line
 from runmanager.executors import serialize
-from runmanager.executors.base import BatchProgress, Task
+from runmanager.executors.base import Task
 from runmanager.executors.signals import SIGNALS
-from runmanager.outcome import EpochRecord, Outcome
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome
 
 _COLLECT_AFTER_S = 1.0  # looking for garbage takes as long as a small run
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h

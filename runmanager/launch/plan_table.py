@@ -18,7 +18,7 @@ def estimate(plan: Plan, past: Sequence[time_left.Cost]) -> Seconds:
     """Estimate how long each run still takes, from what other runs took."""
     if not past:
         return [None] * len(plan.runs)
-    costs = time_left.costs([planned.folder.params for planned in plan.runs], past)
+    costs = time_left.costs([planned.folder.params for planned in plan.runs], past)[0]
     return [
         max(cost - _spent(planned), 0.0) if planned.action.is_due else None
         for planned, cost in zip(plan.runs, costs, strict=True)
@@ -40,10 +40,9 @@ def summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
     """Count the runs, and say how long they take in this number of lanes."""
     counts = Counter(_what(planned)[0] for planned in plan.runs)
     estimated = [duration for duration in seconds if duration is not None]
-    total = time_left.about(time_left.scheduled(estimated, [0.0] * lanes)) if estimated else ""
-    return join(
-        [counted(len(plan.runs), "run"), *(f"{what} {number:,}" for what, number in counts.items()), total]
-    )
+    total = f"about {time_left.rounded(time_left.scheduled(estimated, [0.0] * lanes))}" if estimated else ""
+    whats = (f"{what} {number:,}" for what, number in counts.items())
+    return join([counted(len(plan.runs), "run"), *whats, total])
 
 
 def _what(planned: PlannedRun) -> tuple[str, str]:

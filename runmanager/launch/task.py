@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runmanager.errors import LifecycleError, PruneError, StorageError
-from runmanager.executors import BatchProgress, Report
+from runmanager.executors import Report
 from runmanager.grid import Run, params_of
-from runmanager.outcome import Outcome
+from runmanager.outcome import BatchProgress, Outcome
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
 from runmanager.storage.fingerprint import Fingerprint
@@ -134,8 +134,8 @@ class _Steps:
         self._report = report
         self._next = 0.0
 
-    def __call__(self, epoch: int, step: int, num_epochs: int | None) -> None:
+    def __call__(self, progress: Callable[[], BatchProgress]) -> None:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _REPORT_EVERY_S
-            self._report(BatchProgress(epoch, step, num_epochs))
+            self._report(progress())

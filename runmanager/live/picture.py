@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 from runmanager.console import cell, printable
-from runmanager.executors import BatchProgress
 from runmanager.hyperparameters import text
 from runmanager.live.screen import Part
-from runmanager.outcome import EpochRecord
+from runmanager.outcome import BatchProgress, EpochRecord
 
 _SILENT_S = 30  # without news before the line says so
 _LONGEST_VALUE = 20
 _LEAST_LABEL = 24  # characters left for hyperparameters before a column is left out
 _BAR = (10, 40)  # its least and greatest width
 _GAP = "  "
+_LEAST_PROGRESS = 0.01  # of a run, before its own speed counts
 _ECHO = 5  # columns free behind the last line: a terminal that echoes ^C there, twice, begins no new line
 
 
@@ -36,8 +36,10 @@ class Running:
     num_epochs: int | None = None  # of the run, None if that is not known
     first: int = 0  # the first epoch of this attempt, 0 before it began
     committed: int = 0  # the last epoch that is committed
-    num_steps: int = 0  # the largest number of a batch so far
-    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last committed epoch
+    num_steps: int = 0  # of an epoch: as the loader says, else the largest number of a batch so far
+    is_measured: bool = False  # whether the loader says it
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last committed epoch; the loss so far
+    first_done: tuple[float, float] | None = None  # when this attempt was first heard of, the part done then
 
     def after(self, news: EpochRecord | BatchProgress, now: float) -> "Running":
         """Return the progress after a message."""
@@ -45,12 +47,14 @@ class Running:
         if isinstance(news, EpochRecord):
             progress = replace(self, epoch=news.epoch, step=0, committed=news.epoch, metrics=news.metrics)
         else:
-            num_epochs = news.num_epochs or self.num_epochs
-            num_steps = max(self.num_steps, news.batch)
             progress = replace(
-                self, epoch=news.epoch, step=news.batch, num_epochs=num_epochs, num_steps=num_steps
-            )
-        return replace(progress, first=first, heard=now)
+                self, epoch=news.epoch, step=news.batch, num_epochs=news.num_epochs or self.num_epochs,
+                num_steps=max(news.num_batches or self.num_steps, news.batch),
+                is_measured=self.is_measured or bool(news.num_batches),
+                metrics=self.metrics if news.loss is None else {**self.metrics, "loss": news.loss},
+            )  # fmt: skip
+        progress = replace(progress, first=first, heard=now)
+        return replace(progress, first_done=self.first_done or (now, progress.done))
 
     @property
     def part(self) -> float:
@@ -59,16 +63,25 @@ class Running:
 
     @property
     def done(self) -> float:
-        """The part of this attempt that is done, 0 before its first epoch is."""
-        if not self.num_epochs or not self.first or self.committed < self.first:
+        """The part of this attempt that is done; 0 in its first epoch if nobody says how long that is."""
+        if not self.num_epochs or not self.first or (self.committed < self.first and not self.is_measured):
             return 0.0
         in_epoch = self.step / self.num_steps if self.num_steps and self.epoch > self.committed else 0.0
-        return min((self.committed - self.first + 1 + in_epoch) / max(self._num_to_execute, 1), 1.0)
+        num_done = max(self.committed - self.first + 1, 0) + in_epoch
+        return min(num_done / max(self._num_to_execute, 1), 1.0)
 
     @property
     def total(self) -> float | None:
-        """The estimated duration of this attempt (s), None before its first epoch has ended."""
-        return (self.heard - self.started) / self.done if self.done else None
+        """The estimated duration of this attempt (s), None before there is progress to judge by.
+
+        What comes before its first batch, such as loading data, is not repeated.
+        """
+        if not self.done or self.first_done is None:
+            return None
+        begin, done = self.first_done
+        if self.done - done < _LEAST_PROGRESS:
+            return None
+        return begin - self.started + (self.heard - begin) * (1 - done) / (self.done - done)
 
     @property
     def _num_to_execute(self) -> int:
@@ -97,14 +110,19 @@ class Picture(NamedTuple):
             lines.append([Part(_cut(f"and {len(self.lanes) - len(lanes)} more lanes", width), "dim")])
         return [*lines, self._bar(max(width - _ECHO, 1))]
 
+    def _width(self, name: str) -> int:
+        """Return the width of a column, with the gap in front of it."""
+        steps = [_value(running, name) for _, running in self.lanes if running and name == "step"]
+        return len(_GAP) + max(cell_len(printable(name)), 5 if steps else 6, *map(len, steps))
+
     def _lanes(self, lanes: Sequence[tuple[str, Running | None]], width: int) -> list[list[Part]]:
         devices = max(len("device"), *(cell_len(printable(device)) for device, _ in lanes))
         epochs = max(len("epoch"), *(len(_epoch(running)) for _, running in lanes if running), 0)
         room = width - len(_GAP.join(["", "run", "", "", "   time"])) - devices - epochs
         columns = self._columns(room)
-        room -= sum(map(_width, columns))
+        room -= sum(map(self._width, columns))
         label = max(min(room, self.label_width), 0)
-        names = [printable(name).rjust(_width(name) - len(_GAP)) for name in columns]
+        names = [printable(name).rjust(self._width(name) - len(_GAP)) for name in columns]
         head = ["device".ljust(devices), "run", " " * label, "epoch".rjust(epochs), *names, "   time"]
         lines = [[Part(_cut(_GAP.join(head), width), "dim")]]
         for device, running in lanes:
@@ -121,16 +139,18 @@ class Picture(NamedTuple):
         columns: list[str] = []
         for name in [*first, *(name for name in self.metrics if name not in first)]:
             least = min(self.label_width, _LEAST_LABEL) if name in first else self.label_width
-            if room - _width(name) >= least:
+            if room - self._width(name) >= least:
                 columns.append(name)
-                room -= _width(name)
+                room -= self._width(name)
         return sorted(columns, key=["step", *self.metrics].index)
 
     def _run(self, running: Running, label: int, epochs: int, columns: Sequence[str]) -> list[Part]:
         silent = self.now - running.heard
         notice = f"no news for {silent:.0f} s" if silent > _SILENT_S else ""
         values = ["" if notice else _value(running, name) for name in columns]
-        cells = [value.rjust(_width(name) - len(_GAP)) for value, name in zip(values, columns, strict=True)]
+        cells = [
+            value.rjust(self._width(name) - len(_GAP)) for value, name in zip(values, columns, strict=True)
+        ]
         epoch = _epoch(running).rjust(epochs)
         line = _GAP.join([f"{running.number:>3}", _padded(running.label, label), epoch, *cells])
         start = set_cell_size(line, max(cell_len(line) - len(notice), 0))
@@ -146,7 +166,7 @@ class Picture(NamedTuple):
         room = width - cell_len(name) - len(_GAP) - len(counts)
         length = max(min(room, most), 0)
         full = min(int(length * done / self.total), length) if self.total else length
-        bar = [Part("━" * full, "green"), Part("━" * (length - full), "bright_black")]
+        bar = [Part("━" * full, "green"), Part("╌" * (length - full), "bright_black")]
         return _fitting([Part(f"{name}{_GAP}" if name else ""), *bar, Part(counts)], width)
 
 
@@ -171,11 +191,6 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _width(name: str) -> int:
-    """Return the width of a column, with the gap in front of it."""
-    return len(_GAP) + max(cell_len(printable(name)), 5 if name == "step" else 6)
-
-
 def _epoch(running: Running) -> str:
     of = "" if running.num_epochs is None else f"/{running.num_epochs}"
     return f"{running.epoch}{of}" if running.epoch else ""
@@ -183,8 +198,9 @@ def _epoch(running: Running) -> str:
 
 def _value(running: Running, name: str) -> str:
     if name == "step":
-        return str(running.step) if running.step else ""
-    return cell(running.metrics[name]) if name in running.metrics else ""
+        of = f"/{running.num_steps}" if running.is_measured else ""
+        return f"{running.step}{of}" if running.step else ""
+    return cell(running.metrics[name]) or "nan" if name in running.metrics else ""
 
 
 def _cut(line: str, width: int) -> str:

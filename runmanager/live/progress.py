@@ -11,18 +11,18 @@ from typing import Any, Self
 from rich.cells import cell_len
 
 from runmanager.console import Table, cell, choose_screen, duration, join, printable
-from runmanager.executors import BatchProgress
 from runmanager.goal import Goal, default_goal
 from runmanager.grid import Run
 from runmanager.live import time_left
 from runmanager.live.picture import Picture, Running, label
 from runmanager.live.screen import LivePicture, Part
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
 
 _LIVE_S = 0.25  # from one picture to the next, at least
 _CLOCK_S = 1.0  # and at most, as clocks go on
+_VALUE = 7  # characters of most values, so that lines are aligned
 _PLAIN_S = 60.0  # from one plain line on the whole grid to the next, at least
 _PROBLEMS = ("✗", "!")  # how lines begin that are logged as warnings
 
@@ -119,6 +119,9 @@ class GridProgress:
         self._waiting = self._waiting | {folder.id: folder.params for folder in folders}
         labels = (" ".join(label(folder.params, self._names)) for folder in folders)
         self._label_width = max([self._label_width, *map(cell_len, labels)])
+        self._number_width = max([len(str(folder.number)) for folder in self._folders.values()], default=1)
+        self._name_width = 0
+        self._name_width = max([cell_len(self._named(each)) for each in self._folders.values()], default=0)
         self._is_changed = True
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
@@ -141,7 +144,9 @@ class GridProgress:
         if running is None:
             return
         self._running[id_] = running.after(news, time.monotonic())
-        if isinstance(news, EpochRecord):
+        if isinstance(news, BatchProgress):
+            self._metrics |= {} if news.loss is None else {"loss": None}
+        else:
             self._metrics = dict.fromkeys(self._in_order([*self._metrics, *news.metrics]))
         self._is_changed = True
 
@@ -153,25 +158,29 @@ class GridProgress:
         self._waiting.pop(folder.id, None)
         self._ended.add(folder.id)
         is_completed, waits = outcome.status is Status.COMPLETED, outcome.status is Status.PRUNED
-        facts = [" ".join(["run", str(folder.number), *label(folder.params, self._varying)])]
-        facts += [] if is_completed else ["waits" if waits else outcome.status]  # until all are at the rung
+        mark = "✓" if is_completed else "–" if waits else "✗"  # noqa: RUF001 - a dash
+        total = str(len(self._folders))
+        start = f"{mark} {len(self._ended):>{len(total)}}/{total} {self._named(folder)}"
+        before = [] if is_completed else ["waits" if waits else outcome.status]  # until all are at the rung
+        after, values = [printable(outcome.error)], []
         if running:
             seconds = time.monotonic() - running.started
-            values = ((name, running.metrics[name]) for name in self._in_order(running.metrics))
-            facts += [
-                join(f"{printable(name)} {cell(value)}" for name, value in values),
-                printable(outcome.error),
-                duration(seconds),
-            ]
+            after.append(f"{duration(seconds):>6}")
+            ordered = ((name, running.metrics[name]) for name in self._in_order(running.metrics))
+            values = [f"{printable(name)} {cell(value) or 'nan':<{_VALUE}}" for name, value in ordered]
             if is_completed:
                 self._past.append((folder.params, seconds / running.part))
-        else:
-            facts.append(printable(outcome.error))
-        mark = "✓" if is_completed else "–" if waits else "✗"  # noqa: RUF001 - a dash
-        lines = [f"{mark} {len(self._ended)}/{len(self._folders)} {join(facts)}"]
+        while values and cell_len(join([start, *before, *values, *after])) > self._screen.width:
+            values.pop()
+        lines = [join([start, *before, *values, *after])]
         lines += [f"    {next_step}"] if next_step else []
         self.say("\n".join(lines))  # together: nothing is printed between them
         self._is_changed = True
+
+    def _named(self, folder: RunFolder) -> str:
+        """Name a run by what varies, as wide as all runs are, so that their lines are aligned."""
+        name = f"run {folder.number:>{self._number_width}} {' '.join(label(folder.params, self._varying))}"
+        return name.rstrip() + " " * (self._name_width - cell_len(name.rstrip()))
 
     def stopping(self) -> None:
         """Say, once, that the grid is being stopped."""

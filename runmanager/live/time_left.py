@@ -17,9 +17,9 @@ _PRIOR = 0.2  # runs without an effect that each value is thought to have had
 _SWEEPS = 5
 _LEAST_S = 1e-3
 _OVERDUE = 1.2  # an overdue run is expected to take so much longer than it has taken
-_SPREAD = (0.05, 0.5)  # standard deviation of a cost's logarithm: the least, and before three costs show it
+_SPREAD = (0.05, 0.35)  # standard deviation of a cost's logarithm: the least, and before three costs show it
 _DRIFT = 0.08  # of a machine's speed, which is common to all runs
-_RANGE = 1.5  # standard deviations on either side of an estimate
+_RANGE = 1.8  # standard deviations on either side of an estimate
 _SECOND, _MINUTE, _HOUR, _DAY = 1, 60, 3600, 86400
 _STEPS = (  # (seconds, step): a time below these seconds is rounded to this step
     (10, _SECOND),
@@ -78,17 +78,14 @@ def time_left(
     together = math.hypot(spread * math.sqrt(1 / len(past) + 1 / max(len(waiting), 1)), common)
 
     def seconds(deviations: float) -> float:
-        busy = [
-            (
-                math.exp(deviations * alone) * cost * run.part
-                if run.total is None
-                else math.exp(deviations * _DRIFT) * run.total
-            )
-            - run.elapsed
-            for run, cost in zip(running, estimated, strict=False)
-        ]
+        busy = []
+        for run, cost in zip(running, estimated, strict=False):
+            least = _OVERDUE * run.elapsed if run.elapsed > cost * run.part else 0.0
+            total = max(math.exp(deviations * alone) * cost * run.part, least)
+            total = total if run.total is None else math.exp(deviations * _DRIFT) * run.total
+            busy.append(max(total - run.elapsed, 0.0))
         queued = [math.exp(deviations * together) * cost for cost in estimated[len(running) :]]
-        return scheduled(queued, [*(max(rest, 0.0) for rest in busy), *[0.0] * (lanes - len(busy))])
+        return scheduled(queued, [*busy, *[0.0] * (lanes - len(busy))])
 
     return Estimate(seconds(0), seconds(-_RANGE), seconds(_RANGE))
 
@@ -120,7 +117,7 @@ def costs(runs: Sequence[Mapping[str, Any]], past: Sequence[Cost]) -> tuple[list
     >>> past = [({"lr": 0.1, "device": "cpu"}, 90.0), ({"lr": 0.2, "device": "cuda"}, 10.0)]
     >>> runs = [{"lr": 0.3, "device": "cpu"}, {"lr": 0.3, "device": "mps"}]
     >>> [round(cost) for cost in costs(runs, past)[0]]
-    [53, 30]
+    [46, 30]
     """
     samples = [_Sample(params, seconds) for params, seconds in past[-_MOST:]]
     mean = statistics.fmean(sample.rest for sample in samples)
@@ -176,15 +173,19 @@ def about(estimate: Estimate) -> str:
     >>> about(Estimate(12 * 60, 10 * 60, 15 * 60)), about(Estimate(23, 22, 24))
     ('12 min left (10 to 15 min)', '25 s left (20 to 25 s)')
     """
-    least, middle, most = (_rounded(seconds) for seconds in (estimate.least, estimate.seconds, estimate.most))
+    least, middle, most = (rounded(seconds) for seconds in (estimate.least, estimate.seconds, estimate.most))
     if least == most:
         return f"{middle} left"
-    number, _, unit = least.rpartition(" ")
-    is_same_unit = number.isdecimal() and most.partition(" ")[0].isdecimal() and most.endswith(f" {unit}")
-    return f"{middle} left ({number if is_same_unit else least} to {most})"
+    (number, unit, *more), of_most = least.split(), most.split()
+    return f"{middle} left ({least if more or of_most[1:] != [unit] else number} to {most})"
 
 
-def _rounded(seconds: float) -> str:
+def rounded(seconds: float) -> str:
+    """Write a time as coarsely as an estimate is known.
+
+    >>> rounded(78 * 60), rounded(0)
+    ('1 h 20 min', '1 s')
+    """
     step = next(step for most, step in _STEPS if seconds < most)
     rounded = max(round(seconds / step), 1) * step
     days, rest = (rounded // _DAY, 0) if rounded >= 2 * _DAY else (0, rounded)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runmanager.grid import Run
-from runmanager.outcome import EpochRecord, Status
+from runmanager.outcome import EpochRecord, OnStep, Status
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.run_state import RunResult
@@ -18,8 +18,7 @@ class GridContext:
         run: The one run that may be begun, None for any.
         on_epoch: Called with the record of each epoch that was committed.
         on_step: Called at each batch that `batches` yields, or at each loss in a loop without it, and at each
-            batch of an evaluation: with the numbers of the epoch and of the training batch, from 1, and with
-            how many epochs the loop is for, None if that is not known.
+            batch of an evaluation, with a function that returns the progress.
         jobs: How many runs share the machine, at most; a column of the tables if they are several.
         fingerprint: The code, data and versions that results depend on. A run that began with others is
             executed from its first epoch.
@@ -29,7 +28,7 @@ class GridContext:
 
     run: Run | None = None
     on_epoch: Callable[[EpochRecord], object] | None = None
-    on_step: Callable[[int, int, int | None], object] | None = None
+    on_step: OnStep | None = None
     jobs: int = 1
     fingerprint: Fingerprint = field(default_factory=dict)
     keep_changed: bool = False

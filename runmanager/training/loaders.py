@@ -1,6 +1,7 @@
 """Batches on the run's device: whole-batch fetching from tensors in memory, copies of anything else."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -126,6 +127,13 @@ def size_of_batch(loader: Any, number: int) -> int | None:
         return None
     left = total - (number - 1) * size
     return min(size, left) if left > 0 else None
+
+
+def num_batches(loader: Any) -> int | None:
+    """Return how many batches a loader has, None if it does not say."""
+    with suppress(Exception):  # whatever the __len__ of a user's data set raises
+        return len(loader)
+    return None
 
 
 def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:

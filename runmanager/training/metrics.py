@@ -131,6 +131,10 @@ class EpochSums:
         """How many samples the losses were means over."""
         return self._loss.weight
 
+    def loss_so_far(self) -> float | None:
+        """Return the mean loss so far, None if there is none or it is on an accelerator."""
+        return self._loss.mean_of_numbers()
+
     def total(self, name: str) -> float:
         """Read one sum, waiting for the device; 0 if nothing was added."""
         return float(self._sums[name].total()) if name in self._sums else 0

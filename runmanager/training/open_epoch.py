@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from runmanager.devices import ranks, torch_devices
-from runmanager.outcome import LEADING, EpochRecord
+from runmanager.outcome import LEADING, BatchProgress, EpochRecord, OnStep
 from runmanager.training import loaders, metrics
 from runmanager.training.batch_size import Measure
 
@@ -24,7 +24,7 @@ class OpenEpoch:
     Args:
         params: The run's hyperparameters, whose names no metric may have.
         num_epochs: How many epochs the loop is for, None if there is no loop.
-        on_step: Called with `number`, `step` and `num_epochs` at each batch.
+        on_step: Called at each batch, with a function that returns the progress.
         measure: Counts the samples of a batch, None where that follows from the batch.
     """
 
@@ -35,7 +35,7 @@ class OpenEpoch:
         loader: Any = None,
         params: Mapping[str, Any] = MappingProxyType({}),
         num_epochs: int | None = None,
-        on_step: Callable[[int, int, int | None], object] | None = None,
+        on_step: OnStep | None = None,
         measure: Measure | None = None,
     ) -> None:
         self.step = 0  # the number of the current batch, from 1
@@ -85,7 +85,7 @@ class OpenEpoch:
             self.step += 1
             sums.begin_batch(batch)
             if on_step is not None:
-                on_step(self._number, self.step, self._num_epochs)
+                on_step(self.progress)
             yield batch
 
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
@@ -109,7 +109,12 @@ class OpenEpoch:
     def report_step(self) -> None:
         """Report that the run makes progress."""
         if self._on_step is not None:
-            self._on_step(self._number, self.step, self._num_epochs)
+            self._on_step(self.progress)
+
+    def progress(self) -> BatchProgress:
+        """Return how far the epoch is, without waiting for the device."""
+        loss = self.sums.loss_so_far()
+        return BatchProgress(self._number, self.step, self._num_epochs, loaders.num_batches(self._loader), loss)
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
         """Add the columns of an evaluation, and how long it took."""

@@ -14,7 +14,7 @@ from torch import nn
 from runmanager.board.confusion import Confusion
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import PruneError
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.storage import checkpoints, durable, fingerprint, paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal
@@ -250,7 +250,7 @@ class OpenRun:
         if self.epoch is not None:
             self.epoch.report_step()
         elif self._grid.on_step is not None:
-            self._grid.on_step(self.number, 0, self.num_epochs)
+            self._grid.on_step(lambda: BatchProgress(self.number, 0, self.num_epochs))
 
     def interrupt(self, cause: str) -> None:
         """Let the run end as interrupted."""

@@ -37,6 +37,11 @@ class WeightedSum:
         if len(self._values) == CHUNK:
             self._fold()
 
+    def mean_of_numbers(self) -> float | None:
+        """Return the mean so far, None without values or with tensors: to fold these now changes bits."""
+        is_exact = self.weight and not self._values and self._of_tensors is None
+        return self._of_numbers / self.weight if is_exact else None
+
     def total(self) -> torch.Tensor | float:
         """Return the sum so far, on the device of its first tensor if there is one."""
         self._fold()

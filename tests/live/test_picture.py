@@ -31,7 +31,7 @@ def test_a_line_for_each_lane_and_a_bar_fit_into_80_columns():
         "device  run                              epoch   step    loss  accuracy     time",
         "cuda:0    7  lr=0.01 batch_size=10000 …   2/10      3  0.5987      0.75     0:15",
         "cpu      12  lr=0.01 batch_size=10000 …                                     0:15",
-        "exp  ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━  1/4  3:12  about 12 min left",
+        "exp  ━━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  1/4  3:12  about 12 min left",
     ]
 
 
@@ -114,15 +114,39 @@ def test_time_is_told_after_the_first_epoch():
     after_one = begun.after(EpochRecord(1, {}), 110.0)
 
     assert (NEW.total, begun.total) == (None, None)
-    assert (after_one.done, after_one.total, after_one.part) == (0.25, 40.0, 1.0)
+    assert (after_one.done, after_one.total, after_one.part) == (0.25, 37.0, 1.0)
     assert after_one.after(BatchProgress(2, 5, 4), 115.0).done == 0.375
-    assert after_one.after(EpochRecord(2, {}), 120.0).total == 40.0
+    assert after_one.after(EpochRecord(2, {}), 120.0).total == 39.0  # the first second is not repeated
+
+
+def test_where_the_loader_says_how_many_batches_there_are_the_first_epoch_tells_the_time():
+    begun = NEW.after(BatchProgress(1, 1, 1, 60, 2.3), 103.0)
+    later = begun.after(BatchProgress(1, 31, 1, 60, 1.2), 118.0)
+
+    assert (begun.done, begun.total) == (1 / 60, None)
+    assert later.total == pytest.approx(3 + 0.5 * 59)  # 3 s to the first batch, half a second for each other
+    picture = PICTURE._replace(lanes=[("cpu", later)], metrics=["loss"], now=118.0)
+    assert drawn(picture, 100)[1].split()[-5:] == [
+        "optimizer=adam", "1/1", "31/60", "1.2", "0:18",
+    ]  # fmt: skip
+
+
+def test_a_bar_without_color_shows_how_much_is_done():
+    parts = [part.text for part in PICTURE.draw(80, 24)[-1]]
+
+    assert len({*parts[1], *parts[2]}) == 2
+
+
+def test_a_loss_that_is_not_a_number_is_written_as_such():
+    run = NEW.after(EpochRecord(1, {"loss": float("nan")}), 110.0)
+
+    assert "nan" in drawn(PICTURE._replace(lanes=[("cpu", run)], metrics=["loss"], now=110.0))[1].split()
 
 
 def test_a_run_that_goes_on_counts_the_epochs_that_it_executes():
     run = NEW.after(BatchProgress(7, 1, 10), 101.0).after(EpochRecord(7, {}), 110.0)
 
-    assert (run.part, run.done, run.total) == (0.4, 0.25, 40.0)
+    assert (run.part, run.done, run.total) == (0.4, 0.25, 37.0)
 
 
 def test_without_the_number_of_epochs_no_time_is_told():

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runmanager.live.time_left import Underway, about, costs, scheduled, time_left
+from runmanager.live.time_left import (
+    _OVERDUE,
+    Estimate,
+    Underway,
+    about,
+    costs,
+    rounded,
+    scheduled,
+    time_left,
+)
 
 SECONDS = st.floats(0.01, 1e6)
 PARAMS = st.fixed_dictionaries(
@@ -20,6 +29,12 @@ PARAMS = st.fixed_dictionaries(
 )
 KNOWN = st.lists(st.tuples(PARAMS, SECONDS), min_size=1, max_size=8)
 UNDERWAY = st.builds(Underway, PARAMS, SECONDS, st.none() | SECONDS, st.floats(0.01, 1))
+
+
+def seconds_left(*arguments):
+    estimate = time_left(*arguments)
+    assert estimate is not None
+    return estimate.seconds
 
 
 @given(st.lists(PARAMS, max_size=5), KNOWN)
@@ -67,10 +82,11 @@ def test_time_left_is_never_negative_and_at_most_the_sum_of_all(waiting, running
     left = time_left(waiting, running, known, lanes)
 
     assert left is not None
-    assert 0 <= left < math.inf
+    assert 0 <= left.least <= left.seconds <= left.most < math.inf
     totals = [run.total / run.part for run in running if run.total is not None]
-    most = max([seconds for _, seconds in known] + totals)
-    assert left <= (len(waiting) + len(running)) * most * 1.001
+    overdue = [run.elapsed / run.part for run in running]
+    most = max([seconds for _, seconds in known] + totals + overdue)
+    assert left.seconds <= _OVERDUE * (len(waiting) + len(running)) * most * 1.001
 
 
 @given(st.lists(PARAMS, max_size=6), KNOWN, st.integers(1, 4))
@@ -79,7 +95,7 @@ def test_two_lanes_take_no_longer_than_one(waiting, known, lanes):
 
     assert alone is not None
     assert together is not None
-    assert alone / lanes * 0.999 <= together <= alone * 1.001
+    assert alone.seconds / lanes * 0.999 <= together.seconds <= alone.seconds * 1.001
 
 
 def test_nothing_is_said_while_nothing_is_known():
@@ -87,22 +103,41 @@ def test_nothing_is_said_while_nothing_is_known():
 
 
 def test_nothing_is_left_of_a_grid_that_is_done():
-    assert time_left([], [], [], 2) == 0
+    assert time_left([], [], [], 2) == (0, 0, 0)
 
 
 def test_a_run_that_is_half_done_says_what_the_others_take():
-    assert time_left([{"lr": 1}], [Underway({"lr": 2}, 5.0, 10.0)], [], 1) == pytest.approx(15)
+    assert seconds_left([{"lr": 1}], [Underway({"lr": 2}, 5.0, 10.0)], [], 1) == pytest.approx(15)
 
 
 def test_a_run_that_goes_on_after_half_of_its_epochs_takes_half_as_long():
     known = [({"lr": 1}, 10.0)]
 
-    assert time_left([], [Underway({"lr": 1}, 0.0, None, 0.5)], known, 1) == pytest.approx(5)
-    assert time_left([{"lr": 1}], [Underway({"lr": 1}, 0.0, 4.0, 0.5)], [], 1) == pytest.approx(4 + 8)
+    assert seconds_left([], [Underway({"lr": 1}, 0.0, None, 0.5)], known, 1) == pytest.approx(5)
+    assert seconds_left([{"lr": 1}], [Underway({"lr": 1}, 0.0, 4.0, 0.5)], [], 1) == pytest.approx(4 + 8)
 
 
-def test_a_run_that_takes_longer_than_estimated_ends_any_moment():
-    assert time_left([], [Underway({"lr": 1}, 99.0)], [({"lr": 1}, 10.0)], 1) == 0
+def test_a_run_that_takes_longer_than_estimated_says_that_the_others_like_it_do_too():
+    known, overdue = [({"lr": 1}, 10.0)], Underway({"lr": 2}, 99.0)
+
+    left = seconds_left([{"lr": 2}], [overdue], known, 1)
+
+    assert seconds_left([], [overdue], known, 1) > 0
+    assert left > 60
+
+
+def test_the_range_is_wider_the_less_is_known():
+    def width(known):
+        left = time_left([{"lr": 1, "seed": seed} for seed in range(8)], [], known, 1)
+        assert left is not None
+        return left.most / left.least
+
+    one = [({"lr": 1, "seed": 0}, 10.0)]
+    alike = [({"lr": 1, "seed": seed}, 10.0) for seed in range(8)]
+    unlike = [({"lr": 1, "seed": seed}, 4.0 + 4 * seed) for seed in range(4)]
+
+    assert width(alike) < width(one)
+    assert width(alike) < width(unlike)
 
 
 def test_runs_are_taken_in_their_order_by_the_lane_that_is_free_first():
@@ -113,21 +148,35 @@ def test_runs_are_taken_in_their_order_by_the_lane_that_is_free_first():
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0, "less than a minute"),
-        (59.9, "less than a minute"),
-        (60, "about 1 min"),
-        (12.4 * 60, "about 12 min"),
-        (33 * 60, "about 35 min"),
-        (59 * 60, "about 1 h"),
-        (78 * 60, "about 1 h 20 min"),
-        (7 * 3600, "about 7 h"),
-        (20.4 * 3600, "about 20 h"),
-        (47.9 * 3600, "about 2 days"),
-        (1e9, "about 11574 days"),
+        (0, "1 s"),
+        (3.4, "3 s"),
+        (37, "35 s"),
+        (60, "1 min"),
+        (12.4 * 60, "12 min"),
+        (33 * 60, "35 min"),
+        (59 * 60, "1 h"),
+        (78 * 60, "1 h 20 min"),
+        (7 * 3600, "7 h"),
+        (20.4 * 3600, "20 h"),
+        (47.9 * 3600, "2 days"),
+        (1e9, "11574 days"),
     ],
 )
 def test_a_time_is_written_as_coarsely_as_it_is_known(seconds, words):
-    assert about(seconds) == words
+    assert rounded(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("estimate", "words"),
+    [
+        ((720, 600, 900), "12 min left (10 to 15 min)"),
+        ((50, 40, 70), "50 s left (40 s to 1 min)"),
+        ((720, 715, 725), "12 min left"),
+        ((5400, 4800, 6000), "1 h 30 min left (1 h 20 min to 1 h 40 min)"),
+    ],
+)
+def test_the_time_left_is_written_with_its_range_where_it_has_one(estimate, words):
+    assert about(Estimate(*estimate)) == words
 
 
 def relative_error(seed):
@@ -159,12 +208,13 @@ def relative_error(seed):
     waiting = [params for params, start, _ in times if start > now]
     known = [(params, end - start) for params, start, end in times if end <= now]
     left = time_left(waiting, running, known, lanes)
-    return None if left is None else abs(left - now) / now
+    return None if left is None else (abs(left.seconds - now) / now, left.least <= now <= left.most)
 
 
 def test_half_way_the_time_left_is_known_well():
-    errors = [error for error in map(relative_error, range(300)) if error is not None]
+    errors, is_within = zip(*filter(None, map(relative_error, range(300))), strict=True)
 
     assert len(errors) > 280
+    assert statistics.mean(is_within) > 0.8
     assert statistics.median(errors) < 0.15
     assert statistics.quantiles(errors, n=4)[2] < 0.35

@@ -26,7 +26,7 @@ def train_epoch(manager, network, loss=functional.cross_entropy):
 
 def steps_of(tmp_path, train, **options):
     steps = []
-    context = GridContext(on_step=lambda *step: steps.append(step), **options)
+    context = GridContext(on_step=lambda progress: steps.append(progress()[:3]), **options)
     manager = RunManager("exp", tmp_path, display=False, tensorboard=False, _grid=context)
     with manager.run(RUN, nn.Linear(4, 3), batches_of()):
         train(manager)

@@ -15,7 +15,7 @@ from ray import exceptions
 from ray.exceptions import RayError
 
 from runmanager.errors import ClusterError, first_line
-from runmanager.executors.base import BatchProgress, Watch, uncommitted
+from runmanager.executors.base import Watch, uncommitted
 from runmanager.executors.deaths import MOST_LINES, hung, whereabouts
 from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Needs, Node
@@ -23,7 +23,7 @@ from runmanager.executors.ray.tasks import Begun, DriverInfo, Event, Printed, Sp
 from runmanager.executors.serialize import load
 from runmanager.executors.worker import Raised, Refused
 from runmanager.grid import Run, device_of
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 
 _MOST_LOSSES = 20  # of the nodes of one run
 _GRACE_S = 5  # a process outlives its node's by a second, at which Ray looks, or by more on a busy machine

@@ -14,11 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runmanager.executors.base import BatchProgress, Report
+from runmanager.executors.base import Report
 from runmanager.executors.serialize import dump_error, load, send_to_children_by_value
 from runmanager.executors.worker import Raised, Refused
 from runmanager.grid import Run
-from runmanager.outcome import EpochRecord, Outcome
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome
 from runmanager.storage import paths
 
 _PATIENCE_S = 3  # until a file that was written on one machine is seen on another
