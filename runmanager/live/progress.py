@@ -162,17 +162,21 @@ class GridProgress:
         total = str(len(self._folders))
         start = f"{mark} {len(self._ended):>{len(total)}}/{total} {self._named(folder)}"
         before = [] if is_completed else ["waits" if waits else outcome.status]  # until all are at the rung
-        after, values = [printable(outcome.error)], []
+        cause, after, values = printable(outcome.error), [], []
         if running:
             seconds = time.monotonic() - running.started
-            after.append(f"{duration(seconds):>6}")
+            after = [f"{duration(seconds):>6}"]
             ordered = ((name, running.metrics[name]) for name in self._in_order(running.metrics))
             values = [f"{printable(name)} {cell(value) or 'nan':<{_VALUE}}" for name, value in ordered]
             if is_completed:
                 self._past.append((folder.params, seconds / running.part))
-        while values and cell_len(join([start, *before, *values, *after])) > self._screen.width:
+        if outcome.status.is_exception or outcome.status is Status.DIVERGED:
+            values = []  # the cause says more
+        while values and cell_len(join([start, *before, *values, *after, cause])) > self._screen.width:
             values.pop()
-        lines = [join([start, *before, *values, *after])]
+        line = join([start, *before, *values, *after])
+        is_short = cell_len(join([line, cause])) <= self._screen.width
+        lines = [join([line, cause])] if is_short else [line, f"    {cause}"]
         lines += [f"    {next_step}"] if next_step else []
         self.say("\n".join(lines))  # together: nothing is printed between them
         self._is_changed = True

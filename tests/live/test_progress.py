@@ -73,7 +73,7 @@ def wait_for(condition):
             Outcome(Status.DIVERGED, "loss became nan", 3),
             RECORD,
             "",
-            ["✗ 1/2 run 7 lr=0.01 · diverged · test_accuracy 0.75    · loss 0.5987  · loss became nan"],
+            ["✗ 1/2 run 7 lr=0.01 · diverged · loss became nan"],
         ),
         (
             Outcome(Status.FAILED, "KeyError: ':cat:' [bold]\x1b[31m"),
