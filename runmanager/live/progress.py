@@ -172,11 +172,11 @@ class GridProgress:
                 self._past.append((folder.params, seconds / running.part))
         if outcome.status.is_exception or outcome.status is Status.DIVERGED:
             values = []  # the cause says more
-        while values and cell_len(join([start, *before, *values, *after, cause])) > self._screen.width:
+        while values and cell_len(join([start, *before, *values, cause, *after])) > self._screen.width:
             values.pop()
-        line = join([start, *before, *values, *after])
-        is_short = cell_len(join([line, cause])) <= self._screen.width
-        lines = [join([line, cause])] if is_short else [line, f"    {cause}"]
+        lines = [join([start, *before, *values, cause, *after])]
+        if cell_len(lines[0]) > self._screen.width:
+            lines = [join([start, *before, *after]), f"    {cause}"]
         lines += [f"    {next_step}"] if next_step else []
         self.say("\n".join(lines))  # together: nothing is printed between them
         self._is_changed = True
