@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from runmanager.errors import first_line
-from runmanager.executors import serialize
+from runmanager.executors import process_state, serialize
 from runmanager.executors.base import BatchProgress, Task
 from runmanager.executors.signals import SIGNALS
 from runmanager.outcome import EpochRecord, Outcome
@@ -100,6 +100,9 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
     gc.freeze()  # what is imported stays: looking through it takes 0.2 s
     send(Ready())
     while (run := connection.recv()) is not None:
+        if not process_state.has_room():
+            send(Lost("an earlier run has left too many files open"))
+            return
         before = time.monotonic()
         _redirect(output)  # a run may have closed it
         try:

@@ -1,5 +1,6 @@
 """One run of a grid as a task that any process can execute."""
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runmanager.errors import LifecycleError, PruneError, StorageError
-from runmanager.executors import BatchProgress, Report
+from runmanager.executors import BatchProgress, Report, process_state
 from runmanager.grid import Run
 from runmanager.outcome import Outcome
 from runmanager.search.halving import SuccessiveHalving
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 Train = Callable[[Run, "RunManager"], object]
 
 _REPORT_EVERY_S = 0.5
+_OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
+"""Why nothing can be written when a run has opened too many files, or has limited their size."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class RunTask:
         )
         try:
             return self._execute(run, manager)
-        except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
+        except (StorageError, PruneError, KeyboardInterrupt):
             manager._end_interrupted()  # noqa: SLF001 - for this module alone
             raise
 
@@ -76,25 +79,38 @@ class RunTask:
 
         process = os.getpid()
         try:
-            self.train(run, manager)
-            if manager._is_open:  # noqa: SLF001 - for this module and fit() alone
-                manager.end_run()
+            with process_state.kept():
+                self.train(run, manager)
+                if manager._is_open:  # noqa: SLF001 - for this module and fit() alone
+                    manager.end_run()
             if manager.outcome is None:
                 raise LifecycleError(  # noqa: TRY301 - recorded like an exception of train()
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
-        except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:  # here a failing run becomes an outcome
             if os.getpid() != process:  # the run forked this one, which must not record anything
                 os._exit(1)
+            if process_state.is_stopped(error) or isinstance(error, PruneError):
+                raise
+            if isinstance(error, StorageError) and error.errno not in _OF_THE_RUN:
+                raise
             outcome = manager.outcome
             if outcome is None or not outcome.status.is_exception:
-                outcome = manager._end_failed(error, run)  # noqa: SLF001 - for this module alone
+                outcome = _failed(manager, error, run)
             if ranks.num_ranks() > 1:
                 raise
             return outcome
         return manager.outcome
+
+
+def _failed(manager: "RunManager", error: BaseException, run: Run) -> Outcome:
+    try:
+        return manager._end_failed(error, run)  # noqa: SLF001 - for this module alone
+    except StorageError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever the code of its class does
+        name = type(error).__name__
+        return manager._end_failed(RuntimeError(f"{name}, which cannot be written as text"), run)  # noqa: SLF001
 
 
 class _Steps:

@@ -235,3 +235,83 @@ def test_a_damaged_line_of_a_finished_journal_is_found_though_its_end_is_whole(t
     assert 2 not in attempt.epochs
     assert len(attempt.epochs) == len(RECORDS) - 1
     assert attempt.outcome is not None
+
+
+def rewritten(path, change):
+    """Change the lines of a journal, and give all of them, and its end, the right checksums."""
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for line in lines:
+        del line["crc"]
+        change(line)
+    content = b"".join(map(to_line, lines[:-1]))
+    if "whole" in lines[-1]:
+        lines[-1]["whole"] = f"{zlib.crc32(content):08x}"
+    path.write_bytes(content + to_line(lines[-1]))
+    return path
+
+
+def test_a_damaged_end_line_ends_nothing(tmp_path):
+    path = write_journal(tmp_path, RECORDS, OUTCOME)
+    path.write_bytes(
+        path.read_bytes().replace(b'"epochs":6', b'"epochs":5').replace(b"ValueError", b"ValveError")
+    )
+
+    attempt = read_attempt(path)
+
+    assert (attempt.outcome, attempt.end, attempt.damaged) == (None, {}, [len(RECORDS) + 2])
+    assert list(attempt.epochs.values()) == RECORDS
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_metric_that_is_called_like_another_column_is_damage(tmp_path, is_finished):
+    path = write_journal(tmp_path, RECORDS[:2], OUTCOME if is_finished else None)
+
+    def add(line):
+        if line.get("epoch") == 2:
+            line["metrics"]["status"] = 1.0
+
+    attempt = read_attempt(rewritten(path, add))
+
+    assert (list(attempt.epochs), attempt.damaged) == ([1], [3])
+    assert (attempt.outcome is not None) == is_finished
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_facts_of_another_type_are_left_out(tmp_path, is_finished):
+    path = write_journal(tmp_path, RECORDS[:1], OUTCOME if is_finished else None, note=[1], jobs=2)
+
+    def change(line):
+        if line["type"] == "start":
+            line |= {"jobs": "many", "versions": ["1"], "t_wall": -1, "fingerprint": {"code": 1}}
+
+    attempt = read_attempt(rewritten(path, change))
+
+    assert not {"jobs", "versions", "t_wall", "fingerprint"} & attempt.start.keys()
+    assert (attempt.start["note"], attempt.damaged, list(attempt.epochs)) == ([1], [], [1])
+
+
+@pytest.mark.parametrize("status", ["running", "pending", "stale"])
+def test_no_run_ends_as_something_that_is_no_end(tmp_path, status):
+    path = rewritten(
+        write_journal(tmp_path, [], OUTCOME),
+        lambda line: line.update(status=status) if line["type"] == "end" else None,
+    )
+
+    assert (read_attempt(path).outcome, read_attempt(path).damaged) == (None, [2])
+
+
+def test_numbers_that_are_too_large_are_left_out_and_named(tmp_path):
+    path = write_journal(tmp_path, RECORDS[:1], OUTCOME)
+    path = rewritten(path, lambda line: line.update(peak_memory=10**400) if line["type"] == "end" else None)
+
+    attempt = read_attempt(path)
+
+    assert (attempt.outcome, attempt.damaged, "peak_memory" in attempt.end) == (OUTCOME, [3], False)
+
+
+def test_a_journal_is_closed_by_its_end(tmp_path):
+    journal = Journal(tmp_path, 1, {})
+    journal.end(OUTCOME)
+
+    with pytest.raises(StorageError, match="Bad file descriptor"):
+        journal.epoch(RECORDS[0])
