@@ -35,7 +35,8 @@ class GridError(RunManagerError, ValueError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = lines = list(problems)
+        self.problems: list[str] = list(problems)
+        lines = self.problems
         if len(lines) != 1:
             numbered = [f"  {number}. {problem}" for number, problem in enumerate(problems, 1)]
             lines = [f"{len(problems)} problems, nothing was started:", *numbered]
@@ -93,7 +94,7 @@ class SettingError(RunManagerError, ValueError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = list(problems)
+        self.problems: list[str] = list(problems)
         super().__init__("; ".join(self.problems))  # one line: it is the cause in the run's row
 
     def __reduce__(self) -> tuple[type["SettingError"], tuple[list[str]]]:

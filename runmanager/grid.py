@@ -54,7 +54,8 @@ class Run(tuple[Any, ...]):
     def __ne__(self, other: object) -> bool:
         return self._has_other_fields(other) or tuple.__ne__(self, other)
 
-    __hash__ = tuple.__hash__
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
 
     def _has_other_fields(self, other: object) -> bool:
         return isinstance(other, Run) and other._fields != self._fields

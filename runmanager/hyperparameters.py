@@ -20,8 +20,8 @@ _FEW = 6  # elements of an array that are written out
 _MOST_NESTED = 50  # levels of lists, mappings and the like
 _LONG = 10**4300  # has more digits than Python writes
 RESERVED = frozenset((
-    "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "parameters", "attempts",
-    "mixed", "error", "hyperparameters",
+    "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "threads", "parameters",
+    "attempts", "mixed", "error", "hyperparameters",
 ))  # fmt: skip
 """Names that columns of the results already have."""
 COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory"}

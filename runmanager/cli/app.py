@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from runmanager import __version__
 from runmanager.cli import exporting, inspecting, maintaining
 from runmanager.cli.common import STORAGE_FAILED, Commands, Damage, add_command, say, write
 from runmanager.hyperparameters import counted
@@ -24,6 +25,22 @@ app = typer.Typer(
     [bold]Exit codes:[/bold] 0 done; 1 something is damaged, different or not confirmed;
     2 refused; 74 storage failed; 130 interrupted.""",
 )
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"runmanager {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that come before a command."""
+
 
 Root = Annotated[
     Path, typer.Argument(exists=True, file_okay=False, help="The root of all experiments, or one experiment.")

@@ -229,6 +229,7 @@ def _run_to_json(run: "RunResult") -> dict[str, Any]:
         "attempts": run.attempts,
         "mixed": run.mixed,
         "jobs": run.jobs,
+        "threads": run.threads,
         "error": run.error,
     }
 
@@ -267,7 +268,7 @@ def _print_run(run: "RunResult") -> None:
 def _print_facts(run: "RunResult") -> None:
     facts: dict[str, Any] = {"run": run.folder.path, "status": run.status, "error": run.error}
     facts |= {"next": run.next_step, "attempts": run.attempts if run.attempts > 1 else ""}
-    facts |= {"mixed": "code, data or versions changed between its epochs" if run.mixed else ""}
+    facts |= {"mixed": "code, data, versions or threads changed between its epochs" if run.mixed else ""}
     facts |= {"jobs": f"{run.jobs} runs shared the machine" if run.jobs > 1 else ""}
     _print_pairs(facts)
 
@@ -292,7 +293,7 @@ def _print_lines(lines: Sequence[str]) -> None:
 def _how(run: "RunResult") -> dict[str, Any]:
     start = run.start
     names = ("host", "device", "device_name", "parameters", "command", "commit")
-    facts = {name: start.get(name) for name in names}
+    facts = {name: start.get(name) for name in names} | {"threads": run.threads}
     versions = start.get("versions")
     if isinstance(versions, Mapping):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())

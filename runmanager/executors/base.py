@@ -52,8 +52,12 @@ class Executor(ABC):
     """Executes runs, somewhere.
 
     **Order of calls.** `prepare` comes first, once per grid, before anything is written or torch is imported;
-    then `missing` and `num_lanes`; then `execute`, once or several times, one after the other. A grid that is
-    only planned ends without `execute`. An executor serves one grid at a time.
+    then `missing` and `num_lanes`, first with all runs of the grid; then `execute`, once or several times, one
+    after the other. A grid that is only planned ends without `execute`. An executor serves one grid at a time.
+
+    **Equal numbers.** Sums depend on how many threads add them up. So the number of threads of a run depends on
+    the grid, not on which of its runs are left: a grid that is continued gives the numbers of one that was not
+    interrupted. The task lets a run that is resumed keep its number.
 
     **Outcomes.** Each run gets exactly one outcome, and a run that fails harms only itself: the task turns its
     exceptions into outcomes. A process that dies or hangs becomes the outcome of its run, by `uncommitted`.

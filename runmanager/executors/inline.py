@@ -1,10 +1,11 @@
 """Runs in this process, one after the other."""
 
+import warnings
 from collections import deque
 from collections.abc import Generator, Sequence
 from functools import partial
 
-from runmanager.errors import InvalidArgumentError
+from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.executors.base import Executor, Task, Watch
 from runmanager.grid import Run, device_of
 from runmanager.outcome import Outcome
@@ -26,7 +27,14 @@ class InlineExecutor(Executor):
 
     def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome."""
+        from runmanager.devices.process_state import Leftovers
+
+        leftovers = Leftovers()
         while runs:
             run = runs.popleft()
+            if sentence := leftovers.run_begins(repr(run)):
+                warnings.warn(sentence, RunsWarning, stacklevel=2)
             watch.run_started(run, 0, device_of(run))
-            yield run, task(run, partial(watch.run_progressed, run))
+            outcome = task(run, partial(watch.run_progressed, run))
+            leftovers.run_ended()
+            yield run, outcome

@@ -32,10 +32,13 @@ class LanesExecutor(Executor):
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
         super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         self._context = multiprocessing.get_context(_start_method())
+        self._most_lanes = 1  # of this grid, which share the cores however many of its runs are left
 
     def num_lanes(self, runs: Sequence[Run]) -> int:
         """Return how many of the runs are executed at the same time, at most."""
-        return self._placement().reachable([device_of(run) for run in runs])
+        num_lanes = self._placement().reachable([device_of(run) for run in runs])
+        self._most_lanes = max(self._most_lanes, num_lanes)
+        return num_lanes
 
     def prepare(self, train: Callable[..., object], folder: Path) -> None:  # noqa: ARG002 - whichever
         """Let the common ancestor of the lanes begin to import torch, and check that `train` can be sent.
@@ -43,6 +46,7 @@ class LanesExecutor(Executor):
         Raises:
             GridError: It cannot; the message names the part that cannot.
         """
+        self._most_lanes = 1
         self._preload()
         serialize.dump(train)
 
@@ -53,8 +57,8 @@ class LanesExecutor(Executor):
         from runmanager.results import tables  # noqa: F401
 
         placement = self._placement()
-        num_lanes = placement.reachable([device_of(run) for run in runs])
-        pool = Pool(self._context, serialize.dump(task), placement, num_lanes, watch, self._timeout)
+        self.num_lanes(runs)
+        pool = Pool(self._context, serialize.dump(task), placement, self._most_lanes, watch, self._timeout)
         try:
             while runs or pool.busy:
                 yield from pool.begin(runs)

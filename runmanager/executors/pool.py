@@ -14,7 +14,7 @@ from runmanager.executors.deaths import Deaths, hung, whereabouts
 from runmanager.executors.lane import Lane
 from runmanager.executors.placement import Placement
 from runmanager.executors.spawn import signals_blocked
-from runmanager.executors.worker import Lost, Raised, Ready, Refused
+from runmanager.executors.worker import Changed, Lost, Raised, Ready, Refused
 from runmanager.grid import Run, device_of
 from runmanager.outcome import EpochRecord, Outcome, Status
 
@@ -46,6 +46,7 @@ class Pool:
         self._deaths = Deaths()
         self._looked = time.monotonic()
         self._since_measured = 0.0
+        self._has_said_changes = False
 
     @property
     def busy(self) -> list[Lane]:
@@ -155,12 +156,13 @@ class Pool:
                 case Outcome() if lane.run is not None:
                     self._print(lane)
                     # an error may leave an accelerator in a bad state, which ends with the process
-                    lane.is_spent = lane.device != "cpu" and message.status.is_exception
+                    lane.is_spent |= lane.device != "cpu" and message.status.is_exception
                     yield self._free(lane), message
-                case Raised(error):
-                    raise serialize.load(error)
-                case Refused(why):
-                    raise GridError([f"train() cannot be loaded by a worker process: {why}"])
+                case Changed(names):
+                    lane.is_spent = True
+                    self._say_changes(lane, names)
+                case Raised() | Refused():
+                    raise _error(message)
                 case Lost(why):
                     self._probe_failed(lane, why, runs)
         self._print(lane)
@@ -168,6 +170,12 @@ class Pool:
             if lane.run is not None:
                 yield self._died(lane)
             self._remove(lane)
+
+    def _say_changes(self, lane: Lane, names: str) -> None:
+        if not self._has_said_changes:
+            self._has_said_changes = True
+            rule = "such runs are followed by a new process, which costs its start"
+            self._watch.say(f"{lane.run!r} left its process with other settings: {names}; {rule}")
 
     def _print(self, lane: Lane) -> None:
         for line in lane.lines():
@@ -210,3 +218,10 @@ class Pool:
         run = self._free(lane)
         self._remove(lane)
         return run, outcome
+
+
+def _error(message: Raised | Refused) -> BaseException:
+    if isinstance(message, Refused):
+        return GridError([f"train() cannot be loaded by a worker process: {message.why}"])
+    error: BaseException = serialize.load(message.error)
+    return error

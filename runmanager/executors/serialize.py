@@ -7,7 +7,9 @@ import operator
 import sys
 import traceback
 import types
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import reduction
 from typing import Any
 
 import cloudpickle
@@ -50,6 +52,15 @@ def load(sent: bytes) -> Any:
     return cloudpickle.loads(sent)
 
 
+def send_to_children_by_value() -> None:
+    """Send what this process gives to processes that it starts as `dump` does, where they are not forked.
+
+    The workers of a loader get its data set and functions. Those of the user's script came here by value, so
+    these processes cannot import them either.
+    """
+    reduction.dump = _dump_to_child
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Sends functions with a cache by value too, which cloudpickle does not."""
 
@@ -59,10 +70,23 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
+class _ChildPickler(_Pickler):
+    """Sends semaphores, pipes and shared memory too, which only a child can get."""
+
+    def __init__(self, file: Any, protocol: int | None = None) -> None:
+        table = reduction.ForkingPickler(file, protocol).dispatch_table
+        self.dispatch_table = ChainMap(cloudpickle.Pickler.dispatch_table, table)  # read by the next line
+        super().__init__(file, protocol)
+
+
 def _dump(value: object) -> bytes:
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
+
+
+def _dump_to_child(obj: object, file: Any, protocol: int | None = None) -> None:
+    _ChildPickler(file, protocol).dump(obj)
 
 
 def _with_cache(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:

@@ -49,7 +49,13 @@ class Raised(NamedTuple):
     error: bytes
 
 
-Message = Ready | Refused | Lost | Raised | EpochRecord | BatchProgress | Outcome
+class Changed(NamedTuple):
+    """A run has changed settings of the process, and which; it is not to get another run."""
+
+    names: str
+
+
+Message = Ready | Refused | Lost | Raised | Changed | EpochRecord | BatchProgress | Outcome
 """What a worker reports; the last three are news of its run, and how it ended."""
 
 
@@ -78,12 +84,15 @@ def main(
         _obey(faults)
         # the loaders of runs start processes as they would in the parent
         multiprocessing.set_start_method(settings.start_method, force=True)
+        serialize.send_to_children_by_value()
         _redirect(output)
         _serve(connection, output, settings, task)
 
 
 def _serve(connection: Connection, output: Connection | None, settings: LaneSettings, task: bytes) -> None:
     import torch
+
+    from runmanager.devices.process_state import changes, listed, process_state
 
     process, device = os.getpid(), settings.device
     send: Callable[[Message], None] = connection.send
@@ -105,6 +114,7 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
             return
         before = time.monotonic()
         _redirect(output)  # a run may have closed it
+        state = process_state()
         try:
             outcome = execute(run, lambda news: send(news) if os.getpid() == process else None)
         except _Stopped:
@@ -119,6 +129,8 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
             gc.collect()
         if device != "cpu":
             torch.accelerator.empty_cache()
+        if names := changes(state, process_state()):
+            send(Changed(listed(names)))
         send(outcome)
 
 

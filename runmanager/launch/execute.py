@@ -47,6 +47,7 @@ class Execution:
     ) -> None:
         self._search = search
         self._decisions = Decisions(plan, search)
+        self._grid = [planned.run for planned in plan.runs if not planned.folder.unavailable]
         self._executor = executor
         self._task = task
         self._stop = stop
@@ -61,6 +62,7 @@ class Execution:
     def run(self) -> int:
         """Execute runs until none is due; return the exit code."""
         exit_code, is_first = COMPLETED, True
+        self._executor.num_lanes(self._grid)
         while True:
             batch = self._decisions.next()
             if not (is_first or batch.due or batch.behind or batch.sentences):

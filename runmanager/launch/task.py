@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from runmanager.errors import LifecycleError, PruneError, StorageError
 from runmanager.executors import BatchProgress, Report, process_state
-from runmanager.grid import Run
+from runmanager.grid import Run, params_of
 from runmanager.outcome import Outcome
 from runmanager.search.halving import SuccessiveHalving
+from runmanager.storage import paths
 from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import Experiment
+from runmanager.storage.run_state import read_run
 from runmanager.training.grid_context import GridContext
 
 if TYPE_CHECKING:
@@ -49,7 +51,9 @@ class RunTask:
             PruneError: The run cannot be stopped at a rung, or cannot be compared there.
             Exception: That of `train`, under torchrun: the other ranks wait for this process until it ends.
         """
+        from runmanager.devices import ranks
         from runmanager.training.manager import RunManager
+        from runmanager.training.threads import Threads
 
         context = GridContext(
             run=run,
@@ -68,11 +72,26 @@ class RunTask:
             batch_size=self.batch_size,
             _grid=context,
         )
+        threads = Threads()
+        threads.keep(
+            ranks.from_main(lambda: self._threads_of(run, context))
+        )  # before train() computes anything
         try:
             return self._execute(run, manager)
         except (StorageError, PruneError, KeyboardInterrupt):
             manager._end_interrupted()  # noqa: SLF001 - for this module alone
             raise
+        finally:
+            threads.give_back()
+
+    def _threads_of(self, run: Run, context: GridContext) -> int | None:
+        """Return how many threads a run began with that is resumed, None if it begins now."""
+        folder = self.experiment.find(params_of(run))
+        checkpoints = (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT)
+        if folder is None or not any((folder.path / name).exists() for name in checkpoints):
+            return None
+        earlier = read_run(folder)
+        return None if context.starts_over(earlier) else earlier.threads
 
     def _execute(self, run: Run, manager: "RunManager") -> Outcome:
         from runmanager.devices import ranks

@@ -105,7 +105,8 @@ def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping
     context = GridContext(run=run, on_epoch=ended)
     manager = RunManager(Experiment(folder), tensorboard=False, display=False, _grid=context)
     threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads // result.jobs))  # the order of sums depends on their number
+    # the order of sums depends on their number
+    torch.set_num_threads(result.threads or max(1, threads // result.jobs))
     try:
         train(run, manager)
     except _FirstEpochEnded:

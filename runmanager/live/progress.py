@@ -1,6 +1,7 @@
 """What a grid shows while it runs: a picture in a terminal or a notebook, plain lines elsewhere."""
 
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -22,6 +23,10 @@ from runmanager.storage.identity import identity
 _LIVE_S = 0.25  # from one picture to the next, at least
 _CLOCK_S = 1.0  # and at most, as clocks go on
 _PLAIN_S = 60.0  # from one plain line on the whole grid to the next, at least
+_PROBLEMS = ("✗", "!")  # how lines begin that are logged as warnings
+
+_log = logging.getLogger("runmanager")
+_log.addHandler(logging.NullHandler())  # an application routes the lines; without one, the screen is enough
 
 
 class GridProgress:
@@ -94,9 +99,11 @@ class GridProgress:
             self._screen.show_below(None)
 
     def say(self, line: str) -> None:
-        """Print a line above the picture; what would steer a terminal is escaped."""
+        """Print a line above the picture, and log it; what would steer a terminal is escaped."""
         parts = (part.rstrip("\r").rpartition("\r")[2] for part in line.split("\n"))  # bars are drawn over
-        self._lines.extend(printable(part.expandtabs()) for part in parts)
+        lines = [printable(part.expandtabs()) for part in parts]
+        _log.log(logging.WARNING if line.startswith(_PROBLEMS) else logging.INFO, "%s", "\n".join(lines))
+        self._lines.extend(lines)
         if self._thread is None or not self._screen.is_live or time.monotonic() >= self._printed + _LIVE_S:
             self._flush()
 

@@ -42,7 +42,7 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
 
     Args:
         table: What `load_runs` or `load_results` returned, or rows of it.
-        path: Ends in ``.csv``, ``.json`` or ``.parquet`` (which needs ``runmanager[parquet]``).
+        path: Ends in ``.csv``, ``.json`` or ``.parquet`` (which needs ``torch-runmanager[parquet]``).
             CSV: one cell per value, tuples and the like as JSON; a ``'`` in front of text that a spreadsheet
             would execute (it begins with ``= + - @``), or that looks like a number; a column
             ``hyperparameters`` that names them.
@@ -287,7 +287,8 @@ def _from_parquet(content: bytes) -> tuple[Columns, list[str] | None]:
     encoded = table.attrs.get(_ENCODED, ())
     columns = {str(name): _values(table[name]) for name in table}
     for name in encoded:
-        columns[name] = [v if v is pd.NA else decode(json.loads(v)) for v in columns[name]]
+        # what is missing is None where a column has nothing else, in pandas 2
+        columns[name] = [decode(json.loads(v)) if isinstance(v, str) else pd.NA for v in columns[name]]
     return columns, table.attrs.get(HYPERPARAMETERS)
 
 
@@ -296,7 +297,9 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise MissingExtraError(["a Parquet file needs pyarrow: pip install 'runmanager[parquet]'"]) from error
+        raise MissingExtraError(
+            ["a Parquet file needs pyarrow: pip install 'torch-runmanager[parquet]'"]
+        ) from error
 
 
 _FORMATS: dict[str, tuple[Writer, Reader]] = {

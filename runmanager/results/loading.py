@@ -75,10 +75,11 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
 
     Columns: `run, status, epochs`, the last value of every metric, the best ones (`best accuracy`),
     `epoch duration` (median, s), `run duration` (s), the hyperparameters, `jobs` (how many runs of the grid
-    shared the machine, at most; only if some did), `peak memory` (of the run's tensors on an accelerator, MiB;
-    only if a run used one), `parameters` (of the network), `attempts`, `mixed` (whether code, data or versions
-    changed between epochs), `error`. If there are several experiments, `experiment` comes first. `status` and
-    `experiment` are categories. `best` sorts the table, and `show` shows the best of it.
+    shared the machine, at most; only if some did), `threads` (that torch computed with), `peak memory` (of the
+    run's tensors on an accelerator, MiB; only if a run used one), `parameters` (of the network), `attempts`,
+    `mixed` (whether code, data, versions or threads changed between epochs), `error`. If there are several
+    experiments, `experiment` comes first. `status` and `experiment` are categories. `best` sorts the table, and
+    `show` shows the best of it.
 
     Args:
         path: As for `load_results`.
@@ -96,7 +97,7 @@ def load_runs(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     damaged: list[str] = []
     with _without_collection():
         parts = [(name, tables.runs_table(runs)) for name, runs in _read(path, damaged)]
-        last = ("jobs", "peak memory", "parameters", "attempts", "mixed", "error")
+        last = ("jobs", "threads", "peak memory", "parameters", "attempts", "mixed", "error")
         table = tables.concat(parts or [("", tables.runs_table([]))], last)
     warn_of(damaged, path)
     return table

@@ -95,6 +95,9 @@ def runs_table(runs: Sequence[RunResult]) -> pd.DataFrame:
         **params,
         **{name: series for name, series in values.items() if name not in params},
         **({"jobs": _column([run.jobs for run in runs])} if any(run.jobs > 1 for run in runs) else {}),
+        **(
+            {"threads": _column([run.threads or pd.NA for run in runs])} if any(r.threads for r in runs) else {}
+        ),
         **({} if all(map(math.isnan, peaks)) else {"peak memory": _column(peaks)}),
         "parameters": _column([run.start.get("parameters", pd.NA) for run in runs]),
         "attempts": _column([run.attempts for run in runs]),

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from runmanager import __version__
 from runmanager.storage.code_hash import hash_of_code, short_hash
 from runmanager.storage.code_parts import is_plain, parts
 from runmanager.storage.former_code import former_code
@@ -97,8 +98,8 @@ def changes(before: Fingerprint, now: Fingerprint, *, only_common: bool = False)
 @functools.cache
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that results depend on."""
-    versions = {"python": platform.python_version()}
-    for name in ("runmanager", "torch", "numpy"):
+    versions = {"python": platform.python_version(), "runmanager": __version__}
+    for name in ("torch", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions

@@ -29,9 +29,10 @@ class RunResult:
     attempts: int
     error: str  # why it failed, in one line
     start: Mapping[str, Any]  # the first line of its last attempt
-    mixed: bool = False  # whether its epochs come from different code, data or versions
+    mixed: bool = False  # whether its epochs come from different code, data, versions or numbers of threads
     jobs: int = 1  # the most runs of the grid that shared the machine while its epochs were executed
     peak_memory: int | None = None  # the most bytes of tensors on its accelerator, None if not known
+    threads: int | None = None  # that torch computed with in its first attempt, None if not known
     journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `durable.version`
 
     @property
@@ -97,6 +98,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         any(attempt.start.get("mixed") is True for attempt in valid),
         max([1, *_counts("jobs", [attempt.start for attempt in current])]),
         max(_counts("peak_memory", [attempt.end for attempt in current]), default=None),
+        next(iter(_counts("threads", [attempt.start for attempt in current])), None),
         versions,
     )
 

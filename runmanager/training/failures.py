@@ -2,7 +2,9 @@
 
 import contextlib
 import re
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ from torch import nn
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import first_line
 from runmanager.outcome import Status
+from runmanager.storage import durable
 from runmanager.storage.user_code import location_of
 
 # without CUDNN_STATUS_NOT_SUPPORTED: there is no such operation, however much memory is free
@@ -63,6 +66,15 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
     *_, line = filter(None, map(str.strip, str(error).splitlines())) if worker else [first_line(error)]
     cause = line if worker else type(error).__name__ + (f": {line}" if line else "")
     return cause + (f" ({where.strip()})" if where else "")
+
+
+def write_traceback(error: BaseException, path: Path) -> None:
+    """Write the traceback of an error into a file.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    durable.write_file(path, "".join(traceback.format_exception(error)).encode("utf-8", "replace"))
 
 
 @contextlib.contextmanager

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runmanager.grid import Run
-from runmanager.outcome import EpochRecord
+from runmanager.outcome import EpochRecord, Status
 from runmanager.search.halving import SuccessiveHalving
-from runmanager.storage.fingerprint import Fingerprint
+from runmanager.storage.fingerprint import Fingerprint, changes
+from runmanager.storage.run_state import RunResult
 
 
 @dataclass(frozen=True)
@@ -33,3 +34,11 @@ class GridContext:
     fingerprint: Fingerprint = field(default_factory=dict)
     keep_changed: bool = False
     prune: SuccessiveHalving | None = None
+
+    def is_changed(self, earlier: RunResult) -> bool:
+        """Whether a run began with other code, data or versions."""
+        return bool(changes(earlier.start.get("fingerprint", {}), self.fingerprint))
+
+    def starts_over(self, earlier: RunResult) -> bool:
+        """Whether a run that is executed again is not resumed, even if it has a checkpoint."""
+        return earlier.status is Status.COMPLETED or (self.is_changed(earlier) and not self.keep_changed)

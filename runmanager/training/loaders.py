@@ -70,7 +70,7 @@ class TensorLoader(DataLoader[Batch]):
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:
-        self.device = torch.device(device)
+        self.device: torch.device = torch.device(device)
         generator = torch.Generator().manual_seed(seed)
         order = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
         super().__init__(

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from runmanager.console import choose_screen
 from runmanager.devices import ranks, torch_devices
+from runmanager.devices.process_state import Leftovers
 from runmanager.errors import (
     DeviceError,
     InvalidArgumentError,
@@ -156,13 +157,14 @@ class RunManager:
         problems.check_batch_size(batch_size)
         problems.raise_if_any(InvalidArgumentError)
         self.run_params: Any = None
-        self.run_count = 0
+        self.run_count: int = 0
         self.run_data: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
         self._folders = RunFolders(experiment, root)
         self._histogram_every = histogram_every if tensorboard else None
         self._batch_size = batch_size
         self._has_warned_of_open_run = False
+        self._leftovers = Leftovers()
         self._screen = choose_screen(show=display is not False)
         self._tables = _grid is None  # a grid's parent process writes them
         self._grid = _grid or GridContext()
@@ -214,6 +216,8 @@ class RunManager:
             _TRAINED[network] = number
         if self._tables:
             at_exit.watch(self, opened.folder, opened.attempt)
+        if sentence := self._leftovers.run_begins(f"run {opened.folder.number}"):
+            warnings.warn(sentence, RunsWarning, stacklevel=3)
         opened.start_clock()
 
     @_hook
@@ -662,6 +666,7 @@ class RunManager:
         self.outcome = opened.outcome
         at_exit.forget(self)
         opened.end()
+        self._leftovers.run_ended()
         if ranks.is_main():
             if self._tables:
                 from runmanager.results.files import write_results

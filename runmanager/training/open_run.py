@@ -2,7 +2,6 @@
 
 import math
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +27,7 @@ from runmanager.training.grid_context import GridContext
 from runmanager.training.metrics import EpochSums, check_column
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import ResumeState
+from runmanager.training.threads import Threads
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -73,6 +73,7 @@ class OpenRun:
         self._num_resumed = 0  # epochs that the journals had before
         self._resume_state: ResumeState | None = None
         self._replaced = 0  # the earlier attempt whose weights are kept
+        self._threads = Threads()
         self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
         self._lr: float | None = None  # that the epoch began with
         self._sums: EpochSums | None = None  # of the current or the last epoch
@@ -111,15 +112,18 @@ class OpenRun:
         state = self._resume_state = ResumeState(self.folder, self.device, parts, self.loader, keep)
         problems: list[str] = []
         committed: Sequence[EpochRecord] = []
-        is_mixed = False
+        is_mixed, threads = False, None
         if ranks.is_main():
             earlier = read_run(self.folder, problems)
-            is_mixed = resuming.has_changed(earlier, self._grid.fingerprint)
-            if earlier.status is Status.COMPLETED or (is_mixed and not self._grid.keep_changed):
+            is_mixed, threads = self._grid.is_changed(earlier), earlier.threads
+            if self._grid.starts_over(earlier):
                 checkpoints.set_aside(self.folder.path, earlier.attempts)
             committed = earlier.epochs
         records, unusable = state.restore(committed)
         state.was_left &= not is_mixed
+        if records and (why := self._threads.keep(ranks.broadcast(threads))):
+            is_mixed = True
+            problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
         num_committed = min(len(records), len(committed))  # the last one may be in the checkpoint alone
         self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self._committed
@@ -256,8 +260,7 @@ class OpenRun:
             StorageError: The traceback could not be written.
         """
         if ranks.is_main():
-            log = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
-            durable.write_file(self.folder.path / paths.ERROR_LOG, log)
+            failures.write_traceback(error, self.folder.path / paths.ERROR_LOG)
         number = self.number if self.epoch is not None else 0
         # a loss that is tracked says that its batch is over
         step = self.epoch.step if self.epoch is not None and self.epoch.counts_batches else 0
@@ -288,6 +291,7 @@ class OpenRun:
             if self._resume_state and outcome.status is Status.COMPLETED:
                 self._resume_state.forget()
         finally:
+            self._threads.give_back()
             self._journal.close()
             if self._board:
                 self._board.end(outcome)
@@ -322,15 +326,15 @@ class OpenRun:
         Args:
             records: Those of the epochs that need not be executed again.
             num_committed: How many epochs earlier journals have; the rest of the records is committed here.
-            is_mixed: Whether the records come from other code, data or versions than what follows.
+            is_mixed: Whether the records come from other code, data, versions or threads than what follows.
         """
         if self._journal is not None:
             return
         if ranks.is_main():
             durable.remove_leftovers(self.folder.path)
-            self._replaced = 0 if records else resuming.attempt_to_keep(self.folder, self._grid.fingerprint)
+            self._replaced = 0 if records else resuming.attempt_to_keep(self.folder, self._grid)
             mixed = {"mixed": True} if is_mixed and records else {}
-            details = {"after": num_committed, **mixed, **self._details}
+            details = {"after": num_committed, "threads": torch.get_num_threads(), **mixed, **self._details}
             self._journal = Journal(self.folder.path, self.attempt, details)
         else:
             self._journal = NoJournal()

@@ -15,10 +15,10 @@ from runmanager.goal import goal
 from runmanager.outcome import EpochRecord, Status
 from runmanager.storage import checkpoints, paths, plain_state
 from runmanager.storage.checkpoints import Checkpoint
-from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.run_state import RunResult, read_run
+from runmanager.storage.run_state import read_run
 from runmanager.training import loaders
+from runmanager.training.grid_context import GridContext
 
 
 class ResumeState:
@@ -195,17 +195,12 @@ class ResumeState:
         return -math.inf if math.isnan(value) else sign * value
 
 
-def has_changed(earlier: RunResult, now: Fingerprint) -> bool:
-    """Whether code, data or versions are others than those that an earlier attempt began with."""
-    return bool(changes(earlier.start.get("fingerprint", {}), now))
-
-
-def attempt_to_keep(folder: RunFolder, now: Fingerprint) -> int:
+def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
     """Return the attempt whose weights one that starts over must not overwrite, 0 if there is none."""
     if not (folder.path / paths.WEIGHTS).exists():
         return 0
     earlier = read_run(folder)
-    if earlier.status is not Status.COMPLETED and not has_changed(earlier, now):
+    if earlier.status is not Status.COMPLETED and not grid.is_changed(earlier):
         return 0
     number = earlier.start.get("attempt")  # later ones had no epoch
     return number if isinstance(number, int) else earlier.attempts

@@ -37,18 +37,18 @@ def ray_nodes():
     """Start a Ray whose head executes nothing, and three nodes with one CPU and one slot each."""
     with ray_cluster(num_cpus=0) as cluster:
         for _ in range(3):
-            add_node(cluster, tries_left=2)
+            add_node(cluster, num_cpus=1, resources={"slot": 1})
         yield cluster
 
 
-def add_node(cluster, tries_left):
-    """Add a node with one CPU and one slot; on a busy machine Ray gives up waiting for it."""
+def add_node(cluster, tries_left=2, **options):
+    """Add a node, the head first; on a busy machine Ray gives up waiting for it."""
     try:
-        cluster.add_node(num_cpus=1, resources={"slot": 1})
+        cluster.add_node(**options)
     except Exception:
         if not tries_left:
             raise
-        add_node(cluster, tries_left - 1)
+        add_node(cluster, tries_left - 1, **options)
 
 
 @contextmanager
@@ -60,10 +60,10 @@ def ray_cluster(num_cpus):
     ):
         patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray leaves a token in the home folder
         Path("/tmp/ray").mkdir(exist_ok=True)  # noqa: S108 - where Ray notes the head's address, whatever temp_dir is
-        head = {"num_cpus": num_cpus, "include_dashboard": False, "temp_dir": folder}
         # without its hooks, which only the main thread can set
-        cluster = utils.Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
+        cluster = utils.Cluster(shutdown_at_exit=False)
         try:
+            add_node(cluster, num_cpus=num_cpus, include_dashboard=False, temp_dir=folder)
             yield cluster
         finally:
             cluster.shutdown()

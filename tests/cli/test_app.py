@@ -1,3 +1,4 @@
+import os
 import re
 import signal
 import socket
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import runmanager
 from runmanager import RunManager
 from runmanager.board.launch import Server
 from runmanager.cli.app import app
@@ -57,6 +59,27 @@ def test_the_devices_of_this_machine_are_timed_when_asked(monkeypatch):
     assert result.exit_code == 0
     assert "times the cpu" in result.stdout
     assert "training step of 4, fp32" in result.stdout
+
+
+def test_the_version_is_that_of_the_package():
+    result = CliRunner().invoke(app, ["--version"])
+
+    assert (result.exit_code, result.output) == (0, f"runmanager {runmanager.__version__}\n")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["list", "missing"], 2), ([], 2)])
+def test_python_m_is_the_same_command(tmp_path, arguments, code):
+    done = subprocess.run(
+        [sys.executable, "-m", "runmanager", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(runmanager.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    result = CliRunner().invoke(app, arguments, prog_name="python -m runmanager")
+    assert (done.returncode, done.stdout, done.stderr) == (code, result.stdout, result.stderr)
 
 
 def test_help_imports_nothing_heavy():

@@ -1,10 +1,13 @@
+import locale
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -119,6 +122,95 @@ def kill_itself_once(run, manager):
             manager.track_loss(0.5, 1)
 
 
+class Wave(nn.Module):
+    """One weight, whose gradient is a sum over many samples: its last bits depend on the threads."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, samples):
+        return (self.weight * samples).sin()
+
+
+def steps(network, lr):
+    optimizer = torch.optim.SGD(network.parameters(), lr=lr)
+    while True:
+        loss = network(torch.linspace(-3, 7, 300_000)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss
+
+
+def train_wave(run, manager):
+    """Train five epochs; the first run is killed in the third, once, if there is a marker."""
+    network = Wave()
+    losses = steps(network, run.lr)
+    with manager.run(run, network):
+        for epoch in manager.epochs(5, checkpoint={"network": network}, keep="last"):
+            if run.marker and run.lr == 1 and epoch == 3 and not Path(run.marker).exists():
+                Path(run.marker).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            manager.track_loss(next(losses), 1)
+
+
+def waves(root, experiment, lrs=(1, 2, 3), marker="", **options):
+    grid = {"lr": list(lrs), "marker": [marker]}
+    options = {"jobs": 2, "display": False, "tensorboard": False} | options
+    return run_grid(grid, train_wave, experiment=experiment, root=root, **options)
+
+
+def numbers(outcome):
+    """Return what must be equal to the bit: the losses, and the weights that were kept."""
+    files = sorted(outcome.folder.absolute().glob("*/weights.pt"))
+    weights = [torch.load(path, weights_only=True)["weight"].item() for path in files]
+    return outcome.results["loss"].tolist(), weights
+
+
+@pytest.fixture
+def _threads_matter():
+    before = torch.get_num_threads()
+    if before == 1:
+        pytest.skip("all lanes have one thread on one core")
+    weights = []
+    for threads in (before, before // 2):
+        torch.set_num_threads(threads)
+        network = Wave()
+        losses = steps(network, 1)
+        for _ in range(5):
+            next(losses)
+        weights.append(network.weight.item())
+    torch.set_num_threads(before)
+    assert weights[0] != weights[1]
+
+
+@pytest.mark.usefixtures("_threads_matter")
+@pytest.mark.parametrize("how", [{}, {"jobs": 1}, {"jobs": 1, "executor": "inline"}], ids=str)
+def test_a_run_whose_process_was_killed_is_continued_bit_for_bit_with_fewer_lanes(tmp_path, how):
+    undisturbed = waves(tmp_path, "undisturbed")
+
+    killed = waves(tmp_path, "killed", marker=str(tmp_path / "marker"))
+    continued = waves(tmp_path, "killed", marker=str(tmp_path / "marker"), **how)
+
+    assert killed.runs["status"].tolist() == ["killed", "completed", "completed"]
+    assert continued.runs["attempts"].tolist() == [2, 1, 1]
+    assert numbers(continued) == numbers(undisturbed)
+    assert continued.runs["threads"].tolist() == undisturbed.runs["threads"].tolist()
+    assert not continued.runs["mixed"].any()
+
+
+@pytest.mark.usefixtures("_threads_matter")
+def test_a_run_that_begins_when_few_are_left_has_the_threads_of_the_undisturbed_grid(tmp_path):
+    undisturbed = waves(tmp_path, "undisturbed")
+
+    waves(tmp_path, "continued", lrs=(1, 2))
+    continued = waves(tmp_path, "continued")
+
+    assert numbers(continued) == numbers(undisturbed)
+    assert continued.runs["threads"].tolist() == undisturbed.runs["threads"].tolist()
+
+
 def test_a_loader_of_a_lane_may_have_processes(tmp_path):
     outcome = run_grid({"num_workers": [2]}, with_loader, experiment="exp", root=tmp_path, display=False)
 
@@ -138,6 +230,64 @@ def test_a_process_stays_warm_from_run_to_run():
     outcomes = execute(lambda _run, _report: Outcome(Status.COMPLETED, str(os.getpid())), 5)
 
     assert len({outcome.error for _, outcome in outcomes}) == 1
+
+
+CHANGES = {
+    "directory": lambda: os.chdir(os.sep),
+    "variable": lambda: os.environ.update(LEFT_BEHIND="yes"),
+    "removed variable": lambda: os.environ.pop("PATH"),
+    "umask": lambda: os.umask(0),
+    "limit": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, 100)),
+    "handler": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    "locale": lambda: locale.setlocale(
+        locale.LC_ALL, "C.UTF-8" if locale.setlocale(locale.LC_ALL) == "C" else "C"
+    ),
+    "path": lambda: sys.path.insert(0, os.sep),
+    "output": lambda: setattr(sys, "stdout", None),
+    "warnings": lambda: warnings.simplefilter("error"),
+    "dtype": lambda: torch.set_default_dtype(torch.float64),
+    "device": lambda: torch.set_default_device("meta"),
+    "grad mode": lambda: torch.set_grad_enabled(False),
+    "deterministic": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+    "cudnn": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "tf32": lambda: torch.set_float32_matmul_precision("medium"),
+    "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+}
+
+
+def change_settings(run, _report):
+    CHANGES.get(run.what, int)()
+    return Outcome(Status.COMPLETED, str(os.getpid()))
+
+
+@pytest.mark.parametrize(
+    "names", [["directory", "dtype"], pytest.param([*CHANGES], marks=pytest.mark.slow)], ids=len
+)
+def test_a_process_whose_settings_a_run_changed_is_replaced_before_the_next_run(names):
+    whats = [what for name in names for what in ("", name)]
+
+    watch = Watcher()
+    runs = deque(RunBuilder.get_runs({("number", "what"): list(enumerate([*whats, ""]))}))
+    outcomes = list(LanesExecutor().execute(runs, change_settings, watch))
+
+    pids = [outcome.error for _, outcome in outcomes]
+    assert [run.what for run, _ in outcomes] == [*whats, ""]
+    for index, (change, pid) in enumerate(zip(whats, pids, strict=False)):
+        assert (pids[index + 1] != pid) is bool(change), change
+    (said,) = (str(event[0]) for event in watch.seen if len(event) == 1)
+    assert said.startswith(
+        "Run(number=1, what='directory') left its process with other settings: the working d"
+    )
+
+
+def test_a_run_that_gives_up_its_process_has_its_own_outcome():
+    def work(_run, _report):
+        os.environ["LEFT_BEHIND"] = "yes"
+        return Outcome(Status.FAILED, "no")
+
+    outcomes = execute(work, 3, jobs=2)
+
+    assert [outcome for _, outcome in outcomes] == [Outcome(Status.FAILED, "no")] * 3
 
 
 def test_lanes_share_the_cores():
@@ -219,6 +369,61 @@ def test_a_script_without_a_main_guard_runs_in_lanes_where_processes_are_spawned
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("[2.0, 4.0]\n")
     assert load_runs(tmp_path / "runs")["jobs"].tolist() == [2, 2]
+
+
+WITH_A_LOADER = """
+    import multiprocessing, sys
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+    from runmanager import run_grid
+
+    class Points(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return torch.tensor([float(index)])
+
+    def collate(points):
+        return torch.stack(points)
+
+    def train(run, manager):
+        context = run.context  # a process of Ray's has the default of its own Python
+        loader = DataLoader(
+            Points(), batch_size=2, num_workers=1, collate_fn=collate, multiprocessing_context=context
+        )
+        with manager.run(run, loader=loader):
+            for _ in manager.epochs(1):
+                for batch in manager.batches():
+                    manager.track_loss(run.lr * batch.mean(), batch)
+
+    if __name__ == "__main__":
+        multiprocessing.set_start_method(sys.argv[1])
+        grid = {"lr": [2], "context": [sys.argv[1] if sys.argv[3] == "ray" else None]}
+        grid = run_grid(grid, train, experiment="exp", root=sys.argv[2], executor=sys.argv[3])
+        print(grid.runs[["status", "loss", "error"]].values.tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "executor"),
+    [
+        ("forkserver", "lanes"),  # the default from Python 3.14 on, of Linux
+        pytest.param("forkserver", "inline", marks=pytest.mark.slow),
+        pytest.param("forkserver", "ray", marks=pytest.mark.slow),
+        pytest.param("spawn", "lanes", marks=pytest.mark.slow),
+    ],
+)
+def test_a_loader_whose_workers_are_not_forked_gets_a_data_set_of_the_script(tmp_path, method, executor):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(WITH_A_LOADER))
+
+    done = subprocess.run(
+        [sys.executable, script, method, tmp_path / "runs", executor], cwd=HOME, capture_output=True, text=True,
+        check=False, timeout=180, env={**os.environ, "PYTHONPATH": str(HOME), "RAY_AUTH_MODE": "disabled"},
+    )  # fmt: skip
+
+    assert done.stdout.endswith("[['completed', 3.0, '']]\n"), done.stdout + done.stderr
 
 
 LEAVING_NO_TRACE = """

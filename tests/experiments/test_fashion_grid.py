@@ -1,3 +1,4 @@
+import json
 import math
 import subprocess
 import sys
@@ -65,6 +66,16 @@ def test_the_grid_is_trained_once(start, tmp_path):
     assert abs(row["loss"] - math.log(10)) < 0.1
     assert load_runs(tmp_path)["parameters"].tolist() == [32_998]
     assert len(list(tmp_path.rglob("events.*"))) == 1
+
+
+@pytest.mark.slow
+def test_its_runs_leave_their_process_as_it_was(start, tmp_path):
+    done = start(f"{SMALL} --num-workers 0 1 --precision fp32 bf16")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    starts = [json.loads(path.read_text().partition("\n")[0]) for path in tmp_path.rglob("*.jsonl")]
+    assert len(starts) == 4
+    assert len({start["pid"] for start in starts}) == 1  # all in one process, which stayed warm
 
 
 def test_bad_values_are_named_all_at_once_and_nothing_is_written(start, tmp_path):

@@ -110,4 +110,4 @@ def test_without_the_library_what_to_install_is_named(tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError) as caught:
         export_mlflow(tmp_path)
 
-    assert caught.value.problems == ["export_mlflow needs mlflow: pip install 'runmanager[mlflow]'"]
+    assert caught.value.problems == ["export_mlflow needs mlflow: pip install 'torch-runmanager[mlflow]'"]

@@ -90,4 +90,4 @@ def test_without_the_library_what_to_install_is_named(tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError) as caught:
         export_wandb(tmp_path)
 
-    assert caught.value.problems == ["export_wandb needs wandb: pip install 'runmanager[wandb]'"]
+    assert caught.value.problems == ["export_wandb needs wandb: pip install 'torch-runmanager[wandb]'"]

@@ -303,3 +303,35 @@ def test_a_notebook_shows_the_same_in_place(tmp_path):
     assert "completed 1 · failed 1" in lines
     assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in outputs[0].data["text/html"]
     assert picture == ""
+
+
+def test_each_line_is_logged_too_and_what_went_wrong_as_a_warning(caplog):
+    caplog.set_level("INFO", "runmanager")
+
+    with grid(show=False) as shown:
+        for run, outcome in zip(
+            RUNS, [COMPLETED, Outcome(Status.FAILED, "ValueError: \x1b[2J", 0)], strict=True
+        ):
+            shown.run_started(run, 0, "cpu")
+            shown.run_ended(run, outcome, "fix it" if outcome.error else "")
+        shown.say("! cuda:1 stopped answering")
+
+    levels = [(record.name, record.levelname) for record in caplog.records]
+    assert levels == [("runmanager", level) for level in ("INFO", "WARNING", "WARNING")]
+    completed, failed, stopped = (record.getMessage() for record in caplog.records)
+    assert completed.startswith("✓ 1/2 run 7 lr=0.01")
+    assert failed.startswith("✗ 2/2 run 8 lr=0.02 · failed · ValueError: \\x1b[2J")
+    assert failed.endswith("\n    fix it")
+    assert stopped == "! cuda:1 stopped answering"
+
+
+def test_an_application_that_does_not_log_gets_nothing_but_the_lines():
+    program = (
+        "from runmanager.live.progress import GridProgress\n"
+        "with GridProgress('exp', [], [], show=False) as shown:\n"
+        "    shown.say('! cuda:1 stopped answering')"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert (done.stdout, done.stderr) == ("", "")

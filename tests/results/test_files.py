@@ -253,7 +253,7 @@ def test_without_pyarrow_parquet_names_what_to_install(tmp_path, monkeypatch):
     with pytest.raises(GridError) as caught:
         export(pd.DataFrame({"run": [1]}), tmp_path / "runs.parquet")
 
-    assert caught.value.problems == ["a Parquet file needs pyarrow: pip install 'runmanager[parquet]'"]
+    assert caught.value.problems == ["a Parquet file needs pyarrow: pip install 'torch-runmanager[parquet]'"]
 
 
 def test_an_export_that_fails_keeps_the_file_before(tmp_path, monkeypatch):

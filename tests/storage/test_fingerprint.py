@@ -689,7 +689,7 @@ def test_a_library_that_is_not_there_is_left_out(monkeypatch):
 
     monkeypatch.setattr(module, "version", missing)
 
-    assert list(module.versions.__wrapped__()) == ["python"]
+    assert list(module.versions.__wrapped__()) == ["python", "runmanager"]
 
 
 @pytest.mark.skipif(not GIT, reason="needs git")

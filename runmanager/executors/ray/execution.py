@@ -19,7 +19,7 @@ from runmanager.executors.base import BatchProgress, Watch, uncommitted
 from runmanager.executors.deaths import MOST_LINES, hung, whereabouts
 from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Needs, Node
-from runmanager.executors.ray.tasks import Begun, DriverInfo, Event, Printed, Stuck
+from runmanager.executors.ray.tasks import Begun, DriverInfo, Event, Printed, Spoiled, Stuck
 from runmanager.executors.serialize import load
 from runmanager.executors.worker import Raised, Refused
 from runmanager.grid import Run, device_of
@@ -48,7 +48,7 @@ class _Flight:
     news: EpochRecord | BatchProgress | None = None
     heard: float = field(default_factory=time.monotonic)
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # that it printed
-    verdict: Outcome | None = None  # if it was decided here
+    verdict: Outcome | None = None  # if it does not come with the task's end
     ping: Any = None  # once its process has died: a task which tells whether its node is alive
 
     def log(self, *more: str) -> str:
@@ -180,6 +180,8 @@ class Execution:
             case Printed(line):
                 flight.lines.append(line)
                 self._watch.say(line if self._most == 1 else f"[lane {flight.lane}] {line}")
+            case Spoiled(outcome):
+                flight.verdict = outcome
             case Stuck(stack):
                 self._end_hung(flight, stack)
             case news:

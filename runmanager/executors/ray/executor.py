@@ -50,7 +50,7 @@ class RayExecutor(Executor):
     ) -> None:
         super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         if importlib.util.find_spec("ray") is None:
-            raise MissingExtraError(["RayExecutor needs ray: pip install 'runmanager[ray]'"])
+            raise MissingExtraError(["RayExecutor needs ray: pip install 'torch-runmanager[ray]'"])
         gpu = math.floor(1e4 / runs_per_device) / 1e4  # as fine as Ray counts
         self._needs: dict[str, Needs] = {"cpu": {"CPU": 1}, "meta": {"CPU": 1}, "cuda": {"GPU": gpu}}
         self._needs.update(resources or {})

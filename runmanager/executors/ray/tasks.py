@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runmanager.executors.base import BatchProgress, Report
-from runmanager.executors.serialize import dump_error, load
+from runmanager.executors.serialize import dump_error, load, send_to_children_by_value
 from runmanager.executors.worker import Raised, Refused
 from runmanager.grid import Run
 from runmanager.outcome import EpochRecord, Outcome
@@ -51,13 +51,19 @@ class Printed(NamedTuple):
     line: str
 
 
+class Spoiled(NamedTuple):
+    """A run has ended that changed settings of its process, which ends too."""
+
+    outcome: Outcome
+
+
 class Stuck(NamedTuple):
     """A run had no news for too long; the stack of its main thread."""
 
     stack: str
 
 
-Event = Begun | Printed | Stuck | EpochRecord | BatchProgress
+Event = Begun | Printed | Spoiled | Stuck | EpochRecord | BatchProgress
 
 
 class Mailbox:
@@ -116,10 +122,13 @@ def execute(
         return node, Refused(why)
     import torch  # takes seconds, and here before the run has begun
 
+    from runmanager.devices.process_state import changes, process_state
     from runmanager.devices.torch_devices import num_cores
 
     if driver.share is not None:  # else Ray gives a run one thread per CPU that it asked for
         torch.set_num_threads(max(1, num_cores() // driver.share))
+    send_to_children_by_value()
+    state = process_state()
     last: list[Any] = []
 
     def tell(event: Event) -> None:
@@ -133,6 +142,10 @@ def execute(
             ended = _loaded(sent)(run, report)
     except BaseException as error:  # noqa: BLE001 - it goes on in the driver
         ended = Raised(dump_error(error))
+    if isinstance(ended, Outcome) and changes(state, process_state()):
+        tell(Spoiled(ended))
+        ray.get(last)
+        sys.exit()  # Ray gives the next run another process
     ray.get(last)  # so that the driver hears of everything before it hears of the end
     return node, ended
 

@@ -78,7 +78,9 @@ def test_ray_is_not_imported_before_it_is_needed():
 def test_a_missing_ray_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
-    with pytest.raises(MissingExtraError, match=r"RayExecutor needs ray: pip install 'runmanager\[ray\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"RayExecutor needs ray: pip install 'torch-runmanager\[ray\]'"
+    ):
         RayExecutor()
 
 
@@ -375,3 +377,18 @@ def processes_of(folder):
                 yield path.parent.name
         except OSError:
             continue
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_process_whose_settings_a_run_changed_gets_no_other_run():
+    def work(run, _report):
+        seen = os.environ.get("LEFT_BEHIND", "")
+        os.environ["LEFT_BEHIND"] = "yes"
+        return Outcome(Status.COMPLETED, f"{run.lr} {os.getpid()} {seen}")
+
+    outcomes = execute(work)
+
+    words = [outcome.error.split() for outcome in outcomes.values()]
+    assert sorted(word[0] for word in words) == ["0.1", "0.2", "0.3"]
+    assert len({word[1] for word in words}) == 3
+    assert [word[2:] for word in words] == [[], [], []]

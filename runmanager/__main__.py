@@ -1,0 +1,6 @@
+"""What `python -m runmanager` executes: the `runmanager` command."""
+
+from runmanager.cli.app import app
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,164 @@
+"""What the package says about itself: its name, what it needs, and what its page shows."""
+
+import ast
+import configparser
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parents[1]
+SETUP = configparser.ConfigParser()
+SETUP.read(HOME / "setup.cfg")
+PYPROJECT = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))
+README = (HOME / "README.md").read_text(encoding="utf-8")
+NAME = "torch-runmanager"
+
+DISTRIBUTIONS = {"PIL": "pillow", "google": "protobuf", "google_crc32c": "google-crc32c"}
+"""Module -> what it is installed as, where the names differ; of `google` only protobuf is imported."""
+OF_OTHERS = {
+    "IPython": "looked at only where a notebook has imported it",
+    "tensorboard_data_server": "tensorboard's own, and used only where it is there",
+}
+
+
+def names_in(section, option):
+    """Return the names of the distributions that an option lists, without their bounds."""
+    lines = [line for line in SETUP[section][option].splitlines() if line and not line.startswith("#")]
+    return {re.split(r"[\[>=~<]", line)[0]: line for line in lines}
+
+
+def imported_modules():
+    """Return module -> a file that imports it, for all top-level modules but the standard library's."""
+    modules: dict[str, str] = {}
+    for path in sorted((HOME / "runmanager").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            modules |= {name.partition(".")[0]: str(path.relative_to(HOME)) for name in names}
+    return {
+        name: path for name, path in modules.items() if name not in {*sys.stdlib_module_names, "runmanager"}
+    }
+
+
+def test_both_files_that_describe_the_package_agree():
+    project = PYPROJECT["project"]
+
+    assert SETUP["metadata"]["name"] == project["name"] == NAME
+    assert SETUP["options"]["python_requires"] == project["requires-python"]
+
+
+def test_every_module_that_is_imported_is_declared():
+    declared = names_in("options", "install_requires")
+    for extra in ("ray", "mlflow", "wandb", "parquet"):
+        declared |= names_in("options.extras_require", extra)
+
+    undeclared = {
+        module: path
+        for module, path in imported_modules().items()
+        if DISTRIBUTIONS.get(module, module) not in declared and module not in OF_OTHERS
+    }
+
+    assert undeclared == {}
+
+
+@pytest.mark.parametrize("extra", [None, *SETUP["options.extras_require"]])
+def test_everything_that_is_declared_has_a_lower_bound(extra):
+    declared = names_in("options.extras_require", extra) if extra else names_in("options", "install_requires")
+    declared.pop(NAME, None)
+
+    assert [line for line in declared.values() if not re.search(r"[>=]=?\d", line)] == []
+
+
+def test_every_command_that_installs_an_extra_names_this_package_and_an_extra_of_it():
+    files = [*HOME.glob("*.md"), *HOME.glob("docs/*.md"), *HOME.glob("runmanager/**/*.py")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    commands = re.findall(
+        r"([\w.-]+)\[([\w,]+)\]['`]", "\n".join(re.findall(r"pip install.*|``.*\[\w+\]``", text))
+    )
+
+    assert {name for name, _ in commands} == {NAME, "."}
+    assert {extra for _, extras in commands for extra in extras.split(",")} <= {
+        *SETUP["options.extras_require"]
+    }
+    assert not re.search(r"pip install '?runmanager\b", text)
+
+
+def test_the_readme_says_the_name_of_the_package_and_of_the_module():
+    assert len(re.findall(rf"`{NAME}`.*`runmanager`", README)) == 1
+
+
+def test_the_page_of_the_package_has_no_link_that_leads_nowhere(monkeypatch):
+    described: dict[str, str] = {}
+    monkeypatch.setattr("setuptools.setup", described.update)
+
+    exec(compile((HOME / "setup.py").read_text(), HOME / "setup.py", "exec"), {"__file__": HOME / "setup.py"})  # noqa: S102
+
+    text = described["long_description"]
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", text) if "://" not in link] == []
+    assert re.sub(r"\W+", " ", text).strip().startswith("runmanager Run a grid of PyTorch experiments")
+    assert "| Quickstart | How do I get" in text
+    for block in re.findall(r"^```.*?^```", README, flags=re.DOTALL | re.MULTILINE):
+        assert block in text
+
+
+WITHOUT_TORCHVISION = """
+import subprocess
+import sys
+
+import torch
+from torch import nn
+
+import runmanager
+from runmanager import DataError, ImageTensors, TensorLoader, fashion_mnist, fit, run_grid, write_report
+
+DATA = ImageTensors(torch.arange(32 * 64, dtype=torch.uint8).reshape(32, 1, 8, 8), torch.arange(32) % 2)
+
+
+def train(run, manager):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    loader = TensorLoader(DATA, run.batch_size, device=run.device)
+    fit(run, network, loader, manager, optimizer=torch.optim.Adam, epochs=1, test_loader=loader)
+
+
+if __name__ == "__main__":
+    for name in runmanager.__all__:
+        getattr(runmanager, name)
+    grid = run_grid({"batch_size": [8], "device": ["cpu"]}, train, experiment="exp")
+    assert grid.exit_code == 0, grid.runs["error"].tolist()
+    write_report("runs/exp")
+    assert len(fashion_mnist(sys.argv[1], train=False)) == 10_000
+    try:
+        fashion_mnist("empty")
+    except DataError as error:
+        print(error)
+    print([name for name in sys.modules if name.startswith("torchvision")])
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        pytest.param("ModuleNotFoundError", "No module named 'torchvision'", marks=pytest.mark.slow),
+        ("RuntimeError", "operator torchvision::nms does not exist"),  # where it was built for another torch
+    ],
+)
+def test_all_but_a_download_works_without_a_torchvision_that_fits(tmp_path, error, text):
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text(f"raise {error}({text!r})")
+    (tmp_path / "script.py").write_text(WITHOUT_TORCHVISION)
+
+    done = subprocess.run(
+        [sys.executable, "script.py", HOME / "data"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{HOME}"},
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert f"it could not be downloaded ({text}); put the four original files into" in done.stdout
+    assert done.stdout.endswith("[]\n")
