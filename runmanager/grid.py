@@ -200,10 +200,9 @@ def _checked_axes(params: Mapping[Any, Any], others: Sequence[str] = ()) -> Axes
         problems += [f"{key!r} has a name twice: keep one"] if len(set(names)) < len(names) else []
         seen.update(name for name in names if isinstance(name, str))
         rows = _rows(key, values, problems)
-        odd = check_values((name, value) for row in rows for name, value in zip(names, row, strict=True))
-        problems += odd
-        if not odd:
+        if not (odd := check_values(pair for row in rows for pair in zip(names, row, strict=True))):
             _check_devices(names, rows, problems)
+        problems += odd
         axes[names] = rows
     problems.raise_if_any()
     return axes

@@ -17,8 +17,9 @@ from types import FrameType
 from typing import NamedTuple
 
 from runmanager.errors import first_line
-from runmanager.executors import process_state, serialize
+from runmanager.executors import serialize
 from runmanager.executors.base import BatchProgress, Task
+from runmanager.executors.process_state import has_room
 from runmanager.executors.signals import SIGNALS
 from runmanager.outcome import EpochRecord, Outcome
 
@@ -89,7 +90,9 @@ def main(
         _serve(connection, output, settings, task)
 
 
-def _serve(connection: Connection, output: Connection | None, settings: LaneSettings, task: bytes) -> None:
+def _serve(  # noqa: C901 - a loop with an end for each cause
+    connection: Connection, output: Connection | None, settings: LaneSettings, task: bytes
+) -> None:
     import torch
 
     from runmanager.devices.process_state import changes, listed, process_state
@@ -109,7 +112,7 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
     gc.freeze()  # what is imported stays: looking through it takes 0.2 s
     send(Ready())
     while (run := connection.recv()) is not None:
-        if not process_state.has_room():
+        if not has_room():
             send(Lost("an earlier run has left too many files open"))
             return
         before = time.monotonic()

@@ -64,6 +64,7 @@ class _Facts(TypedDict, total=False):
     pid_start: str
     ranks: Count
     t_wall: Seconds
+    threads: Count
     versions: dict[str, str]
 
 
