@@ -19,13 +19,13 @@ from typing import NamedTuple
 from runmanager.errors import first_line
 from runmanager.executors import serialize
 from runmanager.executors.base import BatchProgress, Task
-from runmanager.executors.process_state import has_room
 from runmanager.executors.signals import SIGNALS
 from runmanager.outcome import EpochRecord, Outcome
 
 _COLLECT_AFTER_S = 1.0  # looking for garbage takes as long as a small run
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
 _PR_SET_PDEATHSIG = 1  # prctl.h
+_ROOM = 64  # descriptors that a run needs, at least
 
 
 class Ready(NamedTuple):
@@ -135,6 +135,19 @@ def _serve(  # noqa: C901 - a loop with an end for each cause
         if names := changes(state, process_state()):
             send(Changed(listed(names)))
         send(outcome)
+
+
+def has_room() -> bool:
+    """Whether this process can open files still: a run may have left too many open."""
+    descriptors: list[int] = []
+    try:
+        descriptors += (os.open(os.devnull, os.O_RDONLY) for _ in range(_ROOM))
+    except OSError:
+        return False
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return True
 
 
 def _obey(faults: Connection) -> None:

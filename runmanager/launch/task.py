@@ -3,12 +3,14 @@
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runmanager.errors import LifecycleError, PruneError, StorageError
-from runmanager.executors import BatchProgress, Report, process_state
+from runmanager.executors import BatchProgress, Report
+from runmanager.executors.signals import is_stopped
 from runmanager.grid import Run, params_of
 from runmanager.outcome import Outcome
 from runmanager.search.halving import SuccessiveHalving
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 Train = Callable[[Run, "RunManager"], object]
 
 _REPORT_EVERY_S = 0.5
+_SPARE = 16  # descriptors with which the end of a run is committed that has used up all others
 _OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
 """Why nothing can be written when a run has opened too many files, or has limited their size."""
 
@@ -94,32 +97,54 @@ class RunTask:
         return None if context.starts_over(earlier) else earlier.threads
 
     def _execute(self, run: Run, manager: "RunManager") -> Outcome:
-        from runmanager.devices import ranks
+        from runmanager.devices.process_state import as_before, process_state
 
-        process = os.getpid()
+        process, before = os.getpid(), process_state()
         try:
-            with process_state.kept():
+            with _spare_descriptors():
                 self.train(run, manager)
-                if manager._is_open:  # noqa: SLF001 - for this module and fit() alone
+            if manager._is_open:  # noqa: SLF001 - for this module and fit() alone
+                with as_before(before):
                     manager.end_run()
             if manager.outcome is None:
                 raise LifecycleError(  # noqa: TRY301 - recorded like an exception of train()
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
-        except BaseException as error:  # here a failing run becomes an outcome
+        except BaseException as error:  # noqa: BLE001 - here a failing run becomes an outcome
             if os.getpid() != process:  # the run forked this one, which must not record anything
                 os._exit(1)
-            if process_state.is_stopped(error) or isinstance(error, PruneError):
-                raise
-            if isinstance(error, StorageError) and error.errno not in _OF_THE_RUN:
-                raise
-            outcome = manager.outcome
-            if outcome is None or not outcome.status.is_exception:
-                outcome = _failed(manager, error, run)
-            if ranks.num_ranks() > 1:
-                raise
-            return outcome
+            with as_before(before):
+                return _outcome_of(error, run, manager)
         return manager.outcome
+
+
+@contextmanager
+def _spare_descriptors() -> Iterator[None]:
+    """Leave some descriptors to whatever follows the block."""
+    spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE)]
+    try:
+        yield
+    finally:
+        for descriptor in spare:
+            with suppress(OSError):  # the block may have closed it
+                os.close(descriptor)
+
+
+def _outcome_of(error: BaseException, run: Run, manager: "RunManager") -> Outcome:
+    """Commit how a run ended that an exception has left, unless the exception ends the grid: then raise it."""
+    from runmanager.devices import ranks
+
+    if isinstance(error, StorageError) and error.errno in _OF_THE_RUN:
+        refused = error.__cause__  # what the run raised first, if it did, is the cause
+        error = (refused and refused.__context__) or error
+    elif is_stopped(error) or isinstance(error, (PruneError, StorageError)):
+        raise error
+    outcome = manager.outcome
+    if outcome is None or not outcome.status.is_exception:
+        outcome = _failed(manager, error, run)
+    if ranks.num_ranks() > 1:
+        raise error
+    return outcome
 
 
 def _failed(manager: "RunManager", error: BaseException, run: Run) -> Outcome:

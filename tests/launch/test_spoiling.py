@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from runmanager import run_grid
-from runmanager.executors import process_state
+from runmanager.errors import RunsWarning
+from runmanager.executors import signals, worker
 from runmanager.outcome import Status
 
 
@@ -62,6 +63,13 @@ def limit_sizes():
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
+def limit_and_raise():
+    limit_files()
+    limit_sizes()
+    sys.setrecursionlimit(200)
+    raise KeyError("after limits")
+
+
 def raising(error):
     def fail():
         raise error
@@ -80,6 +88,7 @@ RAISED = {
     "cycle": raise_cycle,
     "group": raise_group,
     "fill_descriptors": fill_descriptors,
+    "limit_and_raise": limit_and_raise,
 }
 SPOILED = {
     "limit_files": limit_files,
@@ -137,44 +146,56 @@ class Train:
                 manager.track_loss(0.5, 1)
 
 
-ACTS = {**SPOILED, "nothing": lambda: None, **RAISED}
+LIMITED = ["limit_files", "limit_sizes", "recursion"]
+ACTS = {
+    **SPOILED,
+    "all settings": lambda: [act() for name, act in SPOILED.items() if name not in LIMITED],
+    "nothing": lambda: None,
+    **RAISED,
+}
+IN_LANES = ["all settings", "nothing", *RAISED]  # a lane is replaced after each run that changed its process
 NOT_INLINE = {  # what this process cannot get rid of
-    "stderr", "fill_descriptors", "thread", "KeyboardInterrupt",
+    "stderr", "all settings", "fill_descriptors", "thread", "KeyboardInterrupt",
 }  # fmt: skip
+INLINE = [name for name in ACTS if name not in NOT_INLINE]
 WORDS = {
     "group": "ExceptionGroup",
     "cycle": "ValueError: first",
     "Unwritable": "ValueError",
     "fill_descriptors": "Too many open files",
+    "limit_and_raise": "KeyError: 'after limits'",
 }
 
 
-@pytest.mark.parametrize("executor", ["inline", "lanes"])
-def test_whatever_train_raises_or_spoils_harms_its_run_only(tmp_path, executor):
-    names = [name for name in ACTS if executor == "lanes" or name not in NOT_INLINE]
-
-    grid = run_grid(
-        {"act": names},
-        Train(tmp_path),
-        experiment="exp",
-        root=tmp_path / "runs",
-        executor=executor,
-        tensorboard=False,
-        display=False,
-    )
+@pytest.mark.parametrize(("executor", "names"), [("inline", INLINE), ("lanes", IN_LANES)])
+def test_whatever_train_raises_or_spoils_harms_its_run_only(tmp_path, executor, names):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RunsWarning)
+        before = state()
+        grid = run_grid(
+            {"act": names},
+            Train(tmp_path),
+            experiment="exp",
+            root=tmp_path / "runs",
+            executor=executor,
+            tensorboard=False,
+            display=False,
+        )
+        after = state()
 
     ended = {run.act: outcome for run, outcome in grid.outcomes}
     assert grid.exit_code == 1
     assert list(ended) == names
-    assert {name for name in names if ended[name].status is Status.FAILED} - {"limit_files", "limit_sizes"} == {
-        *RAISED
-    } & {*names}
+    failed = {name for name in names if ended[name].status is Status.FAILED}
+    assert failed - {"limit_files", "limit_sizes"} == {*RAISED} & {*names}
     for name in RAISED.keys() & ended.keys():
         assert WORDS.get(name, name) in ended[name].error
     assert ended["nothing"].status is Status.COMPLETED
     assert all(outcome.epochs >= 1 for outcome in ended.values())
     inherited = {name: (tmp_path / name).read_text() for name in names}
     assert {name: text for name, text in inherited.items() if text != inherited[names[0]]} == {}
+    assert after == before
+    assert len(caught) <= (executor == "inline"), [str(each.message) for each in caught]
 
 
 class Stopped(KeyboardInterrupt):
@@ -193,15 +214,15 @@ class Stopped(KeyboardInterrupt):
 def test_ctrl_c_is_no_exception_of_train(monkeypatch, handler, error, is_stopped):
     monkeypatch.setattr(signal, "getsignal", lambda _: handler)
 
-    assert process_state.is_stopped(error) is is_stopped
+    assert signals.is_stopped(error) is is_stopped
 
 
 def test_there_is_room_for_files_while_there_is(monkeypatch):
-    assert process_state.has_room()
+    assert worker.has_room()
 
     def fail(*_):
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(os, "open", fail)
 
-    assert not process_state.has_room()
+    assert not worker.has_room()
