@@ -8,6 +8,7 @@ import ast
 import copy
 import importlib.abc
 import importlib.util
+import itertools
 import os
 import signal
 import sys
@@ -25,9 +26,10 @@ MODULES = {
 """Module -> its unit tests in tests/storage."""
 
 EQUIVALENT: dict[str, str] = {}
-"""Mutant, as `Mutant.name` writes it -> why no test can find it, or need not."""
+"""Mutant, as `mutants` names it -> why no test can find it, or need not."""
 
 _PATIENCE_S = 60
+_NAMED = (ast.FunctionDef, ast.ClassDef)
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -40,37 +42,37 @@ _COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
 
 
 def mutants(source: str) -> Iterator[tuple[str, ast.Module]]:
-    """Yield each mutant of a module: what it has instead of what, and its tree."""
+    """Yield each mutant of a module: its function, what is there instead of which statement, and its tree."""
     tree = ast.parse(source)
-    number = sum(1 for _ in ast.walk(tree))
-    for index in range(number):
+    for index, _ in enumerate(ast.walk(tree)):
         changed = copy.deepcopy(tree)
-        parents = {child: node for node in ast.walk(changed) for child in ast.iter_child_nodes(node)}
-        node = list(ast.walk(changed))[index]
-        if any(
-            isinstance(parent, ast.AnnAssign) and node is not parent.value for parent in [parents.get(node)]
-        ):
-            continue
-        before = ast.unparse(node) if isinstance(node, (ast.expr, ast.stmt)) else ""
-        after = _mutated(node)
-        if after is not None:
+        node = next(itertools.islice(ast.walk(changed), index, None))
+        parents = {child: parent for parent in ast.walk(changed) for child in ast.iter_child_nodes(parent)}
+        ancestors = [node]
+        while ancestors[-1] in parents:
+            ancestors.append(parents[ancestors[-1]])
+        statement = next((each for each in ancestors if isinstance(each, ast.stmt)), None)
+        if statement is None or (isinstance(statement, ast.AnnAssign) and statement.value not in ancestors):
+            continue  # an annotation
+        before = _line(statement)
+        if _mutate(node):
             ast.fix_missing_locations(changed)
-            where = node
-            while not isinstance(where, (ast.FunctionDef, ast.ClassDef, ast.Module)):
-                where = parents[where]
-            yield f"{getattr(where, 'name', 'module')}: {before} -> {after}", changed
+            names = [getattr(each, "name", "") for each in ancestors if isinstance(each, _NAMED)]
+            yield f"{names[0] if names else 'module'}: {before} -> {_line(statement)}", changed
 
 
-def _mutated(node: ast.AST) -> str | None:
-    """Change a node; return what it is now, None if it is left as it is."""
+def _line(statement: ast.stmt) -> str:
+    return ast.unparse(statement).partition("\n")[0]
+
+
+def _mutate(node: ast.AST) -> bool:
+    """Change a node; return False if it is left as it is."""
     match node:
         case ast.Compare(ops=[op]):
             node.ops = [_COMPARED[type(op)]()]
         case ast.BoolOp():
             node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        case ast.BinOp() if type(node.op) in _COMPUTED:
-            node.op = _COMPUTED[type(node.op)]()
-        case ast.AugAssign() if type(node.op) in _COMPUTED:
+        case ast.BinOp() | ast.AugAssign() if type(node.op) in _COMPUTED:
             node.op = _COMPUTED[type(node.op)]()
         case ast.Constant(value=bool() as value):
             node.value = not value
@@ -80,12 +82,11 @@ def _mutated(node: ast.AST) -> str | None:
             node.value = ast.Constant(value=None)
         case ast.If():
             node.test = ast.UnaryOp(op=ast.Not(), operand=node.test)
-            return f"if {ast.unparse(node.test)}"
         case ast.Raise():
             node.exc, node.cause = ast.Call(func=ast.Name("KeyError"), args=[], keywords=[]), None
         case _:
-            return None
-    return ast.unparse(node)
+            return False
+    return True
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -120,18 +121,8 @@ def survives(name: str, tree: ast.Module, tests: list[str]) -> bool:
 
         base = tempfile.mkdtemp(prefix="mutants-")
         paths = [str(HOME / "tests/storage" / test) for test in tests]
-        code = pytest.main(
-            [
-                "-x",
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                "-W",
-                "ignore::pytest.PytestAssertRewriteWarning",
-                f"--basetemp={base}",
-                *paths,
-            ]
-        )
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        code = pytest.main([*options, f"--basetemp={base}", *paths])
         os._exit(0 if code == 0 else 1)
     until = time.monotonic() + _PATIENCE_S
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):

@@ -77,7 +77,7 @@ def sync_folder(path: Path) -> None:
     """Make the names in a folder survive a power failure, where the system can."""
     if os.name == "nt":  # pragma: no cover - folders cannot be opened there
         return
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -198,7 +198,7 @@ def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
         OSError: It cannot be read, is a link, or is no file.
     """
     with opened(path) as (descriptor, state):
-        return read(descriptor, min(most, state.st_size + 1)), state
+        return read(descriptor, min(most, state.st_size)), state
 
 
 def read_end(path: str | Path, most: int) -> bytes:
@@ -215,7 +215,7 @@ def read_end(path: str | Path, most: int) -> bytes:
 def read(descriptor: int, most: int) -> bytes:
     """Read the next `most` bytes of an open file; fewer only at its end."""
     parts: list[bytes] = []
-    while most > 0 and (part := os.read(descriptor, most)):
+    while part := os.read(descriptor, most):  # none are asked for at last
         parts.append(part)
         most -= len(part)
     return b"".join(parts)

@@ -1,5 +1,6 @@
 import errno
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -247,6 +248,35 @@ def test_what_writers_left_that_died_is_removed_by_name_or_all(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".a", ".b.1.tmp", "a"]
     remove_leftovers(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".a", "a"]
+
+
+def test_what_is_removed_by_another_meanwhile_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "glob", lambda folder, _: [folder / ".a.1.tmp"])
+
+    remove_leftovers(tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_descriptor_is_closed(tmp_path, faulty):
+    calls: list[str] = []
+    faulty(**noting(calls, "open", "close"))
+
+    write_file(tmp_path / "file", b"content")
+    assert calls == ["open", "close"] * 2
+    calls.clear()
+    with pytest.raises(StorageError, match="another process writes it"):
+        AppendFile.reopen(tmp_path / "file", 0, size=6)
+    assert calls == ["open", "close"]
+
+
+def test_a_descriptor_whose_number_is_0_is_closed_too(tmp_path, faulty):
+    closed: list[int] = []
+    faulty(open=lambda *_: 0, fstat=lambda _: SimpleNamespace(st_size=0), close=closed.append)
+
+    AppendFile.reopen(tmp_path / "file", 0, size=0).close()
+
+    assert closed == [0]
 
 
 def test_a_file_is_reopened_where_its_whole_records_end(tmp_path):

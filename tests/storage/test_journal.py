@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runmanager.errors import StorageError
-from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.storage.journal import Journal, read_attempt, to_line
+from runmanager.outcome import LARGEST, EpochRecord, Outcome, Status
+from runmanager.storage.journal import Attempt, Journal, NoJournal, end_abandoned, read_attempt, to_line
 
 RECORDS = [
     EpochRecord(epoch, {"loss": 1.5 / epoch, "accuracy": epoch / 7}, {"phase_eval_s": 0.25})
@@ -315,3 +315,121 @@ def test_a_journal_is_closed_by_its_end(tmp_path):
 
     with pytest.raises(StorageError, match="Bad file descriptor"):
         journal.epoch(RECORDS[0])
+
+
+def test_a_finished_journal_is_read_at_once(journal, monkeypatch):
+    monkeypatch.delattr("runmanager.storage.journal._read_lines")
+
+    attempt = read_attempt(journal)
+
+    assert (list(attempt.epochs.values()), attempt.outcome) == (RECORDS, OUTCOME)
+
+
+def test_nothing_is_in_an_empty_journal(tmp_path):
+    (tmp_path / "attempt-1.jsonl").touch()
+
+    attempt = read_attempt(tmp_path / "attempt-1.jsonl")
+
+    assert attempt == Attempt(version=attempt.version)
+    assert (attempt.num_damaged, attempt.num_lines, attempt.size, attempt.crc) == (0, 0, 0, 0)
+    assert Attempt().version == (0, 0, 0)
+
+
+def test_lines_too_short_for_a_checksum_are_named_where_they_are(tmp_path):
+    path = write_journal(tmp_path, RECORDS[:2])
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([b"{}\n", lines[0], b"\n", b"[]\n", *lines[1:]]))
+
+    attempt = read_attempt(path)
+
+    assert (attempt.damaged, attempt.num_damaged, attempt.num_lines) == ([1, 3, 4], 3, 6)
+    assert (attempt.damage, list(attempt.epochs)) == ("line 1, 3, 4", [1, 2])
+
+
+def test_a_number_that_is_too_large_is_damage_in_the_first_line_too(tmp_path):
+    path = rewritten(
+        write_journal(tmp_path, RECORDS[:1]),
+        lambda line: line.update(note=-(2**64)) if line["type"] == "start" else None,
+    )
+
+    assert read_attempt(path).damaged == [1]
+
+
+def test_the_smallest_facts_are_kept(tmp_path):
+    path = write_journal(tmp_path, outcome=Outcome(Status.FAILED, "", 0), after=0)
+    path = rewritten(path, lambda line: line.update(t_wall=0))
+    lines = path.read_bytes().splitlines(keepends=True)
+
+    whole = read_attempt(path)
+    path.write_bytes(lines[0])
+    growing = read_attempt(path)
+
+    assert whole.outcome == Outcome(Status.FAILED, "", 0)
+    assert [(each.start["after"], each.start["t_wall"]) for each in (whole, growing)] == [(0, 0)] * 2
+
+
+def test_a_metric_whose_name_no_table_can_have_is_damage(tmp_path):
+    path = write_journal(tmp_path, RECORDS[:2])
+
+    def rename(line):
+        if line.get("epoch") == 1:
+            line["metrics"]["\ud800"] = 1.0
+
+    attempt = read_attempt(rewritten(path, rename))
+
+    assert (attempt.damaged, list(attempt.epochs)) == ([2], [2])
+
+
+def test_times_are_rounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 1.23456)
+    monkeypatch.setattr("time.monotonic", lambda: 2.34567)
+    path = write_journal(tmp_path, [EpochRecord(1, {}, {"phase_eval_s": 0.12345678})])
+
+    attempt = read_attempt(path)
+
+    assert (attempt.start["t_wall"], attempt.start["t_mono"]) == (1.235, 2.346)
+    assert attempt.epochs[1].times == {"phase_eval_s": 0.123457}
+
+
+def test_a_run_that_began_no_attempt_is_ended_by_a_journal_of_its_own(tmp_path):
+    end_abandoned(tmp_path, OUTCOME, {"commit": "abc"})
+
+    attempt = read_attempt(tmp_path / "attempt-1.jsonl")
+
+    assert (attempt.outcome, attempt.start["after"], attempt.start["commit"]) == (OUTCOME, 6, "abc")
+
+
+def test_an_attempt_that_has_ended_is_followed_by_another(tmp_path):
+    path = write_journal(tmp_path, RECORDS[:1], OUTCOME)
+    before = path.read_bytes()
+
+    end_abandoned(tmp_path, Outcome(Status.KILLED, "", 1), {})
+
+    assert path.read_bytes() == before
+    assert read_attempt(tmp_path / "attempt-2.jsonl").outcome == Outcome(Status.KILLED, "", 1)
+
+
+def test_a_process_that_writes_no_journal_commits_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    journal = NoJournal()
+
+    journal.epoch(RECORDS[0])
+    journal.end(OUTCOME)
+    journal.close()
+
+    assert journal.attempt == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [LARGEST, -LARGEST])
+def test_the_largest_number_is_kept(tmp_path, number):
+    path = write_journal(tmp_path, RECORDS[:1], note=number)
+
+    attempt = read_attempt(path)
+
+    assert (attempt.damaged, attempt.start["note"]) == ([], number)
+
+
+def test_what_is_no_json_is_not_written():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_line({"number": math.nan})
