@@ -3,6 +3,7 @@
 import argparse
 import os
 import platform
+import sys
 from importlib import import_module
 from importlib.metadata import version
 
@@ -15,8 +16,12 @@ NAMES = (
 def main() -> None:
     """Print the machine, then each benchmark's figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)}; or peers")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)}; or peers, or gpu")
     parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of peers (default: 1)")
+    if sys.argv[1:2] == ["gpu"]:  # checks, for a machine with a GPU
+        from benchmarks import gpu
+
+        sys.exit(min(gpu.main(sys.argv[2:]), 1))
     arguments = parser.parse_intermixed_args()
     names = arguments.names or NAMES
     if names[0] == "peers":  # takes minutes, and other libraries: only when it is asked for

@@ -96,11 +96,13 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
         epoch: Its number, from 1.
         metrics: Columns of the table -> values; durations in seconds.
         times: Parts of the epoch's duration and times beside it, in seconds; and the images per second.
+        cold: Whether it is the first epoch of its process on its device.
     """
 
     epoch: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
     metrics: Mapping[str, float]
     times: Mapping[str, float] = {}
+    cold: bool = False
 
 
 @dataclass(frozen=True)

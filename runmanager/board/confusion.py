@@ -16,6 +16,7 @@ MOST = 50
 _WITH_NUMBERS = 20  # classes up to which cells are wide enough for them
 _LONGEST = 24  # characters of a class's name
 _LINE, _MARGIN = 12, 4  # pixels
+_COPIES = 64  # of the counts: neighbours would wait for each other at the same cell
 _DARK = 0.5  # shade from which numbers are white
 
 
@@ -24,7 +25,8 @@ class Confusion:
 
     def __init__(self) -> None:
         self.problem = ""
-        self._counts: torch.Tensor | None = None  # (C * C + 1,), the last for labels that are no classes
+        # (_COPIES, C * C + 1) on an accelerator, the last for labels that are no classes; else one copy
+        self._counts: torch.Tensor | None = None
         self._num_classes = 0
 
     def add(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
@@ -34,7 +36,8 @@ class Confusion:
             return
         try:
             if self._counts is None:
-                self._counts = torch.zeros(num * num + 1, dtype=torch.int64, device=preds.device)
+                shape = (1 if preds.is_cpu else _COPIES, num * num + 1)
+                self._counts = torch.zeros(shape, dtype=torch.int64, device=preds.device)
                 self._num_classes = num
             if num != self._num_classes:
                 # counted, they would be in others' cells, or outside, where CUDA ends the process
@@ -43,7 +46,10 @@ class Confusion:
             labels = labels.long()
             is_class = (labels >= 0) & (labels < num)
             cells = torch.where(is_class, labels * num + preds.argmax(dim=1), num * num).reshape(-1)
-            self._counts.index_add_(0, cells, torch.ones_like(cells))
+            copies, size = self._counts.shape
+            if copies > 1:
+                cells = cells + torch.arange(len(cells), device=cells.device) % copies * size
+            self._counts.view(-1).index_add_(0, cells, torch.ones_like(cells))
         except Exception as error:  # noqa: BLE001 - no logging call may end a run
             self.problem = f"confusion: {type(error).__name__}: {error}"
 
@@ -60,7 +66,7 @@ class Confusion:
         """Return the counts, a row per label and a column per prediction; None if there are none."""
         if self._counts is None or self.problem:
             return None
-        rows: list[list[int]] = self._counts[:-1].reshape(self._num_classes, -1).tolist()
+        rows: list[list[int]] = self._counts.sum(dim=0)[:-1].reshape(self._num_classes, -1).tolist()
         return rows if any(map(any, rows)) else None
 
 

@@ -27,19 +27,19 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
 def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
     """Compute min, max, sum, sum of squares and the counts of 30 buckets of each tensor's finite values.
 
-    One transfer per device and few millions of values, one more if some are not finite. A tensor without finite
-    values is left out.
+    One transfer per device and few millions of values, before which their counting waits for the device; again
+    if some are not finite. A larger tensor is worked through in pieces. One without finite values is left out.
     """
     rows_by_name: dict[str, list[float]] = {}
-    for group in _groups(values):
-        with torch.no_grad():
-            rows = _statistics([values[name].detach().reshape(-1) for name in group]).tolist()
-        rows_by_name.update(zip(group, rows, strict=True))
-    mixed = [name for name, (low, high, *_) in rows_by_name.items() if not (isfinite(low) and isfinite(high))]
-    finite = {name: values[name].detach()[values[name].isfinite()] for name in mixed}
-    repaired = statistics({name: part for name, part in finite.items() if len(part)}) if mixed else {}
-    rows_by_name = {name: row for name, row in rows_by_name.items() if name not in mixed or name in repaired}
-    return rows_by_name | repaired
+    with torch.no_grad():
+        for group in _groups(values):
+            flat = [values[name].detach().reshape(-1) for name in group]
+            rows = _in_pieces(flat[0]) if len(flat[0]) > _AT_ONCE else _statistics(flat)
+            rows_by_name.update(zip(group, rows.tolist(), strict=True))
+        for name, (low, high, *_) in list(rows_by_name.items()):
+            if not (isfinite(low) and isfinite(high)):
+                (rows_by_name[name],) = _in_pieces(values[name].detach().reshape(-1), only_finite=True).tolist()
+    return {name: row for name, row in rows_by_name.items() if isfinite(row[0])}
 
 
 def _groups(values: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
@@ -57,15 +57,43 @@ def _groups(values: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
         yield group
 
 
-def _statistics(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+def _in_pieces(tensor: torch.Tensor, *, only_finite: bool = False) -> torch.Tensor:
+    """Compute the row ``(1, 4 + BINS)`` of a tensor ``(n,)`` piece by piece: several copies are made of each.
+
+    Without any finite value, its min and max are not finite.
+    """
+
+    def pieces() -> Iterator[torch.Tensor]:
+        for piece in torch.split(tensor, _AT_ONCE):
+            if len(kept := piece[piece.isfinite()] if only_finite else piece):
+                yield kept
+
+    ends = [torch.stack(torch.aminmax(piece)) for piece in pieces()]
+    if not ends:
+        return torch.full((1, 4 + BINS), torch.nan)
+    ends = [_exact(end) for end in ends]
+    ranges = torch.stack([torch.stack(ends)[:, 0].min(), torch.stack(ends)[:, 1].max()]).reshape(1, 2)
+    rows = [_statistics([piece], ranges) for piece in pieces()]
+    return torch.cat([rows[0][:, :2], torch.stack([row[:, 2:] for row in rows]).sum(dim=0)], dim=1)
+
+
+def _exact(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in the precision in which its range and its buckets are computed."""
+    is_double = tensor.dtype == torch.float64 and tensor.device.type != "mps"
+    return tensor.to(torch.float64 if is_double else torch.float32)
+
+
+def _statistics(tensors: Sequence[torch.Tensor], ranges: torch.Tensor | None = None) -> torch.Tensor:
     """Compute the rows ``(len(tensors), 4 + BINS)`` of tensors ``(n,)`` on one device, all of them finite.
 
-    A value that is not finite makes a row whose min or max is not finite either.
+    A value that is not finite makes a row whose min or max is not finite either. `ranges` are the least and the
+    largest values ``(len(tensors), 2)``, None for those of these tensors.
     """
     exact = torch.float32 if tensors[0].device.type == "mps" else torch.float64
-    tensors = [tensor.to(torch.float32 if tensor.dtype != torch.float64 else exact) for tensor in tensors]
+    tensors = [_exact(tensor) for tensor in tensors]
     sizes, shape = [len(tensor) for tensor in tensors], (len(tensors), -1)
-    ranges = torch.stack([end for tensor in tensors for end in torch.aminmax(tensor)]).reshape(shape)
+    if ranges is None:
+        ranges = torch.stack([end for tensor in tensors for end in torch.aminmax(tensor)]).reshape(shape)
     widths = (ranges[:, 1] / BINS - ranges[:, 0] / BINS).clamp_min(torch.finfo(ranges.dtype).tiny)
     values = torch.cat(tensors)
     doubles = torch.split(values.to(exact), sizes)

@@ -184,7 +184,8 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
             metrics[columns[tag]][[rows[step] for step in points]] = list(points.values())
     epochs = np.array(list(itertools.chain(*steps.values())), dtype=np.int64)
     positions = list(range(len(runs)))
-    table = epochs_table(Epochs(positions, counts, params, [1] * len(runs), epochs, metrics))
+    cold = np.array([], dtype=np.bool_)  # nobody knows
+    table = epochs_table(Epochs(positions, counts, params, [1] * len(runs), epochs, metrics, cold))
     table["run"] = pd.Series(list(runs), dtype="str").take(table["run"].to_numpy()).array
     return table.drop(columns=[name for name in LEADING if name not in columns.values()])
 

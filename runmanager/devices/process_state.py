@@ -29,8 +29,10 @@ _MOST_NAMES = 5  # in a sentence
 _TRIES = 2  # to write settings: torch has several names for some
 _VARIABLE = "environment variable "
 _OF_LIBRARIES = re.compile(
-    # set when torch, CUDA, compilers and others are imported or first used; pytest sets its own for each test
+    # set when torch, CUDA, compilers and others are imported or first used; pytest sets its own for each test;
+    # PYTHONHASHSEED, which functions that seed set, is read when a process starts
     r"CUDA_MODULE_LOADING|PYTEST_CURRENT_TEST|WANDB_SERVICE"
+    r"|PYTHONHASHSEED|TOKENIZERS_PARALLELISM"
     r"|(KMP|QT_QPA|RAY|TF2|TORCHINDUCTOR|TRITON|_MLFLOW|_WANDB)_\w+"
 )
 
@@ -124,7 +126,7 @@ class Leftovers:
                 self._is_noticed = True
                 sentence = (
                     f"{self._run} left this process with other settings, and {run} begins with them: "
-                    f"{listed(names)}; set them back at its end, or use run_grid, which replaces its lanes then"
+                    f"{listed(names)}; set them back at its end, or use run_grid with executor='lanes'"
                 )
         self._run, self._begin, self._end = run, now, None
         return sentence

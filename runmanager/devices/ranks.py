@@ -42,12 +42,20 @@ def is_main() -> bool:
 
 
 def join() -> None:
-    """Join the other ranks, unless ``torch.distributed.init_process_group()`` was called already."""
-    if num_ranks() > 1 and not _has_group():
-        from torch import distributed
+    """Join the other ranks, unless ``torch.distributed.init_process_group()`` was called already.
 
+    What ranks send each other over a group without a backend for the cpu goes through the current accelerator:
+    it is this rank's from now on.
+    """
+    if num_ranks() == 1:
+        return
+    from torch import distributed
+
+    if not _has_group():
         with _explained():
             distributed.init_process_group()  # gloo for the cpu, nccl for GPUs
+    elif "cpu" not in distributed.distributed_c10d.get_backend_config():
+        _use_own_accelerator()
 
 
 def gather(value: T) -> list[T]:
@@ -95,13 +103,28 @@ def from_main(make: Callable[[], T]) -> T:
 
 
 def own_device(device: "str | torch.device") -> "torch.device":
-    """Return the device of this rank: ``cuda`` is the GPU with its number on this machine."""
+    """Return the device of this rank: ``cuda`` is the GPU with its number on this machine.
+
+    It is the only one where the rank sees no other, as on clusters that give each rank its own.
+    """
     import torch
 
     device = torch.device(device)
-    if num_ranks() == 1 or str(device) != "cuda":
+    if num_ranks() == 1 or ":" in str(device) or device.type in ("cpu", "meta", "mps"):
         return device
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", str(rank()))))
+    is_only_one = torch.get_device_module(device).device_count() == 1
+    return torch.device(device.type, 0 if is_only_one else int(os.environ.get("LOCAL_RANK", str(rank()))))
+
+
+def _use_own_accelerator() -> None:
+    """Make the accelerator of this rank the current one, unless the user has chosen one."""
+    import torch
+
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None and torch.accelerator.current_device_index() == 0:
+        index = own_device(accelerator.type).index
+        if index and index < torch.accelerator.device_count():
+            torch.accelerator.set_device_index(index)
 
 
 @contextmanager

@@ -1,11 +1,11 @@
-"""Where a device needs care: exists, send, wait, warm, memory, random state, warnings."""
+"""Where a device needs care: exists, current, send, wait, warm, memory, random state, warnings."""
 
 import os
 import random
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,10 @@ from torch import nn
 
 from runmanager.errors import DeviceError
 
+PINNED = ("cuda", "xpu")
+"""Accelerators that copy from pinned memory without waiting."""
+
+_warmed: set[str] = set()  # accelerators that this process has computed on: they load kernels once per process
 _turn = threading.RLock()  # of `quiet`: the filters of warnings belong to the process, so threads take turns
 
 
@@ -85,12 +89,16 @@ def wait_for(device: torch.device) -> None:
 
 
 def warm(device: torch.device) -> None:
-    """Pay the first-use costs of a device: its context, libraries and thread pool.
+    """Pay the first-use costs of a device: its context, libraries, kernels and thread pool.
 
-    Uses constants and leaves random states alone; about a millisecond once the device is warm.
+    Leaves random states alone; about a millisecond once the device is warm. An accelerator loads each kernel
+    when it is first used, so it takes whole training steps first, once per process.
     """
     if device.type == "meta":
         return
+    if device.type != "cpu" and str(device) not in _warmed:
+        _train(device)
+        _warmed.add(str(device))
     with torch.inference_mode(mode=False), torch.enable_grad():
         images = torch.ones(2, 1, 8, 8, device=device, requires_grad=True)
         weights = torch.ones(2, 1, 3, 3, device=device, requires_grad=True)
@@ -100,16 +108,65 @@ def warm(device: torch.device) -> None:
     wait_for(device)
 
 
+def _train(device: torch.device) -> None:
+    """Take training steps of a small network, in full and in reduced precision, with two optimizers."""
+    with undisturbed_random(device), torch.inference_mode(mode=False), torch.enable_grad(), quiet():
+        network = nn.Sequential(
+            nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(),
+            nn.Flatten(), nn.Linear(72, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 10),
+        ).to(device)  # fmt: skip
+        optimizers = [
+            torch.optim.Adam(network.parameters()),
+            torch.optim.SGD(network.parameters(), momentum=0.9),
+        ]
+        images = send(pinned(torch.ones(8, 1, 8, 8), device), device)
+        labels = send(pinned(torch.zeros(8, dtype=torch.int64), device), device)
+        for optimizer in optimizers:
+            for reduced in (None, torch.bfloat16, torch.float16):
+                try:
+                    with torch.autocast(device.type, reduced) if reduced else nullcontext():
+                        loss = nn.functional.cross_entropy(network(images), labels)
+                    optimizer.zero_grad()
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    optimizer.step()
+                except RuntimeError:
+                    if reduced is None:
+                        raise  # a precision that the device does not have needs no warming
+
+
+@contextmanager
+def as_current(device: torch.device) -> Iterator[None]:
+    """Let an accelerator with a number be the current one: pinned memory and streams belong to that.
+
+    The one before is current again afterwards, without work on it.
+    """
+    index = None if device.type in ("cpu", "meta") else device.index
+    with torch.accelerator.device_index(index):
+        yield
+
+
+def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a tensor of the cpu in memory from which a device copies without waiting, where it has such."""
+    return tensor.pin_memory() if device.type in PINNED and tensor.is_cpu else tensor
+
+
 def reset_peak(device: torch.device) -> None:
     """Forget how much memory tensors took on an accelerator at most so far."""
-    if counter := _memory_counter(device):
-        counter.reset_peak_memory_stats(device)
+    with suppress(RuntimeError):  # a device that failed has none
+        if counter := _memory_counter(device):
+            counter.reset_peak_memory_stats(device)
 
 
-def peak_memory(device: torch.device) -> int | None:
-    """Return how many bytes tensors took on an accelerator at most, since `reset_peak`; None on the cpu."""
+def peak_memory(device: torch.device, before: int | None = None) -> int | None:
+    """Return how many bytes tensors took on an accelerator at most, since `reset_peak`; None on the cpu.
+
+    `before` counts too, and alone if the device has failed.
+    """
     counter = _memory_counter(device)
-    return int(counter.max_memory_allocated(device)) if counter else None
+    try:
+        return max(int(counter.max_memory_allocated(device)), before or 0) if counter else None
+    except RuntimeError:
+        return before
 
 
 def send(batch: Any, device: torch.device) -> Any:
@@ -143,14 +200,30 @@ def device_of(network: nn.Module | None) -> torch.device:
 def undisturbed_random(device: torch.device) -> Iterator[None]:
     """Give Python's, NumPy's, torch's and the device's random state back as it was."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the users' state
-    forked = [device] if device.type not in ("cpu", "meta", "mps") else []
-    kind = forked[0].type if forked else "cuda"
-    with torch.random.fork_rng(devices=forked, device_type=kind):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002 - the users' state
+    of_torch, of_device = torch.get_rng_state(), random_state(device)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002 - the users' state
+        torch.set_rng_state(of_torch)
+        if of_device is not None:
+            set_random_state(of_device, device)
+
+
+def random_state(device: torch.device) -> torch.Tensor | None:
+    """Return the random state of an accelerator, None for the cpu: that is torch's own."""
+    if device.type in ("cpu", "meta"):
+        return None
+    module = torch.get_device_module(device)
+    state: torch.Tensor = module.get_rng_state() if device.type == "mps" else module.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: torch.Tensor, device: torch.device) -> None:
+    """Set the random state of an accelerator."""
+    module = torch.get_device_module(device)
+    module.set_rng_state(state, *([] if device.type == "mps" else [device]))
 
 
 @contextmanager
@@ -178,7 +251,8 @@ def _memory_counter(device: torch.device) -> Any:
 
 
 def _accelerator() -> str | None:
-    if not torch.accelerator.is_available():
+    # is_available() would begin CUDA, after which no process that is forked from this one can use it
+    if torch.accelerator.device_count() == 0:
         return None
     accelerator = torch.accelerator.current_accelerator()
     return accelerator.type if accelerator else None

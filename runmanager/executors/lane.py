@@ -6,6 +6,7 @@ import signal
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from multiprocessing import process
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,17 @@ PREFIX = "lane "
 
 _LONGEST_LINE = 1 << 16  # bytes, longer ones are broken
 _MOST_READ = 1 << 20  # bytes at a time
+_PATIENCE_S = 5.0  # until a process that was killed counts as stuck
 
 
 class Lane:
     """One worker process, as its parent sees it."""
 
     def __init__(self, number: int, device: str, context: Any, task: bytes, num_lanes: int) -> None:
-        self.number = number  # from 0
+        self.number = number  # from 0, of its run
         self.device = device
         self.run: Run | None = None  # None if it is idle
+        self.is_binding = False  # whether it waits for its device
         self.is_ready = False  # whether its device is warm
         self.is_spent = (
             False  # whether it gets no more runs: its device has a fault, or a run changed its settings
@@ -44,7 +47,8 @@ class Lane:
         self.output: Any
         self.output, its_output = context.Pipe(duplex=False) if os.name == "posix" else (None, None)
         self.faults, its_faults = context.Pipe(duplex=False)
-        settings = worker.LaneSettings(device, num_lanes, multiprocessing.get_start_method())
+        environment = dict(os.environ)
+        settings = worker.LaneSettings(device, num_lanes, multiprocessing.get_start_method(), environment)
         arguments = (its_connection, its_output, its_faults, settings, task)
         self.process = context.Process(target=worker.main, args=arguments, name=f"{PREFIX}{number}: {device}")
         with without_main():
@@ -53,9 +57,9 @@ class Lane:
             if end is not None:
                 end.close()
 
-    def begin(self, run: Run) -> None:
-        """Take a run; it is sent once the lane is ready."""
-        self.run, self.news, self.quiet_s = run, None, 0.0
+    def begin(self, run: Run, number: int) -> None:
+        """Take a run, as lane number `number`; it is sent once the lane is ready."""
+        self.run, self.number, self.news, self.quiet_s = run, number, None, 0.0
         self._stacks = b""
         self._log.clear()
 
@@ -103,20 +107,25 @@ class Lane:
                 wait_s = 0.2  # until all are written
 
     def kill(self) -> None:
-        """End the process and those that it started, at once."""
+        """End the process and those that it started, at once; one that cannot be ended is left alone."""
         self.process.kill()
-        self.process.join()
+        self.process.join(_PATIENCE_S)
         if hasattr(os, "killpg") and self.process.pid:
             with suppress(OSError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def close(self) -> None:
-        """End the process if it has not ended, and free what belongs to it."""
+    def close(self) -> bool:
+        """End the process if it has not ended, and free what belongs to it; return whether it has ended."""
         self.kill()
         for end in (self.connection, self.output, self.faults):
             if end is not None:
                 end.close()
+        if self.process.is_alive():  # it waits for its device in the system, which ends it when that answers
+            # or this process would wait for it at its own end
+            vars(process)["_children"].discard(self.process)
+            return False
         self.process.close()
+        return True
 
 
 def _pending(source: Any) -> bytes:

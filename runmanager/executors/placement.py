@@ -15,6 +15,7 @@ class Placement:
 
     def __init__(self, jobs: int | str, runs_per_device: int, devices: Sequence[str], num_cores: int) -> None:
         self.lost: dict[str, str] = {}  # devices that are no longer used -> why
+        self.resting: set[str] = set()  # devices that get no run for the time being
         self._accelerators = [device for device in devices if device != "cpu"]
         self._per_device = runs_per_device
         self._on_cpu = max(1, num_cores // _CORES_PER_LANE) if jobs == AUTO else None
@@ -59,13 +60,14 @@ class Placement:
         return "; ".join(reasons) or f"no device {request!r}"
 
     def _candidates(self, request: str) -> list[str]:
-        kind, _, number = request.partition(":")
-        if kind in ("cpu", "meta"):
+        if request.partition(":")[0] in ("cpu", "meta"):
             return ["cpu"]
-        named = [d for d in self._accelerators if d == request or (not number and d.partition(":")[0] == kind)]
+        # mps has no number: it is mps:0 too
+        names = {device: (device, device.partition(":")[0], f"{device}:0") for device in self._accelerators}
+        named = [device for device in self._accelerators if request in names[device]]
         return [device for device in named if device not in self.lost]
 
     def _is_free(self, device: str) -> bool:
         if device == "cpu":
             return self._on_cpu is None or self._taken[device] < self._on_cpu
-        return self._taken[device] < self._per_device
+        return device not in self.resting and self._taken[device] < self._per_device

@@ -14,13 +14,15 @@ from runmanager.executors.deaths import Deaths, hung, whereabouts
 from runmanager.executors.lane import Lane
 from runmanager.executors.placement import Placement
 from runmanager.executors.spawn import signals_blocked
-from runmanager.executors.worker import Changed, Lost, Raised, Ready, Refused
+from runmanager.executors.worker import Binding, Changed, Lost, Raised, Ready, Refused
 from runmanager.grid import Run, device_of
 from runmanager.outcome import EpochRecord, Outcome, Status
 
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # until a lane that is asked to end is killed
-_MOST_PROBES = 2  # of a device that does not answer
+_MOST_PROBES, _MOST_PROBES_OF_FULL = 2, 8  # of a device that does not answer, or is full, without a run of ours
+_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 60.0  # before the next probe, doubled each time
+_BIND_S = 120.0  # until a lane has to have its device
 
 
 class Pool:
@@ -43,6 +45,7 @@ class Pool:
         self._timeout = timeout
         self._lanes: list[Lane] = []
         self._failed_probes: dict[str, int] = {}
+        self._pauses: dict[str, float] = {}  # device -> until when it is left alone (time.monotonic)
         self._deaths = Deaths()
         self._looked = time.monotonic()
         self._since_measured = 0.0
@@ -56,6 +59,8 @@ class Pool:
     def begin(self, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
         """Give runs to lanes as long as devices are free; yield those that can never get one."""
         waiting: list[Run] = []
+        now = time.monotonic()
+        self._placement.resting = {device for device, until in self._pauses.items() if until > now}
         while runs and len(self.busy) < self._placement.most:
             run = runs.popleft()
             why = self._placement.why_never(device_of(run))
@@ -64,8 +69,10 @@ class Pool:
             elif (device := self._placement.take(device_of(run))) is None:
                 waiting.append(run)
             else:
-                lane = self._lane(device)
-                lane.begin(run)
+                numbers = {lane.number for lane in self.busy}
+                number = next(number for number in range(len(numbers) + 1) if number not in numbers)
+                lane = self._lane(device, number)
+                lane.begin(run, number)
                 self._send(lane)
         runs.extendleft(reversed(waiting))
 
@@ -81,7 +88,7 @@ class Pool:
         awake_s = min(now - self._looked, 2 * _TICK_S)  # not the time for which this machine slept
         self._looked = now
         for lane in self.busy:
-            lane.quiet_s += awake_s if lane.is_ready else 0.0  # until something is heard of it
+            lane.quiet_s += awake_s if lane.is_ready or lane.is_binding else 0.0
         for lane in dict.fromkeys(sources[source] for source in ready):
             yield from self._hear(lane, runs)
         self._since_measured += awake_s
@@ -89,9 +96,7 @@ class Pool:
             self._since_measured = 0.0
             for lane in self.busy:
                 lane.measure()
-        for lane in self.busy:
-            if self._timeout is not None and lane.quiet_s > self._timeout:
-                yield self._hung(lane)
+        yield from self._silent(runs)
 
     def end(self) -> None:
         """End all lanes: runs are stopped, and lanes that do not end within seconds are killed."""
@@ -122,16 +127,27 @@ class Pool:
                     lane.close()
                 self._lanes.clear()
 
-    def _lane(self, device: str) -> Lane:
-        """Return an idle lane of a device, or make one; it may replace an idle one of another."""
+    def _silent(self, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
+        """End the lanes that have had no news for too long; yield the runs that count as hung."""
+        bind_s = max(self._timeout or 0, _BIND_S)
+        for lane in self.busy:
+            if not lane.is_ready and lane.quiet_s > bind_s:
+                lane.kill()
+                self._probe_failed(lane, f"no answer for {bind_s:g} s", runs)
+                self._remove(lane)
+            elif lane.is_ready and self._timeout is not None and lane.quiet_s > self._timeout:
+                yield self._hung(lane)
+
+    def _lane(self, device: str, number: int) -> Lane:
+        """Return an idle lane of a device, or make one; of other devices, one each stays warm."""
         idle = [lane for lane in self._lanes if lane.run is None and not lane.is_spent]
         for lane in idle:
             if lane.device == device:
                 return lane
-        if idle and len(self._lanes) >= self._num_lanes:
-            self._remove(idle[0])
-        numbers = {lane.number for lane in self._lanes}
-        number = next(number for number in range(len(numbers) + 1) if number not in numbers)
+        each = {lane.device: lane for lane in idle}
+        spare = [lane for lane in idle if lane is not each[lane.device]]
+        if spare and len(self._lanes) >= self._num_lanes:
+            self._remove(spare[0])
         with signals_blocked():  # so that `end` knows of every process
             self._lanes.append(Lane(number, device, self._context, self._task, self._num_lanes))
         return self._lanes[-1]
@@ -146,10 +162,8 @@ class Pool:
         for message in lane.messages():
             lane.quiet_s = 0.0
             match message:
-                case Ready():
-                    lane.is_ready = True
-                    self._failed_probes.pop(lane.device, None)
-                    self._send(lane)
+                case Binding() | Ready():
+                    self._came_nearer(lane, is_ready=isinstance(message, Ready))
                 case EpochRecord() | BatchProgress() if lane.run is not None:
                     lane.news = message
                     self._watch.run_progressed(lane.run, message)
@@ -163,13 +177,20 @@ class Pool:
                     self._say_changes(lane, names)
                 case Raised() | Refused():
                     raise _error(message)
-                case Lost(why):
-                    self._probe_failed(lane, why, runs)
+                case Lost(why, is_full):
+                    self._probe_failed(lane, why, runs, is_full=is_full)
         self._print(lane)
         if has_ended or (lane.is_spent and lane.run is None):
             if lane.run is not None:
                 yield self._died(lane)
             self._remove(lane)
+
+    def _came_nearer(self, lane: Lane, *, is_ready: bool) -> None:
+        """Note that a lane waits for its device, or has it and can execute its run."""
+        lane.is_binding, lane.is_ready = lane.device != "cpu", is_ready
+        if is_ready:
+            self._failed_probes.pop(lane.device, None)
+            self._send(lane)
 
     def _say_changes(self, lane: Lane, names: str) -> None:
         if not self._has_said_changes:
@@ -186,6 +207,8 @@ class Pool:
         run, lane.run = lane.run, None
         assert run is not None
         self._placement.give_back(lane.device)
+        if lane.is_ready:
+            self._pauses.pop(lane.device, None)  # there may be room now
         return run
 
     def _remove(self, lane: Lane) -> None:
@@ -196,15 +219,31 @@ class Pool:
         lane.process.join(_PATIENCE_S)
         with signals_blocked():
             self._lanes.remove(lane)
-            lane.close()
+            has_ended = lane.close()
+        if not has_ended:
+            self._give_up(lane.device, f"stopped answering (process {lane.process.pid} cannot be ended)")
 
-    def _probe_failed(self, lane: Lane, why: str, runs: deque[Run]) -> None:
+    def _probe_failed(self, lane: Lane, why: str, runs: deque[Run], *, is_full: bool = False) -> None:
+        """Put the run of a lane back that could not get its device, and leave the device alone for a while."""
         runs.appendleft(self._free(lane))
         lane.is_spent = True
-        failed = self._failed_probes[lane.device] = self._failed_probes.get(lane.device, 0) + 1
-        if failed >= _MOST_PROBES:
-            self._placement.lost[lane.device] = f"{lane.device} stopped answering ({why})"
-            self._watch.say(f"! {lane.device} stopped answering ({why}): it gets no more runs")
+        device = lane.device
+        pause_s = _PAUSE_S
+        if not any(
+            other.device == device for other in self.busy
+        ):  # else it may be short of memory for that one
+            failed = self._failed_probes[device] = self._failed_probes.get(device, 0) + 1
+            pause_s = min(_PAUSE_S * 2 ** (failed - 1), _LONGEST_PAUSE_S)
+            if failed >= (_MOST_PROBES_OF_FULL if is_full else _MOST_PROBES):
+                self._give_up(device, f"{'is full' if is_full else 'stopped answering'} ({why})")
+            elif is_full and failed == 1:
+                self._watch.say(f"! {device} is full ({why}): its runs wait for memory")
+        self._pauses[device] = time.monotonic() + pause_s
+
+    def _give_up(self, device: str, why: str) -> None:
+        if device not in self._placement.lost:
+            self._placement.lost[device] = f"{device} {why}"
+            self._watch.say(f"! {device} {why}: it gets no more runs")
 
     def _died(self, lane: Lane) -> tuple[Run, Outcome]:
         where = whereabouts(lane.news) if lane.is_ready else " before it began"

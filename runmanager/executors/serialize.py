@@ -1,6 +1,7 @@
 """How a training function is sent to another process: by value if that process cannot import it."""
 
 import functools
+import importlib
 import io
 import itertools
 import operator
@@ -62,9 +63,19 @@ def send_to_children_by_value() -> None:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sends functions with a cache by value too, which cloudpickle does not."""
+    """Sends functions with a cache by value, modules of classes of their own by name, as torch.backends.cudnn.
+
+    cloudpickle does neither. Tensors of accelerators are not sent.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(obj, torch.Tensor) and obj.device.type not in ("cpu", "meta"):
+            # it would be loaded there by every process, also by those of other devices
+            raise TypeError(f"a tensor on {obj.device}")
+        is_module = isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj
+        if is_module and type(obj) is not types.ModuleType:
+            return importlib.import_module, (str(obj.__name__),)
         if _is_cached(obj) and not _is_importable(obj):
             return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)

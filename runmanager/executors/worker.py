@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -38,10 +38,15 @@ class Refused(NamedTuple):
     why: str
 
 
+class Binding(NamedTuple):
+    """The task is loaded; from now on, the process waits for its device alone."""
+
+
 class Lost(NamedTuple):
-    """Its device does not answer, and why; the process ends."""
+    """Its device does not answer, and why, or is full; the process ends."""
 
     why: str
+    is_full: bool = False
 
 
 class Raised(NamedTuple):
@@ -56,7 +61,7 @@ class Changed(NamedTuple):
     names: str
 
 
-Message = Ready | Refused | Lost | Raised | Changed | EpochRecord | BatchProgress | Outcome
+Message = Binding | Ready | Refused | Lost | Raised | Changed | EpochRecord | BatchProgress | Outcome
 """What a worker reports; the last three are news of its run, and how it ended."""
 
 
@@ -66,6 +71,7 @@ class LaneSettings(NamedTuple):
     device: str  # that it is bound to: ``cuda`` in a run means this one
     num_lanes: int  # that share the cores
     start_method: str  # of the parent's processes
+    environment: Mapping[str, str]  # the parent's: that of the ancestor of the lanes is from an earlier grid
 
 
 class _Stopped(KeyboardInterrupt):
@@ -83,6 +89,8 @@ def main(
     """
     with suppress(_Stopped, EOFError, BrokenPipeError):
         _obey(faults)
+        os.environ.clear()
+        os.environ.update(settings.environment)
         # the loaders of runs start processes as they would in the parent
         multiprocessing.set_start_method(settings.start_method, force=True)
         serialize.send_to_children_by_value()
@@ -90,9 +98,7 @@ def main(
         _serve(connection, output, settings, task)
 
 
-def _serve(  # noqa: C901 - a loop with an end for each cause
-    connection: Connection, output: Connection | None, settings: LaneSettings, task: bytes
-) -> None:
+def _serve(connection: Connection, output: Connection | None, settings: LaneSettings, task: bytes) -> None:
     import torch
 
     from runmanager.devices.process_state import changes, listed, process_state
@@ -104,17 +110,16 @@ def _serve(  # noqa: C901 - a loop with an end for each cause
     except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
         send(Refused(f"{type(error).__name__}: {error}"))
         return
+    send(Binding())
     try:
         _bind(device, settings.num_lanes)
     except RuntimeError as error:
-        send(Lost(first_line(error)))
+        is_full = isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
+        send(Lost(first_line(error), is_full))
         return
     gc.freeze()  # what is imported stays: looking through it takes 0.2 s
     send(Ready())
     while (run := connection.recv()) is not None:
-        if not has_room():
-            send(Lost("an earlier run has left too many files open"))
-            return
         before = time.monotonic()
         _redirect(output)  # a run may have closed it
         state = process_state()
@@ -131,14 +136,16 @@ def _serve(  # noqa: C901 - a loop with an end for each cause
         if device != "cpu" or time.monotonic() - before > _COLLECT_AFTER_S:
             gc.collect()
         if device != "cpu":
-            torch.accelerator.empty_cache()
-        if names := changes(state, process_state()):
-            send(Changed(listed(names)))
+            with suppress(RuntimeError):  # a device that failed does not answer, and its process ends
+                torch.accelerator.empty_cache()
+        names = changes(state, process_state())
+        if names or not has_room():
+            send(Changed(listed(names or ["the number of open files"])))
         send(outcome)
 
 
 def has_room() -> bool:
-    """Whether this process can open files still: a run may have left too many open."""
+    """Whether another run can open files in this process: one may have left too many open."""
     descriptors: list[int] = []
     try:
         descriptors += (os.open(os.devnull, os.O_RDONLY) for _ in range(_ROOM))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -85,6 +86,7 @@ class RunTask:
             manager._end_interrupted()  # noqa: SLF001 - for this module alone
             raise
         finally:
+            _forget_compiled()
             threads.give_back()
 
     def _threads_of(self, run: Run, context: GridContext) -> int | None:
@@ -155,6 +157,15 @@ def _failed(manager: "RunManager", error: BaseException, run: Run) -> Outcome:
     except Exception:  # noqa: BLE001 - whatever the code of its class does
         name = type(error).__name__
         return manager._end_failed(RuntimeError(f"{name}, which cannot be written as text"), run)  # noqa: SLF001
+
+
+def _forget_compiled() -> None:
+    """Let the next run of this process compile as the first one does.
+
+    torch.compile() compiles a function for 8 shapes per process and computes eagerly from then on.
+    """
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
 
 
 class _Steps:

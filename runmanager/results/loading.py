@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from runmanager.results.tables import Epochs, Numbers
 
-COPY_VERSION = 3
+COPY_VERSION = 4
 _WORTH_A_COPY = 200  # runs
 _MOST_NAMED = 5  # damaged files in a warning
 
@@ -45,8 +45,10 @@ def load_results(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
 
     Columns: `run, epoch, loss, accuracy, epoch duration, run duration` (durations in seconds), the
     hyperparameters in axis order, then further metrics. If there are several experiments, `experiment` comes
-    first. If runs shared the machine, `jobs` comes last: how many runs of the grid did, at most.
-    Hyperparameters have the types they went in with. One `RunsWarning` names the damaged files.
+    first. If runs shared the machine, `jobs` comes last: how many runs of the grid did, at most. If a run used
+    an accelerator, `cold start` says which epochs were the first of their process on their device: they pay for
+    what is loaded when it is first used. Hyperparameters have the types they went in with. One `RunsWarning`
+    names the damaged files.
 
     Args:
         path: The root of all experiments, an experiment's folder, or a run's folder.
@@ -65,7 +67,9 @@ def load_results(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     damaged: list[str] = []
     with _without_collection():
         parts = [(_name(f), tables.epochs_table(_read_epochs(f, run, damaged))) for f in folders]
-        table = tables.concat(parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs",))
+        table = tables.concat(
+            parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs", tables.COLD)
+        )
     warn_of(damaged, path)
     return table
 
@@ -215,7 +219,7 @@ def load_copy(experiment: Path) -> "Epochs | None":
             params = {name: [decode(value) for value in values] for name, values in document["params"].items()}
             metrics = {name: stored[f"metric {number}"] for number, name in enumerate(document["metrics"])}
             numbers, counts, jobs = (document[name] for name in ("numbers", "counts", "jobs"))
-            epochs = Epochs(numbers, counts, params, jobs, stored["epochs"], metrics)
+            epochs = Epochs(numbers, counts, params, jobs, stored["epochs"], metrics, stored["cold"])
             return epochs if _is_whole(epochs) else None
     except Exception:  # noqa: BLE001 - whatever is wrong with it, the journals have it all
         return None
@@ -225,11 +229,16 @@ def _is_whole(epochs: "Epochs") -> bool:
     """Whether the parts of a copy fit together, as those that we wrote do."""
     runs = {len(epochs.numbers), len(epochs.counts), len(epochs.jobs), *map(len, epochs.params.values())}
     counts = itertools.chain(epochs.numbers, epochs.counts, epochs.jobs)
-    columns = [(epochs.epochs, np.int64), *((values, np.float64) for values in epochs.metrics.values())]
+    columns = [
+        (epochs.epochs, np.int64),
+        *((values, np.float64) for values in epochs.metrics.values()),
+    ]
     return (
         len(runs) == 1
         and all(is_count(count) and count <= LARGEST for count in counts)
         and all(v.dtype == kind and v.shape == (sum(epochs.counts),) for v, kind in columns)
+        and epochs.cold.dtype == np.bool_
+        and epochs.cold.shape in ((0,), (sum(epochs.counts),))
         and bool("".join(("names", *epochs.params, *epochs.metrics)).encode())
     )
 
@@ -251,7 +260,7 @@ def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Versi
     arrays["versions"] = np.concatenate([versions, _array(list(journals.values()))])
     content = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, **arrays)
+    np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, cold=epochs.cold, **arrays)
     if _copy(experiment).parent.is_symlink():
         return  # it leads elsewhere
     durable.make_folder(_copy(experiment).parent)

@@ -19,6 +19,9 @@ from runmanager.storage.run_state import RunResult
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
 
+COLD = "cold start"
+"""The column that says which epochs are the first of their process."""
+
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -32,6 +35,7 @@ class Epochs:
     jobs: list[int]  # how many runs shared the machine with each run, itself included
     epochs: Numbers  # the number of each epoch, run after run
     metrics: dict[str, Numbers]  # column -> the value in each epoch, NaN where it has none
+    cold: Numbers  # whether each epoch is its process's first; empty if no run used an accelerator
 
 
 def by_column(runs: Sequence[RunResult]) -> Epochs:
@@ -40,6 +44,7 @@ def by_column(runs: Sequence[RunResult]) -> Epochs:
     params = dict.fromkeys(name for run in runs for name in run.folder.params)
     records = [record for run in begun for record in run.epochs]
     names = list(dict.fromkeys((*LEADING, *itertools.chain.from_iterable(r.metrics for r in records))))
+    on_accelerator = any(str(run.start.get("device", "cpu")) not in ("cpu", "meta") for run in begun)
     return Epochs(
         [run.folder.number for run in begun],
         [len(run.epochs) for run in begun],
@@ -47,6 +52,7 @@ def by_column(runs: Sequence[RunResult]) -> Epochs:
         [run.jobs for run in begun],
         np.array([record.epoch for record in records], dtype=np.int64),
         dict(zip(names, _by_name([record.metrics for record in records], names), strict=True)),
+        np.array([record.cold for record in records if on_accelerator], dtype=np.bool_),
     )
 
 
@@ -70,6 +76,8 @@ def epochs_table(epochs: Epochs) -> pd.DataFrame:
     columns: dict[str, Any] = in_order(numbers, epochs.epochs, params, epochs.metrics)
     if any(jobs > 1 for jobs in epochs.jobs):
         columns["jobs"] = _repeated(epochs.jobs, rows)
+    if len(epochs.cold):
+        columns[COLD] = epochs.cold
     return _table(columns, params)
 
 
@@ -195,6 +203,8 @@ def _concat(parts: Sequence[pd.Series]) -> pd.Series:
 def _missing(name: str, length: int) -> pd.Series:
     if name == "jobs":
         return pd.Series([1] * length, dtype="int64")  # left out where no run shared the machine
+    if name == COLD:
+        return pd.Series([False] * length, dtype="bool")  # left out where no run used an accelerator
     return pd.Series([pd.NA] * length, dtype="object")
 
 

@@ -18,14 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from runmanager.devices.torch_devices import quiet
+from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError
 from runmanager.outcome import EpochRecord
 from runmanager.storage import durable, paths, plain_state
 
 VERSION = 1
+_GIB = 2**30
+_OVERHEAD = _GIB // 16  # the most that a file may have beside its tensors
 _HASH = 32  # bytes of SHA-256
-_LARGEST = 1 << 36  # bytes of a checkpoint that is read
+_LARGEST = 1 << 36  # bytes of a checkpoint that is written or read
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,10 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
     `verify` reads it back from memory first, to fail now instead of on resume.
 
     Raises:
-        CheckpointError: It holds objects that could not be loaded safely.
+        CheckpointError: It holds objects that could not be loaded safely, or is too large to be read again.
         StorageError: It could not be written; the generation before is whole.
     """
+    check_size(checkpoint.states)  # before as much memory is taken again
     try:
         content = _to_bytes(checkpoint)
         if verify:
@@ -58,6 +61,21 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
             f"numbers, text, lists and dicts in state_dict() ({_cause(error)})"
         ) from error
     durable.write_generation(folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT, content)
+
+
+def check_size(states: Mapping[str, Any]) -> None:
+    """Refuse states that are larger than what is read again.
+
+    Raises:
+        CheckpointError: They are; the message names the largest.
+    """
+    sizes = {name: _num_bytes(state, set()) for name, state in states.items()}
+    if sum(sizes.values()) > _LARGEST - _OVERHEAD:
+        name, size = max(sizes.items(), key=lambda item: item[1])
+        raise CheckpointError(
+            f"the checkpoint would have {sum(sizes.values()) / _GIB:.0f} GiB, {_LARGEST / _GIB:.0f} GiB is the "
+            f"most that is read again: save less in checkpoint=, of which {name!r} has {size / _GIB:.0f} GiB"
+        )
 
 
 def load_checkpoint(folder: Path, ids: Collection[str], problems: list[str]) -> Checkpoint | None:
@@ -182,9 +200,8 @@ def random_state(device: torch.device) -> dict[str, Any]:
         "numpy": (str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
         "torch": torch.get_rng_state(),
     }
-    if device.type not in ("cpu", "meta"):
-        state["device"] = torch.get_device_module(device).get_rng_state(device)
-    return state
+    of_device = torch_devices.random_state(device)
+    return state if of_device is None else {**state, "device": of_device}
 
 
 def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
@@ -195,7 +212,22 @@ def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     torch.set_rng_state(state["torch"])
     if "device" in state and device.type not in ("cpu", "meta"):
-        torch.get_device_module(device).set_rng_state(state["device"], device)
+        torch_devices.set_random_state(state["device"], device)
+
+
+def _num_bytes(state: Any, seen: set[int]) -> int:
+    """Count the bytes of the tensors in a state, each memory once."""
+    if isinstance(state, torch.Tensor):
+        if state.layout != torch.strided:
+            return state.numel() * state.element_size()  # the most that it can have
+        storage = state.untyped_storage()
+        if storage._cdata in seen:  # noqa: SLF001 - what torch.save knows storages by
+            return 0
+        seen.add(storage._cdata)  # noqa: SLF001
+        return storage.nbytes()
+    if isinstance(state, (list, tuple, Mapping)):
+        return sum(_num_bytes(item, seen) for item in (state.values() if isinstance(state, Mapping) else state))
+    return 0
 
 
 def _cause(error: Exception) -> str:
@@ -210,7 +242,7 @@ def _to_bytes(checkpoint: Checkpoint) -> bytes:
     content = {
         "v": VERSION,
         "id": checkpoint.id,
-        "record": (record.epoch, dict(record.metrics), dict(record.times)),
+        "record": (record.epoch, dict(record.metrics), dict(record.times), record.cold),
         "states": dict(checkpoint.states),
         "random": dict(checkpoint.random),
         "is_left": checkpoint.is_left,
@@ -236,14 +268,14 @@ def _from_bytes(content: bytes) -> Checkpoint:
     body = memoryview(content)[_HASH:]
     if hashlib.sha256(body).digest() != content[:_HASH]:
         raise ValueError("its checksum differs: it is damaged")
-    with quiet():  # torch warns before it refuses
+    with torch_devices.quiet():  # torch warns before it refuses
         loaded = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
     if not isinstance(loaded, dict):
         raise TypeError("it is no checkpoint")
     if loaded["v"] != VERSION:
         raise ValueError(f"it is of version {loaded['v']}, this is version {VERSION}")
-    epoch, metrics, times = loaded["record"]
+    epoch, metrics, times, *is_cold = loaded["record"]  # the last one since 0.1.0
     metrics, times = ({str(name): float(v) for name, v in values.items()} for values in (metrics, times))
-    record = EpochRecord(int(epoch), metrics, times)
+    record = EpochRecord(int(epoch), metrics, times, cold=any(is_cold))
     is_left = loaded.get("is_left") is True  # checkpoints did not always have it
     return Checkpoint(str(loaded["id"]), record, dict(loaded["states"]), dict(loaded["random"]), is_left)

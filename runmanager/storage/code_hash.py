@@ -10,6 +10,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from runmanager.storage.clock_readings import without_clock
 from runmanager.storage.code_parts import codes, enclosed, functions_of, instructions, is_plain
 from runmanager.storage.read_values import loaded_values
 
@@ -36,10 +37,13 @@ def hash_of_code(part: Any) -> str:
         code = _without_annotations(function.__code__)
         constants = [one for one in loaded_values(code, function.__globals__) if one.settings is None]
         content += [_compiled(code)]
-        content += sorted({repr((one.name, one.value)) for one in constants if is_plain(one.value)})
-        content += [value for value in enclosed(function).values() if is_plain(value)]
+        content += sorted(
+            {repr((one.name, without_clock(one.value))) for one in constants if is_plain(one.value)}
+        )
+        content += [without_clock(value) for value in enclosed(function).values() if is_plain(value)]
     if inspect.isclass(part):
-        content += [pair for pair in vars(part).items() if is_plain(pair[1]) and not pair[0].startswith("__")]
+        members = [pair for pair in vars(part).items() if is_plain(pair[1]) and not pair[0].startswith("__")]
+        content += [(name, without_clock(value)) for name, value in members]
     return short_hash(repr(content))
 
 

@@ -125,7 +125,8 @@ class Journal:
         """Commit a finished epoch."""
         nonfinite = {name: str(v) for name, v in record.metrics.items() if not math.isfinite(v)}
         metrics = {name: None if name in nonfinite else value for name, value in record.metrics.items()}
-        extra = {"nonfinite": nonfinite} if nonfinite else {}
+        extra: dict[str, Any] = {"nonfinite": nonfinite} if nonfinite else {}
+        extra |= {"cold": True} if record.cold else {}
         times = {name: round(value, 6) for name, value in record.times.items()}
         self._append("epoch", {"epoch": record.epoch, **extra, "metrics": metrics, "times": times})
 

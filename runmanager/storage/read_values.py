@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from runmanager.hyperparameters import digest, full_name, is_array, is_torch, plain
+from runmanager.storage.clock_readings import without_clock
 from runmanager.storage.code_parts import (
     LOADS,
     codes,
@@ -201,7 +202,7 @@ class _Budget:
 def _content(value: Any, budget: _Budget, excluded: Mutations, holders: tuple[int, ...]) -> Iterator[str]:
     """Yield the content of a value as text, `holders` are the ids of what it is in."""
     budget.spend(_OBJECT_BYTES)
-    value = plain(value)
+    value = without_clock(plain(value))
     if is_plain(value) and not isinstance(value, (tuple, enum.Enum)):
         budget.spend(len(value) if isinstance(value, (str, bytes)) else 0)
         yield f"{type(value).__name__} {value!r}"
@@ -225,7 +226,7 @@ def _content(value: Any, budget: _Budget, excluded: Mutations, holders: tuple[in
             yield from sorted(hash_of_content(item, excluded) for item in inside)
         elif all(type(item) in _SIMPLE for item in inside):  # ten times faster than one by one
             budget.spend(sum(_OBJECT_BYTES + (len(item) if hasattr(item, "__len__") else 0) for item in inside))
-            yield repr(list(inside))
+            yield repr([without_clock(item) for item in inside])
         else:
             yield str(len(inside))
             for item in inside:

@@ -17,15 +17,26 @@ from runmanager.storage.user_code import location_of
 
 # without CUDNN_STATUS_NOT_SUPPORTED: there is no such operation, however much memory is free
 _DEVICE_MEMORY = re.compile(
-    r"\b(CUDA|HIP|XPU|MPS)( backend| error:)? out of memory"
+    r"\b(CUDA|HIP|XPU|MPS)( backend|( driver)? error:)? out of memory"
+    r"|Triton Error \[(CUDA|HIP|XPU)\]: out of memory"
+    r"|(Cuda|HIP) failure (\d+ )?'?out of memory"  # of NCCL and RCCL
+    r"|\bUR_RESULT_ERROR_OUT_OF_(DEVICE_MEMORY|RESOURCES)"
     r"|Allocation on device .{0,99}would exceed allowed memory"
     r"|\bCU(BLAS|DNN|SOLVER|SPARSE|FFT)_(STATUS_)?ALLOC_FAILED"
     r"|NVML_SUCCESS == r INTERNAL ASSERT FAILED"  # on a slice of a GPU (MIG), accelerate#3803
 )
 _MAIN_MEMORY = re.compile(r"DefaultCPUAllocator: (can't allocate|not enough) memory")
 _DEVICE_ERROR = re.compile(
-    r"(?:CUDA|HIP|XPU) error: (.*)"
+    r"(?:CUDA|HIP|XPU)(?: driver)? error: (.*)"
+    r"|Triton Error \[(?:CUDA|HIP|XPU)\]: (.*)"
+    r"|(?:Cuda|HIP) failure (?:\d+ )?'?([^'\n]*)"
     r"|(device-side assert triggered|illegal memory access|unspecified launch failure|uncorrectable ECC error)"
+)
+_TWO_DEVICES = re.compile(
+    r"Expected all tensors to be on the same device|found at least two devices"
+    r"|is not on the expected device|Placeholder storage has not been allocated on MPS"
+    r"|Input type \((torch\.\w+\.|MPS)\w+\) and weight type \(torch\.\w+\)"
+    r"|Input type \(torch\.\w+\) and weight type \((torch\.\w+\.|MPS)\w+\)"
 )
 _LOST = re.compile(r"Connection (closed|reset) by peer|Broken pipe|remote process exited|lost another rank")
 _LOADER_WORKER = re.compile(r"Caught \w+ in DataLoader worker process (\d+)\.\n")
@@ -89,7 +100,7 @@ def explained_evaluation(name: str) -> Iterator[None]:
 
 def explain_devices(error: BaseException, device: torch.device, network: nn.Module | None) -> None:
     """Add a note to an error that may come from a network and a batch on different devices."""
-    if network is not None and isinstance(error, RuntimeError) and "device" in str(error):
+    if network is not None and isinstance(error, RuntimeError) and _TWO_DEVICES.search(str(error)):
         devices = ", ".join(sorted(map(str, torch_devices.devices_of(network))))
         error.add_note(
             f"the run's device is {device}, its network is on {devices}: take the batches from "
@@ -115,8 +126,8 @@ def _free(text: str, device: torch.device) -> str:
     if match := _FREE.search(text):
         return f"{match[2]} of {match[1]}"
     with contextlib.suppress(Exception):  # a device that failed may not answer
-        if device.type == "cuda":
-            free, total = torch.cuda.mem_get_info(device)
+        if device.type not in ("cpu", "meta"):
+            free, total = torch.accelerator.get_memory_info(device)
             return f"{_gib(free)} of {_gib(total)}"
     return ""
 
@@ -155,5 +166,5 @@ def _device_error(error: BaseException) -> str:
     """Return the message of a device that failed, "" if none did."""
     match = _DEVICE_ERROR.search(str(error)) if isinstance(error, RuntimeError) else None
     if match:
-        return str(match[1] or match[2]).strip().removesuffix(".")
+        return str(next(filter(None, match.groups()))).strip().removesuffix(".")
     return first_line(error) if isinstance(error, torch.AcceleratorError) else ""

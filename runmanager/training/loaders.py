@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
-from runmanager.devices.torch_devices import send
+from runmanager.devices.torch_devices import PINNED, pinned, send
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -34,6 +34,9 @@ class ImageTensors(Dataset[Batch]):
         """Return the image and label, or images and labels, at an index, a slice or a list of indices."""
         if isinstance(index, list):  # converted once for images and labels
             index = torch.tensor(index, dtype=torch.int64, device="cpu")
+            of_images = _on(self.images.device, index)
+            same = self.labels.device == self.images.device
+            return self.images[of_images], self.labels[of_images if same else _on(self.labels.device, index)]
         return self.images[index], self.labels[index]
 
     def to(self, device: torch.device | str) -> "ImageTensors":
@@ -79,7 +82,7 @@ class TensorLoader(DataLoader[Batch]):
             sampler=BatchSampler(order, batch_size, drop_last=False),
             num_workers=num_workers,
             generator=generator,
-            pin_memory=self.device.type == "cuda" and dataset.images.device.type == "cpu",
+            pin_memory=self.device.type in PINNED and dataset.images.device.type == "cpu",
         )
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override] # torch declares its own iterator class
@@ -92,7 +95,15 @@ class TensorLoader(DataLoader[Batch]):
 
 def to_unit(images: torch.Tensor) -> torch.Tensor:
     """Scale uint8 images to floats in 0..1, exactly as torchvision's ToTensor; leave floats alone."""
-    return images.float().div_(255) if images.dtype == torch.uint8 else images
+    if images.dtype != torch.uint8:
+        return images
+    # by a number, CUDA would multiply with its reciprocal, which differs in the last bit
+    return images.float().div_(torch.full((), 255.0, device=images.device))
+
+
+def _on(device: torch.device, index: torch.Tensor) -> torch.Tensor:
+    """Send an index to where the data is; indexing would wait for the device to copy it."""
+    return index if device.type == "cpu" else send(pinned(index, device), device)
 
 
 def batches(loader: Iterable[Any], device: torch.device) -> Iterator[Any]:

@@ -4,7 +4,7 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
 from os import PathLike
 from pathlib import Path
@@ -169,6 +169,7 @@ class RunManager:
         self._tables = _grid is None  # a grid's parent process writes them
         self._grid = _grid or GridContext()
         self._current: OpenRun | None = None  # after end_run() too, for the properties below
+        self._scope = ExitStack()  # of the open run: its device is the current one
 
     @_hook
     def begin_run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> None:
@@ -193,15 +194,16 @@ class RunManager:
         if given is not run and identity(params) != identity(params_of(given)):
             raise LifecycleError(f"train() was given {given!r} and began {run!r}: give manager.run() the run")
         device = self._device_of(params, network)
-        if device.type == "cuda" and ranks.num_ranks() > 1:
-            torch.cuda.set_device(device)
-        if network is not None and len(torch_devices.devices_of(network)) <= 1:
-            network.to(device)
-        torch_devices.warm(device)
-        torch_devices.reset_peak(device)
-        opened = self._open(
-            self._folders.open_on_all_ranks(params), device, network, loader, kinds=kinds_of(run)
-        )
+        with ExitStack() as scope:
+            scope.enter_context(torch_devices.as_current(device))
+            if network is not None and len(torch_devices.devices_of(network)) <= 1:
+                network.to(device)
+            torch_devices.warm(device)
+            metrics.warm(device)
+            torch_devices.reset_peak(device)
+            folder = self._folders.open_on_all_ranks(params)
+            opened = self._open(folder, device, network, loader, kinds=kinds_of(run))
+            self._scope = scope.pop_all()
         self.run_count += 1
         self.run_params = run
         if network is not None:
@@ -665,8 +667,12 @@ class RunManager:
         opened = self._open_run("end_run()")
         self.outcome = opened.outcome
         at_exit.forget(self)
-        opened.end()
-        self._leftovers.run_ended()
+        try:
+            opened.end()
+            self._leftovers.run_ended()
+        finally:
+            if ranks.num_ranks() == 1:  # else ranks send each other something through it
+                self._scope.close()
         if ranks.is_main():
             if self._tables:
                 from runmanager.results.files import write_results

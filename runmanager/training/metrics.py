@@ -137,7 +137,7 @@ class EpochSums:
 
     def means(self) -> dict[str, float]:
         """Read sum / number of samples of every metric, over all ranks, with one transfer per device."""
-        totals = _read({name: values.total() for name, values in self._sums.items() if values.weight})
+        totals = self.read()
         merged: dict[str, tuple[float, int]] = {}
         weighted = {name: (total, self._sums[name].weight) for name, total in totals.items()}
         for of_rank in ranks.gather(weighted):
@@ -145,6 +145,10 @@ class EpochSums:
                 before = merged.get(name, (0.0, 0))
                 merged[name] = (before[0] + total, before[1] + weight)
         return {name: total / weight for name, (total, weight) in merged.items()}
+
+    def read(self) -> dict[str, float]:
+        """Read the sums of this process, with one transfer per device."""
+        return _read({name: values.total() for name, values in self._sums.items() if values.weight})
 
     def first_not_finite(self) -> tuple[int, float, float | None] | None:
         """Find the first loss of any rank that is not finite, see `FirstNotFinite`; waits for the device."""
@@ -163,6 +167,17 @@ class EpochSums:
             number, loss = self._unsized.popleft()
             size = self._sizes[number - 1]
             self._loss.add(loss, size, size)
+
+
+def warm(device: torch.device) -> None:
+    """Let an accelerator load what the sums of an epoch need, before a clock starts."""
+    if device.type in ("cpu", "meta"):
+        return
+    sums, labels = EpochSums(), torch.zeros(2, dtype=torch.int64, device=device)
+    for size in (2, 1):  # the last batch is often smaller
+        sums.add_loss(torch.ones((), device=device), size)
+        sums.add_correct(torch.zeros(2, 2, device=device), labels)
+    sums.read()
 
 
 def _read(sums: Mapping[str, torch.Tensor | float]) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """One epoch while it is open: its sums, its clock and the parts of its time."""
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
@@ -13,6 +14,8 @@ from runmanager.devices import ranks, torch_devices
 from runmanager.outcome import LEADING, EpochRecord
 from runmanager.training import loaders, metrics
 from runmanager.training.batch_size import Measure
+
+_begun: set[tuple[int, str, int]] = set()  # process, device: the first epoch there is marked in its row
 
 
 class OpenEpoch:
@@ -49,6 +52,9 @@ class OpenEpoch:
         self._times: dict[str, float] = {}
         self._end: float | None = None
         self._seconds = 0.0
+        first_use = (os.getpid(), device.type, device.index or 0)
+        self._is_cold = first_use not in _begun
+        _begun.add(first_use)
         torch_devices.wait_for(device)
         self.start, self.start_time = perf_counter(), time.time()  # the second one is wall time
 
@@ -58,17 +64,24 @@ class OpenEpoch:
         return self._end is not None
 
     def batches(self) -> Iterator[Any]:
-        """Yield the loader's batches on the device; the time that they take is `phase_data_s`."""
-        iterator = loaders.batches(self._loader, self._device)
+        """Yield the loader's batches on the device; the time that the loader takes is `phase_data_s`.
+
+        Sending is not in there: from pageable memory it waits for what the device has to compute before.
+        """
         sums, times, on_step, end = self.sums, self._times, self._on_step, object()
+        device = self._device
         times.setdefault("phase_data_s", 0.0)
         self.counts_batches = True
+        before = perf_counter()
+        iterator = iter(self._loader)
+        times["phase_data_s"] += perf_counter() - before
         while True:
             before = perf_counter()
             batch = next(iterator, end)
             times["phase_data_s"] += perf_counter() - before
             if batch is end:
                 return
+            batch = torch_devices.send(batch, device)
             self.step += 1
             sums.begin_batch(batch)
             if on_step is not None:
@@ -132,7 +145,7 @@ class OpenEpoch:
             self._times["phase_train_s"] = self._seconds - self._times["phase_data_s"]
         if any(num_samples):
             self._times["throughput_images_per_s"] = sum(num_samples) / max(epoch_seconds)
-        return EpochRecord(self._number, {**columns, **self._evaluated, **means}, self._times)
+        return EpochRecord(self._number, {**columns, **self._evaluated, **means}, self._times, self._is_cold)
 
     def divergence(self, mean: float, last_loss: float | None) -> str:
         """Say which loss made the epoch's mean not finite, and which finite loss came before it.

@@ -4,7 +4,6 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -75,6 +74,7 @@ class OpenRun:
         self._replaced = 0  # the earlier attempt whose weights are kept
         self._threads = Threads()
         self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
+        self._peak: int | None = None  # the most bytes of tensors on its accelerator so far
         self._lr: float | None = None  # that the epoch began with
         self._sums: EpochSums | None = None  # of the current or the last epoch
         self._last_metrics: Mapping[str, float] = {}
@@ -216,7 +216,9 @@ class OpenRun:
         self._journal.epoch(record)
         self._committed = record.epoch
         if self._board:
+            self._peak = torch_devices.peak_memory(self.device, self._peak)  # what is drawn takes some too
             self._board.epoch(record, self.network, self._lr)
+            torch_devices.reset_peak(self.device)
         return ranks.broadcast(record)  # when it is committed
 
     def evaluate(self, loader: Iterable[Any], name: str, loss: Loss) -> Evaluation:
@@ -282,10 +284,8 @@ class OpenRun:
         self._begin_attempt()
         assert self._journal is not None
         outcome = self.outcome
-        facts: dict[str, int] = {}
-        with suppress(RuntimeError):  # a device that failed may not answer
-            peak = torch_devices.peak_memory(self.device)
-            facts = {} if peak is None else {"peak_memory": peak}
+        self._peak = torch_devices.peak_memory(self.device, self._peak)
+        facts = {} if self._peak is None else {"peak_memory": self._peak}
         try:
             self._journal.end(outcome, **facts)
             if self._resume_state and outcome.status is Status.COMPLETED:

@@ -33,7 +33,8 @@ class ResumeState:
             weights.pt; None keeps none.
 
     Raises:
-        CheckpointError: A part has no state, plain state holds what is not JSON, or `keep` is neither form.
+        CheckpointError: A part has no state, plain state holds what is not JSON, the parts are too large, or
+            `keep` is neither form.
     """
 
     def __init__(
@@ -59,8 +60,7 @@ class ResumeState:
         self._keep = keep
         self._best = -math.inf
         self._verified: frozenset[type] = frozenset()
-        for name, part in self._parts.items():
-            checkpoints.state_of(name, part)
+        checkpoints.check_size({name: checkpoints.state_of(name, part) for name, part in self._parts.items()})
 
     def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
         """Restore every part to its state after the last saved epoch; rank 0 reads it for all.

@@ -44,7 +44,7 @@ def ray_nodes():
 def add_node(cluster, tries_left=2, **options):
     """Add a node, the head first; on a busy machine Ray gives up waiting for it."""
     try:
-        cluster.add_node(**options)
+        cluster.add_node(num_gpus=0, **options)  # on a machine with GPUs too
     except Exception:
         if not tries_left:
             raise

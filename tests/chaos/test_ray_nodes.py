@@ -71,7 +71,7 @@ class Killer(threading.Thread):
                 self._cluster.remove_node(node, allow_graceful=False)
                 self.num_killed += 1
                 with suppress(Exception):  # on a busy machine it comes later; Ray says so in two ways
-                    self._cluster.add_node(num_cpus=1, resources={"slot": 1})
+                    self._cluster.add_node(num_cpus=1, num_gpus=0, resources={"slot": 1})
         finally:
             self._gate.touch()
 

@@ -51,6 +51,7 @@ def test_what_torch_and_other_libraries_set_for_themselves_is_no_change(monkeypa
     monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "somewhere")
     monkeypatch.setenv("KMP_INIT_AT_FORK", "FALSE")
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
     monkeypatch.syspath_prepend(os.path.join(sys.prefix, "site-packages", "part"))  # noqa: PTH118 - as in sys.path
     for _ in DataLoader(TensorDataset(torch.zeros(2)), num_workers=1):  # torch handles SIGCHLD from now on
         pass
@@ -121,6 +122,7 @@ def test_what_a_run_leaves_to_the_next_is_warned_of_once(tmp_path, what, name, w
 
     (message,) = (str(warning.message) for warning in warned)
     assert re.match(rf"run 2 {LEFT} run 3 begins with them: {name}; set them back", message)
+    assert message.endswith("set them back at its end, or use run_grid with executor='lanes'")
 
 
 def test_a_flag_of_torch_that_a_run_leaves_is_warned_of(tmp_path):

@@ -1,4 +1,6 @@
 import random
+import subprocess
+import sys
 from collections import OrderedDict, namedtuple
 
 import numpy as np
@@ -186,14 +188,19 @@ def test_random_states_are_given_back_after_an_error_too():
 
 @pytest.mark.cuda
 @needs_cuda
-def test_cuda_is_there_named_and_warm():
-    device = torch_devices.require("cuda")
+def test_cuda_is_there_and_begins_when_it_is_warmed_not_before():
+    program = (
+        "import torch; from runmanager.devices import torch_devices as d\n"
+        "device = d.require(d.try_gpu()); before = torch.cuda.is_initialized(), torch.cuda.memory_reserved()\n"
+        "state = torch.get_rng_state(); d.warm(device); d.wait_for(device)\n"
+        "cuda = torch.cuda; print(before, cuda.is_initialized(), cuda.memory_reserved() > 0)\n"
+        "print(cuda.memory_allocated(), torch.equal(state, torch.get_rng_state()))\n"
+        "print(d.device_name(device) == cuda.get_device_name(0))"
+    )
 
-    torch_devices.warm(device)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert torch_devices.device_name(device) == torch.cuda.get_device_name(0)
-    assert torch_devices.try_gpu() == torch.device("cuda:0")
-    assert torch.cuda.memory_reserved() > 0
+    assert done.stdout == "(False, 0) True True\n0 True\nTrue\n"
 
 
 @pytest.mark.cuda

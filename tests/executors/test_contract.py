@@ -6,12 +6,16 @@ import pytest
 
 from runmanager import RunBuilder, StorageError, SuccessiveHalving, run_grid
 from runmanager.executors import EXECUTORS
+from runmanager.executors.inline import InlineExecutor
+from runmanager.executors.lanes import LanesExecutor
 from runmanager.outcome import EpochRecord, Outcome, Status
+from tests.accelerators import Machine, installed
 
 RUNS = RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3]})
+ON_ACCELERATORS = "lanes on accelerators"
 
 
-@pytest.fixture(params=EXECUTORS)
+@pytest.fixture(params=[*EXECUTORS, ON_ACCELERATORS])
 def name(request):
     if request.param == "ray":
         request.getfixturevalue("local_ray")
@@ -19,8 +23,29 @@ def name(request):
 
 
 @pytest.fixture
-def executor(name):
-    return EXECUTORS[name]()
+def machine(name, tmp_path):
+    """The machine that the executor is on, if it is a pretended one."""
+    if name != ON_ACCELERATORS:
+        yield None
+        return
+    (tmp_path / "devices").mkdir()
+    machine = Machine(tmp_path / "devices")
+    with installed(machine):
+        yield machine
+
+
+@pytest.fixture
+def executor(name, machine):
+    return LanesExecutor(jobs=2) if machine else EXECUTORS[name]()
+
+
+@pytest.fixture
+def runs(machine):
+    return RunBuilder.get_runs(on(machine, {"lr": [0.1, 0.2, 0.3]}))
+
+
+def on(machine, params):
+    return {**params, "device": ["cuda"]} if machine else params
 
 
 class Watcher:
@@ -89,40 +114,40 @@ def train_on(run, manager):
             manager.track_loss(run.lr, 1)
 
 
-def execute(executor, runs, work, watch=None):
-    return executor.execute(deque(runs), work, watch or Watcher())
+def execute(executor, runs, work, watch=None, machine=None):
+    return executor.execute(deque(runs), machine.on(work) if machine else work, watch or Watcher())
 
 
-def test_each_run_gets_its_one_outcome(executor):
-    outcomes = list(execute(executor, RUNS, work))
+def test_each_run_gets_its_one_outcome(executor, runs, machine):
+    outcomes = list(execute(executor, runs, work, machine=machine))
 
-    expected = [(run, work(run, lambda _: None)) for run in RUNS]
+    expected = [(run, work(run, lambda _: None)) for run in runs]
     assert sorted(outcomes, key=lambda pair: pair[0]) == expected
 
 
-def test_a_run_that_is_added_on_its_outcome_is_executed_again(executor):
-    runs = deque(RUNS)
+def test_a_run_that_is_added_on_its_outcome_is_executed_again(executor, runs, machine):
+    due = deque(runs)
     executed: list[float] = []
 
-    for run, outcome in executor.execute(runs, work, Watcher()):
+    for run, outcome in executor.execute(due, machine.on(work) if machine else work, Watcher()):
         if outcome.status is Status.FAILED and run.lr not in executed:
-            runs.append(run)
+            due.append(run)
         executed.append(run.lr)
 
     assert sorted(executed) == [0.1, 0.2, 0.2, 0.3]
 
 
-def test_no_runs_give_no_outcomes(executor):
-    assert list(execute(executor, [], work)) == []
+def test_no_runs_give_no_outcomes(executor, runs, machine):
+    assert list(execute(executor, [], work, machine=machine)) == []
 
 
-def test_each_run_is_reported_from_its_start_to_its_outcome(executor):
+def test_each_run_is_reported_from_its_start_to_its_outcome(executor, runs, machine):
     watch = Watcher()
 
-    for run, _ in execute(executor, RUNS, work, watch):
+    for run, _ in execute(executor, runs, work, watch, machine):
         watch.seen.append((run, "end"))
 
-    for run in RUNS:
+    for run in runs:
         epochs = [(run, epoch, run.lr) for epoch in ((1,) if run.lr == 0.2 else (1, 2))]
         assert [event for event in watch.seen if event[0] == run] == [(run, "start"), *epochs, (run, "end")]
 
@@ -131,32 +156,33 @@ def test_each_run_is_reported_from_its_start_to_its_outcome(executor):
     ("ending", "error"),
     [(interrupted_work, KeyboardInterrupt), (full_disk_work, OSError), (lost_work, LostError)],
 )
-def test_what_leaves_work_as_an_exception_passes_through(executor, ending, error):
+def test_what_leaves_work_as_an_exception_passes_through(executor, ending, error, runs, machine):
     outcomes = []
 
     def gather():
-        for run, _ in execute(executor, RUNS, ending):
+        for run, _ in execute(executor, runs, ending, machine=machine):
             outcomes.append(run)
 
     with pytest.raises(error):
         gather()
 
-    assert RUNS[1] not in outcomes
+    assert runs[1] not in outcomes
 
 
-def test_nothing_is_started_after_the_iterator_is_closed(executor):
+def test_nothing_is_started_after_the_iterator_is_closed(executor, runs, machine):
     watch = Watcher()
 
-    outcomes = execute(executor, RUNS[:1] * 50, work, watch)
+    outcomes = execute(executor, runs[:1] * 50, work, watch, machine)
     next(outcomes)
     outcomes.close()
 
     assert sum(event[1:] == ("start",) for event in watch.seen) < 50
 
 
-def test_runs_that_are_behind_are_stopped_and_the_best_goes_on(name, tmp_path):
+def test_runs_that_are_behind_are_stopped_and_the_best_goes_on(executor, machine, tmp_path):
     outcome = run_grid(
-        {"lr": [0.1, 0.2, 0.3]}, train_on, experiment="exp", root=tmp_path, executor=name,
+        on(machine, {"lr": [0.1, 0.2, 0.3]}), machine.on(train_on) if machine else train_on,
+        experiment="exp", root=tmp_path, executor=executor,
         prune=SuccessiveHalving("loss"), tensorboard=False, display=False,
     )  # fmt: skip
 
@@ -164,15 +190,19 @@ def test_runs_that_are_behind_are_stopped_and_the_best_goes_on(name, tmp_path):
     assert list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True)) == ended
 
 
-def test_a_grid_gives_the_same_table_as_inline(name, tmp_path):
+def test_a_grid_gives_the_same_table_as_inline(executor, machine, tmp_path):
     tables = []
-    for place, executor in (("inline", "inline"), ("other", name)):
+    for folder, one in (("inline", InlineExecutor()), ("other", executor)):
         outcome = run_grid(
-            {"lr": [0.1, 0.2, 0.3]}, train, experiment="exp", root=tmp_path / place, executor=executor,
+            on(machine, {"lr": [0.1, 0.2, 0.3]}), machine.on(train) if machine else train, experiment="exp",
+            root=tmp_path / folder, executor=one,
             tensorboard=False, display=False,
         )  # fmt: skip
-        durations = ["epoch duration", "run duration"]
-        tables.append((outcome.runs.drop(columns=durations), outcome.results.drop(columns=durations)))
+        timing = ["epoch duration", "run duration", "jobs", "cold start", "peak memory"]
+        timing += ["threads"] if machine else []  # one lane per device, which share the cores
+        tables.append(
+            [table.drop(columns=timing, errors="ignore") for table in (outcome.runs, outcome.results)]
+        )
 
     assert tables[0][0].equals(tables[1][0])
     assert tables[0][1].equals(tables[1][1])

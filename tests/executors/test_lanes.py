@@ -599,6 +599,7 @@ def test_a_process_whose_run_failed_on_an_accelerator_is_replaced(two_gpus):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_a_device_that_does_not_answer_twice_gets_no_more_runs(two_gpus):
     watch = Watcher()
 

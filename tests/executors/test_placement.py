@@ -16,6 +16,23 @@ def test_cuda_is_any_device_that_is_free_and_a_number_is_that_one():
     assert placing.take("cuda") == "cuda:1"
 
 
+def test_an_accelerator_without_a_number_is_the_first_one():
+    placing = Placement(8, 2, ["cpu", "mps"], num_cores=8)
+
+    assert [placing.take("mps"), placing.take("mps:0"), placing.take("mps")] == ["mps", "mps", None]
+    assert placing.why_never("mps:1") == "no device 'mps:1'"
+    assert placing.why_never("xpu") == "no device 'xpu'"
+
+
+def test_a_device_that_rests_gets_no_run_for_the_time_being():
+    placing = Placement(8, 1, THERE, num_cores=8)
+
+    placing.resting = {"cuda:0"}
+
+    assert [placing.take("cuda"), placing.take("cuda:0")] == ["cuda:1", None]
+    assert placing.why_never("cuda:0") == ""
+
+
 def test_runs_share_a_device_evenly():
     placing = Placement(8, 2, THERE, num_cores=8)
 

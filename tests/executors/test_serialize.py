@@ -70,6 +70,19 @@ def test_functions_and_classes_of_the_main_module_reach_another_process(tmp_path
     assert in_another_process(tmp_path, main, "[train]") == "[6]"
 
 
+@pytest.mark.parametrize("module", ["cudnn", "mkldnn"])
+def test_a_function_that_sets_flags_of_torch_reaches_another_process(tmp_path, module):
+    main = f"""
+        import torch
+
+        def seed():
+            torch.backends.{module}.enabled_here = True
+            return torch.backends.{module}.enabled_here
+    """
+
+    assert in_another_process(tmp_path, main, "[seed]") == "[True]"
+
+
 def test_functions_of_the_main_module_keep_their_cache(tmp_path):
     main = """
     import functools

@@ -17,6 +17,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from runmanager.board import event_file
+from runmanager.results.loading import COPY_VERSION
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
 NAMES = [
@@ -217,7 +218,7 @@ def copy_of_numbers(dice: random.Random) -> bytes:
     """Make a copy of an experiment's numbers that fits to anything and to nothing."""
     document = change(
         {
-            "v": 3, "folders": [], "journals": [], "numbers": [1], "counts": [2], "jobs": [1],
+            "v": COPY_VERSION, "folders": [], "journals": [], "numbers": [1], "counts": [2], "jobs": [1],
             "params": {"lr": [0.1]}, "metrics": ["loss"],
         },
         dice,
@@ -226,6 +227,7 @@ def copy_of_numbers(dice: random.Random) -> bytes:
     arrays: dict[str, Any] = {
         "versions": np.zeros((1, 3), np.int64),
         "epochs": np.array([1, 2]),
+        "cold": np.zeros(2, np.bool_),
         "metric 0": np.ones(2),
     }
     name = dice.choice(list(arrays))

@@ -29,6 +29,17 @@ ID = "a1b2c3d4"
 NEWEST, BEFORE = "checkpoint.pt", "checkpoint.prev.pt"
 
 
+def test_a_record_of_before_there_were_cold_starts_is_read(tmp_path):
+    content = checkpoints._to_bytes(checkpoint())
+    loaded = torch.load(io.BytesIO(content[32:]), weights_only=True)
+    file = io.BytesIO()
+    torch.save({**loaded, "record": loaded["record"][:3]}, file)
+
+    assert checkpoints._from_bytes(with_hash(file.getvalue())).record == checkpoint().record
+    cold = Checkpoint(ID, EpochRecord(1, {"loss": 0.5}, {}, cold=True), {}, {})
+    assert checkpoints._from_bytes(checkpoints._to_bytes(cold)).record.cold
+
+
 def checkpoint(epoch=1, states=None, id_=ID):
     record = EpochRecord(epoch, {"loss": 1 / (epoch + 2), "run duration": 1e-300}, {"phase_eval_s": 0.1})
     return Checkpoint(id_, record, {"network": torch.arange(40.0) * epoch} if states is None else states, {})
@@ -528,6 +539,22 @@ def test_what_is_no_file_is_not_read(tmp_path, make):
 
     assert epoch == 1
     assert problems == [f"{tmp_path / NEWEST} is not used (its checksum differs: it is damaged)"]
+
+
+def test_states_larger_than_what_is_read_again_are_refused_before_they_are_written(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+    monkeypatch.setattr(checkpoints, "_LARGEST", 3 << 30)
+    big = torch.zeros(1).expand(1 << 29), torch.empty(1 << 29, device="meta")  # 4 B and 2 GiB
+    states = {
+        "network": {"a": big[1], "view": big[1][:5]},
+        "optimizer": {"state": [{"m": big[0]}, big[1].clone()]},
+    }
+
+    with pytest.raises(CheckpointError, match="the checkpoint would have 4 GiB, 3 GiB is the most") as caught:
+        save_checkpoint(tmp_path, checkpoint(2, states), verify=False)
+
+    assert "has 2 GiB" in str(caught.value)
+    assert load(tmp_path) == (1, [])
 
 
 def test_a_checkpoint_larger_than_any_is_not_read(tmp_path):

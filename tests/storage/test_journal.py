@@ -51,6 +51,17 @@ def test_a_journal_is_read_back_as_it_was_written(tmp_path):
     assert expected.items() <= attempt.start.items()
 
 
+def test_the_first_epoch_of_a_process_is_marked_and_old_journals_mark_none(tmp_path):
+    records = [EpochRecord(1, {"loss": 0.5}, {}, cold=True), EpochRecord(2, {"loss": math.nan}, {}, cold=True)]
+
+    path = write_journal(tmp_path, [*records, EpochRecord(3, {"loss": 0.5})])
+
+    assert [record.cold for record in read_attempt(path).epochs.values()] == [True, True, False]
+    assert ["cold" in json.loads(line) for line in path.read_text().splitlines()] == [False, True, True, False]
+    finished = write_journal(tmp_path, records[:1], OUTCOME, attempt=2)
+    assert read_attempt(finished).epochs[1].cold
+
+
 def test_nan_and_infinities_are_strict_json_and_come_back(tmp_path):
     metrics = {"loss": math.nan, "accuracy": math.inf, "f1": -math.inf, "mae": 1.0}
     path = write_journal(tmp_path, [EpochRecord(1, metrics)])

@@ -222,6 +222,54 @@ def test_what_does_not_count(load, monkeypatch, code, old, new):
     assert changed(load, code, old, new) == []
 
 
+@pytest.mark.parametrize(
+    "clock",
+    [
+        "time.time() - LAG",
+        "time.perf_counter() - LAG",
+        "time.monotonic() - LAG",
+        "time.strftime('run-%Y%m%d-%H%M%S', time.localtime(time.time() - LAG))",
+        "(datetime.datetime.now() - datetime.timedelta(seconds=LAG)).isoformat()",
+        "time.strftime('%Y-%m-%d_%H-%M', time.gmtime(time.time() - LAG))",
+    ],
+)
+@pytest.mark.parametrize(
+    "holder",
+    [
+        "X = {}\ndef train(r, m):\n    return X\n",
+        "X = {{'begun': {}}}\ndef train(r, m):\n    return X\n",
+        "X = types.SimpleNamespace(begun={}, other=[])\ndef train(r, m):\n    return X\n",
+        "def train(r, m, begun={}):\n    return begun\n",
+        "class T:\n    begun = {}\ndef train(r, m):\n    return T\n",
+        "class T:\n    def __init__(s, t):\n        s.t = t\nX = T({})\ndef train(r, m):\n    return X.t\n",
+    ],
+)
+def test_a_reading_of_a_clock_does_not_count(load, clock, holder):
+    code = "import datetime, time\n" + holder
+
+    one, other = (fingerprint(load(code.format(clock.replace("LAG", lag))).train) for lag in ("0", "61"))
+
+    assert changes(one, other) == []
+    assert changes(fingerprint(load(code.format("'no clock'")).train), one) != []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("1700000000.25", "1700000001.25"),
+        ("'run-20200101-120000'", "'run-20200101-120001'"),
+        ("'model-2026-a'", "'model-2027-a'"),
+        ("int(time.time())", "int(time.time()) + 1"),
+    ],
+)
+def test_another_time_counts(load, old, new):
+    code = "import time\nX = [VALUE]\ndef train(r, m):\n    return X\n"
+
+    one, other = (fingerprint(load(code.replace("VALUE", value)).train) for value in (old, new))
+
+    assert changes(one, other) == ["content of X"]
+
+
 def test_a_value_that_holds_itself_has_a_content(load):
     code = "X = [1]\nX.append(X)\ndef train(r, m):\n    return X\n"
 

@@ -2,11 +2,12 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from runmanager import RunManager, load_runs
 from runmanager.outcome import Status
-from runmanager.training.failures import cause_of, status_of
+from runmanager.training.failures import cause_of, explain_devices, status_of
 from tests.locations import line_with
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:1")
@@ -63,6 +64,15 @@ OUT_OF_MEMORY = [  # what torch raised -> the cause, where no device tells more
         "out of GPU memory on cuda:1",
     ),
     (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "out of GPU memory on cuda:1"),
+    (RuntimeError("CUDA driver error: out of memory"), "out of GPU memory on cuda:1"),  # expandable segments
+    (RuntimeError("HIP driver error: out of memory"), "out of GPU memory on cuda:1"),
+    (RuntimeError("Triton Error [CUDA]: out of memory"), "out of GPU memory on cuda:1"),
+    (
+        RuntimeError(
+            "NCCL error in: NCCLUtils.cpp:77, unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'"
+        ),
+        "out of GPU memory on cuda:1",
+    ),
     (RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"), "out of GPU memory on cuda:1"),
     (
         RuntimeError(
@@ -152,6 +162,14 @@ DEVICE_ERRORS = [
         "device-side assert triggered",
     ),
     (RuntimeError("HIP error: unspecified launch failure"), "unspecified launch failure"),
+    (RuntimeError("CUDA driver error: device not ready"), "device not ready"),
+    (RuntimeError("Triton Error [CUDA]: misaligned address"), "misaligned address"),
+    (
+        RuntimeError(
+            "NCCL error: unhandled cuda error\nLast error:\nCuda failure 700 'an illegal memory access was encountered'"
+        ),
+        "an illegal memory access was encountered",
+    ),
     (torch.AcceleratorError("the device went away"), "the device went away"),
 ]
 
@@ -173,7 +191,7 @@ def no_device_tells(monkeypatch):
     def fail(_):
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr(torch.cuda, "mem_get_info", fail)
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", fail)
 
 
 @pytest.mark.parametrize(("error", "cause"), OUT_OF_MEMORY)
@@ -192,6 +210,32 @@ def test_messages_of_devices_that_failed_are_known(error, what):
 def test_other_errors_are_named_with_their_first_line(error, cause):
     assert status_of(error) is Status.FAILED
     assert cause_of(error, CUDA) == cause
+
+
+@pytest.mark.parametrize(
+    ("message", "is_explained"),
+    [
+        (
+            "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+            True,
+        ),
+        ("Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same", True),
+        ("Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same", True),
+        (
+            "Input type (torch.cuda.FloatTensor) and weight type (torch.cuda.HalfTensor) should be the same",
+            False,
+        ),
+        (f"CUDA error: device-side assert triggered{ASYNCHRONOUS}", False),
+        (f"CUDA error: an illegal memory access was encountered{ASYNCHRONOUS}", False),
+        ("CUDA error: out of memory\nenable device-side assertions", False),
+    ],
+)
+def test_only_a_network_and_a_batch_on_two_devices_are_explained_as_such(message, is_explained):
+    error = RuntimeError(message)
+
+    explain_devices(error, CUDA, nn.Linear(2, 1))
+
+    assert hasattr(error, "__notes__") is is_explained
 
 
 @pytest.mark.parametrize(
@@ -239,7 +283,7 @@ def test_errors_that_refer_to_each_other_are_looked_at_once():
 
 
 def test_a_device_is_asked_for_what_the_message_does_not_say(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (3 * 2**28, 8 * 2**30))
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda _: (3 * 2**28, 8 * 2**30))
 
     cause = cause_of(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), CUDA)
 

@@ -5,6 +5,7 @@ import os
 import random
 import time
 from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -366,7 +367,7 @@ def test_a_run_tells_how_much_memory_it_took(plain, tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(torch_devices, "warm", lambda _: calls.append("warm"))
     monkeypatch.setattr(torch_devices, "reset_peak", lambda _: calls.append("reset"))
-    monkeypatch.setattr(torch_devices, "peak_memory", lambda _: 5 * 2**20)
+    monkeypatch.setattr(torch_devices, "peak_memory", lambda *_: 5 * 2**20)
 
     with plain.run(RUN):
         calls.append("run")
@@ -379,7 +380,8 @@ def test_a_run_on_a_device_that_failed_ends_nevertheless(plain, tmp_path, monkey
     def fail(_):
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr(torch_devices, "peak_memory", fail)
+    counter = SimpleNamespace(max_memory_allocated=fail, reset_peak_memory_stats=fail)
+    monkeypatch.setattr(torch_devices, "_memory_counter", lambda _: counter)
 
     with plain.run(RUN):
         pass

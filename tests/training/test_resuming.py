@@ -20,7 +20,7 @@ from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError, ExperimentLockedError, LifecycleError, RunsWarning
 from runmanager.hyperparameters import counted
 from runmanager.results.removal import look
-from runmanager.storage import fingerprint, processes
+from runmanager.storage import checkpoints, fingerprint, processes
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, read_attempt
 from runmanager.training.loaders import ImageTensors, TensorLoader
@@ -818,3 +818,14 @@ def test_an_experiment_that_another_process_runs_is_refused_and_nothing_is_writt
 
     assert again.executed == []
     assert contents(tmp_path) == before
+
+
+def test_a_run_whose_parts_are_too_large_for_a_checkpoint_is_refused_before_it_trains(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "_LARGEST", checkpoints._OVERHEAD + (1 << 22))
+    network = nn.Linear(1 << 10, 1 << 11)  # 8 MiB
+    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+
+    with pytest.raises(CheckpointError, match="save less in checkpoint="), manager.run({"lr": 1}, network):
+        manager.epochs(1, checkpoint={"network": network})
+
+    assert manager.run_data == []

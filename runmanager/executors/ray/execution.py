@@ -82,7 +82,9 @@ class Execution:
         self._avoided: set[str] = set()
         self._fitted: dict[str, float] = {}
         self._looked = -math.inf
-        self._execute: Any = ray.remote(max_retries=0)(tasks.execute)
+        # a process keeps the GPU that it was given first: the next run needs another process
+        self._execute: Any = ray.remote(max_retries=0, max_calls=1)(tasks.execute)
+        self._execute_warm: Any = ray.remote(max_retries=0)(tasks.execute)
         here = ray.get_runtime_context().get_node_id()
         lasting = {"max_restarts": -1, "max_task_retries": -1}
         self._mailbox: Any = ray.remote(tasks.Mailbox).options(**cluster.on_node(here), **lasting).remote()
@@ -150,8 +152,10 @@ class Execution:
     def _launch(self, run: Run, num_losses: int = 0) -> None:
         number, device = next(self._numbers), device_of(run)
         avoid = sorted(self._avoided & self._nodes.keys())
-        options = cluster.task_options(self._needs.get(device, {"CPU": 1}), avoid)
-        task = self._execute.options(**options).remote(self._driver, self._sent, number, run, self._mailbox)
+        needs = self._needs.get(device, {"CPU": 1})
+        options = cluster.task_options(needs, avoid)
+        function = self._execute_warm if needs.keys() <= {"CPU", "memory"} else self._execute
+        task = function.options(**options).remote(self._driver, self._sent, number, run, self._mailbox)
         self._flights[number] = _Flight(number, run, device, task, num_losses)
 
     def _wait(self) -> list[_Flight]:

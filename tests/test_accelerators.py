@@ -1,0 +1,313 @@
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from runmanager import RunManager, fit, load_results, load_runs
+from runmanager.board import histograms
+from runmanager.devices import ranks, torch_devices
+from runmanager.training.loaders import ImageTensors, TensorLoader, to_unit
+from tests.accelerators import FULL, WELL, Machine, installed
+
+CUDA = torch.device("cuda:0")
+
+
+@pytest.fixture
+def machine(tmp_path):
+    (tmp_path / "devices").mkdir()
+    return Machine(tmp_path / "devices")
+
+
+@pytest.fixture
+def here(machine):
+    with installed(machine) as here:
+        yield here
+
+
+def data(size=400):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 255, (size, 1, 12, 12), dtype=torch.uint8, generator=generator)
+    return ImageTensors(images, torch.arange(size) % 10)
+
+
+def floats():
+    return ImageTensors(to_unit(data().images), data().labels)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 4, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 10))
+
+
+def test_a_pretended_device_computes_what_the_cpu_does(here, tmp_path):
+    numbers = []
+    for device in ("cpu", "cuda:1"):
+        manager = RunManager("exp", tmp_path / device.replace(":", ""), display=False)
+        fit(
+            {"device": device}, network(), TensorLoader(data(), 100, device=device), manager,
+            optimizer=partial(torch.optim.Adam, lr=0.01), epochs=2,
+            test_loader=TensorLoader(data(), 100, device=device),
+        )  # fmt: skip
+        table = load_results(tmp_path / device.replace(":", ""))
+        numbers.append(table[["loss", "accuracy", "test_loss", "test_accuracy"]].to_numpy().tolist())
+
+    assert numbers[0] == numbers[1]
+
+
+@pytest.mark.parametrize(("kind", "device"), [("mps", "mps"), ("xpu", "xpu:1"), ("xpu", "xpu")])
+def test_other_accelerators_train_save_and_resume(machine, tmp_path, kind, device):
+    tables = []
+    for name, root in ((device, tmp_path / "a"), ("cpu", tmp_path / "b")):
+        with installed(Machine(machine.folder, 2, kind)) as here:
+            for num_epochs in (1, 3):
+                fit(
+                    {"device": name}, network(), TensorLoader(data(), 100, device=name),
+                    RunManager("exp", root, display=False), optimizer=partial(torch.optim.Adam, lr=0.01),
+                    epochs=num_epochs, test_loader=TensorLoader(data(), 100, device=name),
+                )  # fmt: skip
+            assert name == "cpu" or here.machine.starts(int(name.endswith("1")))
+        tables.append(load_results(root)[["loss", "accuracy", "test_loss"]].to_numpy())
+
+    assert len(tables[0]) == 3
+    assert tables[0] == pytest.approx(tables[1], rel=1e-5)
+
+
+def test_images_on_a_device_are_those_of_the_cpu_to_the_last_bit(here):
+    values = torch.arange(256, dtype=torch.uint8)
+
+    assert torch.equal(to_unit(values.to(CUDA)).cpu(), to_unit(values))
+    assert torch.equal(to_unit(values), values.float() / 255)
+
+
+LOADERS = {
+    "pinned": lambda: TensorLoader(data(), 100, device=CUDA),
+    "on the device": lambda: TensorLoader(data().to(CUDA), 100, device=CUDA),
+    "labels on the cpu": lambda: TensorLoader(
+        ImageTensors(data().images.to(CUDA), data().labels), 100, device=CUDA
+    ),
+    "of torch": lambda: DataLoader(floats(), batch_size=100),
+    "of torch, pinned": lambda: DataLoader(floats(), batch_size=100, pin_memory=True),
+}
+
+
+def waits_of(here, loader, step):
+    """Return what waits for the device in the batches of an epoch, after the first batch."""
+    model, manager = network(), RunManager("exp", here.machine.folder, tensorboard=False, display=False)
+    with manager.run({"device": "cuda:0"}, model, loader):
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in manager.epochs(1):
+            here.waits.calls.clear()
+            for inputs, labels in manager.batches():
+                preds = model(inputs)
+                loss = nn.functional.cross_entropy(preds, labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                step(manager, loss, preds, labels)
+            calls = list(here.waits.calls)
+    return calls
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_no_loader_waits_for_the_device(here, name):
+    assert waits_of(here, LOADERS[name](), lambda *_: None) == []
+
+
+TRACKS = {
+    "loss": lambda manager, loss, _, labels: manager.track_loss(loss, labels),
+    "loss alone": lambda manager, loss, *_: manager.track_loss(loss),
+    "correct": lambda manager, _, preds, labels: manager.track_num_correct(preds, labels),
+    "one-hot": lambda manager, _, preds, __: manager.track_num_correct(preds, preds),
+    "mean": lambda manager, _, preds, __: manager.track(margin=preds.max()),
+}
+
+
+@pytest.mark.parametrize("name", TRACKS)
+def test_no_hook_waits_for_the_device(here, name):
+    assert waits_of(here, LOADERS["on the device"](), TRACKS[name]) == []
+
+
+def test_what_waits_is_counted(here):
+    calls = waits_of(here, LOADERS["pinned"](), lambda manager, loss, *_: manager.track_loss(loss.item(), 100))
+
+    assert calls == ["_local_scalar_dense.default"] * 4
+
+
+def test_the_device_of_a_run_is_the_current_one_until_the_run_ends(here, tmp_path):
+    manager = RunManager("exp", tmp_path, display=False)
+
+    with manager.run({"device": "cuda:1"}, network()):
+        during = torch.accelerator.current_device_index()
+
+    assert (during, torch.accelerator.current_device_index()) == (1, 0)
+    assert not here.machine.starts(0)
+
+
+@pytest.mark.parametrize("fails", ["begin", "train"])
+def test_the_device_of_a_run_that_fails_is_given_back(here, tmp_path, fails):
+    here.machine.set(1, FULL if fails == "begin" else WELL)
+    manager = RunManager("exp", tmp_path, display=False)
+
+    with (
+        pytest.raises((torch.OutOfMemoryError, ZeroDivisionError)),
+        manager.run({"device": "cuda:1"}, network()),
+    ):
+        raise ZeroDivisionError
+
+    assert torch.accelerator.current_device_index() == 0
+
+
+def test_the_first_epoch_of_a_process_on_a_device_is_marked_in_its_row(here, tmp_path):
+    for number, device in enumerate(("cuda:0", "cuda:0", "cuda:1", "cpu")):
+        manager = RunManager("exp", tmp_path, display=False)
+        with manager.run({"device": device, "number": number}):
+            for _ in manager.epochs(2):
+                manager.track_loss(0.5, 1)
+
+    table = load_results(tmp_path)
+    assert table["cold start"].tolist()[:6] == [True, False, False, False, True, False]
+    assert table["cold start"].dtype == bool
+    assert "cold start" not in load_runs(tmp_path)
+
+
+def test_an_epoch_needs_no_kernel_that_was_not_warmed(here, tmp_path):
+    manager, model = RunManager("exp", tmp_path, display=False), network()
+    with manager.run({"device": "cuda:0"}, model, LOADERS["pinned"]()):
+        optimizer = torch.optim.Adam(model.parameters())
+        warmed = set(here.kernels)
+        for _ in manager.epochs(1):
+            for inputs, labels in manager.batches():
+                preds = model(inputs)
+                loss = nn.functional.cross_entropy(preds, labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, labels)
+                manager.track_num_correct(preds, labels)
+            new = here.kernels - warmed
+
+    # scaling bytes to 0..1 is of the loader alone
+    assert {name.removeprefix("aten.") for name in new} <= {"div_.Tensor", "full.default", "_to_copy.default"}
+
+
+def test_looking_for_devices_does_not_begin_cuda(monkeypatch):
+    def begin():
+        raise AssertionError("after cudaGetDeviceCount() no forked process can use CUDA")
+
+    monkeypatch.setattr(torch.accelerator, "is_available", begin)
+    monkeypatch.setattr(torch.cuda, "is_available", begin)
+
+    assert torch_devices.available_devices()[0] == "cpu"
+    assert torch_devices.is_available("cuda:99") is False
+    torch_devices.missing("cuda:99")
+
+
+def test_data_time_is_the_loaders_alone(here, tmp_path, monkeypatch):
+    clock = iter(range(10_000))
+    send = torch_devices.send
+
+    def slow_send(batch, device):
+        for _ in range(100):
+            next(clock)  # a copy from pageable memory waits for the device
+        return send(batch, device)
+
+    monkeypatch.setattr(torch_devices, "send", slow_send)
+    monkeypatch.setattr("runmanager.training.open_epoch.perf_counter", lambda: float(next(clock)))
+    manager = RunManager("exp", tmp_path, display=False)
+    with manager.run({"device": "cuda:0"}, network(), LOADERS["of torch"]()):
+        for _ in manager.epochs(1):
+            assert manager._current is not None
+            assert manager._current.epoch is not None
+            epoch = manager._current.epoch
+            for _ in manager.batches():
+                manager.track_loss(0.5, 100)
+
+    assert epoch._times["phase_data_s"] == 6  # the loader's beginning, four batches and its end
+    assert epoch._times["phase_train_s"] > 400
+
+
+def test_histograms_of_a_large_tensor_take_little_memory(here, monkeypatch):
+    monkeypatch.setattr(histograms, "_AT_ONCE", 1 << 16)
+    values = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
+    on_device = values.to(CUDA)
+    torch.accelerator.reset_peak_memory_stats()
+    before = here.allocated[0]
+
+    (row,) = histograms.statistics({"table": on_device}).values()
+
+    assert here.peak[0] - before < 40 * (1 << 16)
+    (low, high, total, square, *counts) = row
+    assert (low, high) == (values.min().item(), values.max().item())
+    assert total == pytest.approx(values.double().sum().item())
+    assert square == pytest.approx(values.double().square().sum().item())
+    assert sum(counts) == 1 << 20
+
+
+def test_the_peak_is_that_of_training_not_of_what_is_drawn(here, tmp_path, monkeypatch):
+    def drawn(_):
+        torch.empty(1 << 28, dtype=torch.uint8, device=CUDA)
+        return {}
+
+    monkeypatch.setattr(histograms, "statistics", drawn)
+    manager = RunManager("exp", tmp_path, display=False)
+    with manager.run({"device": "cuda:0"}, network()):
+        for _ in manager.epochs(2):
+            manager.track_loss(0.5, 1)
+
+    assert load_runs(tmp_path)["peak memory"].item() < 10
+
+
+@pytest.fixture
+def second_of_two_ranks(monkeypatch):
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, "cuda:0"), (2, "cuda:1"), (4, "cuda:1")])
+def test_a_rank_that_sees_one_device_uses_it(machine, second_of_two_ranks, count, expected):
+    with installed(Machine(machine.folder, count)):
+        assert ranks.own_device("cuda") == torch.device(expected)
+
+
+@pytest.mark.parametrize(
+    ("config", "chosen", "expected"),
+    [("cuda:nccl", 0, 1), ("cuda:nccl", 3, 3), ("cpu:gloo,cuda:nccl", 0, 0)],
+)
+def test_messages_over_a_group_of_gpus_alone_go_through_the_ranks_own(
+    machine, second_of_two_ranks, monkeypatch, config, chosen, expected
+):
+    from torch.distributed import distributed_c10d
+
+    monkeypatch.setattr(ranks, "_has_group", lambda: True)
+    monkeypatch.setattr(ranks, "num_ranks", lambda: 2)
+    monkeypatch.setattr(ranks, "rank", lambda: 1)
+    monkeypatch.setattr(distributed_c10d, "get_backend_config", lambda: config)
+    with installed(Machine(machine.folder, 4)) as here:
+        here.current = chosen
+
+        ranks.join()
+
+        assert here.current == expected
+
+
+def test_the_names_of_devices_that_have_no_number(machine):
+    with installed(Machine(machine.folder, 1, "mps")):
+        assert torch_devices.available_devices() == ["cpu", "mps"]
+        assert torch_devices.is_available("mps:0")
+    with installed(Machine(machine.folder, 2, "xpu")):
+        assert torch_devices.available_devices() == ["cpu", "xpu:0", "xpu:1"]
+
+
+def test_importing_and_looking_leaves_cuda_alone_in_a_new_process():
+    program = (
+        "import torch; from runmanager.devices import torch_devices as d; d.available_devices();"
+        "print(torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork())"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False False\n"
