@@ -1,12 +1,12 @@
 # ruff: noqa: T201
 """Change a module in small ways, and see which changes its unit tests do not find.
 
-`python -m tests.mutants` prints the survivors of the modules in MODULES; EQUIVALENT says why some may survive.
+`python -m tests.mutants` prints the survivors of the modules in MODULES, and fails if they are over 10 %.
+EQUIVALENT lists those that no test can find.
 """
 
 import ast
 import copy
-import importlib.abc
 import importlib.util
 import itertools
 import os
@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 HOME = Path(__file__).parents[1]
 MODULES = {
@@ -25,9 +24,24 @@ MODULES = {
 }
 """Module -> its unit tests in tests/storage."""
 
-EQUIVALENT: dict[str, str] = {}
+EQUIVALENT = {
+    "module: _PIECE = 6[4 -> 5] * 2 ** 20": "how much is read at once is free",
+    "module: LENGTH = len(_CRC % [0 -> 1])": "every checksum is as long",
+    "module: _PIECE = 64 * [2 -> 3] ** 20": "how much is read at once is free",
+    "module: _PIECE = 64 * 2 ** 2[0 -> 1]": "how much is read at once is free",
+    "read_attempt: if len(rest) >[= -> ] _PIECE:": "a line of exactly that length is none of ours either",
+    "read_attempt: CE, state.st_size + [1 -> 2])": "what is asked for beyond the end is free",
+    "_read_whole:  lines.rfind(b'\\n', [0 -> 1], -1) + 1)": "a first line is longer than a line end",
+    "_read_whole: es.rfind(b'\\n', 0, -[1 -> 2]) + 1)": "no last line has one character",
+    "module: r(os, 'O_NONBLOCK', [0 -> 1])": "Linux has it",
+    "_open: r(os, 'O_NOFOLLOW') [and -> or] os.path.islink": "Linux refuses the link with the same error",
+    "close: self._descriptor = -[1 -> 2]": "no descriptor is negative",
+    "_open: r(os, 'O_NOFOLLOW', [0 -> 1]) | _BINARY)": "Linux has it",
+    "_temporary: .{uuid.uuid4().hex[:[8 -> 9]]}.tmp')": "the length of a random name is free",
+}
 """Mutant, as `mutants` names it -> why no test can find it, or need not."""
 
+_TESTS = HOME / "tests/storage"
 _PATIENCE_S = 60
 _NAMED = (ast.FunctionDef, ast.ClassDef)
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -58,11 +72,26 @@ def mutants(source: str) -> Iterator[tuple[str, ast.Module]]:
         if _mutate(node):
             ast.fix_missing_locations(changed)
             names = [getattr(each, "name", "") for each in ancestors if isinstance(each, _NAMED)]
-            yield f"{names[0] if names else 'module'}: {before} -> {_line(statement)}", changed
+            yield f"{names[0] if names else 'module'}: {_difference(before, _line(statement))}", changed
 
 
 def _line(statement: ast.stmt) -> str:
     return ast.unparse(statement).partition("\n")[0]
+
+
+def _difference(before: str, after: str) -> str:
+    """Write what differs between brackets, with a few characters around it."""
+    start = _num_equal(before, after)
+    end = _num_equal(before[start:][::-1], after[start:][::-1])
+    stop = len(before) - end
+    changed = f"[{before[start:stop]} -> {after[start : len(after) - end]}]"
+    return f"{before[max(0, start - 20) : start]}{changed}{before[stop : stop + 15]}"
+
+
+def _num_equal(one: str, other: str) -> int:
+    """Return how many characters two texts begin with alike."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _mutate(node: ast.AST) -> bool:
@@ -89,72 +118,69 @@ def _mutate(node: ast.AST) -> bool:
     return True
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports a mutant in place of its module."""
-
-    def __init__(self, name: str, tree: ast.Module, path: Path) -> None:
-        self._name, self._code, self._path = name, compile(tree, str(path), "exec"), path
-
-    def find_spec(self, name: str, _path: Any, _target: Any = None) -> Any:
-        """Find the mutant alone."""
-        return (
-            importlib.util.spec_from_file_location(name, self._path, loader=self)
-            if name == self._name
-            else None
-        )
-
-    def exec_module(self, module: Any) -> None:
-        """Execute the mutant."""
-        exec(self._code, vars(module))  # noqa: S102
-
-
 def survives(name: str, tree: ast.Module, tests: list[str]) -> bool:
     """Whether the tests of a module pass with a mutant of it."""
-    child = os.fork()
-    if child == 0:
+    with tempfile.TemporaryDirectory() as folder:
+        child = os.fork()
+        if child == 0:
+            _run_tests(name, tree, tests, folder)
+        until = time.monotonic() + _PATIENCE_S
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            if time.monotonic() > until:  # it hangs: that is found too
+                os.killpg(child, signal.SIGKILL)
+                ended = os.waitpid(child, 0)
+                break
+            time.sleep(0.02)
+    return ended[1] == 0
+
+
+def _run_tests(name: str, tree: ast.Module, tests: list[str], folder: str) -> None:
+    """Run tests with a mutant in place of its module, and end this process with 0 if they pass."""
+    code = 1
+    try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        sys.meta_path.insert(0, _Finder(name, tree, HOME / f"{name.replace('.', '/')}.py"))
+        spec = importlib.util.find_spec(name)
+        assert spec
+        assert spec.origin
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        parent, _, child = name.rpartition(".")
+        setattr(sys.modules[parent], child, module)
+        exec(compile(tree, spec.origin, "exec"), vars(module))  # noqa: S102
         import pytest
 
-        base = tempfile.mkdtemp(prefix="mutants-")
-        paths = [str(HOME / "tests/storage" / test) for test in tests]
         options = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-        code = pytest.main([*options, f"--basetemp={base}", *paths])
-        os._exit(0 if code == 0 else 1)
-    until = time.monotonic() + _PATIENCE_S
-    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
-        if time.monotonic() > until:  # it hangs: that is found too
-            os.killpg(child, signal.SIGKILL)
-            ended = os.waitpid(child, 0)
-            break
-        time.sleep(0.02)
-    return ended[1] == 0
+        code = pytest.main([*options, f"--basetemp={folder}/tests", *map(str, map(_TESTS.joinpath, tests))])
+    finally:
+        os._exit(int(code != 0))
 
 
-def main() -> None:
-    """Print what survives."""
+def main() -> int:
+    """Print what survives; return 1 if that is more than a tenth of the mutants that a test can find."""
     import hypothesis  # noqa: F401 - once, before the forks
     import msgspec  # noqa: F401
     import numpy as np  # noqa: F401
     import pandas as pd  # noqa: F401
     import pytest  # noqa: F401
 
+    exit_code = 0
     for name in sys.argv[1:] or MODULES:
         source = (HOME / f"{name.replace('.', '/')}.py").read_text()
-        found = equivalent = 0
+        names, surviving, equivalent = [], [], 0
         for text, tree in mutants(source):
-            if not survives(name, tree, MODULES[name]):
-                found += 1
-            elif text in EQUIVALENT:
+            names.append(text)
+            if text in EQUIVALENT:
                 equivalent += 1
-            else:
+            elif survives(name, tree, MODULES[name]):
+                surviving.append(text)
                 print(f"  survives {text}", flush=True)
-        counted = sum(1 for _ in mutants(source)) - equivalent
-        print(f"{name}: {found} of {counted} mutants found; {equivalent} more are equivalent", flush=True)
+        number = len(names) - equivalent
+        print(f"{name}: {number - len(surviving)} of {number} found, {equivalent} are equivalent", flush=True)
+        exit_code |= len(surviving) > number / 10
+    return exit_code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
