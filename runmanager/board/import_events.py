@@ -36,7 +36,8 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
     Columns: `run` (its folder below `logdir`, as TensorBoard shows it), `epoch` (the step of TensorBoard), the
     hyperparameters of HParams, then the scalars. Scalars that `load_results` has a column for get its names and
     order: ``loss/train`` is `loss`, ``Accuracy/test`` is `test_accuracy`; all others keep their tags. A
-    hyperparameter named like one of the first columns, as `epoch`, is ``hparams/epoch``. A run without an
+    hyperparameter named like one of the first columns, as `epoch`, or like a loss, an accuracy or a duration of
+    any run, as `test_accuracy`, is ``hparams/epoch``, ``hparams/test_accuracy``. A run without an
     HParams session has that of the folder above it, as Keras writes it, or of the only folder below it, as
     torch's `add_hparams` does. HParams knows no integers: a column of whole numbers becomes one. Of a step that
     was logged twice the last value counts. Damaged records are left out and named in one `RunsWarning`; a
@@ -192,7 +193,7 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
 
 def _param_columns(params: Collection[str], tags: Iterable[str]) -> dict[str, str]:
     """Name the column of each hyperparameter, which other tools may call as a column of ours."""
-    ours = {*_OURS, *(_column(tag) for tag in tags if _column(tag) != tag)}
+    ours = {*_OURS, *(_column(tag) for tag in tags if _is_standard(tag))}
     taken = {*ours, *params}
     columns: dict[str, str] = {}
     for param in params:
@@ -229,6 +230,12 @@ def _column(tag: str) -> str:
         return str(match["metric"])
     data = "train" if data == "train_eval" else "" if data == "train" else data
     return f"{data}_{kind.lower()}" if data else str(kind.lower())
+
+
+def _is_standard(tag: str) -> bool:
+    """Whether a tag is a loss, an accuracy or a duration, whose column no hyperparameter takes."""
+    match = _TAG.fullmatch(tag)
+    return tag in _TIMES or bool(match and match["kind"])
 
 
 def _typed(values: Sequence[Any]) -> list[Any]:
