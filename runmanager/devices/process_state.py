@@ -27,6 +27,7 @@ Settings = Mapping[str, Setting]
 
 _MOST_NAMES = 5  # in a sentence
 _TRIES = 2  # to write settings: torch has several names for some
+_ROOM = 64  # files that a run needs to open, at least
 _VARIABLE = "environment variable "
 _OF_LIBRARIES = re.compile(
     # set when torch, CUDA, compilers and others are imported or first used; pytest sets its own for each test;
@@ -176,6 +177,18 @@ def _limits() -> Settings:
     return {f"limit {name}": limit(n) for name, n in vars(resource).items() if name.startswith("RLIMIT_")}
 
 
+def _has_room() -> bool:
+    """Whether the next run can open files: one may have left too many open. The lowest free number is given."""
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.close(descriptor)
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return True
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return soft == resource.RLIM_INFINITY or descriptor + _ROOM < soft
+
+
 def _handler(number: int) -> Setting:
     def read() -> object:
         """Return a handler; that which torch sets for the workers of loaders calls the one before, or none."""
@@ -268,6 +281,7 @@ _OF_LOOP: Settings = {
 
 SETTINGS: Settings = {
     **_limits(),  # first: what follows may need descriptors
+    "room for open files": (_has_room, None),
     "the working directory": (os.getcwd, os.chdir),
     "the umask": (_umask, os.umask),
     "sys.path": (  # ray adds its own parts; modules may be imported from there later still

@@ -25,7 +25,6 @@ from runmanager.outcome import EpochRecord, Outcome
 _COLLECT_AFTER_S = 1.0  # looking for garbage takes as long as a small run
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
 _PR_SET_PDEATHSIG = 1  # prctl.h
-_ROOM = 64  # descriptors that a run needs, at least
 
 
 class Ready(NamedTuple):
@@ -138,23 +137,9 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         if device != "cpu":
             with suppress(RuntimeError):  # a device that failed does not answer, and its process ends
                 torch.accelerator.empty_cache()
-        names = changes(state, process_state())
-        if names or not has_room():
-            send(Changed(listed(names or ["the number of open files"])))
+        if names := changes(state, process_state()):
+            send(Changed(listed(names)))
         send(outcome)
-
-
-def has_room() -> bool:
-    """Whether another run can open files in this process: one may have left too many open."""
-    descriptors: list[int] = []
-    try:
-        descriptors += (os.open(os.devnull, os.O_RDONLY) for _ in range(_ROOM))
-    except OSError:
-        return False
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-    return True
 
 
 def _obey(faults: Connection) -> None:

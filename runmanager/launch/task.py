@@ -136,10 +136,12 @@ def _outcome_of(error: BaseException, run: Run, manager: "RunManager") -> Outcom
     """Commit how a run ended that an exception has left, unless the exception ends the grid: then raise it."""
     from runmanager.devices import ranks
 
-    if isinstance(error, StorageError) and error.errno in _OF_THE_RUN:
+    is_of_the_run = isinstance(error, StorageError) and error.errno in _OF_THE_RUN
+    if is_of_the_run:
         refused = error.__cause__  # what the run raised first, if it did, is the cause
         error = (refused and refused.__context__) or error
-    elif is_stopped(error) or isinstance(error, (PruneError, StorageError)):
+    is_of_the_grid = isinstance(error, (PruneError, StorageError)) and not is_of_the_run
+    if is_stopped(error) or is_of_the_grid:
         raise error
     outcome = manager.outcome
     if outcome is None or not outcome.status.is_exception:

@@ -158,6 +158,23 @@ def test_what_cannot_be_set_back_is_named(tmp_path, monkeypatch):
         inline(tmp_path, grid("path", when="open"))
 
 
+def test_a_run_that_leaves_too_many_files_open_is_noticed():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1000), hard))
+    before = process_state()
+    descriptors: list[int] = []
+    try:
+        while not descriptors or descriptors[-1] < min(soft, 1000) - 60:
+            descriptors.append(os.open(os.devnull, os.O_RDONLY))
+        changed, left = set_back(before)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert changed == left == ["room for open files"]
+
+
 OTHER = {
     "the working directory": lambda: os.chdir(os.sep),
     "the umask": lambda: os.umask(0o077),

@@ -1,7 +1,6 @@
 """Training functions that raise or spoil what they can: each harms its own run only."""
 
 import asyncio
-import errno
 import gc
 import os
 import signal
@@ -15,7 +14,7 @@ import torch
 
 from runmanager import run_grid
 from runmanager.errors import RunsWarning
-from runmanager.executors import signals, worker
+from runmanager.executors import signals
 from runmanager.outcome import Status
 
 
@@ -215,14 +214,3 @@ def test_ctrl_c_is_no_exception_of_train(monkeypatch, handler, error, is_stopped
     monkeypatch.setattr(signal, "getsignal", lambda _: handler)
 
     assert signals.is_stopped(error) is is_stopped
-
-
-def test_there_is_room_for_files_while_there_is(monkeypatch):
-    assert worker.has_room()
-
-    def fail(*_):
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr(os, "open", fail)
-
-    assert not worker.has_room()
