@@ -90,6 +90,21 @@ def test_what_was_loaded_comes_back_from_a_file(tmp_path, suffix, load):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("load", [load_results, load_runs])
+def test_hyperparameters_that_are_named_like_columns_come_back_from_a_file(tmp_path, suffix, load):
+    for value in (1, 2):
+        write_run(
+            tmp_path / "runs" / "study", {"epochs": value, "status": "odd", "lr": 0.1}, [record(1, loss=0.5)]
+        )
+    table = load(tmp_path / "runs")
+
+    export(table, tmp_path / f"table{suffix}")
+
+    assert "epochs (hyperparameter)" in table
+    assert_same(load_table(tmp_path / f"table{suffix}"), table)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
 def test_several_experiments_and_selected_rows_come_back(tmp_path, suffix):
     study(tmp_path / "runs")
     (tmp_path / "runs" / "study").rename(tmp_path / "runs" / "first")
