@@ -93,7 +93,7 @@ def _set(name: str, value: Any) -> None:
 
 @contextmanager
 def as_before(before: State) -> Iterator[None]:
-    """Let a block have the settings of before, as far as they can be set; those of now come back after it."""
+    """Give a block the settings of before, if they can be set; those of now come back after it."""
     now = process_state()
     set_back(before)
     try:
