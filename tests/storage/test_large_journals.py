@@ -129,7 +129,9 @@ def test_a_completed_run_of_300_mb_is_complete(tmp_path, monkeypatch):
     folder = experiment.open({"lr": 0.1}).path
     opened = Journal(folder, 1, {"after": 0})
     for epoch in range(1, 8001):
-        opened.epoch(EpochRecord(epoch, {f"m{number}": epoch / (number + 3) for number in range(1004)}))
+        opened.epoch(
+            EpochRecord(epoch, {f"long_metric_{number:06d}": epoch / (number + 3) for number in range(1004)})
+        )
     opened.end(Outcome(Status.COMPLETED, "", 8000))
     size = (folder / "attempt-1.jsonl").stat().st_size
 
