@@ -60,7 +60,8 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str = "epoch durati
     check_comparable(runs, [axis], [value])
     group, table = settings_without(runs, axis)
     codes, values = numbered(runs[axis])
-    names = [text(value) for value in values]
+    # half a surrogate pair is no name of a column
+    names = [text(value).encode("utf-8", "backslashreplace").decode() for value in values]
     if len({*names, *table}) < len(names) + len(table.columns):  # text() shortens
         names = [repr(value) for value in values]
     means = completed(runs, value).groupby([group, codes]).mean().unstack()  # noqa: PD010 - of a Series

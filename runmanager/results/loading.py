@@ -7,6 +7,7 @@ used only while no journal has changed since. It is safe to delete: NumPy arrays
 import contextlib
 import gc
 import io
+import itertools
 import json
 import os
 import threading
@@ -17,8 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runmanager.errors import RunsWarning, StorageError
+from runmanager.console import printable
+from runmanager.errors import RunsWarning, StorageError, is_count
 from runmanager.hyperparameters import decode, encode
+from runmanager.outcome import LARGEST
 from runmanager.storage import durable, paths
 from runmanager.storage.durable import version
 from runmanager.storage.folders import experiments, is_experiment, read_runs
@@ -63,7 +66,7 @@ def load_results(path: str | os.PathLike[str] = "runs") -> "pd.DataFrame":
     folders, run = _find(Path(path))
     damaged: list[str] = []
     with _without_collection():
-        parts = [(f.name, tables.epochs_table(_read_epochs(f, run, damaged))) for f in folders]
+        parts = [(_name(f), tables.epochs_table(_read_epochs(f, run, damaged))) for f in folders]
         table = tables.concat(
             parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs", tables.COLD)
         )
@@ -121,7 +124,7 @@ def warn_of(damaged: Sequence[str], path: str | os.PathLike[str]) -> None:
         more = f" and {len(damaged) - _MOST_NAMED} more" if len(damaged) > _MOST_NAMED else ""
         named = "; ".join(damaged[:_MOST_NAMED]) + more
         text = f"{len(damaged)} damaged under {os.fspath(path)}, the rest is complete: {named}"
-        warnings.warn(text, RunsWarning, stacklevel=3)
+        warnings.warn(printable(text), RunsWarning, stacklevel=3)
 
 
 def _find(path: Path) -> tuple[list[Path], Path | None]:
@@ -144,7 +147,12 @@ def _find(path: Path) -> tuple[list[Path], Path | None]:
 
 def _read(path: str | os.PathLike[str], damaged: list[str]) -> list[tuple[str, list[RunResult]]]:
     folders, run = _find(Path(path))
-    return [(folder.name, _read_runs(folder, run, damaged)) for folder in folders]
+    return [(_name(folder), _read_runs(folder, run, damaged)) for folder in folders]
+
+
+def _name(experiment: Path) -> str:
+    """Return the name of an experiment as text that every table can hold."""
+    return experiment.name.encode("utf-8", "backslashreplace").decode()
 
 
 def _read_runs(experiment: Path, run: Path | None, damaged: list[str]) -> list[RunResult]:
@@ -198,16 +206,41 @@ def load_copy(experiment: Path) -> "Epochs | None":
     from runmanager.results.tables import Epochs
 
     try:
-        with _copy(experiment).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        if _copy(experiment).parent.is_symlink():
+            return None
+        with (
+            durable.opened(_copy(experiment)) as (descriptor, _),
+            os.fdopen(descriptor, "rb", closefd=False) as file,
+            np.load(file, allow_pickle=False) as stored,
+        ):
             document = json.loads(stored["document"].tobytes())
             if document["v"] != COPY_VERSION or not _is_true(experiment, document, stored["versions"]):
                 return None
             params = {name: [decode(value) for value in values] for name, values in document["params"].items()}
             metrics = {name: stored[f"metric {number}"] for number, name in enumerate(document["metrics"])}
             numbers, counts, jobs = (document[name] for name in ("numbers", "counts", "jobs"))
-            return Epochs(numbers, counts, params, jobs, stored["epochs"], metrics, stored["cold"])
+            epochs = Epochs(numbers, counts, params, jobs, stored["epochs"], metrics, stored["cold"])
+            return epochs if _is_whole(epochs) else None
     except Exception:  # noqa: BLE001 - whatever is wrong with it, the journals have it all
         return None
+
+
+def _is_whole(epochs: "Epochs") -> bool:
+    """Whether the parts of a copy fit together, as those that we wrote do."""
+    runs = {len(epochs.numbers), len(epochs.counts), len(epochs.jobs), *map(len, epochs.params.values())}
+    counts = itertools.chain(epochs.numbers, epochs.counts, epochs.jobs)
+    columns = [
+        (epochs.epochs, np.int64),
+        *((values, np.float64) for values in epochs.metrics.values()),
+    ]
+    return (
+        len(runs) == 1
+        and all(is_count(count) and count <= LARGEST for count in counts)
+        and all(v.dtype == kind and v.shape == (sum(epochs.counts),) for v, kind in columns)
+        and epochs.cold.dtype == np.bool_
+        and epochs.cold.shape in ((0,), (sum(epochs.counts),))
+        and bool("".join(("names", *epochs.params, *epochs.metrics)).encode())
+    )
 
 
 def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Version], before: Snapshot) -> None:
@@ -228,6 +261,8 @@ def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Versi
     content = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, cold=epochs.cold, **arrays)
+    if _copy(experiment).parent.is_symlink():
+        return  # it leads elsewhere
     durable.make_folder(_copy(experiment).parent)
     durable.write_file(_copy(experiment), file.getvalue())
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.console import Table, cell, join
+from runmanager.console import Table, cell, join, printable
 from runmanager.results.effects import OVERALL
 from runmanager.results.ranking import best, main_metric, numbered
 from runmanager.results.tables import check_table, hyperparameters_of
@@ -69,7 +69,7 @@ def show(runs: pd.DataFrame, by: str | None = None, n: int = 20, *, largest: boo
         *map(_sentence, runs.attrs.get(OVERALL, ())),
         f"the same in all: {left_out}" if left_out else "",
     )
-    return View(rows[columns].reset_index(drop=True), join(parts))
+    return View(rows[columns].reset_index(drop=True), printable(join(parts)))
 
 
 def _sentence(overall: Mapping[str, Any]) -> str:
