@@ -62,7 +62,8 @@ class Table:
             names = list(dict.fromkeys(name for row in rows for name in row))
             return cls(names, ([row.get(name, math.nan) for name in names] for row in rows))
         # a column of floats has NaN where a row has no value, one of objects only where the value is NaN
-        columns = [c.mask(c.map(str) == "nan", "nan") if c.dtype == object else c for _, c in rows.items()]
+        series = (rows.iloc[:, index] for index in range(len(rows.columns)))
+        columns = [["nan" if str(v) == "nan" else v for v in c] if c.dtype == object else c for c in series]
         return cls(map(str, rows), zip(*columns, strict=True) if columns else [])
 
     def lines(self, width: int = _ENDLESS) -> list[str]:

@@ -181,7 +181,10 @@ def first_line(error: BaseException) -> str:
     >>> first_line(ValueError("no such file: try another"))
     'no such file: try another'
     """
-    return str(error).strip().partition("\n")[0]
+    try:
+        return str(error).strip().partition("\n")[0]
+    except Exception:  # noqa: BLE001 - whatever the code of its class does
+        return "it cannot be written as text"
 
 
 class RunsWarning(UserWarning):

@@ -12,11 +12,13 @@ from runmanager.errors import GridError, HyperparameterError, Problems
 from runmanager.hyperparameters import (
     check_device,
     check_names,
+    check_values,
     common_kind,
     counted,
     kind,
     plain,
-)
+    safe_repr,
+)  # fmt: skip
 
 _MOST_VALUES = 1_000_000  # of one axis, and combinations walked or drawn for where=
 _LONGEST = 60  # characters of a value in a message
@@ -155,7 +157,8 @@ def params_of(run: Any) -> dict[str, Any]:
     if not isinstance(params, Mapping):
         raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])
     problems = Problems(check_names(params))
-    if "device" in params and (problem := check_device(params["device"])):
+    problems += check_values(params.items())
+    if not problems and "device" in params and (problem := check_device(params["device"])):
         problems.append(problem)
     problems.raise_if_any()
     return dict(params)
@@ -197,7 +200,9 @@ def _checked_axes(params: Mapping[Any, Any], others: Sequence[str] = ()) -> Axes
         problems += [f"{key!r} has a name twice: keep one"] if len(set(names)) < len(names) else []
         seen.update(name for name in names if isinstance(name, str))
         rows = _rows(key, values, problems)
-        _check_devices(names, rows, problems)
+        if not (odd := check_values(pair for row in rows for pair in zip(names, row, strict=True))):
+            _check_devices(names, rows, problems)
+        problems += odd
         axes[names] = rows
     problems.raise_if_any()
     return axes
@@ -273,8 +278,7 @@ def _too_many(axes: Axes, size: int, max_runs: int) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text := safe_repr(value)) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def _is_iterable(value: Any) -> bool:

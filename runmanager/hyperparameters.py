@@ -17,11 +17,15 @@ BOOL, NUMBER, TEXT = "bool", "number", "text"
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _FEW = 6  # elements of an array that are written out
+_MOST_NESTED = 50  # levels of lists, mappings and the like
+_LONG = 10**4300  # has more digits than Python writes
 RESERVED = frozenset((
     "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "threads", "parameters",
     "attempts", "mixed", "error", "hyperparameters",
 ))  # fmt: skip
 """Names that columns of the results already have."""
+COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start"}
+"""The same, with those that no hyperparameter of a grid can have."""
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
 _DEVICE = re.compile(r"(?P<type>[a-z]+)(:(?P<index>0|[1-9][0-9]?))?")  # torch reads cuda:256 as cuda:0
@@ -77,7 +81,60 @@ def column(name: str) -> str:
     >>> column("lr"), column("epochs")
     ('lr', 'epochs (hyperparameter)')
     """
-    return f"{name} (hyperparameter)" if name in RESERVED else name
+    return f"{name} (hyperparameter)" if name in COLUMNS or name.startswith("best ") else name
+
+
+def check_value(value: Any) -> str | None:
+    """Return what is wrong with a value that cannot be written and read again, or None.
+
+    >>> check_value([1, None]), check_value(10**5000)
+    (None, 'a number of over 4,300 digits cannot be written: give it as text')
+    """
+    kind = type(value)
+    if kind in (str, bool, float, type(None)) or (kind is int and abs(value) < _LONG):
+        return None
+    if is_deep(value):
+        rule = f"a value that is nested more than {_MOST_NESTED} deep cannot be read again"
+        return f"{rule}: make it flatter, or give its name"
+    try:
+        if kind is not int:
+            (repr(value), text(value), json.dumps(encode(value)))
+            return None
+    except Exception as error:  # noqa: BLE001 - whatever the code of its class does
+        if not isinstance(error, ValueError) or "digits" not in str(error):
+            rule = f"a value of the class {kind.__name__} cannot be written as text"
+            return f"{rule} ({type(error).__name__}): give its name instead"
+    return "a number of over 4,300 digits cannot be written: give it as text"
+
+
+def check_values(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
+    """Return a sentence for each name of a hyperparameter with values that cannot be written."""
+    problems = ((name, check_value(value)) for name, value in pairs)
+    return list(dict.fromkeys(f"{name!r}: {problem}" for name, problem in problems if problem))
+
+
+def safe_repr(value: Any) -> str:
+    """Return the `repr` of a value, that of `object` if its own raises."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - whatever the code of its class does
+        return object.__repr__(value)
+
+
+def is_deep(value: Any) -> bool:
+    """Whether a value is nested so deep, or in itself, that functions that call themselves would fail."""
+    level = [value]
+    for _ in range(_MOST_NESTED):
+        level = list({id(item): item for outer in level for item in _items(outer)}.values())
+        if not level:
+            return False
+    return True
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return (*value, *value.values())
+    return value if isinstance(value, (list, tuple, set, frozenset)) else ()
 
 
 def plain(value: Any) -> Any:
@@ -260,7 +317,8 @@ def _torch_value(kind: str, content: str) -> Any:
     try:
         if kind == "device":
             return torch.device(content)
-        dtype = getattr(torch, content.removeprefix("torch."), None)
+        is_name = content.removeprefix("torch.").isidentifier()
+        dtype = getattr(torch, content.removeprefix("torch."), None) if is_name else None
     except RuntimeError as error:
         raise ValueError(f"not a torch {kind}: {content!r}") from error
     if not isinstance(dtype, torch.dtype):

@@ -5,12 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 LEADING = ("loss", "accuracy", "epoch duration", "run duration")
 """The metrics that come before the hyperparameters, as in the tutorial's table."""
+
+LARGEST = 2**53
+"""The largest count in a file: any JSON number up to it is exact."""
 
 RETRY_FAILED = "retry_failed=True (--retry-failed) executes them again"
 
@@ -96,7 +99,7 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
         cold: Whether it is the first epoch of its process on its device.
     """
 
-    epoch: int
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
     metrics: Mapping[str, float]
     times: Mapping[str, float] = {}
     cold: bool = False

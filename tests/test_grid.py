@@ -465,3 +465,57 @@ def test_a_run_asks_for_its_device_and_without_one_for_the_cpu():
 
     assert [device_of(run) for run in with_one] == ["cuda:1", "cuda:0", "meta"]
     assert device_of(without) == "cpu"
+
+
+class Unwritable:
+    def __repr__(self):
+        raise ZeroDivisionError
+
+
+class UnwritableText(str):
+    __slots__ = ()
+
+    def __str__(self):
+        raise ZeroDivisionError
+
+
+def nested(depth):
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def in_itself():
+    value: list[object] = []
+    value += [value, value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (10**5000, "a number of over 4,300 digits cannot be written: give it as text"),
+        ([10**5000], "a number of over 4,300 digits cannot be written: give it as text"),
+        (nested(400), "a value that is nested more than 50 deep cannot be read again"),
+        (in_itself(), "a value that is nested more than 50 deep cannot be read again"),
+        (Unwritable(), "a value of the class Unwritable cannot be written as text (ZeroDivisionError)"),
+        (
+            UnwritableText("a"),
+            "a value of the class UnwritableText cannot be written as text (ZeroDivisionError)",
+        ),
+    ],
+    ids=["digits", "digits in a list", "nested", "in itself", "repr", "str"],
+)
+def test_a_value_that_cannot_be_written_is_refused_in_a_sentence(value, problem):
+    with pytest.raises(GridError) as caught:
+        RunBuilder.get_runs({"lr": [0.1], "p": [1, value]})
+
+    assert len(caught.value.problems) == 1
+    assert caught.value.problems[0].startswith(f"'p': {problem}")
+
+
+def test_odd_values_that_can_be_written_are_accepted():
+    values = [10**400, 2**63, -(10**4000), nested(49), float("nan"), "\ud800", "\x1b[2J"]
+
+    assert len(RunBuilder.get_runs({"p": values})) == len(values)

@@ -1,16 +1,22 @@
 """The event files that a run has already: read them, retire them, keep what a new one needs."""
 
 import itertools
+import mmap
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import metadata as hparams_metadata
+from tensorboard.plugins.hparams.error import HParamsError
 from tensorboard.plugins.hparams.plugin_data_pb2 import SessionStartInfo
 
 from runmanager.board import event_file
 from runmanager.board.tags import EPOCH
+from runmanager.storage import durable
 
 SAMPLES = "visuals/samples"
 """The tag of the first inputs."""
@@ -22,21 +28,43 @@ _SESSION = (hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata.SESSION_EN
 
 
 def event_files(folder: Path) -> list[Path]:
-    """Find the event files of a run in the order in which TensorBoard reads them."""
-    return sorted(folder.glob("events.out.tfevents.*"))
+    """Find the event files of a run in the order in which TensorBoard reads them; links are none of ours."""
+    paths = folder.glob("events.out.tfevents.*")
+    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
 
 
 def read(path: Path) -> Iterator[Event]:
     """Read the events of a file up to its end or the first damaged record."""
-    return (event for _, event in _events(path.read_bytes()))
+    with mapped(path) as content:
+        for _, event in _events(content):
+            yield event
 
 
-def _events(content: bytes) -> Iterator[tuple[slice, Event]]:
+@contextmanager
+def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
+    """Open an event file of any size for reading.
+
+    Raises:
+        OSError: It cannot be read, is a link, or is no file.
+    """
+    with durable.opened(path) as (descriptor, state):
+        if not state.st_size:  # cannot be mapped
+            yield b""
+            return
+        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
+            yield content
+
+
+def _events(content: bytes | mmap.mmap) -> Iterator[tuple[slice, Event]]:
     for position in event_file.records(content):
         record = content[position]
         if not record or not event_file.is_intact(record):
             return
-        yield position, Event.FromString(event_file.body(record))
+        try:
+            event = Event.FromString(event_file.body(record))
+        except DecodeError:  # whatever wrote it knows how to make a checksum
+            return
+        yield position, event
 
 
 def session_start(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None:
@@ -49,8 +77,11 @@ def session_start(content: bytes) -> tuple[slice, Event, SessionStartInfo] | Non
 
 
 def started(value: Summary.Value) -> SessionStartInfo:
-    """Return what the beginning of an HParams session says."""
-    return hparams_metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+    """Return what the beginning of an HParams session says; nothing if that is not ours."""
+    try:
+        return hparams_metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+    except (DecodeError, HParamsError):
+        return SessionStartInfo()
 
 
 def has_ended(folder: Path) -> bool:
@@ -82,7 +113,7 @@ def kept(
             if event.HasField("session_log") and event.session_log.status == SessionLog.START:
                 events = [earlier for earlier in events if earlier.step < max(event.step, 1)]
             elif event.HasField("summary") and (event.step <= last_step or epoch < last_step):
-                epoch = event.step if any(value.tag == EPOCH for value in event.summary.value) else epoch
+                epoch = event.step if is_epoch(event) else epoch
                 values = [v for v in event.summary.value if v.tag not in _SESSION and is_wanted(v)]
                 if values:
                     summary = Summary(value=values)
@@ -90,6 +121,22 @@ def kept(
             elif event.HasField("graph_def"):
                 events.append(event)
     return events
+
+
+def is_epoch(event: Event) -> bool:
+    """Whether an event has the scalars of an epoch."""
+    return any(value.tag == EPOCH for value in event.summary.value)
+
+
+def merged(events: list[Event], epochs: list[Event]) -> list[Event]:
+    """Put epochs that events lack between them, in the order of the steps."""
+    missing = deque(epochs)
+    all_events: list[Event] = []
+    for event in events:
+        while missing and is_epoch(event) and missing[0].step < event.step:
+            all_events.append(missing.popleft())
+        all_events.append(event)
+    return [*all_events, *missing]
 
 
 def retire(folder: Path) -> None:

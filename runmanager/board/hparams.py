@@ -23,6 +23,7 @@ SEED = "seed"
 """The repeat axis over which `group_seeds` averages."""
 
 _VERSION = 1
+_LARGEST = 2**24  # bytes of the file of an experiment
 _HEAD = 2**18  # bytes of an event file in which its session begins
 
 
@@ -124,8 +125,7 @@ def _update(run: RunFolder, form: SessionFormat) -> bool:
 
     hparams, trial_id = form.hparams(run.params), form.trial_id(run)
     for path in archive.event_files(run.path):
-        with path.open("rb") as file:
-            session = archive.session_start(file.read(_HEAD))
+        session = archive.session_start(durable.read_file(path, _HEAD)[0])
         if session is None:
             continue
         record, event, info = session
@@ -134,7 +134,8 @@ def _update(run: RunFolder, form: SessionFormat) -> bool:
             continue
         if read_run(run).status.is_in_progress:
             return False  # its process has the file open
-        content = path.read_bytes()
+        with archive.mapped(path) as mapped:
+            content = mapped[:]
         updated = event_file.event(event.step, [value], event.wall_time).SerializeToString()
         event_file.replace(path, content[: record.start] + event_file.framed(updated) + content[record.stop :])
     return True
@@ -150,7 +151,7 @@ def _as_kind(value: Any, expected: str) -> Any:
 def _read(experiment: Path) -> tuple[SessionFormat, bool]:
     """Read the format of an experiment, and whether all of its runs are written so."""
     try:
-        document = json.loads((experiment / paths.HPARAMS).read_bytes())
+        document = json.loads(durable.read_file(experiment / paths.HPARAMS, _LARGEST)[0])
         kinds = {str(name): str(kind) for name, kind in document["kinds"].items()}
         names = document["grouped_by"]
         grouped_by = None if names is None else [str(name) for name in names]

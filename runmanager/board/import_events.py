@@ -1,7 +1,7 @@
 """Event files that any tool wrote, as the table of `load_results`."""
 
 import itertools
-import mmap
+import math
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,10 +18,11 @@ from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.util.tensor_util import make_ndarray
 
-from runmanager.board import event_file
+from runmanager.board import archive, event_file
 from runmanager.outcome import LEADING
 from runmanager.results.loading import warn_of
 from runmanager.results.tables import Epochs, epochs_table
+from runmanager.storage.run_state import is_sparse
 
 _SMALL = 1024  # bytes of a record that is no histogram and no image
 _TAG = re.compile(r"(?P<kind>loss|accuracy)/(?P<data>.+)|train/(?P<metric>.+)", re.IGNORECASE)
@@ -35,7 +36,8 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
     Columns: `run` (its folder below `logdir`, as TensorBoard shows it), `epoch` (the step of TensorBoard), the
     hyperparameters of HParams, then the scalars. Scalars that `load_results` has a column for get its names and
     order: ``loss/train`` is `loss`, ``Accuracy/test`` is `test_accuracy`; all others keep their tags. A
-    hyperparameter named like one of the first columns, as `epoch`, is ``hparams/epoch``. A run without an
+    hyperparameter named like one of the first columns, as `epoch`, or like a loss, an accuracy or a duration of
+    any run, as `test_accuracy`, is ``hparams/epoch``, ``hparams/test_accuracy``. A run without an
     HParams session has that of the folder above it, as Keras writes it, or of the only folder below it, as
     torch's `add_hparams` does. HParams knows no integers: a column of whole numbers becomes one. Of a step that
     was logged twice the last value counts. Damaged records are left out and named in one `RunsWarning`; a
@@ -81,6 +83,8 @@ class _Run:
             return
         plugin = self.plugins.setdefault(value.tag, self._plugin(value))
         if plugin == "scalars":
+            if math.prod(dim.size for dim in value.tensor.tensor_shape.dim) != 1:
+                raise ValueError("not one number")  # its shape alone could ask for all memory
             self.points.setdefault(value.tag, {})[step] = float(make_ndarray(value.tensor).item())
         elif value.tag == hparams_metadata.SESSION_START_INFO_TAG and self.hparams is None:
             content = HParamsPluginData.FromString(value.metadata.plugin_data.content)
@@ -94,7 +98,8 @@ class _Run:
 def _find(path: Path) -> dict[str, list[Path]]:
     """Find the event files of each run, in the order in which TensorBoard reads them."""
     if path.is_file():
-        return {path.resolve().parent.name: [path]}
+        path = path.resolve()  # a link that is named is meant
+        return {path.parent.name: [path]}
     files_of: dict[str, list[Path]] = {}
     for folder, _, names in os.walk(path):
         files = sorted(Path(folder, name) for name in names if "tfevents" in name)
@@ -116,15 +121,17 @@ def _read_run(files: Iterable[Path], damaged: list[str]) -> _Run:
             continue
         if failed:
             damaged.append(f"{path} ({failed} records)")
+        steps = set().union(*run.points.values())
+        if is_sparse(len(steps), len(run.points), sum(map(len, run.points.values()))):
+            damaged.append(f"{path} (no table has room for its {len(run.points)} tags)")
+            run.points.clear()
     return run
 
 
 def _read_file(path: Path, run: _Run) -> int:
     """Read one file, and return how many damaged records were left out."""
     failed = 0
-    if not path.stat().st_size:
-        return failed  # cannot be mapped
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with archive.mapped(path) as content:
         for position in event_file.records(content):
             record = content[position]
             try:
@@ -140,7 +147,7 @@ def _read_file(path: Path, run: _Run) -> int:
                     run.begin(event.step)
                 for value in values:
                     run.add(event.step, value)
-            except (DecodeError, ValueError, TypeError):
+            except (DecodeError, ValueError, TypeError, KeyError, AttributeError):
                 failed += 1
     return failed
 
@@ -165,11 +172,12 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
     """Arrange the points of runs as `load_results` arranges epochs."""
     steps = {name: sorted(set().union(*run.points.values())) for name, run in runs.items()}
     counts = [len(numbers) for numbers in steps.values()]
-    names = _param_columns(dict.fromkeys(param for name in runs for param in hparams[name]))
+    tags = dict.fromkeys(tag for run in runs.values() for tag in run.points)
+    names = _param_columns(dict.fromkeys(param for name in runs for param in hparams[name]), tags)
     params = {
         column: _typed([hparams[name].get(param, pd.NA) for name in runs]) for param, column in names.items()
     }
-    columns = _columns(dict.fromkeys(tag for run in runs.values() for tag in run.points), params)
+    columns = _columns(tags, params)
     metrics = {column: np.full(sum(counts), np.nan) for column in dict.fromkeys((*LEADING, *columns.values()))}
     for run, numbers, end in zip(runs.values(), steps.values(), itertools.accumulate(counts), strict=True):
         rows = dict(zip(numbers, range(end - len(numbers), end), strict=True))
@@ -183,13 +191,14 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
     return table.drop(columns=[name for name in LEADING if name not in columns.values()])
 
 
-def _param_columns(params: Collection[str]) -> dict[str, str]:
+def _param_columns(params: Collection[str], tags: Iterable[str]) -> dict[str, str]:
     """Name the column of each hyperparameter, which other tools may call as a column of ours."""
-    taken = {*_OURS, *params}
+    ours = {*_OURS, *(_column(tag) for tag in tags if _is_standard(tag))}
+    taken = {*ours, *params}
     columns: dict[str, str] = {}
     for param in params:
         column = param
-        while param in _OURS and column in taken:
+        while param in ours and column in taken:
             column = f"hparams/{column}"
         columns[param] = column
         taken.add(column)
@@ -221,6 +230,12 @@ def _column(tag: str) -> str:
         return str(match["metric"])
     data = "train" if data == "train_eval" else "" if data == "train" else data
     return f"{data}_{kind.lower()}" if data else str(kind.lower())
+
+
+def _is_standard(tag: str) -> bool:
+    """Whether a tag is a loss, an accuracy or a duration, whose column no hyperparameter takes."""
+    match = _TAG.fullmatch(tag)
+    return tag in _TIMES or bool(match and match["kind"])
 
 
 def _typed(values: Sequence[Any]) -> list[Any]:

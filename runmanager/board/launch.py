@@ -1,6 +1,7 @@
 """A TensorBoard of ours: its folder, how its page is set up, and its process, which ends with this one."""
 
 import atexit
+import ipaddress
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.board import hparams
@@ -278,13 +279,50 @@ class Server:
 
 
 def serve() -> None:
-    """Run TensorBoard's own command in this process until standard input ends."""
+    """Run TensorBoard's own command in this process until standard input ends.
+
+    Requests are refused whose Host is a name that was not asked for: the page of another site could have its
+    own name lead here, and read the runs (DNS rebinding).
+    """
 
     def end_with_parent() -> None:
         os.read(sys.stdin.fileno(), 1)  # sys.stdin's own lock would trouble the end of the process
         os._exit(0)  # its data server ends with it
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    from tensorboard.main import run_main
+    from absl import app
+    from tensorboard import default, main_lib, program
 
-    run_main()
+    main_lib.global_init()
+    make_server = program.create_port_scanning_werkzeug_server
+
+    def make_guarded_server(wsgi_app: Any, flags: Any) -> Any:
+        return make_server(wsgi_app if flags.bind_all else _guarded(wsgi_app, flags.host), flags)
+
+    board = program.TensorBoard(plugins=default.get_plugins(), server_class=make_guarded_server)
+    app.run(board.main, flags_parser=board.configure)
+
+
+def _guarded(wsgi_app: Any, host: str | None) -> Any:
+    """Refuse the requests to TensorBoard whose Host is neither an address nor a name of its own."""
+    proxy = urlsplit(os.environ.get("TENSORBOARD_PROXY_URL", ""))
+    names = {"localhost", host, proxy.hostname}
+    is_hidden = bool(proxy.path) and not proxy.hostname  # by a proxy, of whose name nobody knows
+
+    def guarded(environ: dict[str, Any], start_response: Any) -> Any:
+        name = urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
+        if is_hidden or name in names or name.endswith(".localhost") or _is_address(name):
+            return wsgi_app(environ, start_response)
+        words = "This TensorBoard answers to localhost alone: open the link that runmanager printed.\n"
+        start_response("403 Forbidden", [("Content-Type", "text/plain"), ("Content-Length", str(len(words)))])
+        return [words.encode()]
+
+    return guarded
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

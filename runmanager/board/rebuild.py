@@ -25,14 +25,20 @@ def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
     Returns:
         How many runs were rebuilt.
     """
+    damaged = [] if damaged is None else damaged
     experiment = experiment.resolve()  # "." has neither a name nor a folder above it
     with suppress(ExperimentLockedError), hold(experiment):  # the grid that holds it has decided
         hparams.decide(experiment)
     results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
     rebuilt = [run for run in results if run.epochs and run.status is not Status.RUNNING]
+    num_rebuilt = 0
     for run in rebuilt:
-        _rebuild(experiment.name, run)
-    return len(rebuilt)
+        try:
+            _rebuild(experiment.name, run)
+            num_rebuilt += 1
+        except OSError as error:
+            damaged.append(f"{run.folder.path} ({error.strerror})")
+    return num_rebuilt
 
 
 def _rebuild(experiment: str, run: RunResult) -> None:

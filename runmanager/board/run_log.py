@@ -22,7 +22,7 @@ from runmanager.board.tags import tag
 from runmanager.errors import RunsWarning
 from runmanager.hyperparameters import plain, text
 from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.storage import paths
+from runmanager.storage import durable, paths
 from runmanager.storage.folders import RunFolder
 
 CHARTS = {
@@ -93,28 +93,28 @@ class RunLog:
         self._first: list[Event] = []
 
     @_guarded
-    def open(
-        self, records: Sequence[EpochRecord] = (), *, healed: bool = False, before: Sequence[Event] = ()
-    ) -> None:
+    def open(self, records: Sequence[EpochRecord] = (), *, before: Sequence[Event] = ()) -> None:
         """Begin the event file.
 
         A resumed attempt gets a file beside the earlier ones. It replaces them, and begins with what they held,
         where they say how the run ended, which TensorBoard would believe for ever, or have steps that are no
         epochs, which it would drop. A run from the first epoch replaces them too, and begins with nothing.
 
-        `records` are the epochs that were committed before, `before` the events in front of them; `healed` says
-        that the last of them was in no journal and is in no event file.
+        `records` are the epochs that were committed before, `before` the events in front of them. Epochs that
+        the files lack, because a kill came between their commit and their event, are written now.
         """
         folder, after = self._folder.path, len(records)
         epochs = [event_file.event(record.epoch, self._scalars(record, None)) for record in records]
-        carried: list[Event] = epochs[-1:] if healed else []
-        first_step = after + 1 - len(carried)
         earlier = archive.event_files(folder)
         self._described = after > 0 and archive.is_described(folder)
         kept = archive.kept(folder, after, lambda value: value.tag not in OPENING) if after else []
+        written = {event.step for event in filter(archive.is_epoch, kept)}
+        carried = [event for event in epochs if event.step not in written]
+        first_step = after + 1 - len(carried)
+        has_hole = bool(carried) and first_step <= max(written, default=0)
         is_ahead = any(event.step > after for event in kept)
-        if not after or not earlier or is_ahead or archive.has_ended(folder):
-            carried = [*kept, *carried] if kept else epochs
+        if not after or not earlier or is_ahead or has_hole or archive.has_ended(folder):
+            carried = archive.merged(kept, carried) if kept else epochs
             archive.retire(folder)
             first_step = 0
         self._file = event_file.EventFile(folder, self._attempt, first_step)
@@ -295,7 +295,7 @@ def _error(outcome: Outcome, folder: Path) -> str:
     log = ""
     if outcome.status.has_error_log:
         with contextlib.suppress(OSError):
-            log = (folder / paths.ERROR_LOG).read_text(encoding="utf-8", errors="replace")
+            log = durable.read_end(folder / paths.ERROR_LOG, 4 * _LONGEST).decode("utf-8", "replace")
     return textwrap.indent(f"{outcome.error[:_LONGEST]}\n\n{log[-_LONGEST:]}".rstrip(), "    ", lambda _: True)
 
 

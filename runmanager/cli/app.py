@@ -10,7 +10,7 @@ import typer
 
 from runmanager import __version__
 from runmanager.cli import comparing, exporting, inspecting, maintaining
-from runmanager.cli.common import STORAGE_FAILED, Commands, Damage, add_command, say
+from runmanager.cli.common import STORAGE_FAILED, Commands, Damage, add_command, say, write
 from runmanager.hyperparameters import counted
 
 app = typer.Typer(
@@ -73,7 +73,7 @@ def tensorboard(
         page = page_of(root, experiment)
         with Server(page.logdir, port, None if bind_all else host or LOCALHOST) as server:
             link = page.link(server.url)
-            typer.echo("\n".join([*page.notes, f"TensorBoard: {link}", "Ctrl-C ends it."]))
+            write("\n".join([*page.notes, f"TensorBoard: {link}", "Ctrl-C ends it."]))
             if _has_display():
                 import webbrowser
 
@@ -98,7 +98,7 @@ def rebuild_tensorboard(root: Root = Path("runs")) -> None:
     damaged = Damage()
     try:
         for experiment in experiments(root):
-            typer.echo(f"{experiment}: {counted(rebuild(experiment, damaged), 'run')} rebuilt")
+            write(f"{experiment}: {counted(rebuild(experiment, damaged), 'run')} rebuilt")
     except OSError as error:
         say(f"cannot write {error.filename} ({error.strerror}): the journals are as they were")
         raise typer.Exit(STORAGE_FAILED) from error

@@ -80,10 +80,15 @@ class Damage(list[str]):
 
 def say(message: str) -> None:
     """Write a message to standard error, where no script reads results."""
+    with allow_unread():
+        write(message, err=True)
+
+
+def write(text: str, *, err: bool = False) -> None:
+    """Write lines that cannot steer a terminal."""
     from runmanager.console import printable
 
-    with allow_unread():
-        typer.echo("\n".join(map(printable, message.split("\n"))), err=True)
+    typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
 
 
 @contextmanager
@@ -101,8 +106,9 @@ def allow_unread() -> Iterator[None]:
 
 
 def write_json(content: Any) -> None:
-    """Write a JSON document to standard output."""
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+    """Write a JSON document to standard output; what would steer a terminal is escaped in it."""
+    document = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    typer.echo("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document))
 
 
 def find_run(path: Path) -> tuple[Path, "RunFolder"]:

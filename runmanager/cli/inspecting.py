@@ -14,6 +14,7 @@ from runmanager.cli.common import (
     files_of,
     find_run,
     say,
+    write,
     write_json,
 )
 from runmanager.hyperparameters import counted, json_value
@@ -63,7 +64,7 @@ def list_runs(
     elif len(by_folder) == 1:
         ((folder, runs),) = by_folder.items()
         counts = [f"{number:,} {status}" for status, number in _by_status(runs).items()]
-        typer.echo(f"{folder}: {', '.join([counted(len(runs), 'run'), *counts])}")
+        write(f"{folder}: {', '.join([counted(len(runs), 'run'), *counts])}")
         print_table(_rows(runs), most=None)
     else:
         print_table([_summary(folder, runs) for folder, runs in by_folder.items()], most=None)
@@ -203,10 +204,8 @@ def _print_pairs(pairs: Mapping[str, Any]) -> None:
 
 
 def _print_lines(lines: Sequence[str]) -> None:
-    from runmanager.console import printable
-
     for line in lines:
-        typer.echo(printable(line))
+        write(line)
 
 
 def _how(run: "RunResult") -> dict[str, Any]:

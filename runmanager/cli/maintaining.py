@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runmanager.cli.common import SOME_WRONG, AsJson, RunPath, allow_unread, find_run, say, write_json
+from runmanager.cli.common import SOME_WRONG, AsJson, RunPath, allow_unread, find_run, say, write, write_json
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted, json_value
 
@@ -142,14 +142,14 @@ def _print_verdict(recorded: "RunResult", verdict: "Verification") -> None:
     for change in verdict.changed:
         say(f"! {change} changed since the run was executed")
     if verdict.error:
-        typer.echo(f"different: the first epoch did not end: {verdict.error}")
+        write(f"different: the first epoch did not end: {verdict.error}")
         return
     epoch = f"the first epoch of {recorded.folder.path}"
     if verdict.is_identical:
         names = ", ".join(name for name in verdict.before if name in verdict.again and name not in TIMES)
-        typer.echo(f"identical: {epoch} gives the same {names}, to the last bit")
+        write(f"identical: {epoch} gives the same {names}, to the last bit")
         return
-    typer.echo(f"different: {epoch} gives other numbers")
+    write(f"different: {epoch} gives other numbers")
     print_table([_difference(name, verdict) for name in verdict.differing], most=None)
 
 

@@ -8,8 +8,9 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ import torch
 State = Mapping[str, object]
 """Setting -> its value."""
 
+Read = Callable[[], object]
+Write = Callable[[Any], object]
+Setting = tuple[Read, Write | None]
+Settings = Mapping[str, Setting]
+
 _MOST_NAMES = 5  # in a sentence
+_TRIES = 2  # to write settings: torch has several names for some
+_ROOM = 64  # files that a run needs to open, at least
 _VARIABLE = "environment variable "
 _OF_LIBRARIES = re.compile(
     # set when torch, CUDA, compilers and others are imported or first used; pytest sets its own for each test;
@@ -32,9 +40,8 @@ _OF_LIBRARIES = re.compile(
 
 def process_state() -> State:
     """Read the settings of this process, in about 0.2 ms; those that cannot be read have an error's type."""
-    settings = {name: _read(get) for name, get in {**_OF_PROCESS, **_OF_LOOP}.items()}
-    variables = {f"{_VARIABLE}{name}": value for name, value in os.environ.items()}
-    return {**settings, **variables, **_limits(), **_handlers()}
+    settings = {name: _read(read) for name, (read, _) in SETTINGS.items()}
+    return {**settings, **{f"{_VARIABLE}{name}": value for name, value in os.environ.items()}}
 
 
 def changes(before: State, after: State) -> list[str]:
@@ -54,6 +61,45 @@ def listed(names: Iterable[str]) -> str:
     if len(few) >= _MOST_NAMES:
         few, last = few[: _MOST_NAMES - 1], f"{len(few) + 2 - _MOST_NAMES} more"
     return f"{', '.join(few)} and {last}" if few else last
+
+
+def set_back(before: State) -> tuple[list[str], list[str]]:
+    """Set the settings of this process to what they were.
+
+    Returns:
+        The settings that were changed, and those of them that cannot be set back.
+    """
+    changed = left = changes(before, process_state())
+    for _ in range(_TRIES if changed else 0):
+        for name in left:
+            with suppress(Exception):  # another thread, no right to do so
+                _set(name, before.get(name))
+        left = changes(before, process_state())
+    return changed, left
+
+
+def _set(name: str, value: Any) -> None:
+    if name.startswith(_VARIABLE):
+        variable = name.removeprefix(_VARIABLE)
+        if value is None:
+            os.environ.pop(variable, None)
+        else:
+            os.environ[variable] = value
+        return
+    read, write = SETTINGS[name]
+    if write and not _is_error(value) and _read(read) != value:  # else one before has set it back too
+        write(value)
+
+
+@contextmanager
+def as_before(before: State) -> Iterator[None]:
+    """Give a block the settings of before, if they can be set; those of now come back after it."""
+    now = process_state()
+    set_back(before)
+    try:
+        yield
+    finally:
+        set_back(now)
 
 
 class Leftovers:
@@ -92,43 +138,70 @@ class Leftovers:
             self._end = process_state()
 
 
-def _read(get: Callable[[], object]) -> object:
+def _read(read: Read) -> object:
     try:
-        return get()
+        return read()
     except Exception as error:  # noqa: BLE001 - no descriptors are left, another system, another torch
         return type(error)
 
 
-def _umask() -> object:
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
+
+
+def _umask() -> int:
     with suppress(FileNotFoundError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-        return next(line for line in lines if line.startswith("Umask:"))
+        return int(next(line.split()[1] for line in lines if line.startswith("Umask:")), 8)
     before = os.umask(0o077)  # this system tells it only to who sets it
     os.umask(before)
     return before
 
 
-def _limits() -> State:
+def _limits() -> Settings:
     try:
         import resource
     except ImportError:  # on Windows
         return {}
-    numbers = {name: value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}
-    return {f"limit {name}": _read(lambda n=n: resource.getrlimit(n)) for name, n in numbers.items()}  # type: ignore[misc]
+
+    def limit(number: int) -> Setting:
+        def write(limits: tuple[int, int]) -> None:
+            try:
+                resource.setrlimit(number, limits)
+            except (OSError, ValueError):  # only root raises the hard one
+                hard = resource.getrlimit(number)[1]
+                resource.setrlimit(number, (hard, hard))
+
+        return partial(resource.getrlimit, number), write
+
+    return {f"limit {name}": limit(n) for name, n in vars(resource).items() if name.startswith("RLIMIT_")}
 
 
-def _handlers() -> State:
-    numbers = sorted(signal.valid_signals())
-    return {f"handler of {getattr(n, 'name', n)}": _handler(signal.getsignal(n)) for n in numbers}
+def _has_room() -> bool:
+    """Whether the next run can open files: one may have left too many open. The lowest free number is given."""
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.close(descriptor)
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return True
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return soft == resource.RLIM_INFINITY or descriptor + _ROOM < soft
 
 
-def _handler(handler: Any) -> object:
-    """Return a handler; that which torch sets for the workers of loaders calls the one before, or none."""
-    return (
-        signal.SIG_DFL
-        if getattr(handler, "__module__", "") == "torch.utils.data._utils.signal_handling"
-        else handler
-    )
+def _handler(number: int) -> Setting:
+    def read() -> object:
+        """Return a handler; that which torch sets for the workers of loaders calls the one before, or none."""
+        handler: Any = signal.getsignal(number)
+        module = getattr(handler, "__module__", "")
+        return signal.SIG_DFL if module == "torch.utils.data._utils.signal_handling" else handler
+
+    return read, partial(signal.signal, number)
+
+
+def _set_timer(is_on: bool) -> None:
+    if not is_on:  # what is left of another one is known to nobody
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _start_method() -> str:
@@ -136,8 +209,27 @@ def _start_method() -> str:
     return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
 
-def _stream(name: str) -> Callable[[], object]:
-    return lambda: getattr(sys, name)
+def _errors() -> list[Any]:
+    return [rule for rule in warnings.filters if rule[0] == "error"]
+
+
+def _set_errors(rules: list[Any]) -> None:
+    others = [rule for rule in warnings.filters if rule[0] != "error" or rule in rules]
+    warnings.filters[:] = [*(rule for rule in rules if rule not in others), *others]  # type: ignore[index]
+    warnings.simplefilter("default", append=True)  # lets Python forget what it has cached
+
+
+def _default_device(device: torch.device) -> None:
+    torch.set_default_device(None if device.type == "cpu" else device)  # None costs nothing
+
+
+def _autocast() -> list[bool]:
+    return [torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")]
+
+
+def _set_autocast(are_on: list[bool]) -> None:
+    for kind, is_on in zip(("cpu", "cuda"), are_on, strict=True):
+        torch.set_autocast_enabled(kind, is_on)
 
 
 def _flushes_subnormal() -> bool:
@@ -150,16 +242,10 @@ def _cuda_device() -> int:
     return torch.cuda.current_device() if is_used else 0
 
 
-def _flag(path: str) -> Callable[[], object]:
+def _attribute(owner: Any, path: str) -> Setting:
     *parents, name = path.split(".")
-
-    def get() -> object:
-        module: Any = torch.backends
-        for parent in parents:
-            module = getattr(module, parent)
-        return getattr(module, name)
-
-    return get
+    holder = partial(reduce, getattr, parents, owner)
+    return lambda: getattr(holder(), name), lambda value: setattr(holder(), name, value)
 
 
 _FLAGS = (
@@ -169,36 +255,60 @@ _FLAGS = (
     "mkldnn.enabled", "mkldnn.matmul.fp32_precision", "mkldnn.conv.fp32_precision", "fp32_precision",
 )  # fmt: skip
 
-_OF_PROCESS: Mapping[str, Callable[[], object]] = {
-    "the working directory": os.getcwd,
-    "the umask": _umask,
-    "sys.path": lambda: [path for path in sys.path if "site-packages" not in path],  # ray adds its own parts
-    "the locale": lambda: locale.setlocale(locale.LC_ALL),
-    "blocked signals": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
-    "the cores of the process": lambda: os.sched_getaffinity(0),
-    "the priority of the process": lambda: os.getpriority(os.PRIO_PROCESS, 0),
-    "the start method of processes": _start_method,
-    "garbage collection": gc.isenabled,
-}
-_OF_LOOP: Mapping[str, Callable[[], object]] = {
-    "sys.stdin": _stream("stdin"),
-    "sys.stdout": _stream("stdout"),
-    "sys.stderr": _stream("stderr"),
-    "warnings as errors": lambda: [rule for rule in warnings.filters if rule[0] == "error"],
-    "numpy.seterr": np.geterr,
-    "the default dtype": torch.get_default_dtype,
-    "the default device": torch.get_default_device,
-    "grad mode": torch.is_grad_enabled,
-    "inference mode": torch.is_inference_mode_enabled,
-    "anomaly detection": torch.is_anomaly_enabled,
-    "autocast": lambda: [torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")],
-    "deterministic algorithms": torch.get_deterministic_debug_mode,
-    "subnormal numbers": _flushes_subnormal,
-    "the number of threads": torch.get_num_threads,
-    "the number of interop threads": torch.get_num_interop_threads,
-    "the precision of float32": torch.get_float32_matmul_precision,
-    "the current CUDA device": _cuda_device,
-    "the sharing strategy of tensors": torch.multiprocessing.get_sharing_strategy,
-    **{f"torch.backends.{path}": _flag(path) for path in _FLAGS},
+_OF_LOOP: Settings = {
+    **{f"sys.{name}": _attribute(sys, name) for name in ("stdin", "stdout", "stderr")},
+    "warnings as errors": (_errors, _set_errors),
+    "numpy.seterr": (np.geterr, lambda given: np.seterr(**given)),
+    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "the default device": (torch.get_default_device, _default_device),
+    "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "inference mode": (torch.is_inference_mode_enabled, None),
+    "anomaly detection": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+    "autocast": (_autocast, _set_autocast),
+    "deterministic algorithms": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    "subnormal numbers": (_flushes_subnormal, torch.set_flush_denormal),
+    "the number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "the number of interop threads": (torch.get_num_interop_threads, None),  # torch refuses it once they run
+    "the precision of float32": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "the current CUDA device": (_cuda_device, torch.cuda.set_device),
+    "the sharing strategy of tensors": (
+        torch.multiprocessing.get_sharing_strategy,
+        torch.multiprocessing.set_sharing_strategy,
+    ),
+    **{f"torch.backends.{path}": _attribute(torch.backends, path) for path in _FLAGS},
 }
 """What a loop may set for each run."""
+
+SETTINGS: Settings = {
+    **_limits(),  # first: what follows may need descriptors
+    "room for open files": (_has_room, None),
+    "the working directory": (os.getcwd, os.chdir),
+    "the umask": (_umask, os.umask),
+    "sys.path": (  # ray adds its own parts; modules may be imported from there later still
+        lambda: [path for path in sys.path if "site-packages" not in path],
+        None,
+    ),
+    "the locale": (partial(locale.setlocale, locale.LC_ALL), partial(locale.setlocale, locale.LC_ALL)),
+    "blocked signals": (
+        lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        lambda numbers: signal.pthread_sigmask(signal.SIG_SETMASK, numbers),
+    ),
+    "the cores of the process": (
+        lambda: os.sched_getaffinity(0),
+        lambda cores: os.sched_setaffinity(0, cores),
+    ),
+    "the priority of the process": (
+        lambda: os.getpriority(os.PRIO_PROCESS, 0),
+        lambda priority: os.setpriority(os.PRIO_PROCESS, 0, priority),
+    ),
+    "the start method of processes": (
+        _start_method,
+        lambda name: multiprocessing.set_start_method(name, force=True),
+    ),
+    "garbage collection": (gc.isenabled, lambda is_on: gc.enable() if is_on else gc.disable()),
+    "the recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
+    "the timer": (lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, _set_timer),
+    **{f"handler of {getattr(n, 'name', n)}": _handler(n) for n in sorted(signal.valid_signals())},
+    **_OF_LOOP,
+}
+"""Name -> how to read a setting, and how to write it, None if it cannot be written."""

@@ -27,14 +27,29 @@ class InlineExecutor(Executor):
 
     def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome."""
-        from runmanager.devices.process_state import Leftovers
+        from runmanager.devices.process_state import process_state, set_back
 
-        leftovers = Leftovers()
+        is_said = False
         while runs:
             run = runs.popleft()
-            if sentence := leftovers.run_begins(repr(run)):
-                warnings.warn(sentence, RunsWarning, stacklevel=2)
+            before = process_state()
             watch.run_started(run, 0, device_of(run))
-            outcome = task(run, partial(watch.run_progressed, run))
-            leftovers.run_ended()
+            try:
+                outcome = task(run, partial(watch.run_progressed, run))
+            finally:
+                changed, left = set_back(before)
+            if changed and not is_said:
+                is_said = True
+                warnings.warn(_changed(repr(run), changed, left), RunsWarning, stacklevel=2)
             yield run, outcome
+
+
+def _changed(run: str, changed: Sequence[str], left: Sequence[str]) -> str:
+    """Return a sentence about the settings that a run has changed, and those of them that are left so."""
+    from runmanager.devices.process_state import listed
+
+    fact = f"{run} left this process with other settings: {listed(changed)}"
+    if not left:
+        return f"{fact}; they were set back, as after each run"
+    step = "use executor='lanes', which gives the next run another process"
+    return f"{fact}; {listed(left)} cannot be set back: {step}"

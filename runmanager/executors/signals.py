@@ -15,6 +15,15 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 """The signals that end a grid."""
 
 
+def is_stopped(error: BaseException) -> bool:
+    """Whether an exception left `train` because the run is to stop: `train` itself may raise the same.
+
+    A lane ignores Ctrl-C and is stopped by a class of its own. Elsewhere nobody can tell.
+    """
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    return isinstance(error, KeyboardInterrupt) and not (is_ignored and type(error) is KeyboardInterrupt)
+
+
 @contextmanager
 def signals_wait() -> Iterator[None]:
     """Let the signals that end a grid wait until the block is done, unless one comes again."""

@@ -22,6 +22,7 @@ from runmanager.outcome import Outcome, Status
 from runmanager.search.all_runs import AllRuns
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import durable, paths
+from runmanager.storage.beginning import check_beginning
 from runmanager.storage.fingerprint import note_changes_by_runs
 from runmanager.storage.folders import Experiment
 from runmanager.storage.lock import hold
@@ -131,6 +132,7 @@ def run_grid(
             mean. Written with the experiment, as `goal`.
 
     Raises:
+        LifecycleError: `verify` imports this file.
         GridError: The grid or an argument cannot be used, or `train` cannot be sent to the workers; with all
             problems, nothing was written.
         DeviceError: A device is not there and `missing_device` is "error"; nothing was written.
@@ -140,6 +142,7 @@ def run_grid(
         StorageError: The experiment's folder could not be written before the first run.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while the data were loaded; nothing was written.
     """
+    check_beginning()  # before data are loaded
     problems = Problems()
     executor = arguments.make_executor(executor, jobs, runs_per_device, timeout, problems)
     arguments.check_choices(on_error, missing_device, retries, batch_size, prune, problems)

@@ -1,14 +1,17 @@
 """One run of a grid as a task that any process can execute."""
 
+import errno
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runmanager.errors import LifecycleError, PruneError, StorageError
 from runmanager.executors import Report
+from runmanager.executors.signals import is_stopped
 from runmanager.grid import Run, params_of
 from runmanager.outcome import BatchProgress, Outcome
 from runmanager.search.halving import SuccessiveHalving
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 Train = Callable[[Run, "RunManager"], object]
 
 _REPORT_EVERY_S = 0.5
+_SPARE = 16  # descriptors with which the end of a run is committed that has used up all others
+_OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
+"""Why nothing can be written when a run has opened too many files, or has limited their size."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class RunTask:
         )  # before train() computes anything
         try:
             return self._execute(run, manager)
-        except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
+        except (StorageError, PruneError, KeyboardInterrupt):
             manager._end_interrupted()  # noqa: SLF001 - for this module alone
             raise
         finally:
@@ -93,29 +99,66 @@ class RunTask:
         return None if context.starts_over(earlier) else earlier.threads
 
     def _execute(self, run: Run, manager: "RunManager") -> Outcome:
-        from runmanager.devices import ranks
+        from runmanager.devices.process_state import as_before, process_state
 
-        process = os.getpid()
+        process, before = os.getpid(), process_state()
         try:
-            self.train(run, manager)
+            with _spare_descriptors():
+                self.train(run, manager)
             if manager._is_open:  # noqa: SLF001 - for this module and fit() alone
-                manager.end_run()
+                with as_before(before):
+                    manager.end_run()
             if manager.outcome is None:
                 raise LifecycleError(  # noqa: TRY301 - recorded like an exception of train()
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
-        except (StorageError, PruneError, KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:  # here a failing run becomes an outcome
+        except BaseException as error:  # noqa: BLE001 - here a failing run becomes an outcome
             if os.getpid() != process:  # the run forked this one, which must not record anything
                 os._exit(1)
-            outcome = manager.outcome
-            if outcome is None or not outcome.status.is_exception:
-                outcome = manager._end_failed(error, run)  # noqa: SLF001 - for this module alone
-            if ranks.num_ranks() > 1:
-                raise
-            return outcome
+            with as_before(before):
+                return _outcome_of(error, run, manager)
         return manager.outcome
+
+
+@contextmanager
+def _spare_descriptors() -> Iterator[None]:
+    """Leave some descriptors to whatever follows the block."""
+    spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE)]
+    try:
+        yield
+    finally:
+        for descriptor in spare:
+            with suppress(OSError):  # the block may have closed it
+                os.close(descriptor)
+
+
+def _outcome_of(error: BaseException, run: Run, manager: "RunManager") -> Outcome:
+    """Commit how a run ended that an exception has left, unless the exception ends the grid: then raise it."""
+    from runmanager.devices import ranks
+
+    is_of_the_run = isinstance(error, StorageError) and error.errno in _OF_THE_RUN
+    if is_of_the_run:
+        refused = error.__cause__  # what the run raised first, if it did, is the cause
+        error = (refused and refused.__context__) or error
+    is_of_the_grid = isinstance(error, (PruneError, StorageError)) and not is_of_the_run
+    if is_stopped(error) or is_of_the_grid:
+        raise error
+    outcome = manager.outcome
+    if outcome is None or not outcome.status.is_exception:
+        outcome = _failed(manager, error, run)
+    if ranks.num_ranks() > 1:
+        raise error
+    return outcome
+
+
+def _failed(manager: "RunManager", error: BaseException, run: Run) -> Outcome:
+    try:
+        return manager._end_failed(error, run)  # noqa: SLF001 - for this module alone
+    except StorageError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever the code of its class does
+        name = type(error).__name__
+        return manager._end_failed(RuntimeError(f"{name}, which cannot be written as text"), run)  # noqa: SLF001
 
 
 def _forget_compiled() -> None:

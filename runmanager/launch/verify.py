@@ -11,8 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from runmanager.errors import InvalidArgumentError
+from runmanager.errors import InvalidArgumentError, LifecycleError
 from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.storage.beginning import begin_nothing
 from runmanager.storage.fingerprint import changes, fingerprint
 from runmanager.storage.folders import Experiment
 
@@ -126,22 +127,29 @@ def _changed(result: "RunResult", train: "Train") -> list[str]:
 
 
 def _import(source: str) -> ModuleType:
+    guard = 'put what starts the grid under `if __name__ == "__main__":`'
     try:
-        if not source.endswith(".py"):
-            sys.path.insert(0, str(Path.cwd()))
-            return importlib.import_module(source)
-        path = Path(source).resolve()
-        sys.path.insert(0, str(path.parent))  # as Python does for a script
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec
-        assert spec.loader
-        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        with begin_nothing(f"verify imports {source}, and begins nothing else: {guard}"):
+            return _imported(source)
     except SystemExit as error:
-        guard = 'put what starts the grid under `if __name__ == "__main__":`'
         raise InvalidArgumentError([f"{source} ends the process when it is imported: {guard}"]) from error
+    except LifecycleError as error:
+        raise InvalidArgumentError([f"{source} starts runs when it is imported: {guard}"]) from error
     except Exception as error:
         raise InvalidArgumentError([f"{source} cannot be imported: {type(error).__name__}: {error}"]) from error
+
+
+def _imported(source: str) -> ModuleType:
+    if not source.endswith(".py"):
+        sys.path.insert(0, str(Path.cwd()))
+        return importlib.import_module(source)
+    path = Path(source).resolve()
+    sys.path.insert(0, str(path.parent))  # as Python does for a script
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec
+    assert spec.loader
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 

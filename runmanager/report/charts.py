@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from xml.etree import ElementTree as ET
 
-from runmanager.console import cell
+from runmanager.console import cell, printable
 from runmanager.report.model import Axis, ReportData
 from runmanager.storage.run_state import RunResult
 
@@ -75,8 +75,8 @@ class Figure:
     ) -> None:
         described = {"role": "img", "aria-labelledby": f"{name}-title {name}-words"}
         self._root = ET.Element("svg", {"viewBox": f"0 0 {width} {height}", **described, "class": "figure"})
-        ET.SubElement(self._root, "title", id=f"{name}-title").text = title
-        ET.SubElement(self._root, "desc", id=f"{name}-words").text = words
+        ET.SubElement(self._root, "title", id=f"{name}-title").text = printable(title)
+        ET.SubElement(self._root, "desc", id=f"{name}-words").text = printable(words)
         clip = ET.SubElement(ET.SubElement(self._root, "clipPath", id=f"{name}-clip"), "rect")
         clip.attrib |= {
             "x": f"{_LEFT - 2}", "y": f"{_TOP - 2}",
@@ -98,7 +98,7 @@ class Figure:
     def text(self, x: float, y: float, words: str, kind: str = "tick", anchor: str = "middle") -> None:
         """Write a label."""
         attributes = {"x": f"{x:.1f}", "y": f"{y:.1f}", "class": kind, "text-anchor": anchor}
-        ET.SubElement(self._root, "text", attributes).text = words
+        ET.SubElement(self._root, "text", attributes).text = printable(words)
 
     def axes(self, x: Scale | None, y: Scale, x_name: str) -> None:
         """Draw the grid with its numbers."""

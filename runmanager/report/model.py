@@ -108,7 +108,8 @@ def _axis(name: str, params: Sequence[Mapping[str, Any]]) -> Axis:
     keys = [json.dumps(canonical(values.get(name))) for values in params]
     by_key: dict[str, Any] = {key: values.get(name) for key, values in zip(keys, params, strict=True)}
     numbers = {key: value for key, value in by_key.items() if type(value) in (int, float)}
-    in_order = sorted(numbers, key=lambda key: (math.isnan(numbers[key]), numbers[key]))
+    # math.isnan() cannot take every integer
+    in_order = sorted(numbers, key=lambda key: (numbers[key] != numbers[key], numbers[key]))
     distinct = [*in_order, *(key for key in by_key if key not in numbers)]
     codes = {key: code for code, key in enumerate(distinct)}
     labels = [MISSING if by_key[key] is None else printable(text(by_key[key])) for key in distinct]

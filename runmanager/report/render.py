@@ -18,7 +18,7 @@ from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report import charts, text
 from runmanager.report.model import Axis, ReportData, report_data
-from runmanager.results.effects import compare
+from runmanager.results.effects import OVERALL, compare
 from runmanager.results.loading import read_results
 from runmanager.storage import durable
 from runmanager.storage.folders import no_runs
@@ -76,8 +76,9 @@ def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
 
     loader = FileSystemLoader(_ASSETS)
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        finalize=_written,
+    )  # fmt: skip
     colored = next((axis for axis in data.axes if len(axis.labels) <= charts.NUM_COLORS), None)
     script = (_ASSETS / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -101,6 +102,13 @@ def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
         written=datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC"),
         damaged=[printable(problem) for problem in damaged],
     )
+
+
+def _written(value: Any) -> Any:
+    """Escape what would change how a page is drawn, in whatever text the template writes."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return "\n".join(map(printable, value.split("\n")))
 
 
 def _cards(data: ReportData) -> list[tuple[str, str]]:
@@ -204,8 +212,8 @@ def _devices(data: ReportData) -> dict[str, Any]:
     words = text.devices(data, pairs)
     if pairs is None or pairs.empty:
         return {"words": words, "figure": None}
-    axis = next(axis for axis in data.axes if axis.name == "device")
-    columns = [label for label in axis.labels if label in pairs]
+    ratios = len(pairs.attrs[OVERALL])  # come last, after a column for each device
+    columns = list(map(str, pairs))[-2 * ratios - 1 : len(pairs.columns) - ratios]
     rows = pairs[columns].to_numpy().tolist()
     return {"words": words, "figure": charts.pairs(columns, rows, "epoch duration (s)", words)}
 

@@ -79,7 +79,8 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
     check_comparable(runs, [axis], [value])
     codes, values = numbered(runs[axis])
     group, table = settings_without(runs, [axis, *(_told_apart(runs, codes) if axis == "experiment" else [])])
-    names = [text(value) for value in values]
+    # half a surrogate pair is no name of a column
+    names = [text(value).encode("utf-8", "backslashreplace").decode() for value in values]
     if len({*names, *table}) < len(names) + len(table.columns):  # text() shortens
         names = [repr(value) for value in values]
     means = completed(runs, value).groupby([group, codes]).mean().unstack()  # noqa: PD010 - of a Series

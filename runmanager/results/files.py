@@ -13,8 +13,9 @@ from typing import Any
 
 import pandas as pd
 
+from runmanager.console import printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
-from runmanager.hyperparameters import RESERVED, decode, encode, json_value, plain, text
+from runmanager.hyperparameters import COLUMNS, decode, encode, json_value, plain, text
 from runmanager.outcome import LEADING
 from runmanager.results.tables import HYPERPARAMETERS, check_table, from_columns, hyperparameters_of
 from runmanager.storage import durable, paths
@@ -97,7 +98,7 @@ def load_table(path: str | os.PathLike[str], hyperparameters: Sequence[str] | No
         hyperparameters = _after_durations(list(columns)) if stored is None else stored
     names = list(hyperparameters)
     if missing := [name for name in names if name not in columns]:
-        have = ", ".join(columns) or "none"
+        have = printable(", ".join(columns)) or "none"
         problems = [f"{name!r} is no column of {os.fspath(path)!r}; it has: {have}" for name in missing]
         raise InvalidArgumentError(problems)
     for name in LEADING:
@@ -122,6 +123,7 @@ def to_csv(table: pd.DataFrame, *, index: bool = False) -> str:
     `export` writes the same CSV with cells from which every type can be restored.
     """
     columns = {str(name): _readable_cells(table[name]) for name in table}
+    columns = {_readable_cell(name): cells for name, cells in columns.items()}
     return _write_csv({"": table.index.tolist(), **columns} if index else columns)
 
 
@@ -150,8 +152,7 @@ def _values(column: "pd.Series[Any]") -> list[Any]:
 
 def _after_durations(names: list[str]) -> list[str]:
     after = names[names.index("run duration") + 1 :] if "run duration" in names else []
-    written = {*RESERVED, "peak memory", "cold start"}
-    return [name for name in after if name not in written and not name.endswith(("loss", "accuracy"))]
+    return [name for name in after if name not in COLUMNS and not name.endswith(("loss", "accuracy"))]
 
 
 def _write_csv(columns: Mapping[str, Iterable[Any]]) -> str:

@@ -7,6 +7,7 @@ used only while no journal has changed since. It is safe to delete: NumPy arrays
 import contextlib
 import gc
 import io
+import itertools
 import json
 import os
 import threading
@@ -18,8 +19,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runmanager.errors import RunsWarning, StorageError
+from runmanager.console import printable
+from runmanager.errors import RunsWarning, StorageError, is_count
 from runmanager.hyperparameters import decode, encode
+from runmanager.outcome import LARGEST
 from runmanager.storage import durable, paths
 from runmanager.storage.durable import version
 from runmanager.storage.folders import Experiment, experiments, is_experiment, read_runs
@@ -126,7 +129,7 @@ def warn_of(damaged: Sequence[str], path: Paths) -> None:
         more = f" and {len(damaged) - _MOST_NAMED} more" if len(damaged) > _MOST_NAMED else ""
         named = "; ".join(damaged[:_MOST_NAMED]) + more
         text = f"{len(damaged)} damaged under {_text(path)}, the rest is complete: {named}"
-        warnings.warn(text, RunsWarning, stacklevel=3)
+        warnings.warn(printable(text), RunsWarning, stacklevel=3)
 
 
 def _text(path: Paths) -> str:
@@ -161,9 +164,14 @@ def _find_all(path: Paths) -> list[tuple[str, Path, list[Path] | None]]:
             folders[folder] = None if run is None or runs is None else [*runs, run]
     counts = Counter(folder.name for folder in folders)
     return [
-        (folder.name if counts[folder.name] == 1 else str(paths.for_people(folder)), folder, runs)
+        (_name(folder.name if counts[folder.name] == 1 else str(paths.for_people(folder))), folder, runs)
         for folder, runs in folders.items()
     ]
+
+
+def _name(experiment: str) -> str:
+    """Return the name of an experiment as text that every table can hold."""
+    return experiment.encode("utf-8", "backslashreplace").decode()
 
 
 def _read(path: Paths, damaged: list[str]) -> list[tuple[str, list[RunResult]]]:
@@ -230,16 +238,41 @@ def load_copy(experiment: Path) -> "Epochs | None":
     from runmanager.results.tables import Epochs
 
     try:
-        with _copy(experiment).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        if _copy(experiment).parent.is_symlink():
+            return None
+        with (
+            durable.opened(_copy(experiment)) as (descriptor, _),
+            os.fdopen(descriptor, "rb", closefd=False) as file,
+            np.load(file, allow_pickle=False) as stored,
+        ):
             document = json.loads(stored["document"].tobytes())
             if document["v"] != COPY_VERSION or not _is_true(experiment, document, stored["versions"]):
                 return None
             params = {name: [decode(value) for value in values] for name, values in document["params"].items()}
             metrics = {name: stored[f"metric {number}"] for number, name in enumerate(document["metrics"])}
             numbers, counts, jobs = (document[name] for name in ("numbers", "counts", "jobs"))
-            return Epochs(numbers, counts, params, jobs, stored["epochs"], metrics, stored["cold"])
+            epochs = Epochs(numbers, counts, params, jobs, stored["epochs"], metrics, stored["cold"])
+            return epochs if _is_whole(epochs) else None
     except Exception:  # noqa: BLE001 - whatever is wrong with it, the journals have it all
         return None
+
+
+def _is_whole(epochs: "Epochs") -> bool:
+    """Whether the parts of a copy fit together, as those that we wrote do."""
+    runs = {len(epochs.numbers), len(epochs.counts), len(epochs.jobs), *map(len, epochs.params.values())}
+    counts = itertools.chain(epochs.numbers, epochs.counts, epochs.jobs)
+    columns = [
+        (epochs.epochs, np.int64),
+        *((values, np.float64) for values in epochs.metrics.values()),
+    ]
+    return (
+        len(runs) == 1
+        and all(is_count(count) and count <= LARGEST for count in counts)
+        and all(v.dtype == kind and v.shape == (sum(epochs.counts),) for v, kind in columns)
+        and epochs.cold.dtype == np.bool_
+        and epochs.cold.shape in ((0,), (sum(epochs.counts),))
+        and bool("".join(("names", *epochs.params, *epochs.metrics)).encode())
+    )
 
 
 def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Version], before: Snapshot) -> None:
@@ -260,6 +293,8 @@ def _store_copy(experiment: Path, epochs: "Epochs", journals: Mapping[str, Versi
     content = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, document=content, epochs=epochs.epochs, cold=epochs.cold, **arrays)
+    if _copy(experiment).parent.is_symlink():
+        return  # it leads elsewhere
     durable.make_folder(_copy(experiment).parent)
     durable.write_file(_copy(experiment), file.getvalue())
 

@@ -14,6 +14,7 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from scipy.special import stdtrit
 
+from runmanager.console import printable
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal, default_goal, is_larger_better, parse_goal
 from runmanager.outcome import Status
@@ -215,7 +216,7 @@ def check_comparable(runs: pd.DataFrame, axes: Sequence[str], columns: Sequence[
     """
     params = axes_of(runs)
     problems = Problems(
-        f"these runs have no hyperparameter {axis!r}; they have: {', '.join(params) or 'none'}"
+        f"these runs have no hyperparameter {axis!r}; they have: {printable(', '.join(params)) or 'none'}"
         for axis in axes
         if axis not in params
     )
@@ -295,7 +296,7 @@ def _without_numbers(runs: pd.DataFrame, names: Sequence[str]) -> list[str]:
     problems = []
     for name in names:
         if name not in runs:
-            have = ", ".join(map(str, runs)) or "none"
+            have = printable(", ".join(map(str, runs)) or "none")
             problems.append(f"these runs have no column {name!r}; they have: {have}")
         elif not is_numeric_dtype(runs[name]) or is_bool_dtype(runs[name]):
             own = default_goal(metrics_of(runs))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.console import Table, cell, join
+from runmanager.console import Table, cell, join, printable
 from runmanager.hyperparameters import counted
 from runmanager.results.decisive import goal_of, repeats_of
 from runmanager.results.effects import COMPARED, DIFFERENCES, LEFT_OUT, OVERALL
@@ -86,7 +86,7 @@ def show(
         *(_sentences(runs) if has_order else ()),
         _left_out(dropped),
     )
-    return View(rows[columns].reset_index(drop=True), join(parts))
+    return View(rows[columns].reset_index(drop=True), printable(join(parts)))
 
 
 def _settings(findings: Findings, runs: pd.DataFrame, n: int) -> View:
@@ -105,7 +105,7 @@ def _settings(findings: Findings, runs: pd.DataFrame, n: int) -> View:
         _left_out({name: cell(runs[name].iloc[0]) for name in names}),
     )
     table = pd.DataFrame({name: pd.Series(values, dtype="object") for name, values in rows.items()})
-    return View(table.infer_objects(), join(parts))
+    return View(table.infer_objects(), printable(join(parts)))
 
 
 def _sentences(pairs: pd.DataFrame) -> list[str]:

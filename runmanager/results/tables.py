@@ -75,7 +75,9 @@ def _by_name(metrics: Sequence[Mapping[str, float]], names: Sequence[str]) -> Nu
 def epochs_table(epochs: Epochs) -> pd.DataFrame:
     """Build the table of `load_results` for one experiment."""
     rows = np.repeat(np.arange(len(epochs.numbers)), epochs.counts)
-    params = {column(name): _repeated(values, rows) for name, values in epochs.params.items()}
+    names = _param_columns(epochs.params)
+    params = {names[name]: _repeated(values, rows) for name, values in epochs.params.items()}
+    params = {name: _filled(series, epochs.metrics.get(name)) for name, series in params.items()}
     numbers = np.array(epochs.numbers, dtype=np.int64)[rows]
     columns: dict[str, Any] = in_order(numbers, epochs.epochs, params, epochs.metrics)
     if any(jobs > 1 for jobs in epochs.jobs):
@@ -96,8 +98,11 @@ def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFr
     order = dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *metrics))
     peaks = [math.nan if run.peak_memory is None else run.peak_memory / 2**20 for run in runs]
     values = {name: _column([summary.get(name, math.nan) for summary in summaries]) for name in order}
-    names = dict.fromkeys(name for run in runs for name in run.folder.params)
-    params = {column(name): _values([run.folder.params.get(name, pd.NA) for run in runs]) for name in names}
+    names = _param_columns(dict.fromkeys(name for run in runs for name in run.folder.params))
+    params = {
+        label: _filled(_values([run.folder.params.get(name, pd.NA) for run in runs]), values.get(label))
+        for name, label in names.items()
+    }
     leading = {name: values.pop(name) for name in (*LEADING[:2], *bests, *LEADING[2:])}
     columns = {
         "run": _column([run.folder.number for run in runs]),
@@ -117,6 +122,25 @@ def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFr
         "error": _column([run.error for run in runs]),
     }
     return _table(columns, params)
+
+
+def _param_columns(params: Iterable[str]) -> dict[str, str]:
+    """Name the column of each hyperparameter."""
+    columns: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in params:
+        further = (f"{name} (hyperparameter {number})" for number in itertools.count(2))
+        names = itertools.chain((column(name),), further)
+        columns[name] = next(name for name in names if name not in taken)
+        taken.add(columns[name])
+    return columns
+
+
+def _filled(values: pd.Series, metric: Iterable[Any] | None) -> pd.Series:
+    """Fill in a metric that is called like a hyperparameter of other runs."""
+    if metric is None:
+        return values
+    return _values([m if v is pd.NA else v for v, m in zip(values.tolist(), metric, strict=True)])
 
 
 def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.DataFrame:
@@ -170,11 +194,14 @@ def _table(columns: Mapping[str, Any], params: Iterable[str]) -> pd.DataFrame:
     return table
 
 
-def _category(values: pd.Series | pd.Categorical) -> pd.Categorical:
-    """Make a categorical column; statuses keep the order of `Status`."""
+def _category(values: pd.Series | pd.Categorical) -> pd.Series | pd.Categorical:
+    """Make a categorical column of text; statuses keep the order of `Status`."""
     if isinstance(values, pd.Categorical):
         return values
-    words = dict.fromkeys(values.tolist())
+    texts = [value for value in values.tolist() if value is not pd.NA]
+    if not all(isinstance(value, str) for value in texts):
+        return values  # another tool's
+    words = dict.fromkeys(texts)
     order = {str(status): index for index, status in enumerate(Status)}
     return pd.Categorical(values, sorted(words, key=lambda word: order.get(word, len(order))))
 

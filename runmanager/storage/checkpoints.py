@@ -256,12 +256,12 @@ def _to_bytes(checkpoint: Checkpoint) -> bytes:
 
 
 def _content(path: Path) -> bytes:
-    """Read a checkpoint's bytes, b"" if it is no file or too large; an error of the system is no damage."""
+    """Read a checkpoint's bytes, b"" if it is no file, a link, or too large; not all errors are damage."""
     size = path.stat().st_size  # a read of `_LARGEST` would ask for that much memory
-    if not path.is_file() or size > _LARGEST:
+    if path.is_symlink() or not path.is_file() or size > _LARGEST:
         return b""
-    with durable.explained(path), path.open("rb") as file:
-        return file.read(size)
+    with durable.explained(path), durable.opened(path) as (descriptor, _):
+        return durable.read(descriptor, size)
 
 
 def _from_bytes(content: bytes) -> Checkpoint:

@@ -14,6 +14,8 @@ from typing import Any, Self
 from runmanager.errors import StorageError
 
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would write two bytes for a line's end
+_NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # as opening a pipe would, for its writer
+_A_LINK = "a link, which is not followed"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -75,7 +77,7 @@ def sync_folder(path: Path) -> None:
     """Make the names in a folder survive a power failure, where the system can."""
     if os.name == "nt":  # pragma: no cover - folders cannot be opened there
         return
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -111,20 +113,25 @@ class AppendFile:
         with explained(path):
             if not create_file(path, first):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | _BINARY)
+            self._descriptor = _open(path, os.O_WRONLY | os.O_APPEND)
             self._length = len(first)
 
     @classmethod
-    def reopen(cls, path: Path, length: int) -> Self:
+    def reopen(cls, path: Path, length: int, size: int) -> Self:
         """Open a file whose writer is gone; what it has after `length` bytes is cut off with the first record.
 
+        `size` is how many bytes it had when it was read to its end: what nobody has read is never cut off.
+
         Raises:
-            StorageError: It cannot be opened.
+            StorageError: It cannot be opened, or its size has changed.
         """
         file = cls.__new__(cls)
         file.path, file._length = path, length  # noqa: SLF001 - its own
         with explained(path):
-            file._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | _BINARY)  # noqa: SLF001
+            file._descriptor = _open(path, os.O_WRONLY | os.O_APPEND)  # noqa: SLF001
+            if os.fstat(file._descriptor).st_size != size:  # noqa: SLF001
+                file.close()
+                raise OSError(errno.EBUSY, "another process writes it")
         return file
 
     def append(self, record: bytes) -> None:
@@ -165,26 +172,53 @@ def version(state: os.stat_result) -> tuple[int, int, int]:
     return state.st_ino, state.st_size, state.st_mtime_ns
 
 
-def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
-    """Read up to `most` bytes of a file, and its state before that.
+@contextmanager
+def opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
+    """Open a file for reading while the block runs: its descriptor, and its state before.
+
+    Every file that a run left behind is opened here: a link, which may lead anywhere, is not followed.
 
     Raises:
         OSError: It cannot be read, or is no file.
     """
-    # without waiting, as opening a pipe would for its writer
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY)
+    descriptor = _open(path, os.O_RDONLY | _NOT_WAITING)
     try:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
             raise OSError(errno.EINVAL, "not a file", str(path))
-        parts: list[bytes] = []
-        left = most
-        while left > 0 and (part := os.read(descriptor, min(left, state.st_size + 1 or 1))):
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts), state
+        yield descriptor, state
     finally:
         os.close(descriptor)
+
+
+def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
+    """Read up to `most` bytes of a file, and its state before that.
+
+    Raises:
+        OSError: It cannot be read, is a link, or is no file.
+    """
+    with opened(path) as (descriptor, state):
+        return read(descriptor, min(most, state.st_size)), state
+
+
+def read_end(path: str | Path, most: int) -> bytes:
+    """Read up to `most` bytes from the end of a file.
+
+    Raises:
+        OSError: It cannot be read, is a link, or is no file.
+    """
+    with opened(path) as (descriptor, state):
+        os.lseek(descriptor, max(0, state.st_size - most), os.SEEK_SET)
+        return read(descriptor, most)
+
+
+def read(descriptor: int, most: int) -> bytes:
+    """Read the next `most` bytes of an open file; fewer only at its end."""
+    parts: list[bytes] = []
+    while part := os.read(descriptor, most):  # none are asked for at last
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
 
 
 def strict_json(content: Any) -> bytes:
@@ -203,6 +237,17 @@ def explained(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise StorageError(error.errno, _reason(path, error), str(path)) from error
+
+
+def _open(path: str | Path, flags: int) -> int:
+    if not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # noqa: PTH114  # pragma: no cover - Windows
+        raise OSError(errno.ELOOP, _A_LINK, str(path))
+    try:
+        return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | _BINARY)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, _A_LINK, str(path)) from error
+        raise
 
 
 @contextmanager

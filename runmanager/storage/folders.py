@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.errors import RunsWarning
-from runmanager.hyperparameters import decode, encode
+from runmanager.hyperparameters import decode, encode, is_deep
 from runmanager.storage import durable, paths
+from runmanager.storage.beginning import check_beginning
 from runmanager.storage.design import Design
 from runmanager.storage.durable import read_file, strict_json
 from runmanager.storage.identity import canonical, former_identity, identity
@@ -88,6 +89,7 @@ class Experiment:
         Raises:
             StorageError: grid.json could not be written.
         """
+        check_beginning()
         durable.make_folder(self.path)
         whole = (paths.GRID, paths.HPARAMS, paths.RESULTS_CSV, paths.RESULTS_JSON)
         durable.remove_leftovers(self.path, *whole)
@@ -154,6 +156,7 @@ class Experiment:
         Raises:
             StorageError: The folder could not be written.
         """
+        check_beginning()
         run = self.find(params, repeat)
         if run is None:
             id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
@@ -199,6 +202,7 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
     damaged = [] if damaged is None else damaged
     runs: dict[str, RunFolder] = {}
     folders, others = _run_folders(experiment)
+    damaged += [f"{experiment / name} (its number is too large)" for name in others if _is_oversized(name)]
     document = _read_json(experiment / paths.GRID, damaged)
     entries = document.get("runs", []) if document else []
     for entry in entries if isinstance(entries, list) else []:
@@ -232,7 +236,8 @@ def _has_journals(folder: Path) -> bool:
 def _free_number(experiment: Path, runs: Iterable[RunFolder]) -> int:
     # folders that cannot be read keep their numbers too
     folders, others = _run_folders(experiment)
-    names = sorted({*folders, *others}, key=lambda name: paths.run_number(name) or 0, reverse=True)
+    numbered = {*folders, *(name for name in others if not _is_oversized(name))}
+    names = sorted(numbered, key=lambda name: paths.run_number(name) or 0, reverse=True)
     highest = next((paths.run_number(name) for name in names if not _is_empty(experiment / name)), None)
     return max([highest or 0, *(run.number for run in runs)], default=0) + 1
 
@@ -271,8 +276,12 @@ def no_runs(path: str | os.PathLike[str], what: str = "runs") -> str:
     return f"no {what} under {os.fspath(path)}: start a grid first, or give the folder that it wrote"
 
 
+def _is_oversized(name: str) -> bool:
+    return (paths.run_number(name) or 0) > paths.LARGEST_NUMBER
+
+
 def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
-    """Return the names of the folders of runs, and the names like theirs that are links or files."""
+    """Return the names of the folders of runs, and those like theirs of links, files and too large numbers."""
     folders: list[str] = []
     others: set[str] = set()
     try:
@@ -281,7 +290,7 @@ def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
         return folders, others
     for entry in entries:
         # a link may lead anywhere: it is no run of ours
-        if entry.is_dir(follow_symlinks=False):
+        if entry.is_dir(follow_symlinks=False) and not _is_oversized(entry.name):
             folders.append(entry.name)
         else:
             others.add(entry.name)
@@ -304,10 +313,15 @@ def _from_json(experiment: Path, entry: Any, others: set[str], damaged: list[str
         if "crc" in entry and entry["crc"] != _checksum(entry):
             raise ValueError("its checksum differs")  # noqa: TRY301
         params = {str(key): decode(value) for key, value in entry["params"].items()}
+        if any(map(is_deep, params.values())):
+            raise ValueError("a value is nested too deep")  # noqa: TRY301
+        "".join(params).encode()  # half a surrogate pair is no name of a column
         reason = str(entry.get("unavailable", ""))
         return RunFolder(experiment / name, number, str(entry["id"]), params, reason)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        damaged.append(f"{experiment}: a run that cannot be read ({error})")
+        name = entry.get("folder") if isinstance(entry, dict) else None
+        file = experiment / (f"{name}/{paths.RUN}" if isinstance(name, str) else paths.GRID)
+        damaged.append(f"{file}: a run that cannot be read ({error!s:.200})")
         return None
 
 

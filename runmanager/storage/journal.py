@@ -3,30 +3,80 @@
 A line is a strict JSON object that ends with ``"crc"``, the CRC-32 of the line without it. The first line of
 a journal has the type ``start``, then one ``epoch`` each, then ``end``; a killed attempt has no ``end``. An
 ``end`` has the CRC-32 of all bytes before it too, as ``"whole"``: a finished journal is checked at once.
+
+A checksum says nothing about who wrote a line, so that types are checked too: whoever uses an `Attempt` need
+not. A fact of another type is left out; a line without one that it has to have is damaged.
 """
 
 import json
 import math
+import re
 import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NoReturn, TypedDict, get_type_hints
 
 import msgspec
 
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.hyperparameters import COLUMNS
+from runmanager.outcome import LARGEST, LEADING, EpochRecord, Outcome, Status
 from runmanager.storage import durable, paths, processes
-from runmanager.storage.durable import AppendFile, read_file, version
+from runmanager.storage.durable import AppendFile, version
 
 VERSION = 1
 _CRC = b',"crc":"%08x"}'
 _CRC_LENGTH = len(_CRC % 0)
-_LARGEST = 256 * 2**20  # bytes of a journal that are read
+_PIECE = 64 * 2**20  # bytes that are read at once; a longer line is none of ours
+_MOST_NAMED = 10  # damaged lines
+_LINE = re.compile(rb"[^\n]{%d,}\n" % _CRC_LENGTH)  # a shorter one has no checksum
 
 _EPOCHS = msgspec.json.Decoder(EpochRecord)
-_DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+_DAMAGED = (
+    ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, msgspec.MsgspecError
+)  # fmt: skip
+_TAKEN = COLUMNS - {*LEADING}
+"""What no metric is called: columns of the tables."""
+_ENDS = {status for status in Status if not (status.is_in_progress or status is Status.PENDING)}
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]  # since 1970, of which Python can make a date
+
+
+class _Facts(TypedDict, total=False):
+    """The facts of first and last lines that something relies on; there are more."""
+
+    after: Count
+    attempt: Count
+    boot: str
+    command: str
+    commit: str
+    device: str
+    device_name: str
+    fingerprint: dict[str, dict[str, str]]
+    host: str
+    jobs: Count
+    mixed: bool
+    parameters: Count
+    peak_memory: Count
+    pid: int
+    pid_start: str
+    ranks: Count
+    t_wall: Seconds
+    threads: Count
+    versions: dict[str, str]
+
+
+class _End(TypedDict):
+    """What a last line has to have."""
+
+    status: str
+    error: str
+    epochs: Count
+
+
+_KINDS = get_type_hints(_Facts, include_extras=True)
 
 
 @dataclass
@@ -37,8 +87,25 @@ class Attempt:
     epochs: dict[int, EpochRecord] = field(default_factory=dict)  # by number
     outcome: Outcome | None = None  # None without an end line
     end: Mapping[str, Any] = field(default_factory=dict)  # its last line, empty if there is no end
-    damaged: list[int] = field(default_factory=list)  # numbers of lines, from 1
+    damaged: list[int] = field(default_factory=list)  # numbers of the first damaged lines, from 1
+    num_damaged: int = 0  # lines
+    num_lines: int = 0
+    size: int = 0  # of its lines, in bytes
+    crc: int = 0  # CRC-32 of its lines
+    is_read: bool = True  # whether it was read to its end: a line that is too long ends the reading
     version: tuple[int, int, int] = (0, 0, 0)  # of the file before it was read, see `durable.version`
+
+    def add_damaged(self, first: int, last: int) -> None:
+        """Note that lines are damaged."""
+        self.num_damaged += max(0, last + 1 - first)
+        self.damaged += range(first, min(last + 1, first + _MOST_NAMED - len(self.damaged)))
+
+    @property
+    def damage(self) -> str:
+        """Which lines are damaged, "" if none is."""
+        more = self.num_damaged - len(self.damaged)
+        named = f"line {', '.join(map(str, self.damaged))}" + (f" and {more} more" if more else "")
+        return named if self.damaged else ""
 
 
 class Journal:
@@ -114,13 +181,12 @@ def end_abandoned(folder: Path, outcome: Outcome, details: Mapping[str, Any]) ->
     """
     number, path = max(paths.attempts(folder).items(), default=(0, ""))
     with durable.explained(folder):
-        content = read_file(path, _LARGEST)[0] if number else b""
-    lines = content[: content.rfind(b"\n") + 1]
-    if not number or _read_lines(lines).outcome:
+        last = read_attempt(path) if number else Attempt()
+    if not number or last.outcome or not last.is_read:
         Journal(folder, number + 1, {"after": outcome.epochs, **details}).end(outcome)
         return
-    with AppendFile.reopen(Path(path), len(lines)) as file:
-        file.append(_line(number, "end", _end(outcome, zlib.crc32(lines))))
+    with AppendFile.reopen(Path(path), last.size, last.version[1]) as file:
+        file.append(_line(number, "end", _end(outcome, last.crc)))
 
 
 def to_line(content: Mapping[str, Any]) -> bytes:
@@ -137,37 +203,62 @@ def read_attempt(path: str | Path) -> Attempt:
     Raises:
         OSError: The file cannot be read at all.
     """
-    content, state = read_file(path, _LARGEST)
-    lines = content[: content.rfind(b"\n") + 1]
-    attempt = _read_whole(lines) or _read_lines(lines)
-    attempt.version = version(state)
+    attempt = Attempt()
+    rest = b""
+    with durable.opened(path) as (descriptor, state):
+        attempt.version = version(state)
+        most = min(_PIECE, state.st_size + 1)
+        while piece := durable.read(descriptor, most):
+            content = rest + piece
+            lines = content[: content.rfind(b"\n") + 1]
+            rest = content[len(lines) :]
+            if attempt.size or len(piece) == most or not _read_whole(lines, attempt):
+                _read_lines(lines, attempt)
+            attempt.size += len(lines)
+            attempt.crc = zlib.crc32(lines, attempt.crc)
+            if len(rest) >= _PIECE:
+                attempt.add_damaged(attempt.num_lines + 1, attempt.num_lines + 1)
+                attempt.is_read = False
+                break
     return attempt
 
 
-def _read_whole(lines: bytes) -> Attempt | None:
-    """Read a finished journal at once; None if it is not finished, damaged, or not all numbers are finite."""
+def _read_whole(lines: bytes, attempt: Attempt) -> bool:
+    """Read a finished journal at once; False if it is not finished, damaged, or not all numbers are finite."""
     first, last = lines.find(b"\n") + 1, lines.rfind(b"\n", 0, -1) + 1
     try:
         _check(lines[last:-1])
         end = msgspec.json.decode(lines[last:-1])
         if end["whole"] != f"{zlib.crc32(lines[:last]):08x}":
-            return None
+            return False
+        start, outcome = msgspec.json.decode(lines[:first]), _outcome(end)
+        for line in (start, end):
+            msgspec.convert(line, _Facts)
         records = _EPOCHS.decode_lines(lines[first:last])
-        epochs = {record.epoch: record for record in records}
-        return Attempt(msgspec.json.decode(lines[:first]), epochs, _outcome(end), end)
-    except (msgspec.DecodeError, *_DAMAGED):
-        return None
+        if not all(_TAKEN.isdisjoint(record.metrics) for record in records):
+            return False
+    except _DAMAGED:
+        return False
+    attempt.start, attempt.outcome, attempt.end = start, outcome, end
+    attempt.epochs = {record.epoch: record for record in records}
+    return True
 
 
-def _read_lines(lines: bytes) -> Attempt:
-    attempt = Attempt()
-    for number, line in enumerate(lines.split(b"\n")[:-1], 1):
+def _read_lines(lines: bytes, attempt: Attempt) -> None:
+    position = 0
+    for match in _LINE.finditer(lines):
+        number = attempt.num_lines + lines.count(b"\n", position, match.start()) + 1
+        attempt.add_damaged(attempt.num_lines + 1, number - 1)
+        attempt.num_lines, position = number, match.end()
         try:
+            line = match[0][:-1]
             _check(line)
-            _take(attempt, json.loads(line))
+            _take(attempt, json.loads(line, parse_constant=_refuse))
         except _DAMAGED:
-            attempt.damaged.append(number)
-    return attempt
+            attempt.add_damaged(number, number)
+    last = attempt.num_lines + lines.count(b"\n", position)
+    attempt.add_damaged(attempt.num_lines + 1, last)
+    attempt.num_lines = last
 
 
 def _check(line: bytes) -> None:
@@ -175,18 +266,49 @@ def _check(line: bytes) -> None:
         raise ValueError("checksum differs")
 
 
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
 def _take(attempt: Attempt, line: Mapping[str, Any]) -> None:
     match line["type"]:
         case "start":
-            attempt.start = line
+            attempt.start = _fitting(line)
+            _check_numbers(line)
         case "epoch":
             nonfinite, values = line.get("nonfinite", {}), line["metrics"].items()
-            metrics = {name: float(nonfinite[name] if value is None else value) for name, value in values}
-            number = int(line["epoch"])
-            attempt.epochs[number] = EpochRecord(number, metrics, line["times"], line.get("cold") is True)
+            metrics = {name: float(nonfinite[name]) if value is None else value for name, value in values}
+            record = msgspec.convert({**line, "metrics": metrics}, EpochRecord)
+            if not _TAKEN.isdisjoint(metrics):
+                raise ValueError("a metric is called like another column")
+            "".join(metrics).encode()  # half a surrogate pair is no name of a column
+            attempt.epochs[record.epoch] = record
         case "end":
-            attempt.outcome, attempt.end = _outcome(line), line
+            attempt.outcome, attempt.end = _outcome(line), _fitting(line)
+            _check_numbers(line)
+
+
+def _fitting(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out the facts of a line that have another type than ours."""
+    return {name: value for name, value in line.items() if _fits(value, _KINDS.get(name, Any))}
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _check_numbers(line: Mapping[str, Any]) -> None:
+    if any(isinstance(value, int) and abs(value) > LARGEST for value in line.values()):
+        raise ValueError("a number is too large")
 
 
 def _outcome(line: Mapping[str, Any]) -> Outcome:
-    return Outcome(Status(line["status"]), str(line["error"]), int(line["epochs"]))
+    end = msgspec.convert(line, _End)
+    status = Status(end["status"])
+    if status not in _ENDS:
+        raise ValueError(f"no end is {status}")
+    return Outcome(status, end["error"], end["epochs"])

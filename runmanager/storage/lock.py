@@ -15,12 +15,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from runmanager.console import printable
 from runmanager.errors import ExperimentLockedError
 from runmanager.storage import durable, paths, processes
 
 RENEWED_EVERY_S = 10.0
 GONE_AFTER_S = 90.0
 _TRIES = 10
+_LARGEST = 2**20  # bytes of a holder's file that are read
 
 _held: dict[str, int] = {}
 """Nonce -> thread, of the experiments that this process holds: a file with its number alone is a leftover."""
@@ -109,7 +111,7 @@ def is_holding(process: dict[str, Any], age_s: float) -> bool:
     if processes.is_this(process):
         return str(process.get("nonce")) in _held
     alive = processes.lives(process)
-    return age_s < GONE_AFTER_S if alive is None else alive
+    return abs(age_s) < GONE_AFTER_S if alive is None else alive
 
 
 def _is_this_thread(process: dict[str, Any]) -> bool:
@@ -124,11 +126,35 @@ def _take(path: Path, content: dict[str, Any]) -> None:
         age = _age(path)
         if current.get("nonce") == content["nonce"]:
             return  # a network file system lost the answer and repeated the call
-        if current and is_holding(current, age):
+        if current and (is_holding(current, age) or _renews(path, current, age)):
             raise ExperimentLockedError(_refusal(path.parent, current, age))
-        if path.exists() and _succeed(path, current, content):
+        if os.path.lexists(path) and _succeed(path, current, content):
             return
-    raise ExperimentLockedError(f"{path.parent} is being taken by others at this moment: start again")
+    rule = f"start again; if that repeats, delete {path} and files that begin with its name"
+    raise ExperimentLockedError(f"{path.parent} is being taken by others at this moment: {rule}")
+
+
+def _renews(path: Path, process: dict[str, Any], age_s: float) -> bool:
+    """Whether a holder on another machine lives whose file's time lies in the future, which says nothing.
+
+    It is watched for as long as a holder that lives needs to renew its file.
+    """
+    if age_s > -GONE_AFTER_S or processes.lives(process) is not None:
+        return False
+    before = _state(path)
+    until = time.monotonic() + 1.5 * RENEWED_EVERY_S
+    while time.monotonic() < until:
+        time.sleep(RENEWED_EVERY_S / 20)
+        if _state(path) != before:
+            return True
+    return False
+
+
+def _state(path: Path) -> tuple[dict[str, Any], int]:
+    try:
+        return _read(path), path.stat().st_mtime_ns
+    except OSError:
+        return {}, 0
 
 
 def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
@@ -152,7 +178,7 @@ def _age(path: Path) -> float:
     probe = path.with_name(f".probe.{uuid.uuid4().hex}")
     try:
         probe.touch()
-        return max(0.0, probe.stat().st_mtime - path.stat().st_mtime)
+        return probe.stat().st_mtime - path.stat().st_mtime
     except OSError:
         return 0.0
     finally:
@@ -161,8 +187,8 @@ def _age(path: Path) -> float:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        content = json.loads(durable.read_file(path, _LARGEST)[0])
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -177,8 +203,8 @@ def _user() -> str:
 
 
 def _refusal(experiment: Path, process: dict[str, Any], age_s: float) -> str:
-    return (
-        f"{experiment} is in use by {process.get('user')}@{process.get('host')} "
-        f"(process {process.get('pid')}, active {age_s:.0f} s ago): wait for it, end it, "
-        "or choose another experiment name"
-    )
+    step = "wait for it, end it, or choose another experiment name"
+    if age_s <= -GONE_AFTER_S and processes.lives(process) is None:
+        step += f"; if it is gone, delete {experiment / paths.HOLDER}, whose time lies in the future"
+    holder = printable(f"{process.get('user')}@{process.get('host')} (process {process.get('pid')}")
+    return f"{experiment} is in use by {holder}, active {max(0.0, age_s):.0f} s ago): {step}"

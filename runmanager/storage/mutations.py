@@ -1,8 +1,9 @@
 """Which values code changes in place, such as a list that it appends to."""
 
 import dis
+import re
 import types
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ _CHANGE_AN_ARRAY = ("fill", "put", "resize", "partition", "itemset", "__setitem_
 _BEGIN = ("__init__", "__post_init__", "__new__", "__setstate__")
 """Methods that give an object its attributes."""
 
+_MOVES = re.compile("(LOAD|STORE)_FAST")
 _UNKNOWN = object()
 
 
@@ -110,7 +112,9 @@ class _Frame:
         match step.opname:
             case name if name in LOADS:
                 self._push(self._scope.get(step.argval, _UNKNOWN), effect)
-            case name if effect == 1 and name.startswith(("LOAD_FAST", "LOAD_DEREF")):
+            case name if moves := _MOVES.findall(name):
+                self._move(moves, step.argval)
+            case "LOAD_DEREF":
                 self._push(self._variables.get(step.argval, _UNKNOWN), effect)
             case "LOAD_ATTR" | "LOAD_METHOD":
                 owner = self._stack.pop() if self._stack else _UNKNOWN
@@ -120,15 +124,17 @@ class _Frame:
             case "SWAP" if step.arg and step.arg <= len(self._stack):
                 stack, number = self._stack, step.arg
                 stack[-1], stack[-number] = stack[-number], stack[-1]
-            case "STORE_FAST_LOAD_FAST":  # since 3.13
-                stored, loaded = step.argval
-                self._variables[stored] = self._top(1)
-                self._push(_UNKNOWN, -1)
-                self._push(self._variables.get(loaded, _UNKNOWN), 1)
-            case name:
-                if name == "STORE_FAST":
-                    self._variables[step.argval] = self._top(1)
+            case _:
                 self._push(_UNKNOWN, effect)
+
+    def _move(self, moves: Sequence[str], names: Any) -> None:
+        """Load or store variables; since 3.13 an instruction may be for two."""
+        for move, name in zip(moves, names if isinstance(names, tuple) else (names,), strict=True):
+            if move == "LOAD":
+                self._push(self._variables.get(name, _UNKNOWN), 1)
+            else:
+                self._variables[name] = self._top(1)
+                self._push(_UNKNOWN, -1)
 
     def _top(self, number: int) -> Any:
         return self._stack[-number] if number <= len(self._stack) else _UNKNOWN

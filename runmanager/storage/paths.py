@@ -26,7 +26,9 @@ PROBE = ".ray-probe"
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:[_~][A-Za-z0-9._=,~-]*)?")
-_ATTEMPT = re.compile(r"attempt-(?P<number>[1-9]\d*)\.jsonl")
+_ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
+LARGEST_NUMBER = 10**9
+"""Of a run: a folder of a larger one is none of ours."""
 _LONGEST = 64  # characters of a run folder: TensorBoard clips longer names
 
 

@@ -10,11 +10,13 @@ from typing import Any
 from runmanager.errors import StorageError
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import lock, paths, processes
-from runmanager.storage.durable import read_file
+from runmanager.storage.durable import read_end
 from runmanager.storage.folders import RunFolder, read_runs
 from runmanager.storage.journal import Attempt, end_abandoned, read_attempt
 
 _MOST_LOG = 1 << 20  # bytes of an error.log
+_FEW_EPOCHS = 1000
+_MOST_CELLS, _SPARSE = 10**7, 100  # of a table; as many as values
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class RunResult:
         if not self.error:
             return []
         try:
-            content = read_file(self.folder.path / paths.ERROR_LOG, _MOST_LOG)[0]
+            content = read_end(self.folder.path / paths.ERROR_LOG, _MOST_LOG)
         except OSError:
             return []
         return content.decode("utf-8", "replace").rstrip().split("\n")[-num_lines:]
@@ -75,17 +77,21 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
             damaged.append(f"{path} ({error.strerror})")
             continue
         if attempt.damaged:
-            damaged.append(f"{path} (line {', '.join(map(str, attempt.damaged))})")
+            damaged.append(f"{path} ({attempt.damage})")
         attempts.append(attempt)
         versions[path] = attempt.version
     valid = _valid(attempts)
+    epochs = _merged(valid)
+    if _is_sparse(epochs):
+        damaged.append(f"{folder.path} (no table has room for the metrics of its {len(epochs)} epochs)")
+        epochs = []
     firsts = [index for index, attempt in enumerate(valid) if attempt.start.get("after") == 0]
     current = valid[firsts[-1] :] if firsts else valid  # since the last one that began with the first epoch
     last = valid[-1] if valid else Attempt()
     return RunResult(
         folder,
         _status(folder, valid, journals[-1] if journals else None),
-        _merged(valid),
+        epochs,
         len(journals),
         last.outcome.error if last.outcome else folder.unavailable,
         last.start,
@@ -95,6 +101,19 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         next(iter(_counts("threads", [attempt.start for attempt in current])), None),
         versions,
     )
+
+
+def _is_sparse(epochs: Sequence[EpochRecord]) -> bool:
+    """Whether a table of epochs would be huge and empty: each has metrics that no other has."""
+    if len(epochs) < _FEW_EPOCHS:
+        return False
+    num_names = len(set().union(*(record.metrics for record in epochs)))
+    return is_sparse(len(epochs), num_names, sum(len(record.metrics) for record in epochs))
+
+
+def is_sparse(num_rows: int, num_columns: int, num_values: int) -> bool:
+    """Whether a table has so much room for so few values that only a hostile file can mean it."""
+    return num_rows * num_columns > max(_MOST_CELLS, _SPARSE * num_values)
 
 
 def end_if_running(folder: RunFolder, attempt: int, cause: str) -> None:

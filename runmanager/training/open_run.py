@@ -342,7 +342,7 @@ class OpenRun:
         for record in records[num_committed:]:
             self._journal.epoch(record)
         if self._board:
-            self._board.open(records, healed=len(records) > num_committed)
+            self._board.open(records)
         self._committed = num_committed
         if records:
             self._committed = records[-1].epoch

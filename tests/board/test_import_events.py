@@ -244,6 +244,22 @@ def test_a_name_that_is_taken_leaves_the_tag_as_it_is(tmp_path):
     }  # fmt: skip
 
 
+def test_no_hyperparameter_takes_the_column_of_another_runs_accuracy(tmp_path):
+    for name, hparams in (("a", {"lr": 0.5}), ("b", {"test_accuracy": 7.5, "epoch duration": 9.5})):
+        (tmp_path / name).mkdir()
+        file = own_file(tmp_path / name)
+        file.write(event_file.event(0, [event_file.session_start(hparams, name)]))
+        tags = {"accuracy/test": 0.5, "time/epoch_s": 2.0}
+        file.write(event_file.event(1, [event_file.scalar(tag, value) for tag, value in tags.items()]))
+        file.close()
+
+    table = from_tensorboard(tmp_path)
+
+    assert table["test_accuracy"].tolist() == [0.5, 0.5]
+    assert table["epoch duration"].tolist() == [2.0, 2.0]
+    assert table["hparams/test_accuracy"].tolist()[1] == 7.5
+
+
 @pytest.fixture
 def small(tmp_path):
     """One event file of a few hundred bytes, with its table."""

@@ -1,3 +1,4 @@
+import http.client
 import json
 import os
 import re
@@ -260,6 +261,50 @@ def test_it_answers_on_this_machine_until_it_is_stopped(server, tmp_path):
     assert not server.lives
     assert list(tmp_path.iterdir()) == []  # no note of a TensorBoard that is no more
     server.stop()
+
+
+def status_of(url, host):
+    """Ask TensorBoard for its runs as a page would whose site has a name; return the status of the answer."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    connection.request("GET", "/data/runs", headers={"Host": host})
+    answer = connection.getresponse()
+    assert (b"answers to localhost alone" in answer.read()) == (answer.status == 403)
+    return answer.status
+
+
+def test_the_page_of_another_site_cannot_read_the_runs(server):
+    port = urlsplit(server.url).port
+    ours = ["localhost", f"localhost:{port}", f"127.0.0.1:{port}", "[::1]:6006", "board.localhost", "LOCALHOST"]
+    foreign = [
+        "evil.example",
+        f"evil.example:{port}",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "",
+        "@",
+    ]
+
+    assert {host: status_of(server.url, host) for host in ours} == dict.fromkeys(ours, 200)
+    assert {host: status_of(server.url, host) for host in foreign} == dict.fromkeys(foreign, 403)
+
+
+@pytest.mark.parametrize(
+    ("proxy", "host", "status"),
+    [
+        ("https://hub.example/proxy/%PORT%/", "hub.example", 200),
+        ("https://hub.example/proxy/%PORT%/", "evil.example", 403),
+        ("/proxy/%PORT%/", "hub.example", 200),  # nobody knows the name
+        ("", "hub.example", 403),
+    ],
+)
+def test_the_proxy_that_leads_to_it_is_no_other_site(monkeypatch, proxy, host, status):
+    monkeypatch.setenv("TENSORBOARD_PROXY_URL", proxy)
+    said = []
+    board = launch._guarded(lambda _, start: start("200 OK", []), None)
+
+    board({"HTTP_HOST": host}, lambda words, _: said.append(words))
+
+    assert said[0].startswith(str(status))
 
 
 def test_a_port_that_is_taken_is_refused(server, root):

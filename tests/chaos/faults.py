@@ -1,6 +1,7 @@
 """Operating systems in which the n-th call of a kind fails, and packages with a mistake in them."""
 
 import errno
+import functools
 import io
 import os
 import signal
@@ -109,15 +110,15 @@ def _checkpoint_under_its_final_name() -> None:
 
 def _journal_before_checkpoint() -> None:
     save, commit = ResumeState.save, Journal.epoch
-    waiting: list[tuple[Any, ...]] = []
+    waiting: list[Callable[[], None]] = []
 
-    def save_later(*arguments: Any) -> None:
-        waiting.append(arguments)
+    def save_later(*arguments: Any, **options: Any) -> None:
+        waiting.append(functools.partial(save, *arguments, **options))
 
     def commit_first(journal: Journal, record: Any) -> None:
         commit(journal, record)
         while waiting:
-            save(*waiting.pop())
+            waiting.pop()()
 
     _replace(ResumeState, "save", save_later)
     _replace(Journal, "epoch", commit_first)

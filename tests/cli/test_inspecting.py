@@ -203,3 +203,35 @@ def test_however_many_runs_are_asked_for_the_best_is_the_first(command, tmp_path
 
     assert [len(best), len(pairs)] == [1 + 50, 1 + 45]
     assert best[1].split()[:2] == ["89", "44"]
+
+
+def test_error_log_is_not_followed_when_it_is_a_link(command, root, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("the secret\n")
+    folder = next((root / "grid").glob("003*"))
+    (folder / "error.log").unlink()
+    (folder / "error.log").symlink_to(secret)
+
+    shown = command("show", folder)
+    command("report", root / "grid", "-o", tmp_path / "report.html")
+
+    assert shown.exit_code == 0
+    assert "the secret" not in shown.output
+    assert "the secret" not in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_names_in_files_cannot_steer_a_terminal(command, root):
+    run = next((root / "grid").glob("001*")) / "run.json"
+    document = json.loads(run.read_text())
+    document["params"]["\x1b[2J\x1b]0;title"] = 1
+    del document["crc"]
+    run.write_text(json.dumps(document))
+    (root / "grid" / "grid.json").unlink(missing_ok=True)
+
+    for arguments in (["list"], ["best"], ["show"], ["list", "--json"]):
+        folder = root / "grid" / "1" if arguments == ["show"] else root / "grid"
+        result = command(*arguments, folder)
+
+        assert result.exit_code == 0
+        assert "\x1b" not in result.output
+        assert "title" in result.output

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runmanager import load_results, load_runs, run_grid
+from runmanager.storage.beginning import check_beginning
 from runmanager.storage.lock import hold
 from tests.board.reading import train as train_small
 
@@ -109,6 +110,29 @@ def test_a_function_that_is_not_there_is_refused(command, experiment, tmp_path, 
     assert result.exit_code == 2
     assert problem in result.stderr
     assert "Traceback" not in result.output
+
+
+STARTING = {
+    "grid": "run_grid({'lr': [0.5]}, train, experiment='started', root='there')\n",
+    "loop": "RunManager('started', 'there').begin_run({'lr': 0.5})\n",
+    "caught": "try:\n    run_grid({'lr': [0.5]}, train, experiment='started')\nexcept Exception: pass\n",
+}
+
+
+@pytest.mark.parametrize("name", STARTING)
+def test_verify_starts_nothing_by_importing_a_file(command, experiment, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "starting.py"
+    program.write_text(f"from runmanager import RunManager, run_grid\n{PROGRAM}\n{STARTING[name]}")
+
+    result = command("verify", experiment / "1", "--with", f"{program}:train")
+
+    assert not [path for path in tmp_path.rglob("*") if path.name in ("there", "started")]
+    assert result.exit_code == (0 if name == "caught" else 2)
+    if name != "caught":
+        words = 'starts runs when it is imported: put what starts the grid under `if __name__ == "__main__":`'
+        assert f"{program} {words}" in result.stderr
+    check_beginning()  # only while a file is imported
 
 
 def test_a_run_is_removed_with_its_rows_once_that_is_confirmed(command, experiment):

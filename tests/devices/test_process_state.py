@@ -1,13 +1,19 @@
+import gc
+import multiprocessing
 import os
 import re
+import resource
+import signal
 import sys
+import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunBuilder, RunManager, run_grid
-from runmanager.devices.process_state import Leftovers, changes, listed, process_state
+from runmanager.devices.process_state import Leftovers, as_before, changes, listed, process_state, set_back
 from runmanager.errors import RunsWarning
 
 LEFT = "left this process with other settings, and"
@@ -87,6 +93,9 @@ def change(what):
             os.environ["LEFT_BEHIND"] = "yes"
         case "benchmark":
             torch.backends.cudnn.benchmark = True
+        case "path":
+            gc.disable()
+            sys.path.insert(0, os.sep)
 
 
 def inline(root, runs):
@@ -107,28 +116,123 @@ def grid(*whats, when):
 @pytest.mark.parametrize(
     ("what", "name"), [("directory", "the working directory"), ("variable", "environment variable LEFT_BEHIND")]
 )
-@pytest.mark.parametrize(
-    ("execute", "first", "second"),
-    [(bare, "run 2", "run 3"), (inline, r"Run\(number=1, .*\)", r"Run\(number=2, .*\)")],
-)
-def test_what_a_run_leaves_to_the_next_is_warned_of_once(tmp_path, execute, first, second, what, name, when):
+def test_what_a_run_leaves_to_the_next_is_warned_of_once(tmp_path, what, name, when):
     with pytest.warns(RunsWarning) as warned:
-        execute(tmp_path, grid("", what, "", "benchmark", "", when=when))
+        bare(tmp_path, grid("", what, "", "benchmark", "", when=when))
 
     (message,) = (str(warning.message) for warning in warned)
-    assert re.match(rf"{first} {LEFT} {second} begins with them: {name}; set them back", message)
+    assert re.match(rf"run 2 {LEFT} run 3 begins with them: {name}; set them back", message)
     assert message.endswith("set them back at its end, or use run_grid with executor='lanes'")
 
 
-@pytest.mark.parametrize("execute", [bare, inline])
-def test_a_flag_of_torch_that_a_run_leaves_is_warned_of(tmp_path, execute):
+def test_a_flag_of_torch_that_a_run_leaves_is_warned_of(tmp_path):
     with pytest.warns(RunsWarning, match=r"begins with them: torch\.backends\.cudnn\.benchmark; set them back"):
-        execute(tmp_path, grid("benchmark", "", when="open"))
+        bare(tmp_path, grid("benchmark", "", when="open"))
 
 
-@pytest.mark.parametrize("execute", [bare, inline])
-def test_what_the_last_run_leaves_is_nobodys_concern(tmp_path, execute):
-    execute(tmp_path, grid("", "directory", when="open"))
+def test_what_the_last_run_leaves_is_nobodys_concern(tmp_path):
+    bare(tmp_path, grid("", "directory", when="open"))
+
+
+@pytest.mark.parametrize("when", ["open", "ended"])
+def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(tmp_path, when):
+    before = process_state()
+
+    with pytest.warns(RunsWarning) as warned:
+        inline(tmp_path, grid("", "directory", "", "variable", "benchmark", when=when))
+
+    (message,) = (str(warning.message) for warning in warned)
+    assert re.match(
+        r"Run\(number=1, .*\) left this process with other settings: the working directory; they were set back",
+        message,
+    )
+    assert changes(before, process_state()) == []
+
+
+def test_what_cannot_be_set_back_is_named(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.warns(
+        RunsWarning, match=r"sys\.path and garbage collection; sys\.path cannot be set back: use"
+    ):
+        inline(tmp_path, grid("path", when="open"))
+
+
+def test_a_run_that_leaves_too_many_files_open_is_noticed():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1000), hard))
+    before = process_state()
+    descriptors: list[int] = []
+    try:
+        while not descriptors or descriptors[-1] < min(soft, 1000) - 60:
+            descriptors.append(os.open(os.devnull, os.O_RDONLY))
+        changed, left = set_back(before)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert changed == left == ["room for open files"]
+
+
+OTHER = {
+    "the working directory": lambda: os.chdir(os.sep),
+    "the umask": lambda: os.umask(0o077),
+    "blocked signals": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2}),
+    "the cores of the process": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
+    "the start method of processes": lambda: multiprocessing.set_start_method("spawn", force=True),
+    "garbage collection": gc.disable,
+    "the recursion limit": lambda: sys.setrecursionlimit(5000),
+    "the timer": lambda: signal.setitimer(signal.ITIMER_REAL, 1000),
+    "handler of SIGUSR2": lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
+    "limit RLIMIT_CORE": lambda: resource.setrlimit(
+        resource.RLIMIT_CORE, (1, resource.getrlimit(resource.RLIMIT_CORE)[1])
+    ),
+    "sys.stdout": lambda: setattr(sys, "stdout", None),
+    "warnings as errors": lambda: warnings.simplefilter("error", ResourceWarning),
+    "numpy.seterr": lambda: np.seterr(all="raise"),
+    "the default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "the default device": lambda: torch.set_default_device("meta"),
+    "grad mode": lambda: torch.set_grad_enabled(False),
+    "anomaly detection": lambda: torch.set_anomaly_enabled(True),
+    "autocast": lambda: torch.set_autocast_enabled("cpu", True),
+    "deterministic algorithms": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+    "subnormal numbers": lambda: torch.set_flush_denormal(True),
+    "the number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "the precision of float32": lambda: torch.set_float32_matmul_precision("medium"),
+    "the sharing strategy of tensors": lambda: torch.multiprocessing.set_sharing_strategy("file_system"),
+    "torch.backends.cudnn.benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "torch.backends.cuda.matmul.allow_tf32": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+    "torch.backends.mkldnn.enabled": lambda: setattr(torch.backends.mkldnn, "enabled", False),
+    "environment variable LEFT_BEHIND": lambda: os.environ.pop("LEFT_BEHIND"),
+    "environment variable LEFT_TOO": lambda: os.environ.update(LEFT_TOO="yes"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_setting_that_can_be_written_is_set_back(name):
+    before = process_state()
+
+    OTHER[name]()
+    changed, left = set_back(before)
+
+    assert name in changed
+    assert left == []
+    assert changes(before, process_state()) == []
+
+
+def test_all_settings_are_set_back_together_and_for_a_block_alone():
+    before = process_state()
+
+    for change_one in OTHER.values():
+        change_one()
+    with as_before(before):
+        within = changes(before, process_state())
+    after = changes(before, process_state())
+    _, left = set_back(before)
+
+    assert within == left == []
+    assert {*OTHER} - {"the timer"} <= {*after}  # it is off: nothing knows what was left of it
 
 
 def test_a_loop_may_set_torch_for_each_run(tmp_path):

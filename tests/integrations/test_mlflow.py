@@ -45,7 +45,7 @@ def test_mlflow_gets_every_metric_of_every_epoch(tmp_path, mlflow):
     assert sorted((metric.step, metric.value) for metric in history) == [(1, 0.5), (2, 0.25)]
     assert (done.info.status, failed.info.status) == ("FINISHED", "FAILED")
     assert done.info.end_time >= done.info.start_time > 1.6e12
-    assert failed.data.tags["runmanager.error"] == "ValueError: too large"
+    assert failed.data.tags["runmanager.error"] == "ValueError: too large (in study.py:17)"
     assert failed.data.params["size"] == "None"
 
 

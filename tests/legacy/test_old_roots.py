@@ -18,6 +18,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner, Result
 
+import runmanager
 from runmanager import (
     RunBuilder,
     RunManager,
@@ -366,7 +367,8 @@ def pretend_that_versions_are_those_of_here(journal: Path) -> None:
 
 def versions() -> Iterator[tuple[str, str]]:
     yield "python", platform.python_version()
-    for name in ("runmanager", "torch", "numpy"):
+    yield "runmanager", runmanager.__version__
+    for name in ("torch", "numpy"):
         try:
             yield name, version(name)
         except PackageNotFoundError:  # not installed, but on the path

@@ -338,3 +338,15 @@ def test_nothing_is_written_when_it_is_refused(path, tmp_path):
     with pytest.raises(StorageError, match="No such file"):
         write_report(path, tmp_path / "missing" / "report.html")
     assert target.read_text() == "before"
+
+
+def test_a_grid_of_integers_that_no_float_holds_is_reported(tmp_path):
+    manager = RunManager("grid", tmp_path, display=False)
+    for value in (10**400, 2**63, 3):
+        with manager.run({"p": value}):
+            for _ in manager.epochs(1):
+                manager.track_loss(0.5, 1)
+
+    page = write_report(tmp_path, tmp_path / "report.html").read_text("utf-8")
+
+    assert "1" + "0" * 400 in page

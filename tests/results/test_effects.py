@@ -270,3 +270,11 @@ def test_a_result_that_does_not_vary_is_explained_by_nothing(seconds):
     runs = table_of(({"lr": 0.1}, seconds), ({"lr": 0.2}, seconds), ({"lr": 0.3}, seconds))
 
     assert effects(runs, "epoch duration")["explained"].isna().all()
+
+
+def test_a_value_that_no_name_of_a_column_can_have_is_escaped():
+    runs = pd.DataFrame({"device": ["cpu", "\ud800"], "epoch duration": [2.0, 5.0]}, dtype="object")
+    runs = runs.astype({"epoch duration": "float64"})
+    runs.attrs["hyperparameters"] = ["device"]
+
+    assert list(compare(runs)) == ["cpu", "\\ud800", "\\ud800 / cpu"]

@@ -9,7 +9,6 @@ import struct
 import tarfile
 import zipfile
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -615,7 +614,7 @@ def test_weights_are_a_plain_file_of_torch(tmp_path):
 
 def test_what_the_system_cannot_read_is_no_damage(tmp_path, monkeypatch):
     save(tmp_path, 1, 2)
-    monkeypatch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(OSError(116, "Stale file handle")))
+    monkeypatch.setattr(durable, "_open", lambda *_: (_ for _ in ()).throw(OSError(116, "Stale file handle")))
 
     with pytest.raises(StorageError, match="Stale file handle"):
         load(tmp_path)

@@ -1,12 +1,25 @@
 import errno
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from runmanager.errors import StorageError
 from runmanager.storage import durable
-from runmanager.storage.durable import AppendFile, make_folder, write_file
+from runmanager.storage.durable import (
+    AppendFile,
+    create_file,
+    make_folder,
+    opened,
+    read_end,
+    read_file,
+    remove_leftovers,
+    strict_json,
+    sync_folder,
+    write_file,
+    write_generation,
+)
 
 
 @pytest.fixture
@@ -180,3 +193,164 @@ def test_an_append_file_can_be_closed_twice(tmp_path):
 
     with pytest.raises(StorageError, match="Bad file descriptor"):
         file.append(b"late\n")
+
+
+def noting(calls, *names):
+    def noted(name):
+        def call(*arguments, **options):
+            calls.append(name)
+            return getattr(os, name)(*arguments, **options)
+
+        return call
+
+    return {name: noted(name) for name in names}
+
+
+def test_a_generation_keeps_the_one_before(tmp_path, faulty):
+    path, previous = tmp_path / "file", tmp_path / "previous"
+    calls: list[str] = []
+    faulty(**noting(calls, "replace", "fsync"))
+
+    for content in (b"1", b"2", b"3"):
+        write_generation(path, previous, content)
+
+    assert (path.read_bytes(), previous.read_bytes()) == (b"3", b"2")
+    assert calls == ["fsync", "replace", "fsync", *(["fsync", "replace", "replace", "fsync"] * 2)]
+
+
+def test_a_file_is_created_once_and_on_disk_with_its_name(tmp_path, faulty):
+    calls: list[str] = []
+    faulty(**noting(calls, "link", "fsync"))
+
+    assert create_file(tmp_path / "file", b"1")
+    assert not create_file(tmp_path / "file", b"2")
+
+    assert (tmp_path / "file").read_bytes() == b"1"
+    assert calls == ["fsync", "link", "fsync", "fsync", "link"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_folders_survive_a_power_failure_with_their_parents(tmp_path, faulty):
+    calls: list[str] = []
+    faulty(**noting(calls, "open", "fsync", "close"))
+
+    make_folder(tmp_path / "a" / "b")
+    sync_folder(tmp_path)
+
+    assert calls == ["open", "fsync", "close"] * 3
+
+
+def test_what_writers_left_that_died_is_removed_by_name_or_all(tmp_path):
+    for name in (".a.1.tmp", ".b.1.tmp", "a", ".a"):
+        (tmp_path / name).touch()
+
+    remove_leftovers(tmp_path, "a")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a", ".b.1.tmp", "a"]
+    remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a", "a"]
+
+
+def test_what_is_removed_by_another_meanwhile_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "glob", lambda folder, _: [folder / ".a.1.tmp"])
+
+    remove_leftovers(tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_descriptor_is_closed(tmp_path, faulty):
+    calls: list[str] = []
+    faulty(**noting(calls, "open", "close"))
+
+    write_file(tmp_path / "file", b"content")
+    assert calls == ["open", "close"] * 2
+    calls.clear()
+    with pytest.raises(StorageError, match="another process writes it"):
+        AppendFile.reopen(tmp_path / "file", 0, size=6)
+    assert calls == ["open", "close"]
+
+
+def test_a_descriptor_whose_number_is_0_is_closed_too(tmp_path, faulty):
+    closed: list[int] = []
+    faulty(open=lambda *_: 0, fstat=lambda _: SimpleNamespace(st_size=0), close=closed.append)
+
+    AppendFile.reopen(tmp_path / "file", 0, size=0).close()
+
+    assert closed == [0]
+
+
+def test_a_file_is_reopened_where_its_whole_records_end(tmp_path):
+    path = tmp_path / "records"
+    path.write_bytes(b"first\ntorn")
+
+    with AppendFile.reopen(path, 6, size=10) as file:
+        file.append(b"second\n")
+
+    assert path.read_bytes() == b"first\nsecond\n"
+
+
+@pytest.mark.parametrize("read", [lambda path: read_file(path, 9)[0], lambda path: read_end(path, 9)])
+def test_no_link_is_followed_and_nothing_waits_for_a_pipe(tmp_path, read):
+    (tmp_path / "file").write_bytes(b"secret")
+    (tmp_path / "link").symlink_to("file")
+    os.mkfifo(tmp_path / "pipe")
+
+    assert read(tmp_path / "file") == b"secret"
+    with pytest.raises(OSError, match="a link, which is not followed") as caught:
+        read(tmp_path / "link")
+    assert caught.value.errno == errno.ELOOP
+    with pytest.raises(OSError, match="not a file"):
+        read(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "missing")
+    with pytest.raises(StorageError, match="a link, which is not followed"):
+        AppendFile.reopen(tmp_path / "link", 0, size=6)
+
+
+def test_the_beginning_and_the_end_of_a_file_are_read(tmp_path, faulty):
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    parts = []
+
+    def short_read(descriptor, most):
+        parts.append(most)
+        return os.read(descriptor, min(most, 2))
+
+    faulty(read=short_read)
+
+    assert (read_file(path, 3)[0], read_file(path, 99)[0]) == (b"012", b"0123456789")
+    assert (read_end(path, 3), read_end(path, 99)) == (b"789", b"0123456789")
+    assert parts[:2] == [3, 1]
+    assert read_file(path, 99)[1].st_size == 10
+
+
+def test_a_file_that_was_opened_is_closed(tmp_path):
+    (tmp_path / "file").touch()
+
+    with opened(tmp_path / "file") as (descriptor, _):
+        pass
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.close(descriptor)
+
+
+def test_json_is_indented_unicode_and_strict():
+    assert strict_json({"a": ["é", "\ud800"]}) == '{\n  "a": [\n    "é",\n    "\\ud800"\n  ]\n}\n'.encode()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        strict_json(float("nan"))
+
+
+def test_storage_errors_pass_as_they_are(tmp_path):
+    with pytest.raises(StorageError, match="mine"), durable.explained(tmp_path):
+        raise StorageError("mine")
+
+
+def test_an_append_file_is_closed_at_the_end_of_its_block(tmp_path, faulty):
+    calls: list[str] = []
+    faulty(**noting(calls, "close"))
+
+    with AppendFile(tmp_path / "records", b"first\n"):
+        calls.clear()
+
+    assert calls == ["close"]
+    assert (tmp_path / "records").read_bytes() == b"first\n"

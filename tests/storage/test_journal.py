@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runmanager.errors import StorageError
-from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.storage.journal import Journal, read_attempt, to_line
+from runmanager.outcome import LARGEST, EpochRecord, Outcome, Status
+from runmanager.storage.journal import Attempt, Journal, NoJournal, end_abandoned, read_attempt, to_line
 
 RECORDS = [
     EpochRecord(epoch, {"loss": 1.5 / epoch, "accuracy": epoch / 7}, {"phase_eval_s": 0.25})
@@ -246,3 +246,201 @@ def test_a_damaged_line_of_a_finished_journal_is_found_though_its_end_is_whole(t
     assert 2 not in attempt.epochs
     assert len(attempt.epochs) == len(RECORDS) - 1
     assert attempt.outcome is not None
+
+
+def rewritten(path, change):
+    """Change the lines of a journal, and give all of them, and its end, the right checksums."""
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for line in lines:
+        del line["crc"]
+        change(line)
+    content = b"".join(map(to_line, lines[:-1]))
+    if "whole" in lines[-1]:
+        lines[-1]["whole"] = f"{zlib.crc32(content):08x}"
+    path.write_bytes(content + to_line(lines[-1]))
+    return path
+
+
+def test_a_damaged_end_line_ends_nothing(tmp_path):
+    path = write_journal(tmp_path, RECORDS, OUTCOME)
+    path.write_bytes(
+        path.read_bytes().replace(b'"epochs":6', b'"epochs":5').replace(b"ValueError", b"ValveError")
+    )
+
+    attempt = read_attempt(path)
+
+    assert (attempt.outcome, attempt.end, attempt.damaged) == (None, {}, [len(RECORDS) + 2])
+    assert list(attempt.epochs.values()) == RECORDS
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_metric_that_is_called_like_another_column_is_damage(tmp_path, is_finished):
+    path = write_journal(tmp_path, RECORDS[:2], OUTCOME if is_finished else None)
+
+    def add(line):
+        if line.get("epoch") == 2:
+            line["metrics"]["status"] = 1.0
+
+    attempt = read_attempt(rewritten(path, add))
+
+    assert (list(attempt.epochs), attempt.damaged) == ([1], [3])
+    assert (attempt.outcome is not None) == is_finished
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_facts_of_another_type_are_left_out(tmp_path, is_finished):
+    path = write_journal(tmp_path, RECORDS[:1], OUTCOME if is_finished else None, note=[1], jobs=2)
+
+    def change(line):
+        if line["type"] == "start":
+            line |= {"jobs": "many", "versions": ["1"], "t_wall": -1, "fingerprint": {"code": 1}}
+
+    attempt = read_attempt(rewritten(path, change))
+
+    assert not {"jobs", "versions", "t_wall", "fingerprint"} & attempt.start.keys()
+    assert (attempt.start["note"], attempt.damaged, list(attempt.epochs)) == ([1], [], [1])
+
+
+@pytest.mark.parametrize("status", ["running", "pending", "stale"])
+def test_no_run_ends_as_something_that_is_no_end(tmp_path, status):
+    path = rewritten(
+        write_journal(tmp_path, [], OUTCOME),
+        lambda line: line.update(status=status) if line["type"] == "end" else None,
+    )
+
+    assert (read_attempt(path).outcome, read_attempt(path).damaged) == (None, [2])
+
+
+def test_numbers_that_are_too_large_are_left_out_and_named(tmp_path):
+    path = write_journal(tmp_path, RECORDS[:1], OUTCOME)
+    path = rewritten(path, lambda line: line.update(peak_memory=10**400) if line["type"] == "end" else None)
+
+    attempt = read_attempt(path)
+
+    assert (attempt.outcome, attempt.damaged, "peak_memory" in attempt.end) == (OUTCOME, [3], False)
+
+
+def test_a_journal_is_closed_by_its_end(tmp_path):
+    journal = Journal(tmp_path, 1, {})
+    journal.end(OUTCOME)
+
+    with pytest.raises(StorageError, match="Bad file descriptor"):
+        journal.epoch(RECORDS[0])
+
+
+def test_a_finished_journal_is_read_at_once(journal, monkeypatch):
+    monkeypatch.delattr("runmanager.storage.journal._read_lines")
+
+    attempt = read_attempt(journal)
+
+    assert (list(attempt.epochs.values()), attempt.outcome) == (RECORDS, OUTCOME)
+
+
+def test_nothing_is_in_an_empty_journal(tmp_path):
+    (tmp_path / "attempt-1.jsonl").touch()
+
+    attempt = read_attempt(tmp_path / "attempt-1.jsonl")
+
+    assert attempt == Attempt(version=attempt.version)
+    assert (attempt.num_damaged, attempt.num_lines, attempt.size, attempt.crc) == (0, 0, 0, 0)
+    assert Attempt().version == (0, 0, 0)
+
+
+def test_lines_too_short_for_a_checksum_are_named_where_they_are(tmp_path):
+    path = write_journal(tmp_path, RECORDS[:2])
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([b"{}\n", lines[0], b"\n", b"[]\n", *lines[1:]]))
+
+    attempt = read_attempt(path)
+
+    assert (attempt.damaged, attempt.num_damaged, attempt.num_lines) == ([1, 3, 4], 3, 6)
+    assert (attempt.damage, list(attempt.epochs)) == ("line 1, 3, 4", [1, 2])
+
+
+def test_a_number_that_is_too_large_is_damage_in_the_first_line_too(tmp_path):
+    path = rewritten(
+        write_journal(tmp_path, RECORDS[:1]),
+        lambda line: line.update(note=-(2**64)) if line["type"] == "start" else None,
+    )
+
+    assert read_attempt(path).damaged == [1]
+
+
+def test_the_smallest_facts_are_kept(tmp_path):
+    path = write_journal(tmp_path, outcome=Outcome(Status.FAILED, "", 0), after=0)
+    path = rewritten(path, lambda line: line.update(t_wall=0))
+    lines = path.read_bytes().splitlines(keepends=True)
+
+    whole = read_attempt(path)
+    path.write_bytes(lines[0])
+    growing = read_attempt(path)
+
+    assert whole.outcome == Outcome(Status.FAILED, "", 0)
+    assert [(each.start["after"], each.start["t_wall"]) for each in (whole, growing)] == [(0, 0)] * 2
+
+
+def test_a_metric_whose_name_no_table_can_have_is_damage(tmp_path):
+    path = write_journal(tmp_path, RECORDS[:2])
+
+    def rename(line):
+        if line.get("epoch") == 1:
+            line["metrics"]["\ud800"] = 1.0
+
+    attempt = read_attempt(rewritten(path, rename))
+
+    assert (attempt.damaged, list(attempt.epochs)) == ([2], [2])
+
+
+def test_times_are_rounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 1.23456)
+    monkeypatch.setattr("time.monotonic", lambda: 2.34567)
+    path = write_journal(tmp_path, [EpochRecord(1, {}, {"phase_eval_s": 0.12345678})])
+
+    attempt = read_attempt(path)
+
+    assert (attempt.start["t_wall"], attempt.start["t_mono"]) == (1.235, 2.346)
+    assert attempt.epochs[1].times == {"phase_eval_s": 0.123457}
+
+
+def test_a_run_that_began_no_attempt_is_ended_by_a_journal_of_its_own(tmp_path):
+    end_abandoned(tmp_path, OUTCOME, {"commit": "abc"})
+
+    attempt = read_attempt(tmp_path / "attempt-1.jsonl")
+
+    assert (attempt.outcome, attempt.start["after"], attempt.start["commit"]) == (OUTCOME, 6, "abc")
+
+
+def test_an_attempt_that_has_ended_is_followed_by_another(tmp_path):
+    path = write_journal(tmp_path, RECORDS[:1], OUTCOME)
+    before = path.read_bytes()
+
+    end_abandoned(tmp_path, Outcome(Status.KILLED, "", 1), {})
+
+    assert path.read_bytes() == before
+    assert read_attempt(tmp_path / "attempt-2.jsonl").outcome == Outcome(Status.KILLED, "", 1)
+
+
+def test_a_process_that_writes_no_journal_commits_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    journal = NoJournal()
+
+    journal.epoch(RECORDS[0])
+    journal.end(OUTCOME)
+    journal.close()
+
+    assert journal.attempt == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [LARGEST, -LARGEST])
+def test_the_largest_number_is_kept(tmp_path, number):
+    path = write_journal(tmp_path, RECORDS[:1], note=number)
+
+    attempt = read_attempt(path)
+
+    assert (attempt.damaged, attempt.start["note"]) == ([], number)
+
+
+def test_what_is_no_json_is_not_written():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_line({"number": math.nan})

@@ -72,6 +72,49 @@ def test_an_experiment_that_another_process_runs_is_refused(tmp_path, process, a
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_holder_elsewhere_from_the_future_that_is_not_renewed_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "RENEWED_EVERY_S", 0.2)
+    held_by(tmp_path, -365 * 86_400, host="another")
+
+    with lock.hold(tmp_path):
+        taken = nonce(tmp_path)
+
+    assert taken != "theirs"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_holder_elsewhere_from_the_future_that_is_renewed_lives(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "RENEWED_EVERY_S", 0.4)
+    path = held_by(tmp_path, -365 * 86_400, host="another")
+    renewed = threading.Timer(0.2, os.utime, [path, (4e9, 4e9)])
+    renewed.start()
+
+    with pytest.raises(ExperimentLockedError) as caught, lock.hold(tmp_path):
+        pytest.fail("it was taken")
+
+    renewed.join()
+    assert str(caught.value).endswith(f"; if it is gone, delete {path}, whose time lies in the future")
+    assert nonce(tmp_path) == "theirs"
+
+
+def test_a_run_whose_holder_elsewhere_is_from_the_future_is_not_called_running(tmp_path):
+    held_by(tmp_path, -365 * 86_400, host="another")
+
+    current = lock.holder(tmp_path)
+
+    assert current
+    assert not lock.is_holding(*current)
+
+
+def test_a_dangling_link_holds_nothing(tmp_path):
+    (tmp_path / "holder.json").symlink_to("nowhere")
+
+    with lock.hold(tmp_path):
+        assert nonce(tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_two_grids_of_one_process_do_not_share_an_experiment(tmp_path):
     with (
         lock.hold(tmp_path),

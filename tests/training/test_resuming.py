@@ -14,6 +14,8 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from runmanager import RunBuilder, RunManager, load_results, load_runs, run_grid
+from runmanager.board import archive
+from runmanager.board.event_file import records
 from runmanager.devices import torch_devices
 from runmanager.errors import CheckpointError, ExperimentLockedError, LifecycleError, RunsWarning
 from runmanager.hyperparameters import counted
@@ -244,6 +246,27 @@ def test_a_healed_epoch_is_shown_where_the_killed_run_did_not_come_to_it(tmp_pat
     shown = folder_scalars(folder)["loss/train"]
     assert [step for step, _ in shown] == [1, 2, 3, 4]
     assert [value for _, value in shown] == load_results(tmp_path)["loss"].astype("float32").tolist()
+
+
+@pytest.mark.parametrize("lost", [(2,), (3,), (1, 3), (1, 2, 3)])
+def test_epochs_whose_scalars_are_missing_are_written_when_a_run_continues(tmp_path, lost):
+    by_grid(tmp_path, Train(fault=KeyboardInterrupt(), at=(4, 1)), tensorboard=True)
+    folder = run_folder(tmp_path)
+    as_if_killed(folder)
+    (path,) = event_files(folder)
+    content = path.read_bytes()
+    kept = [content[position] for position in records(content)]
+    is_lost = [any(e.step == n and archive.is_epoch(e) for n in lost) for e in archive.read(path)]
+    path.write_bytes(b"".join(record for record, gone in zip(kept, is_lost, strict=True) if not gone))
+    assert is_lost.count(True) == len(lost)
+
+    by_grid(tmp_path, Train(), tensorboard=True)
+
+    shown = folder_scalars(folder)
+    assert [step for step, _ in shown["loss/train"]] == [1, 2, 3, 4]
+    losses = load_results(tmp_path)["loss"].astype("float32").tolist()
+    assert [value for _, value in shown["loss/train"]] == losses
+    assert [step for step, _ in shown["time/epoch_s"]] == [1, 2, 3, 4]
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, undisturbed):

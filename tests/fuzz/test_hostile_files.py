@@ -1,0 +1,299 @@
+"""Every reader, on roots in which somebody has put hostile files with valid checksums.
+
+`RUNMANAGER_FUZZ=SEED:BATCHES` chooses the batches of the long test, such as 7:1 for one whose seed is 7.
+"""
+
+import contextlib
+import io
+import json
+import os
+import random
+import shutil
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from runmanager import RunManager, from_tensorboard, load_results, load_runs, load_table, show, write_report
+from runmanager.board.rebuild import rebuild
+from runmanager.cli.app import app
+from runmanager.errors import RunManagerError, RunsWarning
+from runmanager.results import ranking
+from runmanager.results.effects import compare, effects
+from runmanager.storage import paths
+from tests.fuzz import hostile
+
+GOOD = "good"
+MIXED = "mixed"
+METRICS = ["loss", "accuracy", "test_accuracy", "epoch duration", "run duration"]
+NUM_GOOD, NUM_TEMPLATES = 3, 2
+FILES = {  # in a run's folder, and how often each is chosen
+    "journal": 5, "run.json": 5, "events": 5, "error.log": 1, "link": 2, "folder": 1,
+}  # fmt: skip
+BATCH = 100
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """Two experiments: one of good runs, another of good ones and of those that are damaged in a copy of it."""
+    root = tmp_path_factory.mktemp("template")
+    for experiment, number in ((GOOD, NUM_GOOD), (MIXED, NUM_GOOD + NUM_TEMPLATES)):
+        manager = RunManager(experiment, root, display=False)
+        for index in range(number):
+            with contextlib.suppress(ZeroDivisionError):
+                train(
+                    manager, {"lr": 0.1 / (index + 1), "seed": index, "device": "cpu"}, is_good=index < NUM_GOOD
+                )
+    return root
+
+
+def train(manager: RunManager, params: dict[str, Any], *, is_good: bool) -> None:
+    with manager.run(params):
+        for epoch in manager.epochs(3):
+            manager.track_loss(1 / epoch + params["lr"], 2)
+            manager.track(test_accuracy=epoch / 4 - params["lr"], n=2)
+            if not is_good and epoch == 3 and params["seed"] == NUM_GOOD:
+                raise ZeroDivisionError
+
+
+@pytest.fixture(scope="module")
+def expected(template):
+    """What the readers say of the good runs when nothing is damaged."""
+    return rows_of(load_results(template)), rows_of(load_runs(template)), rows_of(from_tensorboard(template))
+
+
+def rows_of(table: Any, params: tuple[str, ...] = ("lr", "seed")) -> dict[str, list[str]]:
+    """Return the rows of the good runs, as text: experiment and run -> epoch by epoch."""
+    rows: dict[str, list[str]] = {}
+    metrics = [name for name in (*METRICS, "status", "epochs", "epoch", *params) if name in table]
+    for row in table.to_dict(orient="records"):
+        experiment, _, run = str(row["run"]).rpartition("/")
+        experiment = experiment or str(row["experiment"])
+        number = int(run.partition("_")[0]) if run.partition("_")[0].isdigit() else 0
+        if experiment in (GOOD, MIXED) and 1 <= number <= NUM_GOOD:
+            texts = {name: str(float(v) if isinstance(v := row[name], int) else v) for name in metrics}
+            there = {name: text for name, text in texts.items() if text not in ("nan", "None", "<NA>")}
+            rows.setdefault(f"{experiment} {number}", []).append(str(there))
+    return rows
+
+
+def check_rows(rows: dict[str, list[str]], wanted: dict[str, list[str]]) -> None:
+    """Make sure that the rows of the good runs are as they were."""
+    differing = {name: (rows.get(name), wanted[name]) for name in wanted if rows.get(name) != wanted[name]}
+    assert not differing, differing
+
+
+def make_batch(template: Path, root: Path, seed: int, size: int) -> int:
+    """Copy the template, and add runs with a hostile file each; return how many files are hostile."""
+    dice = random.Random(seed)  # noqa: S311 - reproducible damage
+    shutil.copytree(template, root)
+    models = sorted((template / MIXED).glob("[0-9]*"))[NUM_GOOD:]
+    for folder in sorted((root / MIXED).glob("[0-9]*"))[NUM_GOOD:]:
+        shutil.rmtree(folder)
+    for index in range(size - 5):
+        number = NUM_GOOD + 1 + index
+        model = dice.choice(models)
+        name = f"{number:03d}_{model.name.partition('_')[2]}"
+        folder = root / MIXED / name
+        shutil.copytree(model, folder)
+        document = json.loads((folder / paths.RUN).read_bytes())
+        document |= {"number": number, "folder": name, "id": f"{number:016x}"}
+        document["crc"] = hostile.entry_checksum(document)
+        (folder / paths.RUN).write_text(json.dumps(document))
+        damage(folder, document, dice)
+    damage_experiment(root, template, dice)
+    return size
+
+
+def damage(folder: Path, document: dict[str, Any], dice: random.Random) -> None:
+    """Make one file of a run hostile."""
+    journal, events = folder / "attempt-1.jsonl", next(folder.glob("events*"))
+    match dice.choices(list(FILES), list(FILES.values()))[0]:
+        case "journal":
+            lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
+            journal.write_bytes(hostile.journal(lines, dice))
+        case "run.json":
+            (folder / paths.RUN).write_bytes(hostile.described(document, dice))
+        case "events":
+            content = hostile.events(events.read_bytes(), dice)
+            events.write_bytes(hostile.sparse_header(content) if dice.random() < 0.1 else content)
+        case "error.log":
+            (folder / paths.ERROR_LOG).write_bytes(hostile.ESCAPES.encode() + dice.randbytes(200) + b"\n" * 30)
+        case "link":
+            (folder / paths.ERROR_LOG).touch()
+            hostile.link(dice.choice([journal, folder / paths.RUN, events, folder / paths.ERROR_LOG]), dice)
+        case "folder":
+            number = dice.choice(["9" * 20, "0" * 150 + "99999", "٣٣٣", "1e999"])
+            folder.rename(folder.with_name(f"{number}_{folder.name[:3]}"))
+
+
+def damage_experiment(root: Path, template: Path, dice: random.Random) -> None:
+    """Make files of experiments hostile; the runs of MIXED have their run.json too."""
+    grid: Any = {
+        "v": 1,
+        "runs": [json.loads(path.read_bytes()) for path in (template / GOOD).glob("*/run.json")],
+    }
+    for run, path in zip(grid["runs"], (template / GOOD).glob("*/run.json"), strict=True):
+        run["folder"] = path.parent.name
+    hparams = (
+        json.loads((template / GOOD / paths.HPARAMS).read_bytes())
+        if (template / GOOD / paths.HPARAMS).exists()
+        else {"v": 1, "kinds": {"lr": "number"}, "grouped_by": None, "is_settled": True}
+    )
+    for index in range(2):
+        folder = root / (f"bad{index}" + dice.choice(["", "", hostile.ESCAPES, "\udcff", " ", "'"]))
+        folder.mkdir()
+        (folder / paths.GRID).write_bytes(hostile.described(grid, dice))
+    (root / MIXED / paths.HPARAMS).write_text(json.dumps(hostile.change(hparams, dice)))
+    (root / MIXED / paths.HOLDER).write_text(
+        json.dumps(hostile.change({"host": "elsewhere", "pid": 1, "nonce": "a"}, dice))
+    )
+    cache = root / "bad0" / paths.CACHE
+    if not cache.parent.exists():
+        cache = next(root.glob("bad0*")) / paths.CACHE
+    cache.mkdir()
+    (cache / "results.npz").write_bytes(hostile.copy_of_numbers(dice))
+
+
+def quietly(call: Any, *arguments: Any, **options: Any) -> Any:
+    """Call a reader, which may say once what is damaged."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = call(*arguments, **options)
+    assert [w.category for w in caught] in ([], [RunsWarning]), [str(w.message) for w in caught]
+    assert not any(has_escapes(str(w.message)) for w in caught)
+    return result
+
+
+def has_escapes(text: str) -> bool:
+    """Whether text could steer a terminal."""
+    return any(not c.isprintable() and c != "\n" for c in text)
+
+
+def run_command(*arguments: Any) -> str:
+    """Call a command, which may refuse in a sentence but never fail; return its standard output."""
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise AssertionError(arguments) from result.exception
+    assert result.exit_code in (0, 1, 2), (arguments, result.output)
+    assert not has_escapes(result.stdout), (arguments, ascii(result.stdout))
+    assert not has_escapes(result.stderr), (arguments, ascii(result.stderr))
+    assert "Traceback" not in result.stderr
+    assert "root:x:0:0" not in result.stdout
+    return result.stdout
+
+
+def check_readers(root: Path, expected: tuple[Any, Any, Any]) -> None:
+    """Call every reader; none may fail, and none may lose a row of a good run."""
+    results, runs, events = expected
+    check_rows(rows_of(quietly(load_results, root)), results)
+    loaded = quietly(load_runs, root)
+    check_rows(rows_of(loaded), runs)
+    check_rows(rows_of(quietly(from_tensorboard, root)), events)
+    check_tables(loaded)
+    page = root / "report.html"
+    for folder in (root, root / MIXED):
+        quietly(write_report, folder, page)
+        content = page.read_text("utf-8")
+        assert not has_escapes(content)
+        assert "root:x:0:0" not in content
+        assert all(f"run {number}" in content for number in range(1, NUM_GOOD + 1))
+    check_commands(root, results, runs)
+    damaged: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunsWarning)  # of event files that cannot be written
+        rebuild(root / MIXED, damaged)
+    rebuilt = rows_of(quietly(from_tensorboard, root), ())  # hyperparameters are text now, if one of them is
+    check_rows(
+        rebuilt, {name: [row.partition(", 'lr'")[0] + "}" for row in rows] for name, rows in events.items()}
+    )
+
+
+def check_tables(loaded: Any) -> None:
+    """Look at a table in every way."""
+    for view in (show(loaded), show(loaded, n=3), show(loaded.head(1))):
+        assert not has_escapes(repr(view))
+        view._repr_html_()
+    for look in (ranking.best, ranking.over_seeds, effects, compare):
+        with contextlib.suppress(RunManagerError):
+            look(loaded)
+
+
+def check_commands(root: Path, results: Any, runs: Any) -> None:
+    """Call every command that reads."""
+    listed = json.loads(run_command("list", root, "--json"))
+    numbers = {(each["experiment"], run["run"]) for each in listed for run in each["runs"]}
+    assert {(name, number) for name in (GOOD, MIXED) for number in range(1, NUM_GOOD + 1)} <= numbers
+    for folder in (root, root / MIXED):
+        run_command("list", folder)
+        run_command("best", folder, "-n", 99)
+        run_command("compare", "device", folder)
+        run_command(
+            "export",
+            folder,
+            "--csv",
+            root / "t.csv",
+            "--json",
+            root / "t.json",
+            "--parquet",
+            root / "t.parquet",
+        )
+    run_command("report", root, "-o", root / "r.html")
+    for epochs, wanted in (([], runs), (["--epochs"], results)):
+        run_command(
+            "export",
+            root,
+            *epochs,
+            "--csv",
+            root / "t.csv",
+            "--json",
+            root / "t.json",
+            "--parquet",
+            root / "p.parquet",
+        )
+        for file in ("t.csv", "t.json", "p.parquet"):
+            check_rows(rows_of(load_table(root / file)), wanted)
+    for number, folder in enumerate(sorted((root / MIXED).iterdir())):
+        if folder.is_dir():
+            run_command("show", folder, *(["--json"] if number % 2 else []))
+    run_command("verify", next((root / MIXED).glob("006*"), root))
+    run_command("rebuild-tensorboard", root)
+
+
+def check(template: Path, folder: Path, expected: Any, seed: int, size: int = BATCH) -> int:
+    root, limit = folder / f"root{seed}", sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(20_000)  # values are nested deep
+        number = make_batch(template, root, seed, size)
+        sys.setrecursionlimit(limit)
+        with contextlib.redirect_stdout(io.StringIO()):
+            check_readers(root, expected)
+    except Exception as error:
+        error.add_note(f"seed {seed}")
+        raise
+    else:
+        return number
+    finally:
+        sys.setrecursionlimit(limit)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_reader_fails_or_loses_a_row_of_another_run(template, expected, tmp_path, seed):
+    assert check(template, tmp_path, expected, seed) == BATCH
+
+
+@pytest.mark.slow
+def test_no_reader_fails_for_twenty_thousand_hostile_files(template, expected, tmp_path, capsys):
+    first, _, number = os.environ.get("RUNMANAGER_FUZZ", "1000:200").partition(":")
+
+    files = sum(
+        check(template, tmp_path, expected, seed) for seed in range(int(first), int(first) + int(number))
+    )
+
+    with capsys.disabled():
+        print(f"\n{files:,} hostile files, all readers: 0 exceptions, 0 rows of other runs lost")  # noqa: T201
+    assert files == BATCH * int(number)

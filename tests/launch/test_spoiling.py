@@ -1,0 +1,216 @@
+"""Training functions that raise or spoil what they can: each harms its own run only."""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from runmanager import run_grid
+from runmanager.errors import RunsWarning
+from runmanager.executors import signals
+from runmanager.outcome import Status
+
+
+class Unwritable(Exception):  # noqa: N818 - a nasty one
+    """Cannot be shown in any way."""
+
+    def __str__(self):
+        raise ValueError
+
+    __repr__ = __str__
+
+
+class OfItsOwn(BaseException):
+    """No Exception."""
+
+
+def raise_cycle():
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
+def raise_group():
+    raise ExceptionGroup("several", [ValueError("one"), ExceptionGroup("more", [KeyError("two")])])
+
+
+def fill_descriptors():
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    while True:
+        os.open(os.devnull, os.O_RDONLY)
+
+
+def limit_files():
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+def limit_sizes():
+    import resource
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def limit_and_raise():
+    limit_files()
+    limit_sizes()
+    sys.setrecursionlimit(200)
+    raise KeyError("after limits")
+
+
+def raising(error):
+    def fail():
+        raise error
+
+    return fail
+
+
+RAISED = {
+    "GeneratorExit": raising(GeneratorExit()),
+    "KeyboardInterrupt": raising(KeyboardInterrupt()),
+    "SystemExit": raising(SystemExit(3)),
+    "CancelledError": raising(asyncio.CancelledError()),
+    "StopIteration": raising(StopIteration()),
+    "OfItsOwn": raising(OfItsOwn()),
+    "Unwritable": raising(Unwritable()),
+    "cycle": raise_cycle,
+    "group": raise_group,
+    "fill_descriptors": fill_descriptors,
+    "limit_and_raise": limit_and_raise,
+}
+SPOILED = {
+    "limit_files": limit_files,
+    "limit_sizes": limit_sizes,
+    "stdout": lambda: setattr(sys, "stdout", None),
+    "stderr": lambda: sys.stderr.close(),  # noqa: PLW0108 - of then
+    "warnings": lambda: warnings.simplefilter("error"),
+    "gc": gc.disable,
+    "dtype": lambda: torch.set_default_dtype(torch.float64),
+    "device": lambda: torch.set_default_device("meta"),
+    "grad": lambda: torch.set_grad_enabled(False),
+    "threads": lambda: torch.set_num_threads(7),
+    "deterministic": lambda: torch.use_deterministic_algorithms(True),
+    "recursion": lambda: sys.setrecursionlimit(200),
+    "folder": lambda: os.chdir("/"),
+    "SIGTERM": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    "SIGINT": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    "alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 0.5),
+    "thread": lambda: threading.Thread(target=lambda: 1 / 0).start(),
+}
+
+
+def state():
+    """Return what the next run would inherit."""
+    return {
+        "folder": str(Path.cwd()),
+        "streams": (sys.stdout is None, sys.stderr is None, sys.stderr.closed),
+        "gc": gc.isenabled(),
+        "recursion": sys.getrecursionlimit(),
+        "errors": any(each[0] == "error" for each in warnings.filters),
+        "dtype": str(torch.get_default_dtype()),
+        "device": str(torch.ones(1).device),
+        "grad": torch.is_grad_enabled(),
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "SIGTERM": str(signal.getsignal(signal.SIGTERM)),
+        "SIGINT": str(signal.getsignal(signal.SIGINT)),
+        "alarm": signal.getitimer(signal.ITIMER_REAL)[0],
+    }
+
+
+class Train:
+    """Notes what a run inherits, and does something in its second epoch."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(2):
+                if epoch == 1:
+                    (self.folder / run.act).write_text(str(state()))
+                else:
+                    ACTS[run.act]()
+                manager.track_loss(0.5, 1)
+
+
+LIMITED = ["limit_files", "limit_sizes", "recursion"]
+ACTS = {
+    **SPOILED,
+    "all settings": lambda: [act() for name, act in SPOILED.items() if name not in LIMITED],
+    "nothing": lambda: None,
+    **RAISED,
+}
+IN_LANES = ["all settings", "nothing", *RAISED]  # a lane is replaced after each run that changed its process
+NOT_INLINE = {  # what this process cannot get rid of
+    "stderr", "all settings", "fill_descriptors", "thread", "KeyboardInterrupt",
+}  # fmt: skip
+INLINE = [name for name in ACTS if name not in NOT_INLINE]
+WORDS = {
+    "group": "ExceptionGroup",
+    "cycle": "ValueError: first",
+    "Unwritable": "ValueError",
+    "fill_descriptors": "Too many open files",
+    "limit_and_raise": "KeyError: 'after limits'",
+}
+
+
+@pytest.mark.parametrize(("executor", "names"), [("inline", INLINE), ("lanes", IN_LANES)])
+def test_whatever_train_raises_or_spoils_harms_its_run_only(tmp_path, executor, names):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RunsWarning)
+        before = state()
+        grid = run_grid(
+            {"act": names},
+            Train(tmp_path),
+            experiment="exp",
+            root=tmp_path / "runs",
+            executor=executor,
+            tensorboard=False,
+            display=False,
+        )
+        after = state()
+
+    ended = {run.act: outcome for run, outcome in grid.outcomes}
+    assert grid.exit_code == 1
+    assert list(ended) == names
+    failed = {name for name in names if ended[name].status is Status.FAILED}
+    assert failed - {"limit_files", "limit_sizes"} == {*RAISED} & {*names}
+    for name in RAISED.keys() & ended.keys():
+        assert WORDS.get(name, name) in ended[name].error
+    assert ended["nothing"].status is Status.COMPLETED
+    assert all(outcome.epochs >= 1 for outcome in ended.values())
+    inherited = {name: (tmp_path / name).read_text() for name in names}
+    assert {name: text for name, text in inherited.items() if text != inherited[names[0]]} == {}
+    assert after == before
+    assert len(caught) <= (executor == "inline"), [str(each.message) for each in caught]
+
+
+class Stopped(KeyboardInterrupt):
+    """What stops a lane."""
+
+
+@pytest.mark.parametrize(
+    ("handler", "error", "is_stopped"),
+    [
+        (signal.SIG_IGN, KeyboardInterrupt(), False),
+        (signal.SIG_IGN, Stopped(), True),
+        (signal.default_int_handler, KeyboardInterrupt(), True),
+        (signal.default_int_handler, GeneratorExit(), False),
+    ],
+)
+def test_ctrl_c_is_no_exception_of_train(monkeypatch, handler, error, is_stopped):
+    monkeypatch.setattr(signal, "getsignal", lambda _: handler)
+
+    assert signals.is_stopped(error) is is_stopped
