@@ -19,13 +19,12 @@ import numpy as np
 import torch
 
 from runmanager.devices import torch_devices
-from runmanager.errors import CheckpointError
+from runmanager.errors import CheckpointError, gib
 from runmanager.outcome import EpochRecord
 from runmanager.storage import durable, paths, plain_state
 
 VERSION = 1
-_GIB = 2**30
-_OVERHEAD = _GIB // 16  # the most that a file may have beside its tensors
+_OVERHEAD = 2**26  # the most that a file may have beside its tensors
 _HASH = 32  # bytes of SHA-256
 _LARGEST = 1 << 36  # bytes of a checkpoint that is written or read
 
@@ -73,8 +72,8 @@ def check_size(states: Mapping[str, Any]) -> None:
     if sum(sizes.values()) > _LARGEST - _OVERHEAD:
         name, size = max(sizes.items(), key=lambda item: item[1])
         raise CheckpointError(
-            f"the checkpoint would have {sum(sizes.values()) / _GIB:.0f} GiB, {_LARGEST / _GIB:.0f} GiB is the "
-            f"most that is read again: save less in checkpoint=, of which {name!r} has {size / _GIB:.0f} GiB"
+            f"the checkpoint would have {gib(sum(sizes.values()))}, {gib(_LARGEST)} is the most that is read "
+            f"again: save less in checkpoint=, of which {name!r} has {gib(size)}"
         )
 
 

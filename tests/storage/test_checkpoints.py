@@ -550,10 +550,12 @@ def test_states_larger_than_what_is_read_again_are_refused_before_they_are_writt
         "optimizer": {"state": [{"m": big[0]}, big[1].clone()]},
     }
 
-    with pytest.raises(CheckpointError, match="the checkpoint would have 4 GiB, 3 GiB is the most") as caught:
+    with pytest.raises(
+        CheckpointError, match=r"the checkpoint would have 4\.00 GiB, 3\.00 GiB is the most"
+    ) as caught:
         save_checkpoint(tmp_path, checkpoint(2, states), verify=False)
 
-    assert "has 2 GiB" in str(caught.value)
+    assert "has 2.00 GiB" in str(caught.value)
     assert load(tmp_path) == (1, [])
 
 
