@@ -831,8 +831,10 @@ def test_another_run_than_the_given_one_is_not_begun(start, tmp_path):
 
 NOTING = """
 SEEN = []
+def note(values, value):
+    values.append(value)
 def train(run, manager):
-    SEEN.append(run.lr)
+    note(SEEN, run.lr)
     with manager.run(run):
         for _ in manager.epochs(1):
             manager.track_loss(run.lr, 1)
