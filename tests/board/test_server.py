@@ -30,7 +30,7 @@ GRID: dict[str, list[Any]] = {
     "layers": [(3, 4)],
     "device": ["cpu"],
 }
-TRAINED = [f"grid/{n:03}_lr={lr},amp={amp}" for n, (lr, amp) in enumerate(
+TRAINED = [f"grid/{n:03}-lr={lr}-amp={amp}" for n, (lr, amp) in enumerate(
     [(0.1, True), (0.1, False), (0.01, True), (0.01, False)], 1
 )]  # fmt: skip
 FAILED = "broken/001"
