@@ -470,6 +470,10 @@ def hostile(canary):
         "huge text": b"\x80\x02\x8d" + struct.pack("<Q", 2**62) + b"x.",
         "huge bytes": b"\x80\x03\x8e" + struct.pack("<Q", 2**40) + b"x.",
         "huge tensor": huge_tensor(),
+        "a tensor of 8 GB by its class": saved(in_a_checkpoint(Calls(torch.FloatTensor, 2**31))),
+        "a tensor of 8 GB": saved(in_a_checkpoint(Calls(torch.Tensor, 2**31))),
+        "bytes of 4 GB": saved(in_a_checkpoint(Calls(bytearray, 2**32))),
+        "compressed": compressed(saved(in_a_checkpoint(torch.zeros(2**20)))),
         "deep": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
         "text": b"#!/bin/sh\n" + shell.encode(),
         "empty": b"",
@@ -481,6 +485,18 @@ def hostile(canary):
         "an id that is a tensor": saved({**in_a_checkpoint(1), "id": torch.ones(3)}),
     }
     return files
+
+
+def compressed(content):
+    """Make a file of a few KB of what has 4 MB, as it could be of a few MB."""
+    file = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as archive,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as smaller,
+    ):
+        for name in archive.namelist():
+            smaller.writestr(name, archive.read(name))
+    return file.getvalue()
 
 
 def huge_tensor():
