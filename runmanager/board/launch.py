@@ -290,7 +290,6 @@ def serve() -> None:
         os._exit(0)  # its data server ends with it
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    from absl import app
     from tensorboard import default, main_lib, program
 
     main_lib.global_init()
@@ -300,7 +299,8 @@ def serve() -> None:
         return make_server(wsgi_app if flags.bind_all else _guarded(wsgi_app, flags.host), flags)
 
     board = program.TensorBoard(plugins=default.get_plugins(), server_class=make_guarded_server)
-    app.run(board.main, flags_parser=board.configure)
+    board.configure(sys.argv)
+    sys.exit(board.main())
 
 
 def _guarded(wsgi_app: Any, host: str | None) -> Any:
