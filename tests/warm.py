@@ -27,7 +27,8 @@ class Warm:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.__exit__(*_)  # closing its input ends it
+        with self._process:
+            """End it: its input is closed."""
 
     def execute(self, program: Path) -> subprocess.CompletedProcess[str]:
         """Execute a program; return its exit code and what it printed."""
