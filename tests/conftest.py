@@ -13,7 +13,7 @@ settings.register_profile("runmanager", deadline=None, derandomize=True, max_exa
 settings.load_profile("runmanager")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and what it starts
-for name in ("COLUMNS", "LINES"):  # tests have the same terminal wherever they are executed
+for name in ("COLUMNS", "LINES"):  # with readline in it, pytest gives those of its terminal to its workers
     os.environ.pop(name, None)
 
 
