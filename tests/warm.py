@@ -63,7 +63,8 @@ def execute(program: Path) -> None:
     os.chdir(program.parent)
     nothing = os.open(os.devnull, os.O_RDONLY)
     output, errors = (
-        os.open(program.with_suffix(suffix), os.O_WRONLY | os.O_CREAT) for suffix in (".out", ".err")
+        os.open(program.with_suffix(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for suffix in (".out", ".err")
     )
     for descriptor, number in ((nothing, 0), (output, 1), (errors, 2)):
         os.dup2(descriptor, number)
