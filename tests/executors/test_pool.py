@@ -30,8 +30,9 @@ def machine(tmp_path):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Probe again after a fraction of a second."""
+    """Probe again after a fraction of a second, and look at once whether it is time."""
     monkeypatch.setattr(pool, "_PAUSE_S", 0.2)
+    monkeypatch.setattr(pool, "_TICK_S", 0.05)
 
 
 class Said(Watcher):
@@ -85,10 +86,15 @@ def slow(run, report):
 
 
 def filling(run, _report):
-    """Take most of the device's memory for as long as other runs try to begin."""
+    """Take all memory of the device until two other processes have tried to begin on it."""
     if run.number == 0:
-        held = torch.empty(8 * GIB - 2**20, dtype=torch.uint8, device=run.device)
-        time.sleep(4)
+        free, _ = torch.accelerator.get_memory_info()
+        held = torch.empty(free, dtype=torch.uint8, device=run.device)
+        assert accelerators._here
+        until = time.monotonic() + 60
+        while accelerators._here.machine.starts(0) < 3:
+            assert time.monotonic() < until
+            time.sleep(0.02)
         del held
     return named(run, _report)
 
@@ -119,7 +125,7 @@ def test_runs_wait_for_a_device_that_others_fill_for_a_while(machine, quick):
     assert made_room[0].startswith("! cuda:0 is full (CUDA out of memory")
 
 
-def test_a_device_that_stays_full_is_given_up_and_named(machine, monkeypatch):
+def test_a_device_that_stays_full_is_given_up_and_named(machine, quick, monkeypatch):
     monkeypatch.setattr(pool, "_PAUSE_S", 0.05)
     monkeypatch.setattr(pool, "_MOST_PROBES_OF_FULL", 3)
     machine.set(1, FULL)
