@@ -104,11 +104,11 @@ def remove_experiment(experiment: Path) -> None:
     with hold(experiment):
         check_ended(read_runs(experiment))
         with durable.explained(experiment):
-            held = experiment / paths.HOLDER  # goes last, as it says that nobody else may write here
+            folders = _folders_in(experiment)
             for path in look_at_experiment(experiment).files:
-                if path != held:
+                if path != experiment / paths.HOLDER:  # it goes last: until then, nobody else writes here
                     path.unlink(missing_ok=True)
-            for folder in _folders_in(experiment):
+            for folder in folders:
                 _remove_if_empty(folder)
     _remove_if_empty(experiment)
     durable.sync_folder(experiment.parent)
