@@ -88,6 +88,7 @@ def execute_here(plan: Plan, task: RunTask, progress: GridProgress) -> None:
     Raises:
         Exception: What `train` raises, with the frames of the user.
     """
+    __tracebackhide__ = True  # for IPython and pytest
     from runmanager.devices.process_state import process_state, set_back
 
     for planned in plan.due:

@@ -229,6 +229,7 @@ def _held(experiment: Path) -> Iterator[None]:
 
 def _execute_alone(plan: Plan, task: RunTask, *, num_runs: int, show: bool) -> GridOutcome:
     """Execute the runs of a plan in this process, and raise what they raise; write the tables in any case."""
+    __tracebackhide__ = True  # for IPython and pytest
     path = task.experiment.path
     progress = only_runs.begin(plan, task.experiment, num_runs=num_runs, show=show)
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.console import cell, join, printable
-from runmanager.errors import InvalidArgumentError
+from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted, text
 from runmanager.results.decisive import goal_of
 from runmanager.results.effects import LEFT_OUT, compare
@@ -34,7 +34,7 @@ def diff(first: Path, second: Path) -> list[Row]:
         mean of their best setting, and that of all settings that both have, paired by repeat.
 
     Raises:
-        FileNotFoundError: There is no such path, or there are no runs.
+        NoRunsError: There is no such path, or there are no runs.
         InvalidArgumentError: A path holds several experiments.
     """
     sides = [_side(first), _side(second)]
@@ -54,7 +54,7 @@ def diff(first: Path, second: Path) -> list[Row]:
 def _side(path: Path) -> Sequence[RunResult]:
     experiments = [(name, runs) for name, runs in read_results(path)[0] if runs]
     if not experiments:
-        raise FileNotFoundError(f"no runs under {path}: give an experiment or a run")
+        raise NoRunsError(f"no runs under {path}: give an experiment or a run")
     if len(experiments) > 1:
         names = printable(", ".join(name for name, _ in experiments))
         raise InvalidArgumentError([f"{path} has several experiments: give one of them, {names}"])
