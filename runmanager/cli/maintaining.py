@@ -98,7 +98,7 @@ def rm(
 
       runmanager rm runs/fashion_grid/3
       runmanager rm runs/fashion_grid
-      runmanager rm --yes runs/fashion_grid/0*_lr=0.1*
+      runmanager rm --yes runs/fashion_grid/0*-lr=0.1*
       runmanager rm --checkpoints runs
 
     Exit codes: 0 removed; 1 not confirmed; 2 refused, nothing was removed; 74 storage failed.

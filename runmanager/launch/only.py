@@ -13,7 +13,8 @@ from runmanager.launch.task import RunTask
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Status
 from runmanager.storage import paths
-from runmanager.storage.folders import Experiment, RunFolder, varying
+from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.naming import varying
 from runmanager.storage.run_state import read_run
 from runmanager.user_frames import user_frames
 

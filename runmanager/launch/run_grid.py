@@ -182,7 +182,7 @@ def run_grid(
         )  # fmt: skip
         policy = {"retry_failed": retry_failed or bool(numbers), "keep_changed": keep_changed}
         if plan_only:
-            plan = make_plan(runs, task.experiment.assign(grid, missing), now, chosen=chosen, **policy)
+            plan = make_plan(runs, task.experiment.assign(grid, missing, design), now, chosen=chosen, **policy)
             batch = Decisions(plan, search).next()
             lanes = executor.num_lanes([planned.run for planned in batch.due])
             announce.show_plan(experiment, batch, lanes, show=is_main)

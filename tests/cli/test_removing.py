@@ -51,7 +51,7 @@ def test_a_whole_experiment_is_removed_once_that_is_confirmed(command, experimen
 def test_an_experiment_of_ours_alone_leaves_nothing(command, experiment, tmp_path):
     (experiment / "mine.txt").unlink()
     (experiment / ".grid.json.7.0a1b2c3d.tmp").write_text("of a writer that died")
-    (experiment / "001_lr=0.1" / "run.json").write_text("damaged")
+    (experiment / "001-lr=0.1" / "run.json").write_text("damaged")
 
     result = command("rm", "--yes", experiment)
 
@@ -96,7 +96,7 @@ def test_nothing_is_removed_while_the_experiment_is_held(command, experiment, mo
 
 @pytest.mark.parametrize("target", ["runs", "runs/grid", "runs/grid/1"])
 def test_checkpoints_are_removed_and_rows_and_weights_are_kept(command, experiment, tmp_path, target):
-    (experiment / "001_lr=0.1" / "weights.pt").write_text("the best")
+    (experiment / "001-lr=0.1" / "weights.pt").write_text("the best")
     rows = load_results(experiment)
     before = files_in(experiment)
 
@@ -107,7 +107,7 @@ def test_checkpoints_are_removed_and_rows_and_weights_are_kept(command, experime
     assert asked.exit_code == 1
     assert result.exit_code == 0
     assert gone
-    assert all(re.fullmatch(r"001_lr=0.1/checkpoint(\.prev)?\.pt", name) for name in gone)
+    assert all(re.fullmatch(r"001-lr=0.1/checkpoint(\.prev)?\.pt", name) for name in gone)
     assert "rows, journals and weights.pt are kept; 1 run can no longer be resumed" in result.stderr
     assert "1 (interrupted after epoch 2)" in result.stderr
     assert re.search(r"Remove \d checkpoints?, \d+\.\d MiB\?", result.stderr)

@@ -121,7 +121,7 @@ def test_what_train_raises_is_recorded_and_raised_with_the_frames_of_the_user(st
     assert [after["status"][2], after["error"][2]] == [
         "failed", f"ZeroDivisionError: in the second epoch (in epoch 2, {line_of_raise()})",
     ]  # fmt: skip
-    assert (tmp_path / "exp" / "003_lr=0.2,seed=0" / "error.log").exists()
+    assert (tmp_path / "exp" / "003-lr=0.2-seed=0" / "error.log").exists()
     others = ["run", "status", "epochs", "attempts"]
     assert after.drop(2)[others].equals(before.drop(2)[others])
 
