@@ -1,4 +1,4 @@
-"""What sets two experiments, or two runs, apart: parameters, versions, commit, code, data, metrics."""
+"""What sets two experiments, or two runs, apart: notes, parameters, versions, commit, code, data, metrics."""
 
 import contextlib
 import math
@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from runmanager.console import cell, join, printable
-from runmanager.errors import InvalidArgumentError
+from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.goal import Goal
 from runmanager.hyperparameters import counted, text
 from runmanager.results import decisive, tables
@@ -20,6 +20,7 @@ from runmanager.results.findings import find
 from runmanager.results.loading import read_results, warn_of
 from runmanager.results.verdict import difference
 from runmanager.storage.fingerprint import changes
+from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
 
 _FACTS = ("commit", "command", "host", "device", "device_name", "parameters", "jobs", "keep")
@@ -32,20 +33,27 @@ def diff(first: Path, second: Path) -> list[Row]:
     """Set two experiments or two runs side by side, and leave out what is the same in both.
 
     Returns:
-        Rows with `what` (parameter, version, fact, code, data, status or metric), its `name`, the text or the
-        number of either side as `first` and `second`, and for numbers their `difference`, the second minus the
-        first. The metrics of two runs are those of their last epochs. Of experiments, the goal's is the mean of
-        their best setting, and that of all settings that both have, paired by repeat.
+        Rows with `what` (note, parameter, version, fact, code, data, status or metric), its `name`, the text or
+        the number of either side as `first` and `second`, and for numbers their `difference`, the second minus
+        the first. The metrics of two runs are those of their last epochs. Of experiments, the goal's is the
+        mean of their best setting, and that of all settings that both have, paired by repeat.
 
     Raises:
-        FileNotFoundError: There is no such path, or there are no runs.
+        NoRunsError: There is no such path, or there are no runs.
         InvalidArgumentError: A path holds several experiments.
     """
     damaged: list[str] = []
     named = [_side(first, damaged), _side(second, damaged)]
     warn_of(list(dict.fromkeys(damaged)), [first, second])
     sides = [runs for _, runs in named]
-    rows = [*_params(sides), *_versions(sides), *_facts(sides), *_fingerprints(sides), *_statuses(sides)]
+    rows = [
+        *_notes(sides),
+        *_params(sides),
+        *_versions(sides),
+        *_facts(sides),
+        *_fingerprints(sides),
+        *_statuses(sides),
+    ]
     if all(len(runs) == 1 for runs in sides):
         return [*rows, *_metrics(*(runs[0] for runs in sides))]
     return [*rows, *_goal(named)]
@@ -56,7 +64,7 @@ def _side(path: Path, damaged: list[str]) -> tuple[str, Sequence[RunResult]]:
     damaged += problems
     experiments = [(name, runs) for name, runs in read if runs]
     if not experiments:
-        raise FileNotFoundError(f"no runs under {path}: give an experiment or a run")
+        raise NoRunsError(f"no runs under {path}: give an experiment or a run")
     if len(experiments) > 1:
         names = printable(", ".join(name for name, _ in experiments))
         raise InvalidArgumentError([f"{path} has several experiments: give one of them, {names}"])
@@ -76,6 +84,16 @@ def _facts(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
         [{name: run.start[name] for name in _FACTS if run.start.get(name)} for run in runs] for runs in sides
     ]
     return _rows("fact", starts)
+
+
+def _notes(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
+    """Compare the notes of experiments; those of runs too, if each side is one."""
+    designs = [Experiment(runs[0].folder.path.parent).design for runs in sides]
+    pairs = {"experiment": [design.note or "" for design in designs]}
+    if all(len(runs) == 1 for runs in sides):
+        both = zip(designs, sides, strict=True)
+        pairs["run"] = [(design.run_notes or {}).get(runs[0].folder.id, "") for design, runs in both]
+    return [_row("note", name, *map(printable, notes)) for name, notes in pairs.items() if len({*notes}) > 1]
 
 
 def _fingerprints(sides: Sequence[Sequence[RunResult]]) -> list[Row]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runmanager.console import printable
-from runmanager.errors import RunsWarning, StorageError, is_count
+from runmanager.errors import NoRunsError, RunsWarning, StorageError, is_count
 from runmanager.hyperparameters import decode, encode
 from runmanager.outcome import LARGEST
 from runmanager.storage import durable, paths
@@ -59,7 +59,7 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
             experiments of the same name in different roots are then told apart by their paths.
 
     Raises:
-        FileNotFoundError: There is no such path.
+        NoRunsError: There is no such path.
 
     Example::
 
@@ -95,7 +95,7 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
             ``compare(load_runs(["runs/a", "runs/b"]), "experiment")`` does.
 
     Raises:
-        FileNotFoundError: There is no such path.
+        NoRunsError: There is no such path.
 
     Example::
 
@@ -117,7 +117,7 @@ def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[s
     """Read the runs of each experiment under a path, runs not executed included, and what could not be read.
 
     Raises:
-        FileNotFoundError: There is no such path.
+        NoRunsError: There is no such path.
     """
     damaged: list[str] = []
     with _without_collection():
@@ -140,7 +140,7 @@ def _text(path: Paths) -> str:
 def _find(path: Path) -> tuple[list[Path], Path | None]:
     """Return the folders of the experiments under a path, and the run's folder if the path is one."""
     if not path.exists():
-        raise FileNotFoundError(
+        raise NoRunsError(
             f"no results at {str(path)!r}: give the folder that RunManager or run_grid wrote, as 'runs'"
         )
     if not path.is_dir():
