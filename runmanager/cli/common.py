@@ -120,22 +120,25 @@ def find_run(path: Path) -> tuple[Path, "RunFolder"]:
     Raises:
         FileNotFoundError: There is no such run.
     """
+    from runmanager.storage import paths
     from runmanager.storage.folders import is_experiment, read_runs
 
     absolute = Path(os.path.normpath(path.absolute()))
     experiment = absolute.parent.resolve()
     if not experiment.is_dir() or not is_experiment(experiment):
         if absolute.is_dir() and is_experiment(absolute):
-            raise FileNotFoundError(f"{path} is an experiment: name a run, as runs/fashion_grid/2")
-        raise FileNotFoundError(
-            f"{path.parent} is no folder of an experiment: name a run, as runs/fashion_grid/2"
-        )
+            first = next((run.number for run in read_runs(absolute)), 1)
+            raise FileNotFoundError(f"{path} is an experiment: name a run, as {path / str(first)}")
+        hint = paths.nearest(path) or "name a run, as runs/fashion_grid/2"
+        raise FileNotFoundError(f"{path.parent} is no folder of an experiment: {hint}")
     runs = read_runs(experiment)
     number = int(absolute.name) if absolute.name.isdecimal() and not absolute.exists() else None
     for run in runs:
         if run.number == number or run.path.name == absolute.name:
             return experiment, run
     numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
+    if number is None and (hint := paths.nearest(path)):
+        numbers = hint
     raise FileNotFoundError(f"{path.parent} has no run {path.name!r}; {numbers}: runmanager list {path.parent}")
 
 

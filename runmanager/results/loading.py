@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     from runmanager.results.tables import Epochs, Numbers
 
+LAST = ("jobs", "threads", "peak memory", "parameters", "attempts", "mixed", "error")
+"""The columns of `load_runs` after all hyperparameters and metrics."""
+
 COPY_VERSION = 4
 _WORTH_A_COPY = 200  # runs
 _MOST_NAMED = 5  # damaged files in a warning
@@ -106,8 +109,7 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
     damaged: list[str] = []
     with _without_collection():
         parts = [(name, decisive.runs_table(name, runs)) for name, runs in _read(path, damaged)]
-        last = ("jobs", "threads", "peak memory", "parameters", "attempts", "mixed", "error")
-        table = tables.concat(parts or [("", tables.runs_table([]))], last)
+        table = tables.concat(parts or [("", tables.runs_table([]))], LAST)
     warn_of(damaged, path)
     return table
 
@@ -139,9 +141,8 @@ def _text(path: Paths) -> str:
 def _find(path: Path) -> tuple[list[Path], Path | None]:
     """Return the folders of the experiments under a path, and the run's folder if the path is one."""
     if not path.exists():
-        raise FileNotFoundError(
-            f"no results at {str(path)!r}: give the folder that RunManager or run_grid wrote, as 'runs'"
-        )
+        rule = "give the folder that RunManager or run_grid wrote, as 'runs'"
+        raise FileNotFoundError(f"no results at {str(path)!r}: {paths.nearest(path) or rule}")
     if not path.is_dir():
         raise NotADirectoryError(
             f"results are loaded from a folder, got the file {str(path)!r}: give its folder, "

@@ -277,4 +277,4 @@ def test_a_value_that_no_name_of_a_column_can_have_is_escaped():
     runs = runs.astype({"epoch duration": "float64"})
     runs.attrs["hyperparameters"] = ["device"]
 
-    assert list(compare(runs)) == ["cpu", "\\ud800", "\\ud800 / cpu"]
+    assert list(compare(runs)) == ["cpu", "\\ud800", "\\ud800 - cpu", "\\ud800 / cpu"]
