@@ -22,7 +22,7 @@ def html(
     is_left: Sequence[bool],
     best: Collection[int] = (),
     bars: Mapping[int, Sequence[float]] | None = None,
-    signs: tuple[int, Sequence[str]] = (-1, ()),
+    signs: tuple[int, Sequence[tuple[str, str]]] = (-1, ()),
 ) -> str:
     """Draw a table for a notebook, with colors for light and dark pages and without scripts.
 
@@ -32,7 +32,7 @@ def html(
         is_left: Whether each column is aligned left.
         best: The numbers of the rows in bold.
         bars: Number of a column -> how much of each cell is filled, from 0 to 1.
-        signs: The number of the column of statuses, and the sign in front of each.
+        signs: The number of the column of statuses; the sign in front of each, and what is shown over it.
     """
     aligned = ["left" if each else "right" for each in is_left]
     heads = (
@@ -48,10 +48,10 @@ def html(
             if share:
                 end = f"{100 * share:.0f}%"
                 style += f"; background: linear-gradient(90deg, {_BAR} {end}, transparent {end})"
-            sign = signs[1][number] if index == signs[0] else ""
+            sign, hint = signs[1][number] if index == signs[0] else ("", "")
             color = f"color: {_COLORS[sign]}; " if sign in _COLORS else ""
             front = f'<span style="{color}font-weight: bold">{sign}</span> ' if sign else ""
-            cells.append(f'<td style="{style}" title="{escape(content)}">{front}{escape(content)}</td>')
+            cells.append(f'<td style="{style}" title="{escape(hint or content)}">{front}{escape(content)}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>\n")
     head = f"<thead><tr>{''.join(heads)}</tr>\n</thead>"
     table = f'<table class="dataframe">\n{head}\n<tbody>{"".join(body)}</tbody></table>'

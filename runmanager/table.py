@@ -44,6 +44,7 @@ class Table:
         first: The columns that matter most, in this order: `fitted` leaves out others before them.
         best: The rows to emphasize.
         bars: Column of numbers -> the number that has no bar, and the one whose bar fills its cell.
+        hints: What a notebook shows over the status of each row when it is pointed at.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Table:
         first: Sequence[str] = (),
         best: Collection[int] = (),
         bars: Mapping[str, tuple[float, float]] | None = None,
+        hints: Sequence[str] = (),
     ) -> None:
         self._values = [list(row) for row in rows]
         given = list(names)
@@ -68,7 +70,7 @@ class Table:
                 row[index] = row[index] if math.isnan(number) else content
         texts = [any(isinstance(row[index], str) for row in self._values) for index in range(len(given))]
         self._is_left = [is_text and name not in right for is_text, name in zip(texts, given, strict=True)]
-        self._fold, self._best = fold, frozenset(best)
+        self._fold, self._best, self._hints = fold, frozenset(best), hints
         self._order = sorted(range(len(given)), key=lambda i: (_index(given[i], first), i))
         self._bars = {given.index(name): ends for name, ends in (bars or {}).items() if name in given}
         self._status = given.index(_STATUS) if _STATUS in given else -1
@@ -114,7 +116,8 @@ class Table:
         shares = {
             index: [_share(row[index], *ends) for row in self._values] for index, ends in self._bars.items()
         }
-        signs = [self._sign(row) for row in self._rows]
+        hints = self._hints or [""] * len(self._rows)
+        signs = list(zip(map(self._sign, self._rows), hints, strict=True))
         return markup.html(self._names, self._rows, self._is_left, self._best, shares, (self._status, signs))
 
     _repr_html_ = to_html

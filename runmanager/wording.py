@@ -101,5 +101,6 @@ def did_you_mean(name: str, names: Iterable[Any], have: str = "they have") -> st
     ("did you mean 'width'?", 'they have: lr, width')
     """
     by_case = {str(each).lower(): str(each) for each in names}
-    close = difflib.get_close_matches(name.lower(), by_case, n=1)
+    cutoff = 0.6 if len(name) > 3 else 0.5  # noqa: PLR2004 - one letter of 'lr' counts for more
+    close = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=cutoff)
     return f"did you mean {printable(by_case[close[0]])!r}?" if close else f"{have}: {listed(by_case.values())}"

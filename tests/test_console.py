@@ -4,6 +4,7 @@ import sys
 import threading
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -49,7 +50,7 @@ def notebook(monkeypatch):
 
 def printed(table, width=200, title=None, *, is_terminal=False):
     file = io.StringIO()
-    options = {"highlight": False, "markup": False, "emoji": False, "color_system": None}
+    options: Any = {"highlight": False, "markup": False, "emoji": False, "color_system": None}
     print_table(table, title, Console(file=file, width=width, force_terminal=is_terminal, **options))
     return [line.rstrip() for line in file.getvalue().splitlines()]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from runmanager.errors import RunManagerError, RunsWarning, StorageError
 
@@ -55,16 +55,35 @@ def add_command(app: typer.Typer, name: str, function: Callable[..., None], pane
     paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
     joined = [text if text.startswith(" ") else " ".join(text.split("\n")) for text in paragraphs]
     marked = [re.sub(r"^(For example|Exit codes):", r"[bold]\1:[/bold]", text) for text in joined]
-    app.command(name, rich_help_panel=panel, help="\n\n".join(marked))(function)
+    app.command(name, cls=Command, rich_help_panel=panel, help="\n\n".join(marked))(function)
+
+
+class Command(TyperCommand):
+    """A command whose help names no type of what is a flag."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the arguments and options."""
+        return _without_types(super().get_params(ctx))
 
 
 class Commands(TyperGroup):
     """All commands; every error that a user can cause ends in a line on standard error and an exit code."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options, those of the shell last."""
+        return sorted(_without_types(super().get_params(ctx)), key=lambda option: "completion" in option.name)
+
     def invoke(self, ctx: Any) -> Any:
         """Execute a command."""
         with _exit_codes(), _short_warnings():
             return super().invoke(ctx)
+
+
+def _without_types(options: list[Any]) -> list[Any]:
+    for option in options:
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""  # a flag has no value
+    return options
 
 
 class Damage(list[str]):
@@ -140,6 +159,19 @@ def find_run(path: Path) -> tuple[Path, "RunFolder"]:
     if number is None and (hint := paths.nearest(path)):
         numbers = hint
     raise FileNotFoundError(f"{path.parent} has no run {path.name!r}; {numbers}: runmanager list {path.parent}")
+
+
+def check_folder(root: Path) -> None:
+    """Refuse what is no folder.
+
+    Raises:
+        FileNotFoundError: The path does not exist, or is a file.
+    """
+    from runmanager.storage import paths
+
+    if not root.is_dir():
+        rule = "give the folder that RunManager or run_grid wrote, such as 'runs'"
+        raise FileNotFoundError(f"no folder {str(root)!r}: {paths.nearest(root) or rule}")
 
 
 def files_of(run: "RunFolder") -> list[Path]:

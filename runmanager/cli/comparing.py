@@ -13,6 +13,7 @@ from runmanager.cli.tables import (
     Limit,
     Sort,
     Where,
+    check_limit,
     in_order,
     limited,
     load,
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 def best(
     folder: Folder = Path("runs"),
     by: Metric = None,
-    n: Annotated[int, typer.Option("-n", "--limit", min=1, metavar="N", help="How many rows.")] = 10,
+    n: Annotated[
+        int, typer.Option("-n", "--limit", callback=check_limit, metavar="N", help="How many rows.")
+    ] = 10,
     largest: Largest = None,
     repeats: Annotated[
         list[str] | None,

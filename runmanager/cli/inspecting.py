@@ -15,6 +15,7 @@ from runmanager.cli.common import (
     AsJson,
     Damage,
     RunPath,
+    check_folder,
     files_of,
     find_run,
     say,
@@ -79,9 +80,7 @@ def list_runs(
     from runmanager.storage.folders import experiments, no_runs
     from runmanager.storage.run_state import read_experiment
 
-    if not root.is_dir():
-        rule = "give the folder that RunManager or run_grid wrote, such as 'runs'"
-        raise FileNotFoundError(f"no folder {str(root)!r}: {paths.nearest(root) or rule}")
+    check_folder(root)
     if (root / paths.RUN).is_file():
         raise FileNotFoundError(f"{root} is one run: runmanager show {root}")
     damaged = Damage()

@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runmanager.cli.common import say
-from runmanager.errors import InvalidArgumentError
+from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.wording import did_you_mean, join, listed
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from runmanager.results.view import View
+
+
+def check_limit(limit: int | None) -> int | None:
+    """Refuse a number of rows that is not positive."""
+    problems = Problems()
+    if limit is not None:
+        problems.check_count("--limit (-n)", limit, 1)
+    problems.raise_if_any(InvalidArgumentError)
+    return limit
+
 
 Where = Annotated[
     str | None,
@@ -37,7 +47,12 @@ All = Annotated[bool, typer.Option("--all", help="Every column and every row.")]
 Limit = Annotated[
     int | None,
     typer.Option(
-        "-n", "--limit", min=1, metavar="N", help="How many rows; by default a screenful.", show_default=False
+        "-n",
+        "--limit",
+        callback=check_limit,
+        metavar="N",
+        help="How many rows; by default a screenful.",
+        show_default=False,
     ),
 ]
 SCREENFUL = 40
@@ -117,15 +132,15 @@ def print_view(view: "View", columns: str | None, *, everything: bool = False, t
     from runmanager.results.where import names_in
 
     console = wide_console()
-    if title:
-        tell(title)
-    if not len(view.table):
+    if view.table.empty:
         return
     names = names_in(columns) if columns else None
     if names is None and (everything or not console.is_terminal):
         others = [str(name) for name in view.whole if name not in view.table]
         names = [*map(str, view.table), *others]
     drawn = view.drawn(names, is_plain=not console.is_terminal)
+    if title:
+        tell(title)
     if columns or everything:
         console.print(drawn, soft_wrap=True)
         left_out = []

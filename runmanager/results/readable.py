@@ -25,7 +25,8 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
     metric = findings.goal.metric
     rows[metric] = [setting.mean for setting in listed]
     rows[_INTERVAL] = _intervals(metric, [s.low for s in listed], [s.high for s in listed])
-    rows["repeats"] = [setting.counts for setting in listed]
+    counts = [setting.counts for setting in listed]
+    rows["repeats"] = [int(count) for count in counts] if all(map(str.isdecimal, counts)) else counts
     same = [name for name in axes_of(runs) if name not in findings.repeats and name not in rows]
     others = 0 if with_others else len(findings.others)
     caption = in_one_line(

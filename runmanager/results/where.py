@@ -227,7 +227,8 @@ class _Parser:
         readings = [reading for value in values for reading in value.readings]
         column, order = self._columns[name.content], _ORDER.get(operator)
         if order:
-            return lambda: [any(_is_ordered(value, each, order) for each in readings) for value in column]
+            given = next((each for each in readings if _kind(each) == "numbers"), values[0].content)
+            return lambda: [_is_ordered(value, given, order) for value in column]
         return lambda: [any(_is_equal(value, each) for each in readings) for value in column]
 
     def _name(self) -> Token:
