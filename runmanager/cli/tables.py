@@ -1,6 +1,7 @@
 """What the commands that print tables share: which rows and columns, in which order, and for which reader."""
 
 import shutil
+import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -153,11 +154,13 @@ def print_view(view: "View", columns: str | None, *, everything: bool = False, t
 
 
 def tell(caption: str) -> None:
-    """Write what there is to say about a table to standard error, in lines that a terminal need not break."""
-    width = shutil.get_terminal_size().columns
-    lines = textwrap.wrap(caption, width, break_long_words=False, break_on_hyphens=False)
-    if lines:
-        say("\n".join(lines))
+    """Write what there is to say about a table to standard error; a terminal need not break its lines."""
+    if caption and sys.stderr and sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        lines = textwrap.wrap(caption, width, break_long_words=False, break_on_hyphens=False)
+        caption = "\n".join(lines)
+    if caption:
+        say(caption)
 
 
 def limited(view: "View", limit: int | None, what: str, *, everything: bool = False) -> "View":

@@ -1,9 +1,10 @@
 import pytest
 from typer.testing import CliRunner
 
-from runmanager import RunManager
+from runmanager import RunManager, console
 from runmanager.cli.app import app
 from tests.board.reading import train
+from tests.screens import Terminal
 
 
 @pytest.fixture
@@ -12,6 +13,21 @@ def command():
 
     def call(*arguments, **options):
         return CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(part) for part in arguments], **options)
+
+    return call
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Call `runmanager` in a terminal of a width: the lines of its screen, and the result."""
+
+    def call(width, *arguments, color=True):
+        shown = Terminal(width, color=color)
+        with monkeypatch.context() as context:
+            context.setattr(console, "wide_console", lambda: shown.console)
+            result = CliRunner(env={"COLUMNS": str(width)}).invoke(app, [str(part) for part in arguments])
+        call.screen = shown
+        return shown.lines, result
 
     return call
 
