@@ -2,6 +2,7 @@
 
 import contextlib
 import html
+import shutil
 import sys
 import textwrap
 from collections import deque
@@ -189,6 +190,8 @@ def wide_console() -> Console:
     console = _PlainConsole(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = ENDLESS
+    elif console.is_dumb_terminal:
+        console.width = shutil.get_terminal_size().columns  # for rich, all of them have 80
     return console
 
 

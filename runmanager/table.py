@@ -202,11 +202,12 @@ class FittedTable:
         return ["".join(text for text, _ in line) for line in drawn]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        is_marked = console.is_terminal and console.encoding.startswith("utf")
+        has_signs = console.encoding.startswith("utf")
         width = options.max_width if console.is_terminal else ENDLESS
-        for line in self._table.drawn(self._kept, width, marked=is_marked):
+        for line in self._table.drawn(self._kept, width, marked=console.is_terminal and has_signs):
             for text, style in line:
-                yield Segment(text, Style.parse(style) if style else None)
+                content = text if has_signs else text.replace("…", "~")  # as wide as that
+                yield Segment(content, Style.parse(style) if style else None)
             yield Segment.line()
 
 

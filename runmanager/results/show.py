@@ -179,7 +179,8 @@ def listed(runs: pd.DataFrame) -> View:
     if findings is None or not findings.settings:
         return of_runs(runs, None, always=("status",))
     best_one = findings.settings[0]
-    setting = ", ".join(f"{name}={cell(value)}" for name, value in best_one.params.items())
+    texts = {name: cell(value) for name, value in best_one.params.items()}
+    setting = ", ".join(f"{name}={text}" for name, text in texts.items() if text)
     which = f"run {runs['run'].iloc[best_one.rows[0]]}" if not findings.repeats else f"({setting})"
     over = f" mean over {' and '.join(findings.repeats)}" if findings.repeats else ""
     note = f"best {findings.metric}{over}: {cell(best_one.mean)}, {which}"

@@ -83,7 +83,7 @@ class View:
 
         Args:
             names: The columns.
-            is_plain: Whether durations are numbers of seconds, for who reads them with a program.
+            is_plain: Whether durations are numbers of seconds, and all numbers have four digits, for programs.
 
         Raises:
             InvalidArgumentError: There is no such column.

@@ -159,7 +159,7 @@ def test_without_accuracy_and_loss_the_metric_has_to_be_named():
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"by": "f2"}, "these runs have no column 'f2'; they have: loss, f9, status"),
+        ({"by": "f2"}, "these runs have no column 'f2'; did you mean 'f9'?"),
         ({"by": "status"}, "column 'status' does not hold numbers: give a metric, as 'loss'"),
         (
             {"by": "f9"},
