@@ -148,7 +148,9 @@ def diff(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
     else:
         headings = {"first": str(first), "second": str(second)}
         print_table(
-            [{headings.get(name, name): value for name, value in row.items()} for row in rows], most=None
+            [{headings.get(name, name): value for name, value in row.items()} for row in rows],
+            most=None,
+            right=list(headings.values()),
         )
 
 

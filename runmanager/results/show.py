@@ -181,9 +181,9 @@ def listed(runs: pd.DataFrame) -> View:
     best_one = findings.settings[0]
     texts = {name: cell(value) for name, value in best_one.params.items()}
     setting = ", ".join(f"{name}={text}" for name, text in texts.items() if text)
-    which = f"run {runs['run'].iloc[best_one.rows[0]]}" if not findings.repeats else f"({setting})"
+    which = f"run {runs['run'].iloc[best_one.rows[0]]}" if not findings.repeats else setting
     over = f" mean over {' and '.join(findings.repeats)}" if findings.repeats else ""
-    note = f"best {findings.metric}{over}: {cell(best_one.mean)}, {which}"
+    note = f"best {findings.metric}{over}: {cell(best_one.mean)} ({which})"
     view = of_runs(runs, findings.goal, None, note, always=("status",))
     return replace(view, best=list(best_one.rows) if len(runs) > 1 else [])
 

@@ -17,19 +17,25 @@ def command():
     return call
 
 
+class InTerminal:
+    """Calls `runmanager` in a terminal of a width; keeps the last one as `screen`."""
+
+    def __init__(self, monkeypatch):
+        self._monkeypatch = monkeypatch
+        self.screen = Terminal(80)
+
+    def __call__(self, width, *arguments):
+        """Return the lines of the screen, and the result."""
+        self.screen = Terminal(width)
+        with self._monkeypatch.context() as context:
+            context.setattr(console, "wide_console", lambda: self.screen.console)
+            result = CliRunner(env={"COLUMNS": str(width)}).invoke(app, [str(part) for part in arguments])
+        return self.screen.lines, result
+
+
 @pytest.fixture
 def terminal(monkeypatch):
-    """Call `runmanager` in a terminal of a width: the lines of its screen, and the result."""
-
-    def call(width, *arguments, color=True):
-        shown = Terminal(width, color=color)
-        with monkeypatch.context() as context:
-            context.setattr(console, "wide_console", lambda: shown.console)
-            result = CliRunner(env={"COLUMNS": str(width)}).invoke(app, [str(part) for part in arguments])
-        call.screen = shown
-        return shown.lines, result
-
-    return call
+    return InTerminal(monkeypatch)
 
 
 @pytest.fixture
