@@ -104,7 +104,7 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
     For example:
 
       runmanager show runs/fashion_grid/2
-      runmanager show runs/fashion_grid/002_lr=0.01,device=cpu
+      runmanager show runs/fashion_grid/002-lr=0.01-device=cpu
       runmanager show runs/fashion_grid/2 --json | jq .params
 
     Exit codes: 0 shown; 1 something in it is damaged; 2 no such run.
@@ -121,9 +121,10 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
 
 
 def _meeting(by_folder: RunsByFolder, where: str) -> RunsByFolder:
-    table = _table(by_folder)
-    rows = meeting(table, where)
-    named = {folder: folder.name if "experiment" in rows else "" for folder in by_folder}
+    from runmanager.results.loading import name_of
+
+    rows = meeting(_table(by_folder), where)
+    named = {folder: name_of(folder.name) if "experiment" in rows else "" for folder in by_folder}
     experiments = rows["experiment"].astype(str) if "experiment" in rows else [""] * len(rows)
     kept = set(zip(experiments, rows["run"], strict=True))
     return {
@@ -135,10 +136,10 @@ def _meeting(by_folder: RunsByFolder, where: str) -> RunsByFolder:
 def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
     """Return the table of `load_runs`."""
     from runmanager.results import decisive, tables
-    from runmanager.results.loading import LAST
+    from runmanager.results.loading import LAST, name_of
 
-    parts = [(folder.name, decisive.runs_table(folder.name, runs)) for folder, runs in by_folder.items()]
-    return tables.concat(parts, LAST)
+    named = [(name_of(folder.name), runs) for folder, runs in by_folder.items()]
+    return tables.concat([(name, decisive.runs_table(name, runs)) for name, runs in named], LAST)
 
 
 def _print_runs(

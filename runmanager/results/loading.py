@@ -165,12 +165,12 @@ def _find_all(path: Paths) -> list[tuple[str, Path, list[Path] | None]]:
             folders[folder] = None if run is None or runs is None else [*runs, run]
     counts = Counter(folder.name for folder in folders)
     return [
-        (_name(folder.name if counts[folder.name] == 1 else str(paths.for_people(folder))), folder, runs)
+        (name_of(folder.name if counts[folder.name] == 1 else str(paths.for_people(folder))), folder, runs)
         for folder, runs in folders.items()
     ]
 
 
-def _name(experiment: str) -> str:
+def name_of(experiment: str) -> str:
     """Return the name of an experiment as text that every table can hold."""
     return experiment.encode("utf-8", "backslashreplace").decode()
 

@@ -12,6 +12,7 @@ from runmanager.goal import Goal
 from runmanager.outcome import Status
 from runmanager.results.decisive import runs_table
 from runmanager.results.findings import find
+from runmanager.results.loading import name_of
 from runmanager.storage.run_state import RunResult
 
 
@@ -32,7 +33,7 @@ def overview(folder: Path, runs: Sequence[RunResult]) -> Overview:
     """Sum up an experiment."""
     goal, best = None, math.nan
     with contextlib.suppress(InvalidArgumentError):  # no metric decides
-        findings = find(runs_table(folder.name, runs))
+        findings = find(runs_table(name_of(folder.name), runs))
         goal = findings.goal
         best = findings.settings[0].mean if findings.settings else math.nan
     counts = Counter(run.status for run in runs)
