@@ -108,6 +108,10 @@ class Table:
         names = [self._names[index] for index in self._order if index not in kept]
         return FittedTable(self, sorted(kept)), names
 
+    def whole(self) -> "FittedTable":
+        """Return the table with all columns, in lines as long as they need to be."""
+        return FittedTable(self, range(len(self._names)), ENDLESS)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         yield from FittedTable(self, range(len(self._names))).__rich_console__(console, options)
 
@@ -191,10 +195,10 @@ class Table:
 
 
 class FittedTable:
-    """Some columns of a table, as a console draws them."""
+    """Some columns of a table, as a console draws them: in its width, or in one of its own."""
 
-    def __init__(self, table: Table, kept: Sequence[int]) -> None:
-        self._table, self._kept = table, kept
+    def __init__(self, table: Table, kept: Sequence[int], width: int | None = None) -> None:
+        self._table, self._kept, self._width = table, kept, width
 
     def lines(self, width: int) -> list[str]:
         """Return the lines without colors."""
@@ -203,7 +207,7 @@ class FittedTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         has_signs = console.encoding.startswith("utf")
-        width = options.max_width if console.is_terminal else ENDLESS
+        width = self._width or options.max_width
         for line in self._table.drawn(self._kept, width, marked=console.is_terminal and has_signs):
             for text, style in line:
                 content = text if has_signs else text.replace("…", "~")  # as wide as that

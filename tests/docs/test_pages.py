@@ -19,7 +19,7 @@ FENCE = re.compile(
 )
 LINK = re.compile(r"\]\((?!https?://)(?P<file>[^)#]*)#?(?P<anchor>[^)]*)\)")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # on a busy machine, idle threads take the others' time
-DURATIONS = {7, 8}  # columns of README's table
+DURATIONS = {5}  # the column of the README's table
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -62,7 +62,7 @@ def test_a_setting_with_a_failed_repeat_says_so_everywhere(runs):
 def test_one_repeat_is_a_mean_without_interval(runs):
     view = show(runs[runs["run"].isin([1, 5])])
 
-    assert view.table.drop(columns="95 % interval").to_numpy().tolist() == [[0.2, 0.61, "1"], [0.1, 0.5, "1"]]
+    assert view.table.drop(columns="95 % interval").to_numpy().tolist() == [[0.2, 0.61, 1], [0.1, 0.5, 1]]
     assert view.table["95 % interval"].tolist() == ["", ""]
 
 

@@ -104,7 +104,7 @@ def test_each_result_has_a_form_to_read_and_stays_a_data_frame(runs):
     assert list(views["over_repeats"].table)[:5] == ["lr", "net", "test_accuracy", "95 % interval", "repeats"]
     assert list(views["effects"].table)[:4] == ["axis", "explained", "value", "mean test_accuracy"]
     assert views["compare"].caption.startswith(
-        "test_accuracy of runs that differ in lr only · 0.01 - 0.1: -0.09"
+        "test_accuracy of runs that differ in lr only · 0.1 - 0.01: 0.09 (mean of 5"
     )
     assert views["best"].table["run"].tolist() == results["best"]["run"].tolist()
     assert views["settings"].best == [0]
