@@ -35,7 +35,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
             f"best mean {metric} over {' and '.join(findings.repeats)} first",
             findings.verdict.rstrip(".").replace("Its", "its", 1),
             f"{counted(others, 'setting')} without a number" if others else "",
-            same_in_all({name: cell(runs[name].iloc[0]) for name in same}),
+            same_in_all({name: cell(runs[name].iloc[0]) for name in same if len(runs)}),
         )
     )
     table = _frame(rows, names)

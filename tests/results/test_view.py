@@ -173,3 +173,20 @@ def test_an_experiment_without_results_has_an_overview_too(tmp_path):
 
     assert (summary.statuses, summary.last_written, summary.run_seconds) == ({Status.PENDING: 1}, 0.0, 0.0)
     assert summary.goal is None
+
+
+@pytest.mark.parametrize("repeats", [None, "seed"])
+def test_a_table_without_rows_is_shown_as_such(runs, repeats):
+    view = show(runs, where="lr>5", repeats=repeats)
+
+    assert (repr(view), len(view.table)) == ("no rows", 0)
+    assert "<table" in view._repr_html_()
+    assert view.to_markdown().count("\n") == 1
+
+
+def test_what_cannot_be_compared_has_a_form_too(runs):
+    alone = runs.head(1)
+
+    assert repr(show(effects(alone))) == "no rows"
+    assert show(effects(alone)).caption.endswith("no hyperparameter varies")
+    assert show(compare(alone, "lr")).caption == "test_accuracy of runs that differ in lr only"
