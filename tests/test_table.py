@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from runmanager.console import print_fitted
-from runmanager.markup import latex, markdown
 from runmanager.table import Table
 from tests.screens import Terminal
 
@@ -109,25 +108,6 @@ def test_a_notebook_gets_bars_colors_and_the_whole_text_when_pointed_at():
     assert html.count("font-weight: bold") == len(ROWS[0]) + 2  # the cells of a row, and the signs
     assert 'title="out of luck"><span style="color: #e5534b; font-weight: bold">✗</span> failed' in html
     assert "<script" not in html
-
-
-HOSTILE = "a|b_c*d`e<i>&~$x^2{y}\\z [l](u) % #"
-
-
-def test_no_text_is_markup_in_markdown():
-    text = markdown(["na|me"], [[HOSTILE]], [True])
-
-    assert text.split("\n")[0] == "| na\\|me |"
-    assert "<i>" not in text
-    assert "\\|b\\_c\\*d\\`e&lt;i>&amp;\\~\\$x^2{y}\\\\z \\[l\\](u)" in text
-
-
-def test_no_text_is_markup_in_latex():
-    text = latex(["na_me"], [["[" + HOSTILE]], [True])
-
-    row = text.split("\\midrule\n")[1]
-    assert row.startswith("{}[a\\textbar{}b\\_c*d`e\\textless{}i\\textgreater{}\\&\\textasciitilde{}\\$x")
-    assert "\\textasciicircum{}2\\{y\\}\\textbackslash{}z" in row
 
 
 def test_the_best_row_is_bold_in_markdown_and_latex():

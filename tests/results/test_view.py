@@ -6,9 +6,7 @@ import pytest
 
 from runmanager import best, compare, effects, load_runs, over_repeats, show
 from runmanager.outcome import Outcome, Status
-from runmanager.results.overview import overview
 from runmanager.results.view import View
-from runmanager.storage.run_state import read_experiment
 from tests.report.reading import parse, write_runs
 from tests.screens import Terminal
 
@@ -153,26 +151,6 @@ def test_rows_are_taken_with_their_emphasis():
     taken = view.taken([2, 1])
 
     assert (taken.table["run"].tolist(), taken.best) == ([3, 2], [1])
-
-
-def test_an_overview_sums_an_experiment_up(experiment):
-    summary = overview(experiment, read_experiment(experiment))
-
-    assert summary.statuses == {Status.COMPLETED: 11, Status.FAILED: 1}
-    assert str(summary.goal) == "max:test_accuracy"
-    assert summary.best == pytest.approx(0.13)
-    assert summary.run_seconds == 11 * 9.0 + 3.0
-    assert summary.num_bytes == sum(path.stat().st_size for path in experiment.rglob("*") if path.is_file())
-
-
-def test_an_experiment_without_results_has_an_overview_too(tmp_path):
-    pending = Outcome(Status.PENDING)
-    write_runs(tmp_path / "e", [{"lr": 0.1}], lambda _: 0.0, outcomes={0: pending})
-
-    summary = overview(tmp_path / "e", read_experiment(tmp_path / "e"))
-
-    assert (summary.statuses, summary.last_written, summary.run_seconds) == ({Status.PENDING: 1}, 0.0, 0.0)
-    assert summary.goal is None
 
 
 @pytest.mark.parametrize("repeats", [None, "seed"])
