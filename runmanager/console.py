@@ -2,112 +2,30 @@
 
 import contextlib
 import html
-import math
+import shutil
 import sys
 import textwrap
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len, chop_cells, set_cell_size
-from rich.console import Console, ConsoleOptions
+from rich.console import Console
 from rich.live import Live
-from rich.segment import Segment
 from rich.text import Text
 
-from runmanager.hyperparameters import text
+from runmanager.table import ENDLESS, MARKS, Table
+from runmanager.wording import cell, duration, join, printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
+__all__ = [
+    "NotebookScreen", "Screen", "Table", "cell", "choose_screen", "duration", "encodable", "in_notebook",
+    "join", "print_fitted", "print_table", "printable", "wide_console",
+]  # fmt: skip
+
 _MOST_ROWS = 40  # of a table that is printed
 _MOST_LINES = 1000  # that a notebook keeps
-_ENDLESS = 10_000  # columns of a file, whose lines are as long as they need to be
-_GAP = "  "  # between columns
-_MARKS = {"✓": "green", "✗": "red", "!": "yellow"}
-
-
-class Table:
-    """Rows under the headings of their columns, as text that cannot steer a terminal.
-
-    Consoles, screens and notebooks show it. Numbers have four digits and are aligned right.
-
-    Args:
-        names: The headings; narrow lines fold them between words.
-        rows: One value per column.
-        right: Columns of text to align right.
-        fold: Whether narrow lines fold values too. Otherwise a line is as long as its values are.
-    """
-
-    def __init__(
-        self, names: Iterable[str], rows: Iterable[Any], *, right: Collection[str] = (), fold: bool = False
-    ) -> None:
-        values = [list(row) for row in rows]
-        self._names = [printable(name) for name in names]
-        self._rows = [[cell(value) for value in row] for row in values]
-        self._is_left: list[bool] = []
-        self._widths: list[tuple[int, int]] = []  # the least and the most that a column needs
-        for index, name in enumerate(self._names):
-            is_text = any(isinstance(row[index], str) for row in values)
-            self._is_left.append(is_text and name not in right)
-            word = max(map(cell_len, name.split()), default=0)
-            most = max((cell_len(row[index]) for row in self._rows), default=0)
-            self._widths.append((max(word, 2 if fold else most), max(cell_len(name), most)))
-
-    @classmethod
-    def of(cls, rows: "pd.DataFrame | Sequence[Mapping[str, Any]]") -> Self:
-        """Make a table of a DataFrame, or of rows: name of the column -> value, which a row may lack."""
-        if isinstance(rows, Sequence):
-            names = list(dict.fromkeys(name for row in rows for name in row))
-            return cls(names, ([row.get(name, math.nan) for name in names] for row in rows))
-        # a column of floats has NaN where a row has no value, one of objects only where the value is NaN
-        series = (rows.iloc[:, index] for index in range(len(rows.columns)))
-        columns = [["nan" if str(v) == "nan" else v for v in c] if c.dtype == object else c for c in series]
-        return cls(map(str, rows), zip(*columns, strict=True) if columns else [])
-
-    def lines(self, width: int = _ENDLESS) -> list[str]:
-        """Return the lines of the heading and of the rows, as narrow as asked for if that is possible."""
-        return [line for line, _ in self._drawn(width)]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        bold = console.get_style("bold")
-        for line, is_heading in self._drawn(options.max_width):
-            yield Segment(line, bold if is_heading else None)
-            yield Segment.line()
-
-    def to_html(self) -> str:
-        """Return the table as a notebook draws it."""
-        styles = [' style="text-align: left"' if is_left else "" for is_left in self._is_left]
-        lines = []
-        for tag, cells in [("th", self._names), *(("td", row) for row in self._rows)]:
-            parts = zip(styles, map(html.escape, cells), strict=True)
-            lines.append("".join(f"<{tag}{style}>{content}</{tag}>" for style, content in parts))
-        head, *body = [f"<tr>{line}</tr>\n" for line in lines]
-        return f'<table class="dataframe">\n<thead>{head}</thead>\n<tbody>{"".join(body)}</tbody></table>'
-
-    _repr_html_ = to_html
-
-    def _drawn(self, limit: int) -> Iterator[tuple[str, bool]]:
-        """Yield each line, and whether it belongs to the heading."""
-        widths = [most for _, most in self._widths]
-        for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - limit):
-            pairs = enumerate(zip(widths, self._widths, strict=True))
-            wide = [(width, index) for index, (width, (least, _)) in pairs if width > least]
-            if not wide:
-                break
-            widths[max(wide)[1]] -= 1
-        for number, cells in enumerate([self._names, *self._rows]):
-            columns = [_folded(content, width) for content, width in zip(cells, widths, strict=True)]
-            height = max(map(len, columns), default=0)
-            if number == 0:  # headings are at the bottom, values at the top
-                columns = [[""] * (height - len(column)) + column for column in columns]
-            for parts in zip_longest(*columns, fillvalue=""):
-                padded = (
-                    set_cell_size(part, width) if is_left else " " * (width - cell_len(part)) + part
-                    for part, width, is_left in zip(parts, widths, self._is_left, strict=True)
-                )
-                yield _GAP.join(padded).rstrip(), number == 0
 
 
 def print_table(
@@ -116,15 +34,32 @@ def print_table(
     console: Console | None = None,
     *,
     most: int | None = _MOST_ROWS,
+    right: Collection[str] = (),
 ) -> None:
-    """Print the last rows of a table, or all of them if `most` is None; `rows` is what `Table.of` takes."""
+    """Print the last rows of a table, or all of them if `most` is None; `rows` is what `Table.of` takes.
+
+    A terminal gets the columns for which it has room, and the names of the others. A file gets them all. Texts
+    in the columns of `right` are aligned right.
+    """
     console = console or wide_console()
     left_out = 0 if most is None else max(len(rows) - most, 0)
     if left_out:
         console.print(f"({left_out} earlier rows are in the table, not shown here)")
     if title:
         console.print(title, style="italic")
-    console.print(Table.of(rows[left_out:]), soft_wrap=True)  # a terminal folds long lines: no column is lost
+    if names := print_fitted(Table.of(rows[left_out:], right=right), console):
+        console.print(f"(not shown: {', '.join(names)})", style="dim", soft_wrap=True)
+
+
+def print_fitted(table: Table, console: Console | None = None) -> list[str]:
+    """Print a table as wide as the terminal, and return the names of the columns left out of it."""
+    console = console or wide_console()
+    if not console.is_terminal:
+        console.print(table.whole(), soft_wrap=True)  # no line is broken
+        return []
+    fitted, names = table.fitted(console.width)
+    console.print(fitted, soft_wrap=True)
+    return names
 
 
 class Screen:
@@ -145,7 +80,7 @@ class Screen:
     @property
     def width(self) -> int:
         """How many characters a line has; a file's lines have no end."""
-        return self._console.width if self._console.is_terminal else _ENDLESS
+        return self._console.width if self._console.is_terminal else ENDLESS
 
     @property
     def is_shown(self) -> bool:
@@ -191,7 +126,7 @@ class Screen:
 
     def _colored(self, line: str) -> Text:
         content = Text(encodable(line, self._console))
-        content.stylize(_MARKS.get(line[:1], ""), 0, 1)
+        content.stylize(MARKS.get(line[:1], ""), 0, 1)
         return content
 
     @contextlib.contextmanager
@@ -254,7 +189,9 @@ def wide_console() -> Console:
     """Return a console on standard output; without a terminal, lines are as long as they need to be."""
     console = _PlainConsole(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console.width = _ENDLESS
+        console.width = ENDLESS
+    elif console.is_dumb_terminal:
+        console.width = shutil.get_terminal_size().columns  # for rich, all of them have 80
     return console
 
 
@@ -294,60 +231,6 @@ class _Preformatted:
         return f"<pre>{html.escape(self._text)}</pre>" if self._text else ""
 
 
-def cell(value: Any) -> str:
-    """Write a value as a table shows it: four digits, nothing for a missing value.
-
-    >>> cell(0.598666), cell(7.504), cell(12345.6), cell(1e30), cell(1000), cell(float("nan")), cell("cpu")
-    ('0.5987', '7.504', '12346', '1e+30', '1000', '', 'cpu')
-    """
-    if isinstance(value, bool) or not isinstance(value, float):
-        return "" if type(value).__name__ == "NAType" else printable(text(value))  # pandas stays unimported
-    if math.isnan(value):
-        return ""
-    return f"{value:.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"  # noqa: PLR2004 - four digits
-
-
-def duration(seconds: float) -> str:
-    """Write how long something took.
-
-    >>> duration(1.25), duration(83), duration(4800), duration(200_000)
-    ('1.2 s', '1 min 23 s', '1 h 20 min', '2 d 7 h')
-    """
-    if seconds < 59.95:  # noqa: PLR2004 - written as less than a minute
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
-    first = next(index for index, (number, _) in enumerate(parts) if number)
-    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)
-
-
-def printable(content: str) -> str:
-    r"""Escape what would steer a terminal.
-
-    >>> printable("a\x1b[31m")
-    'a\\x1b[31m'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in content)
-
-
 def encodable(content: str, console: Console) -> str:
     """Replace what the encoding of a console cannot write."""
     return content.encode(console.encoding, "replace").decode(console.encoding)
-
-
-def join(parts: Iterable[str]) -> str:
-    """Join the parts that are not empty with a middle dot."""
-    return " · ".join(part for part in parts if part)
-
-
-def _folded(content: str, width: int) -> list[str]:
-    """Break text between words into lines of a width, and words that are longer."""
-    if cell_len(content) <= width:
-        return [content]
-    lines = [""]
-    for word in content.split():
-        line = f"{lines[-1]} {word}".lstrip()
-        lines[-1:] = [line] if cell_len(line) <= width else [*lines[-1:], *chop_cells(word, width)]
-    return list(filter(None, lines))

@@ -84,6 +84,15 @@ class Status(StrEnum):
         return self.is_exception or self is Status.HUNG
 
     @property
+    def sign(self) -> str:
+        """The shape that is in front of the status, as colors alone do not tell it to everybody."""
+        if self.is_fault:
+            return "✗"
+        if self.is_stopped or self is Status.STALE:
+            return "!"
+        return {Status.COMPLETED: "✓", Status.RUNNING: "…"}.get(self, "·")
+
+    @property
     def exit_code(self) -> int:
         """The exit code of a grid whose runs all have this status: 0, or 1 if they are not done."""
         return 0 if self.is_success or self is Status.UNAVAILABLE else 1

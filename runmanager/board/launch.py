@@ -25,6 +25,7 @@ from runmanager.goal import Goal, default_goal
 from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import read_run
+from runmanager.wording import did_you_mean
 
 LOCALHOST = "127.0.0.1"
 ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - to refuse them
@@ -113,8 +114,8 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     all_runs = {name: [run for run in read_runs(folder) if run.is_here] for name, folder in folders.items()}
     runs = {name: runs for name, runs in all_runs.items() if runs}
     if experiment is not None and experiment not in runs:
-        names = ", ".join(runs) or "none"
-        raise BoardError(f"{str(root)!r} has no runs of an experiment {experiment!r}; it has those of: {names}")
+        hint = did_you_mean(experiment, runs, "it has those of")
+        raise BoardError(f"{str(root)!r} has no runs of an experiment {experiment!r}; {hint}")
     if not runs and next(root.rglob("*tfevents*"), None) is None:
         raise BoardError(f"no runs in {str(root)!r}: start a grid first, or give the folder that it wrote")
     if experiment is not None:

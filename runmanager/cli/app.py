@@ -10,7 +10,7 @@ import typer
 
 from runmanager import __version__
 from runmanager.cli import comparing, exporting, inspecting, maintaining
-from runmanager.cli.common import STORAGE_FAILED, Commands, Damage, add_command, say, write
+from runmanager.cli.common import STORAGE_FAILED, Commands, Damage, add_command, check_folder, say, write
 from runmanager.hyperparameters import counted
 
 app = typer.Typer(
@@ -42,9 +42,7 @@ def options(
     """Take the options that come before a command."""
 
 
-Root = Annotated[
-    Path, typer.Argument(exists=True, file_okay=False, help="The root of all experiments, or one experiment.")
-]
+Root = Annotated[Path, typer.Argument(metavar="FOLDER", help="The root of all experiments, or one experiment.")]
 
 
 def tensorboard(
@@ -66,6 +64,7 @@ def tensorboard(
     """
     from runmanager.board.launch import ALL_ADDRESSES, LOCALHOST, Server, page_of
 
+    check_folder(root)
     if host in ALL_ADDRESSES or (bind_all and host):
         rule = "all addresses of this machine are asked for by --bind-all, without --host"
         raise typer.BadParameter(f"{rule}; got --host {host!r}")
@@ -95,6 +94,7 @@ def rebuild_tensorboard(root: Root = Path("runs")) -> None:
     from runmanager.board.rebuild import rebuild
     from runmanager.storage.folders import experiments
 
+    check_folder(root)
     damaged = Damage()
     try:
         for experiment in experiments(root):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from runmanager.errors import RunManagerError, RunsWarning, StorageError
 
@@ -58,16 +58,35 @@ def add_command(app: typer.Typer, name: str, function: Callable[..., None], pane
     paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
     joined = [text if text.startswith(" ") else " ".join(text.split("\n")) for text in paragraphs]
     marked = [re.sub(r"^(For example|Exit codes):", r"[bold]\1:[/bold]", text) for text in joined]
-    app.command(name, rich_help_panel=panel, help="\n\n".join(marked))(function)
+    app.command(name, cls=Command, rich_help_panel=panel, help="\n\n".join(marked))(function)
+
+
+class Command(TyperCommand):
+    """A command whose help names no type of what is a flag."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the arguments and options."""
+        return _without_types(super().get_params(ctx))
 
 
 class Commands(TyperGroup):
     """All commands; every error that a user can cause ends in a line on standard error and an exit code."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options, those of the shell last."""
+        return sorted(_without_types(super().get_params(ctx)), key=lambda option: "completion" in option.name)
+
     def invoke(self, ctx: Any) -> Any:
         """Execute a command."""
         with _exit_codes(), _short_warnings():
             return super().invoke(ctx)
+
+
+def _without_types(options: list[Any]) -> list[Any]:
+    for option in options:
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""  # a flag has no value
+    return options
 
 
 class Damage(list[str]):
@@ -123,6 +142,7 @@ def find_run(path: Path) -> tuple[Path, "RunFolder"]:
     Raises:
         FileNotFoundError: There is no such run.
     """
+    from runmanager.storage import paths
     from runmanager.storage.folders import is_experiment, read_runs
 
     absolute = Path(os.path.normpath(path.absolute()))
@@ -130,7 +150,7 @@ def find_run(path: Path) -> tuple[Path, "RunFolder"]:
     if not experiment.is_dir() or not is_experiment(experiment):
         if absolute.is_dir() and is_experiment(absolute):
             first = next((run.number for run in read_runs(absolute)), 1)
-            raise FileNotFoundError(f"{path} is an experiment: name a run, as {path}/{first}")
+            raise FileNotFoundError(f"{path} is an experiment: name a run, as {path / str(first)}")
         raise FileNotFoundError(f"{path} is no run, {_no_experiment(path.parent)}")
     runs = read_runs(experiment)
     number = int(absolute.name) if absolute.name.isdecimal() and not absolute.exists() else None
@@ -138,6 +158,8 @@ def find_run(path: Path) -> tuple[Path, "RunFolder"]:
         if run.number == number or run.path.name == absolute.name:
             return experiment, run
     numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
+    if number is None and (hint := paths.nearest(path)):
+        numbers = hint
     raise FileNotFoundError(f"{path.parent} has no run {path.name!r}; {numbers}: runmanager list {path.parent}")
 
 
@@ -186,6 +208,19 @@ def _no_experiment(path: Path) -> str:
     listed = ", ".join([*names[:_MOST_NAMES], *(["..."] if len(names) > _MOST_NAMES else [])])
     hint = f"did you mean {root / close[0]}?" if close else f"{root} has: {listed}"
     return f"{path} is no experiment; {hint}"
+
+
+def check_folder(root: Path) -> None:
+    """Refuse what is no folder.
+
+    Raises:
+        FileNotFoundError: The path does not exist, or is a file.
+    """
+    from runmanager.storage import paths
+
+    if not root.is_dir():
+        rule = "give the folder that RunManager or run_grid wrote, such as 'runs'"
+        raise FileNotFoundError(f"no folder {str(root)!r}: {paths.nearest(root) or rule}")
 
 
 def files_of(run: "RunFolder") -> list[Path]:

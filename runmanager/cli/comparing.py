@@ -1,11 +1,25 @@
 """Commands that rank runs, and set them side by side: best, compare, diff."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runmanager.cli.common import AsJson, Folder, Largest, Metric, RunPath, find_run, say, write_json
+from runmanager.cli.tables import (
+    All,
+    Columns,
+    Limit,
+    Sort,
+    Where,
+    check_limit,
+    in_order,
+    limited,
+    load,
+    print_view,
+    tell,
+)
 from runmanager.hyperparameters import json_value
 
 if TYPE_CHECKING:
@@ -15,7 +29,9 @@ if TYPE_CHECKING:
 def best(
     folder: Folder = Path("runs"),
     by: Metric = None,
-    n: Annotated[int, typer.Option("-n", min=1, metavar="N", help="How many rows.")] = 10,
+    n: Annotated[
+        int, typer.Option("-n", "--limit", callback=check_limit, metavar="N", help="How many rows.")
+    ] = 10,
     largest: Largest = None,
     repeats: Annotated[
         list[str] | None,
@@ -23,29 +39,35 @@ def best(
             "--repeats", metavar="AXIS", help="An axis that only repeats a setting; by default the grid's."
         ),
     ] = None,
+    where: Where = None,
+    columns: Columns = None,
+    sort: Sort = None,
+    everything: All = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the best runs, best first; of repeated settings, the settings with the best mean.
+
+    Runs and settings without a number are left out and counted. A terminal gets the columns that matter most; a
+    pipe or a file gets all of them.
 
     For example:
 
       runmanager best runs/fashion_grid
       runmanager best runs/fashion_grid --by "epoch duration" -n 3
       runmanager best runs/fashion_grid --by max:f9 --repeats seed
+      runmanager best --where "lr<0.1 and device=cpu"
       runmanager best --json | jq '.[0]'
 
-    Exit codes: 0 shown; 2 no runs or no such metric.
+    Exit codes: 0 shown; 2 no runs, no such metric or a mistaken condition.
     """
-    from runmanager.results.ranking import best as choose
-    from runmanager.results.show import show as view
+    from runmanager.results.show import numbered_only, ranked
 
-    runs = _load(folder)
+    runs = load(folder, where=where)
     if as_json:
-        _write_table(choose(runs, by, n, largest=largest, repeats=repeats), as_json=True)
-    else:
-        rows = view(runs, by, n, largest=largest, repeats=repeats)
-        _write_table(rows.table, as_json=False)
-        say(rows.caption)
+        _write_json(numbered_only(runs, by, n, largest=largest, repeats=repeats) if len(runs) else runs)
+    elif len(runs):
+        view = ranked(runs, by, None if everything else n, largest=largest, repeats=repeats, with_others=False)
+        print_view(in_order(view, sort), columns, everything=everything)
 
 
 def compare(
@@ -64,6 +86,11 @@ def compare(
             help="The column to compare; by default the epoch duration between devices, else the goal.",
         ),
     ] = None,
+    where: Where = None,
+    columns: Columns = None,
+    sort: Sort = None,
+    limit: Limit = None,
+    everything: All = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs that differ in one hyperparameter only, pair by pair.
@@ -72,21 +99,30 @@ def compare(
 
       runmanager compare device runs/fashion_grid      how much faster is the GPU?
       runmanager compare num_workers runs/fashion_grid --value accuracy
+      runmanager compare lr --where "width=32" --limit 5
       runmanager compare experiment runs/before runs/after
 
     Exit codes: 0 shown; 2 no runs, no such hyperparameter or no such column.
     """
-    from runmanager.results.effects import COMPARED
     from runmanager.results.effects import compare as pair
-    from runmanager.results.show import show as view
+    from runmanager.results.readable import pairs_view
 
-    pairs = pair(_load(*(folders or [Path("runs")])), axis, value)
-    if not as_json:
-        say(f"{pairs.attrs[COMPARED]} of runs that differ in {axis} only")
-    _write_table(pairs, as_json=as_json)
-    caption = view(pairs, n=len(pairs)).caption
-    if caption and not as_json:
-        say(caption)
+    runs = load(*(folders or [Path("runs")]), where=where)
+    if runs.empty:
+        if as_json:
+            _write_json(runs)
+        return
+    pairs = pair(runs, axis, value)
+    if as_json:
+        _write_json(pairs)
+        return
+    view = pairs_view(pairs)
+    for sentence in view.caption.split(" · "):
+        tell(sentence)
+    if pairs.empty:
+        say("nothing to compare: no two completed runs differ in this hyperparameter only and have the column")
+    rows = limited(in_order(replace(view, caption=""), sort), limit, "pairs", everything=everything)
+    print_view(rows, columns, everything=everything)
 
 
 def diff(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
@@ -112,27 +148,13 @@ def diff(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
     else:
         headings = {"first": str(first), "second": str(second)}
         print_table(
-            [{headings.get(name, name): value for name, value in row.items()} for row in rows], most=None
+            [{headings.get(name, name): value for name, value in row.items()} for row in rows],
+            most=None,
+            right=list(headings.values()),
         )
 
 
-def _load(*folders: Path) -> "pd.DataFrame":
-    from runmanager.results.loading import load_runs
-    from runmanager.storage.folders import no_runs
-
-    runs = load_runs(folders)
-    if runs.empty:
-        raise FileNotFoundError(no_runs(folders[0]))
-    return runs
-
-
-def _write_table(table: "pd.DataFrame", *, as_json: bool) -> None:
-    from runmanager.console import print_table
+def _write_json(table: "pd.DataFrame") -> None:
     from runmanager.results.files import to_rows
 
-    if as_json:
-        write_json(to_rows(table))
-    elif table.empty:
-        say("nothing to compare: no two completed runs differ in this hyperparameter only and have the column")
-    else:
-        print_table(table, most=None)
+    write_json(to_rows(table))

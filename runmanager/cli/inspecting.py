@@ -1,7 +1,11 @@
 """Commands that show experiments and runs: list, show."""
 
+import math
+import sys
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,63 +15,86 @@ from runmanager.cli.common import (
     AsJson,
     Damage,
     RunPath,
+    check_folder,
     files_of,
     find_run,
     say,
     write,
     write_json,
 )
+from runmanager.cli.tables import (
+    All,
+    Columns,
+    Limit,
+    Sort,
+    Where,
+    in_order,
+    limited,
+    meeting,
+    print_view,
+    tell,
+)
 from runmanager.hyperparameters import counted, json_value
+from runmanager.outcome import Status
 from runmanager.storage import paths
+from runmanager.wording import cell, duration, file_size
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from runmanager.results.overview import Overview
     from runmanager.storage.run_state import RunResult
 
 _LAST_LINES = 12  # of a traceback
 _EPOCHS_SHOWN = 10
-_LONGEST_ERROR = 60  # characters in a list; `show` prints the whole error
+
+RunsByFolder = Mapping[Path, Sequence["RunResult"]]
 
 
 def list_runs(
     root: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="The root of all experiments, or one experiment.")
     ] = Path("runs"),
+    where: Where = None,
+    columns: Columns = None,
+    sort: Sort = None,
+    limit: Limit = None,
+    everything: All = False,
     as_json: AsJson = False,
 ) -> None:
     """List experiments, or the runs of one experiment, with their status.
 
+    A terminal gets the columns that matter most. A pipe or a file gets all of them, whole, in one line per run.
+    With --where, --columns, --sort or --limit, the runs of all experiments are listed.
+
     For example:
 
-      runmanager list                        the experiments under runs/
-      runmanager list runs/fashion_grid      its runs, with their last metrics
-      runmanager list --json | jq '.[].runs[] | select(.status=="failed").folder'
+      runmanager list                                the experiments under runs/
+      runmanager list runs/fashion_grid              its runs, by number
+      runmanager list --where "status=failed"        those of all experiments
+      runmanager list runs/fashion_grid --sort=-lr --columns run,lr,loss
+      runmanager list --json | jq '.[].runs[].folder'
 
-    Exit codes: 0 listed; 1 something is damaged; 2 no such folder, or the folder of a run.
+    Exit codes: 0 listed; 1 something is damaged; 2 no such folder or column.
     """
-    from runmanager.console import print_table
     from runmanager.storage.folders import experiments, no_runs
     from runmanager.storage.run_state import read_experiment
 
-    if not root.is_dir():
-        raise FileNotFoundError(
-            f"no folder {str(root)!r}: give the folder that RunManager or run_grid wrote, such as 'runs'"
-        )
+    check_folder(root)
     if (root / paths.RUN).is_file():
         raise FileNotFoundError(f"{root} is one run: runmanager show {root}")
     damaged = Damage()
     by_folder = {folder: read_experiment(folder, damaged) for folder in experiments(root)}
     by_folder = {folder: runs for folder, runs in by_folder.items() if runs}
     if as_json:
-        write_json([_experiment_to_json(folder, runs) for folder, runs in by_folder.items()])
+        chosen = by_folder if where is None else _meeting(by_folder, where)
+        write_json([_experiment_to_json(folder, runs) for folder, runs in chosen.items()])
     elif not by_folder:
         say(no_runs(root))
-    elif len(by_folder) == 1:
-        ((folder, runs),) = by_folder.items()
-        counts = [f"{number:,} {status}" for status, number in _by_status(runs).items()]
-        write(f"{folder}: {', '.join([counted(len(runs), 'run'), *counts])}")
-        print_table(_rows(runs), most=None)
+    elif len(by_folder) > 1 and not any((where, columns, sort, limit)):
+        _print_overview(by_folder, everything=everything)
     else:
-        print_table([_summary(folder, runs) for folder, runs in by_folder.items()], most=None)
+        _print_runs(by_folder, where, columns, sort, limit, everything=everything)
     damaged.tell()
 
 
@@ -93,39 +120,97 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
     damaged.tell()
 
 
-def _by_status(runs: Sequence["RunResult"]) -> dict[str, int]:
-    return Counter(str(run.status) for run in runs)
+def _meeting(by_folder: RunsByFolder, where: str) -> RunsByFolder:
+    from runmanager.results.loading import name_of
+
+    rows = meeting(_table(by_folder), where)
+    named = {folder: name_of(folder.name) if "experiment" in rows else "" for folder in by_folder}
+    experiments = rows["experiment"].astype(str) if "experiment" in rows else [""] * len(rows)
+    kept = set(zip(experiments, rows["run"], strict=True))
+    return {
+        folder: [run for run in runs if (named[folder], run.folder.number) in kept]
+        for folder, runs in by_folder.items()
+    }
 
 
-def _summary(folder: Path, runs: Sequence["RunResult"]) -> dict[str, Any]:
-    epochs = sum(len(run.epochs) for run in runs)
-    return {"experiment": str(folder), "runs": len(runs), "epochs": epochs, **_by_status(runs)}
+def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
+    """Return the table of `load_runs`."""
+    from runmanager.results import decisive, tables
+    from runmanager.results.loading import LAST, name_of
+
+    named = [(name_of(folder.name), runs) for folder, runs in by_folder.items()]
+    return tables.concat([(name, decisive.runs_table(name, runs)) for name, runs in named], LAST)
 
 
-def _rows(runs: Sequence["RunResult"]) -> list[dict[str, Any]]:
-    from runmanager.storage.naming import varying
+def _print_runs(
+    by_folder: RunsByFolder,
+    where: str | None,
+    columns: str | None,
+    sort: str | None,
+    limit: int | None,
+    *,
+    everything: bool,
+) -> None:
+    from runmanager.results.show import listed
 
-    names = varying([run.folder.params for run in runs])
-    metrics = list(dict.fromkeys(name for run in runs for name in _last(run)))
-    return [
-        {
-            "run": run.folder.number,
-            "status": str(run.status),
-            "epochs": len(run.epochs),
-            **{name: run.folder.params[name] for name in names if name in run.folder.params},
-            **{name: _last(run).get(name, float("nan")) for name in metrics},
-            **({"error": _shortened(run.error)} if run.error else {}),
-        }
-        for run in runs
-    ]
+    runs = meeting(_table(by_folder), where)
+    if runs.empty:
+        return
+    counts = Counter(runs["status"].astype(str))
+    folder = next(iter(by_folder)) if len(by_folder) == 1 else next(iter(by_folder)).parent
+    title = f"{folder}: {', '.join([counted(len(runs), 'run'), *(f'{n:,} {s}' for s, n in counts.items())])}"
+    view = limited(in_order(listed(runs), sort), limit, "runs", everything=everything)
+    print_view(view, columns, everything=everything, title=title)
 
 
-def _shortened(error: str) -> str:
-    """Cut an error in its middle: its last word is the line of the user's code."""
-    if len(error) <= _LONGEST_ERROR:
-        return error
-    end = f"… {error.rsplit(maxsplit=1)[-1][-_LONGEST_ERROR // 2 :]}"
-    return error[: _LONGEST_ERROR - len(end)] + end
+def _print_overview(by_folder: RunsByFolder, *, everything: bool) -> None:
+    from runmanager.console import print_fitted, wide_console
+    from runmanager.results.overview import overview
+    from runmanager.table import Table
+
+    console = wide_console()
+    sums = [overview(folder, runs) for folder, runs in by_folder.items()]
+    rows = [_row(each, is_short=console.is_terminal) for each in sums]
+    names = ["experiment", "runs", "status", "best", "goal", "last written", "run time", "size"]
+    table = Table.of(rows, right=("last written", "run time", "size"), first=names)
+    if everything:
+        console.print(table, soft_wrap=True)
+    elif left_out := print_fitted(table, console):
+        tell(f"not shown: {', '.join(left_out)}; --all")
+    if console.is_terminal:
+        present = [status for status in Status if any(status in each.statuses for each in sums)]
+        signs = dict.fromkeys(status.sign for status in present)
+        words = {sign: ", ".join(status for status in present if status.sign == sign) for sign in signs}
+        tell("   ".join(f"{sign} {statuses}" for sign, statuses in words.items()))
+
+
+def _row(each: "Overview", *, is_short: bool) -> dict[str, Any]:
+    """Describe an experiment for people in a terminal, or for programs."""
+    row: dict[str, Any] = {"experiment": str(each.folder), "runs": sum(each.statuses.values())}
+    if not is_short:
+        when = _moment(each).isoformat(" ", "seconds") if each.last_written else ""
+        row |= {str(status): number for status, number in each.statuses.items()}
+        row |= {"goal": str(each.goal or ""), "best": each.best, "last written": when}
+        return row | {"run seconds": each.run_seconds, "bytes": each.num_bytes}
+    by_sign: Counter[str] = Counter()
+    for status, number in each.statuses.items():
+        by_sign[status.sign] += number
+    row["status"] = "  ".join(f"{sign} {number}" for sign, number in by_sign.items())
+    row |= {"goal": each.goal.metric if each.goal else "", "best": each.best, "last written": _when(each)}
+    return row | {"run time": duration(each.run_seconds), "size": file_size(each.num_bytes)}
+
+
+def _moment(each: "Overview") -> datetime:
+    return datetime.fromtimestamp(each.last_written).astimezone()
+
+
+def _when(each: "Overview") -> str:
+    """Write when an experiment was last written as `ls` does: with the time, or the year if that is another."""
+    if not each.last_written:
+        return ""
+    moment = _moment(each)
+    is_this_year = moment.year == datetime.now().astimezone().year
+    return f"{moment:%b %d %H:%M}" if is_this_year else f"{moment:%b %d  %Y}"
 
 
 def _last(run: "RunResult") -> Mapping[str, float]:
@@ -168,24 +253,53 @@ def _print_run(run: "RunResult") -> None:
 
     _print_facts(run)
     _heading("Hyperparameters")
-    print_table([dict(run.folder.params)])
+    _print_pairs({name: cell(value) for name, value in run.folder.params.items()})
     if run.epochs:
-        _heading("Epochs" if len(run.epochs) <= _EPOCHS_SHOWN else f"Epochs, the last {_EPOCHS_SHOWN}")
-        print_table([{"epoch": record.epoch, **record.metrics} for record in run.epochs[-_EPOCHS_SHOWN:]])
+        _print_epochs(run)
     if how := _how(run):
         _heading("How it was executed")
         _print_pairs(how)
     if files := files_of(run.folder):
         _heading("Files")
-        print_table([{"file": path.name, "bytes": path.lstat().st_size} for path in files], most=None)
+        sizes = [{"file": path.name, "size": file_size(path.lstat().st_size)} for path in files]
+        print_table(sizes, most=None, right=["size"])
     if lines := run.error_log_tail(_LAST_LINES):
         _heading(f"The last lines of {paths.ERROR_LOG}")
-        _print_lines(lines)
+        write("\n".join(lines))
+
+
+def _print_epochs(run: "RunResult") -> None:
+    """Print the last epochs, and the best one if it is before them; its number is in bold and said below."""
+    from runmanager.console import print_fitted
+    from runmanager.goal import default_goal
+    from runmanager.storage.folders import Experiment
+    from runmanager.table import Table
+
+    goal = Experiment(run.folder.path.parent).design.decisive([run.start])
+    names = list(dict.fromkeys(name for record in run.epochs for name in record.metrics))
+    goal = goal if goal and goal.metric in names else default_goal(names)
+    best = max(run.epochs, key=lambda record: goal.score(record.metrics)) if goal else None
+    last = list(run.epochs[-_EPOCHS_SHOWN:])
+    records = [best, *last] if best and best.epoch < last[0].epoch else last
+    rows = [
+        {"epoch": r.epoch, **{n: "nan" if math.isnan(v) else float(v) for n, v in r.metrics.items()}}
+        for r in records
+    ]
+    _heading("Epochs" if len(run.epochs) <= _EPOCHS_SHOWN else f"Epochs, the last {_EPOCHS_SHOWN}")
+    first = ["epoch", *([goal.metric] if goal else [])]
+    rows_best = [records.index(best)] if best and len(run.epochs) > 1 else []
+    table = Table.of(rows, right=names, even=names, first=first, best=rows_best)
+    left_out = print_fitted(table)
+    if best and goal and not math.isnan(best.metrics.get(goal.metric, math.nan)):
+        tell(f"best {goal.metric}: epoch {best.epoch}")
+    if left_out:
+        tell(f"not shown: {', '.join(left_out)}; --json has all")
 
 
 def _print_facts(run: "RunResult") -> None:
-    facts: dict[str, Any] = {"run": run.folder.path, "status": run.status, "error": run.error}
-    facts |= {"next": run.next_step, "attempts": run.attempts if run.attempts > 1 else ""}
+    sign = f"{run.status.sign} " if sys.stdout and sys.stdout.isatty() else ""
+    facts: dict[str, Any] = {"run": paths.for_people(run.folder.path), "status": f"{sign}{run.status}"}
+    facts |= {"error": run.error, "next": run.next_step, "attempts": run.attempts if run.attempts > 1 else ""}
     facts |= {"mixed": "code, data, versions or threads changed between its epochs" if run.mixed else ""}
     facts |= {"jobs": f"{run.jobs} runs shared the machine" if run.jobs > 1 else ""}
     _print_pairs(facts)
@@ -198,13 +312,19 @@ def _heading(name: str) -> None:
 
 
 def _print_pairs(pairs: Mapping[str, Any]) -> None:
+    from runmanager.console import wide_console
+
     texts = {name: str(value) for name, value in pairs.items() if value not in ("", None)}
     width = max(map(len, texts), default=0)
-    _print_lines([f"{name:<{width}}  {value}" for name, value in texts.items()])
-
-
-def _print_lines(lines: Sequence[str]) -> None:
-    for line in lines:
+    console = wide_console()
+    for name, value in texts.items():
+        line = f"{name:<{width}}  {value}"
+        if console.is_terminal and "\n" not in value:
+            blank = " " * (width + 2)
+            folded = textwrap.TextWrapper(
+                console.width, subsequent_indent=blank, break_long_words=False, break_on_hyphens=False
+            )
+            line = "\n".join(folded.wrap(line))
         write(line)
 
 
@@ -215,4 +335,5 @@ def _how(run: "RunResult") -> dict[str, Any]:
     versions = start.get("versions")
     if isinstance(versions, Mapping):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return {name: value for name, value in facts.items() if value not in (None, "")}
+    # a run that raised before its network has 0 parameters
+    return {name: value for name, value in facts.items() if value not in (None, "", 0)}

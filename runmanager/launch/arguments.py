@@ -1,6 +1,5 @@
 """The arguments of run_grid: whether they can be used, all problems at once."""
 
-import difflib
 import json
 import warnings
 from collections import Counter
@@ -21,6 +20,7 @@ from runmanager.storage.design import Design, check_note
 from runmanager.storage.fingerprint import Fingerprint, fingerprint
 from runmanager.storage.identity import canonical, identity, is_nameable
 from runmanager.storage.read_values import MOST_BYTES
+from runmanager.wording import did_you_mean
 
 
 def make_executor(
@@ -186,8 +186,7 @@ def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[st
         return ()
     for name in given:
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(names)}"
+            hint = did_you_mean(name, names, "it has")
             problems.append(f"repeats={repeats!r}, but the grid has no axis {name!r}; {hint}")
     return tuple(dict.fromkeys(given))
 

@@ -1,6 +1,5 @@
 """What decides between the runs of a table: its goal and its repeat axes, as their experiments say."""
 
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from runmanager.results.tables import GOALS, KEPT, KEPT_BY, NOTES, REPEATS, hype
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
+from runmanager.wording import did_you_mean
 
 
 def runs_table(name: str, runs: Sequence[RunResult]) -> pd.DataFrame:
@@ -49,8 +49,7 @@ def goal_of(runs: pd.DataFrame) -> Goal | None:
     if goals:
         goal = parse_goal(next(iter(goals.values())))
         if names and goal.metric not in runs:
-            close = difflib.get_close_matches(goal.metric, names, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"they have: {printable(', '.join(names))}"
+            hint = did_you_mean(goal.metric, names)
             again = "to correct it, start the grid with another goal=, which executes nothing again"
             raise InvalidArgumentError(
                 [f"the goal is {str(goal)!r}, but no run has that metric; {hint} ({again})"]

@@ -27,8 +27,11 @@ from runmanager.results.ranking import (
 from runmanager.results.tables import HYPERPARAMETERS, Numbers, beside, check_table
 from runmanager.results.verdict import difference
 
-OVERALL, DIFFERENCES, LEFT_OUT, COMPARED = "overall", "differences", "left out", "compared"
-"""The keys in the `attrs` of what `compare` returns: mean ratios and differences, missing pairs, the column."""
+OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left out", "compared", "axis"
+"""The keys in the `attrs` of what `compare` returns: ratios, differences, missing pairs, column, axis."""
+
+EXPLAINED = "explained"
+"""The key in the `attrs` of what `effects` returns: the column whose variation is explained."""
 
 NO_RUN = "no such run"
 """Why a pair is left out of which the grid has one side only."""
@@ -60,7 +63,7 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
         interval. If a ratio is not above 0, there is no mean either. ``attrs["differences"]`` has the same per
         `difference`, with the arithmetic mean and an interval that holds however many repeats are added, from
         four pairs on. ``attrs["left out"]`` has why pairs were left out -> how many, ``attrs["compared"]`` the
-        column.
+        column, ``attrs["axis"]`` the axis. `show` writes them as sentences.
 
     Raises:
         InvalidArgumentError: `axis` is not a hyperparameter of these runs, or `value` not a column of numbers.
@@ -106,7 +109,7 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
         for name, column in differences.items()
     ]
     pairs.attrs[LEFT_OUT] = _left_out(runs, group, codes, sides, names.index(first)) if others else {}
-    pairs.attrs[COMPARED] = value
+    pairs.attrs |= {COMPARED: value, AXIS: axis, HYPERPARAMETERS: list(table)}
     return pairs
 
 
@@ -211,10 +214,10 @@ def effects(
             tables.append(table.assign(axis=axis, value=labels))
     interval = ["low", "high"] if averaged else []
     columns = ["axis", "value", "n", "mean", "std", *interval, "explained"]
-    if not tables:
-        return pd.DataFrame(columns=columns)
     tables.sort(key=lambda table: -table["explained"].iloc[0])
-    return pd.concat(tables, ignore_index=True)[columns]
+    effects = pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
+    effects.attrs = {EXPLAINED: value}
+    return effects
 
 
 def _half_interval(settings: pd.DataFrame) -> float:

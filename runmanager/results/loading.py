@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from runmanager.results.tables import Epochs, Numbers
 
+LAST = ("jobs", "threads", "peak memory", "parameters", "attempts", "mixed", "error")  # columns of load_runs
+
 COPY_VERSION = 4
 _WORTH_A_COPY = 200  # runs
 _MOST_NAMED = 5  # damaged files in a warning
@@ -107,8 +109,7 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
     damaged: list[str] = []
     with _without_collection():
         parts = [(name, decisive.runs_table(name, runs)) for name, runs in _read(path, damaged)]
-        last = ("jobs", "threads", "peak memory", "parameters", "attempts", "mixed", "error")
-        table = tables.concat(parts or [("", tables.runs_table([]))], last)
+        table = tables.concat(parts or [("", tables.runs_table([]))], LAST)
     warn_of(damaged, path)
     return table
 
@@ -140,9 +141,8 @@ def _text(path: Paths) -> str:
 def _find(path: Path) -> tuple[list[Path], Path | None]:
     """Return the folders of the experiments under a path, and the run's folder if the path is one."""
     if not path.exists():
-        raise NoRunsError(
-            f"no results at {str(path)!r}: give the folder that RunManager or run_grid wrote, as 'runs'"
-        )
+        hint = paths.nearest(path) or "give the folder that RunManager or run_grid wrote, as 'runs'"
+        raise NoRunsError(f"no results at {str(path)!r}: {hint}")
     if not path.is_dir():
         raise NotADirectoryError(
             f"results are loaded from a folder, got the file {str(path)!r}: give its folder, "
@@ -165,12 +165,12 @@ def _find_all(path: Paths) -> list[tuple[str, Path, list[Path] | None]]:
             folders[folder] = None if run is None or runs is None else [*runs, run]
     counts = Counter(folder.name for folder in folders)
     return [
-        (_name(folder.name if counts[folder.name] == 1 else str(paths.for_people(folder))), folder, runs)
+        (name_of(folder.name if counts[folder.name] == 1 else str(paths.for_people(folder))), folder, runs)
         for folder, runs in folders.items()
     ]
 
 
-def _name(experiment: str) -> str:
+def name_of(experiment: str) -> str:
     """Return the name of an experiment as text that every table can hold."""
     return experiment.encode("utf-8", "backslashreplace").decode()
 

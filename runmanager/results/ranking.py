@@ -14,19 +14,22 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from scipy.special import stdtrit
 
-from runmanager.console import printable
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal, default_goal, is_larger_better, parse_goal
 from runmanager.outcome import Status
 from runmanager.results.decisive import goal_of, metrics_of, repeats_of
 from runmanager.results.tables import KEPT, Numbers, beside, check_table, hyperparameters_of
 from runmanager.storage.identity import canonical
+from runmanager.wording import did_you_mean
 
 REPEATED = "all repeats"
 """The column with how many runs a setting has."""
 
 FAILED_REPEATS = "failed repeats"
 """The column with how many runs of a setting have no result and never will."""
+
+AVERAGED, RANKED = "averaged", "ranked"
+"""The keys in the `attrs` of what `over_repeats` and `best` return: the columns; what is best, as a `Goal`."""
 
 _CONFIDENCE = 0.95
 _SEED = "seed"
@@ -77,11 +80,14 @@ def best(
         sizes = pd.Series(np.bincount(group), name=REPEATED)
         statistics = pd.concat([_statistics(runs, group, [goal.metric]), sizes], axis="columns")
         table = beside(settings, statistics)
+        table.attrs[AVERAGED] = [goal.metric]
         numbers = table[f"{goal.metric} mean"]
     else:
         table, numbers = runs, _finite(runs[goal.metric]).reset_index(drop=True)
     order = numbers.sort_values(ascending=not goal.is_larger_better, kind="stable").index
-    return table.iloc[order[:n]]
+    ranked = table.iloc[order[:n]]
+    ranked.attrs = {**table.attrs, RANKED: tuple(goal)}
+    return ranked
 
 
 def over_repeats(
@@ -123,9 +129,9 @@ def over_repeats(
     names = [values] if isinstance(values, str) else list(values)
     check_comparable(runs, repeats, names)
     group, table = settings_without(runs, repeats)
-    averaged = beside(table, _statistics(runs, group, names))
-    averaged.attrs = {}
-    return averaged
+    averages = beside(table, _statistics(runs, group, names))
+    averages.attrs = {AVERAGED: names}
+    return averages
 
 
 def over_seeds(
@@ -218,7 +224,7 @@ def check_comparable(runs: pd.DataFrame, axes: Sequence[str], columns: Sequence[
     """
     params = axes_of(runs)
     problems = Problems(
-        f"these runs have no hyperparameter {axis!r}; they have: {printable(', '.join(params)) or 'none'}"
+        f"these runs have no hyperparameter {axis!r}; {did_you_mean(axis, params)}"
         for axis in axes
         if axis not in params
     )
@@ -299,8 +305,7 @@ def _without_numbers(runs: pd.DataFrame, names: Sequence[str]) -> list[str]:
     problems = []
     for name in names:
         if name not in runs:
-            have = printable(", ".join(map(str, runs)) or "none")
-            problems.append(f"these runs have no column {name!r}; they have: {have}")
+            problems.append(f"these runs have no column {name!r}; {did_you_mean(name, runs)}")
         elif not is_numeric_dtype(runs[name]) or is_bool_dtype(runs[name]):
             own = default_goal(metrics_of(runs))
             metric = own.metric if own else "loss"

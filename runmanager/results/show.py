@@ -1,35 +1,37 @@
-"""Show the best runs first, and only the columns that differ."""
+"""Show the best runs first, and the columns that tell them apart."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
-from typing import Any
+import contextlib
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
-from runmanager.console import Table, cell, join, printable
+from runmanager.console import cell
+from runmanager.errors import InvalidArgumentError
+from runmanager.goal import Goal
 from runmanager.hyperparameters import counted
-from runmanager.results.decisive import goal_of, repeats_of
-from runmanager.results.effects import COMPARED, DIFFERENCES, LEFT_OUT, OVERALL
-from runmanager.results.findings import Findings, find
-from runmanager.results.ranking import are_epochs, axes_of, best, deciding, numbered
-from runmanager.results.tables import beside, check_table, from_columns, hyperparameters_of
+from runmanager.outcome import LEADING
+from runmanager.results.decisive import goal_of, metrics_of, repeats_of
+from runmanager.results.effects import EXPLAINED, OVERALL
+from runmanager.results.findings import find
+from runmanager.results.ranking import (
+    AVERAGED,
+    RANKED,
+    are_epochs,
+    best,
+    completed,
+    deciding,
+    numbered,
+)
+from runmanager.results.readable import averages_view, effects_view, pairs_view, settings_view
+from runmanager.results.tables import HYPERPARAMETERS, KEPT, check_table, hyperparameters_of
+from runmanager.results.view import View, in_one_line, same_in_all, span
+from runmanager.results.where import select
 
-_LEADING = ("experiment", "run", "epoch", "status")
-
-
-@dataclass(frozen=True, repr=False)
-class View:
-    """Some rows and columns of a table: drawn in a notebook, text elsewhere."""
-
-    table: pd.DataFrame
-    caption: str  # how the rows are sorted, and what is left out
-
-    def __repr__(self) -> str:
-        return "\n".join([*Table.of(self.table).lines(), self.caption]) if len(self.table) else "no rows"
-
-    def _repr_html_(self) -> str:
-        return f"{Table.of(self.table).to_html()}\n<p>{escape(self.caption)}</p>"
+_LEADING = ("experiment", "run", "epoch")
+_TIME = "run duration"
 
 
 def show(
@@ -39,6 +41,7 @@ def show(
     *,
     largest: bool | None = None,
     repeats: str | Sequence[str] | None = None,
+    where: str | None = None,
 ) -> View:
     """Show the best runs or settings, without the columns that are the same in all of them.
 
@@ -50,94 +53,154 @@ def show(
         largest: As in `best`.
         repeats: As in `best`: with repeat axes, a row is a setting with its mean, the 95 % interval of the
             mean, and how many of its repeats count.
+        where: Which rows, as ``"lr<0.1 and status=completed"``; `docs/results.md` has the grammar.
 
     Returns:
-        What a notebook draws and `print` writes; its `table` has the rows and columns.
+        What a notebook draws and `print` writes, as wide as the terminal: columns for which it has no room are
+        named below. Its `table` has the rows and columns; `to_markdown()` and `to_latex()` write it for a text.
 
     Raises:
-        InvalidArgumentError: As `best` does.
+        InvalidArgumentError: As `best` does, or `where` is mistaken.
 
     Example:
         >>> runs = pd.DataFrame({"run": [1, 2], "lr": [0.1, 0.01], "epochs": 5, "accuracy": [0.81, 0.86]})
         >>> show(runs)  # doctest: +NORMALIZE_WHITESPACE
         run accuracy   lr
           2     0.86 0.01
-          1     0.81  0.1
+          1     0.81 0.10
         best accuracy first · the same in all: epochs=5
     """
     check_table(runs)
-    has_order = OVERALL in runs.attrs
-    goal = None
-    if by is not None or not (has_order or goal_of(runs) is None):
-        goal = deciding(runs, by, largest=largest, n=n)
-        axes = repeats_of(runs, repeats)
-        if axes and not are_epochs(runs):
-            return _settings(find(runs, by, largest=largest, repeats=axes), runs, n)
-    column = goal.metric if goal else None
-    same = {name: values[0] for name in runs if len(values := numbered(runs[name])[1]) == 1}
-    first = dict.fromkeys([*_LEADING, *hyperparameters_of(runs), *([column] if column else [])])
-    order = [*(name for name in first if name in runs), *(name for name in runs if name not in first)]
-    columns = [name for name in order if len(runs) == 1 or name not in same or name in ("run", column)]
-    rows = best(runs, by, n, largest=largest, repeats=()) if goal else runs.head(n)
-    dropped = {str(name): cell(same[name]) for name in order if name not in columns}
-    parts = (
-        f"{len(rows):,} of {len(runs):,} rows" if len(rows) < len(runs) else "",
-        f"best {column} first" if column else "",
-        *(_sentences(runs) if has_order else ()),
-        _left_out(dropped),
+    runs = runs if where is None else select(runs, where)
+    if by is None:
+        if OVERALL in runs.attrs:
+            return pairs_view(runs, n)
+        if EXPLAINED in runs.attrs:
+            return effects_view(runs, n)
+        if AVERAGED in runs.attrs:
+            return averages_view(runs, n)
+        if RANKED in runs.attrs and largest is None and repeats is None:
+            return of_runs(runs, Goal(*runs.attrs[RANKED]), n, is_ranked=True)
+    return ranked(runs, by, n, largest=largest, repeats=repeats)
+
+
+def ranked(
+    runs: pd.DataFrame,
+    by: str | None = None,
+    n: int | None = None,
+    *,
+    largest: bool | None = None,
+    repeats: str | Sequence[str] | None = None,
+    with_others: bool = True,
+) -> View:
+    """Show the best runs or settings first; without `with_others`, only those that have a number."""
+    if by is None and goal_of(runs) is None and with_others:
+        return of_runs(runs, None, n)
+    goal = deciding(runs, by, largest=largest, n=n)
+    axes = repeats_of(runs, repeats)
+    if axes and not are_epochs(runs):
+        return settings_view(find(runs, by, largest=largest, repeats=axes), runs, n, with_others=with_others)
+    rows = best(runs, by, largest=largest, repeats=())
+    has_number = np.isfinite(rows[goal.metric].astype("float64"))
+    note = ""
+    if not with_others and not has_number.all():
+        others = rows[~has_number]
+        rows = rows[has_number]
+        note = f"{counted(len(others), 'run')} without a number: {_by_status(others)}"
+    return of_runs(rows, goal, n, note, is_ranked=True)
+
+
+def numbered_only(
+    runs: pd.DataFrame,
+    by: str | None,
+    n: int | None,
+    *,
+    largest: bool | None = None,
+    repeats: str | Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Return what `best` does without the rows that have no number."""
+    table = best(runs, by, largest=largest, repeats=repeats)
+    metric = Goal(*table.attrs[RANKED]).metric
+    numbers = table[f"{metric} mean" if AVERAGED in table.attrs else metric].astype("float64")
+    return table[np.isfinite(numbers)].iloc[:n]
+
+
+def of_runs(
+    rows: pd.DataFrame,
+    goal: Goal | None,
+    n: int | None = None,
+    *notes: str,
+    is_ranked: bool = False,
+    always: Collection[str] = (),
+) -> View:
+    """Show rows in their order.
+
+    Args:
+        rows: The rows; what is the same in all of them is left out.
+        goal: The column that decides, and its direction.
+        n: How many of them to show.
+        notes: Sentences for the caption.
+        is_ranked: Whether the best row is the first.
+        always: Columns that are shown even if they are the same in all rows.
+    """
+    metric = goal.metric if goal else None
+    params = hyperparameters_of(rows)
+    same = {name: values[0] for name in rows if len(values := numbered(rows[name])[1]) == 1}
+    whole = [name for name in rows if len(rows) == 1 or name not in same or name in ("run", metric, *always)]
+    essential = [*_LEADING, *params, metric, _loss_of(metric, rows), _TIME, "status"]
+    measured = [name for name in metrics_of(rows) if name not in (*essential, *LEADING[2:])]
+    errors = ["error"] if "error" in rows and (rows["error"].astype(str) != "").any() else []
+    order = [name for name in dict.fromkeys([*essential, *measured, *errors, *rows]) if name in whole]
+    main = [name for name in order if name in {*essential, *measured, *errors}]
+    first = [*_LEADING, metric, "status", *params, *essential, *errors, *measured]
+    dropped = {str(name): cell(same[name]) for name in ("status", *params, "epochs") if name in same}
+    caption = in_one_line(
+        (
+            f"{n:,} of {len(rows):,} rows" if n is not None and n < len(rows) else "",
+            f"best {metric} first" if is_ranked else "",
+            *notes,
+            same_in_all({name: value for name, value in dropped.items() if name not in order}),
+        )
     )
-    return View(rows[columns].reset_index(drop=True), printable(join(parts)))
+    table = rows[order].reset_index(drop=True)
+    table.attrs = {**rows.attrs, HYPERPARAMETERS: [name for name in params if name in order]}
+    best_rows = _best_rows(rows, goal) if goal and len(rows) > 1 else []
+    bars = {str(metric): span(rows[metric])} if goal and len(rows) > 1 else {}
+    names = list(dict.fromkeys(str(name) for name in first if name))
+    view = View(table, caption, main, names, best_rows, bars, rows.reset_index(drop=True))
+    return view if n is None else view.taken(range(min(n, len(rows))))
 
 
-def _settings(findings: Findings, runs: pd.DataFrame, n: int) -> View:
-    """Show settings by their mean."""
-    settings = [*findings.settings, *findings.others]
-    listed = settings[:n]
-    params = from_columns({name: [s.params[name] for s in listed] for name in settings[0].params}, ())
-    computed: dict[str, list[Any]] = {
-        findings.goal.metric: [setting.mean for setting in listed],
-        "95 % interval": [_interval(setting.low, setting.high) for setting in listed],
-        "repeats": [setting.counts for setting in listed],
-    }
-    names = [name for name in axes_of(runs) if name not in (*findings.repeats, *params)]
-    parts = (
-        f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
-        f"best mean {findings.goal.metric} over {' and '.join(findings.repeats)} first",
-        findings.verdict.rstrip(".").replace("Its", "its", 1),
-        _left_out({name: cell(runs[name].iloc[0]) for name in names}),
-    )
-    return View(beside(params, from_columns(computed, ())), printable(join(parts)))
+def listed(runs: pd.DataFrame) -> View:
+    """Show all runs in their order, those of the best setting in bold."""
+    findings = None
+    with contextlib.suppress(InvalidArgumentError):  # no column decides
+        findings = find(runs)
+    if findings is None or not findings.settings:
+        return of_runs(runs, None, always=("status",))
+    best_one = findings.settings[0]
+    texts = {name: cell(value) for name, value in best_one.params.items()}
+    setting = ", ".join(f"{name}={text}" for name, text in texts.items() if text)
+    which = f"run {runs['run'].iloc[best_one.rows[0]]}" if not findings.repeats else setting
+    over = f" mean over {' and '.join(findings.repeats)}" if findings.repeats else ""
+    note = f"best {findings.metric}{over}: {cell(best_one.mean)} ({which})"
+    view = of_runs(runs, findings.goal, None, note, always=("status",))
+    return replace(view, best=list(best_one.rows) if len(runs) > 1 else [])
 
 
-def _sentences(pairs: pd.DataFrame) -> list[str]:
-    """Say what the pairs of `compare` come to: costs by their ratio, metrics by their difference."""
-    left_out: Mapping[str, int] = pairs.attrs[LEFT_OUT]
-    is_cost = str(pairs.attrs[COMPARED]).endswith(("duration", "memory"))
-    parts = [_ratio(overall) for overall in pairs.attrs[OVERALL]] if is_cost else []
-    parts += [] if is_cost else [_difference(overall) for overall in pairs.attrs[DIFFERENCES]]
-    if left_out:
-        why = ", ".join(f"{number} {reason}" for reason, number in left_out.items())
-        parts.append(f"{counted(sum(left_out.values()), 'pair')} left out: {why}")
-    return parts
+def _best_rows(rows: pd.DataFrame, goal: Goal) -> list[int]:
+    """Return the position of the completed row with the best number."""
+    numbers = completed(rows, goal.metric) * goal.sign
+    return [] if numbers.isna().all() else [int(numbers.argmax())]
 
 
-def _ratio(overall: Mapping[str, Any]) -> str:
-    low, mean, high = (cell(overall[name]) for name in ("low", "mean", "high"))
-    interval = f", 95 % interval {low} to {high}" if low else ""
-    return f"{overall['ratio']}: {mean} (geometric mean of {overall['n']}{interval})" if mean else ""
+def _loss_of(metric: str | None, rows: pd.DataFrame) -> str | None:
+    """Return the loss that belongs to a metric: that of the same data."""
+    data = (metric or "").removeprefix(KEPT).removeprefix("best ").rpartition("_")[0]
+    names = [f"{data}_loss", "loss"] if data else ["loss"]
+    return next((name for name in names if name in rows and name != metric), None)
 
 
-def _difference(overall: Mapping[str, Any]) -> str:
-    low, mean, high = (cell(overall[name]) for name in ("low", "mean", "high"))
-    interval = f", 95 % interval {low} to {high}" if low else ""
-    number = counted(overall["n"], "pair")
-    return f"{overall['difference']}: {mean} (mean of {number}{interval})" if mean else ""
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{cell(low)} to {cell(high)}" if cell(low) else ""
-
-
-def _left_out(dropped: Mapping[str, str]) -> str:
-    text = ", ".join(f"{name}={value}" for name, value in dropped.items() if value)
-    return f"the same in all: {text}" if text else ""
+def _by_status(runs: pd.DataFrame) -> str:
+    counts = Counter(runs["status"].astype(str)) if "status" in runs else Counter()
+    return ", ".join(f"{number} {status}" for status, number in counts.most_common())

@@ -1,5 +1,6 @@
 """Every file name under the root."""
 
+import difflib
 import hashlib
 import os
 import re
@@ -39,6 +40,21 @@ def for_people(path: Path) -> Path:
         here = Path.cwd()
         return path.relative_to(here) if path.is_relative_to(here) else path
     return path
+
+
+def nearest(path: Path) -> str:
+    """Ask for the path that was meant where one is missing, "" if none is like it."""
+    missing = path
+    while not missing.parent.is_dir():
+        missing = missing.parent
+        if missing == missing.parent:
+            return ""
+    with suppress(OSError):
+        names = [entry.name for entry in missing.parent.iterdir() if not entry.name.startswith(".")]
+        close = difflib.get_close_matches(missing.name, names, n=1)
+        if close:
+            return f"did you mean {str(missing.parent / close[0] / path.relative_to(missing))!r}?"
+    return ""
 
 
 def check_experiment(name: str) -> str:

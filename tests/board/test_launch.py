@@ -145,7 +145,9 @@ def test_an_experiment_that_is_not_there_is_refused_with_those_that_are(tmp_path
     make(tmp_path, "one")
     make(tmp_path, "none_here", devices=("cuda",), missing=("cuda",))
 
-    with pytest.raises(BoardError, match=r"no runs of an experiment 'on'; it has those of: one$"):
+    with pytest.raises(BoardError, match=r"no runs of an experiment 'another'; it has those of: one$"):
+        page_of(tmp_path, "another")
+    with pytest.raises(BoardError, match=r"no runs of an experiment 'on'; did you mean 'one'\?$"):
         page_of(tmp_path, "on")
 
 

@@ -1,9 +1,10 @@
 import pytest
 from typer.testing import CliRunner
 
-from runmanager import RunManager
+from runmanager import RunManager, console
 from runmanager.cli.app import app
 from tests.board.reading import train
+from tests.screens import Terminal
 
 
 @pytest.fixture
@@ -14,6 +15,27 @@ def command():
         return CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(part) for part in arguments], **options)
 
     return call
+
+
+class InTerminal:
+    """Calls `runmanager` in a terminal of a width; keeps the last one as `screen`."""
+
+    def __init__(self, monkeypatch):
+        self._monkeypatch = monkeypatch
+        self.screen = Terminal(80)
+
+    def __call__(self, width, *arguments):
+        """Return the lines of the screen, and the result."""
+        self.screen = Terminal(width)
+        with self._monkeypatch.context() as context:
+            context.setattr(console, "wide_console", lambda: self.screen.console)
+            result = CliRunner(env={"COLUMNS": str(width)}).invoke(app, [str(part) for part in arguments])
+        return self.screen.lines, result
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    return InTerminal(monkeypatch)
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def root(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["{root}/missing"], "does not exist"),
+        (["{root}/missing"], "no folder '{root}/missing': give the folder"),
         (["{root}", "--experiment", "other"], "no runs of an experiment 'other'; it has those of: exp"),
         (["{root}/exp/001-lr=0.1/empty"], "start a grid first, or give the folder that it wrote"),
         (["{root}", "--host", "0.0.0.0"], "all addresses of this machine are asked for by --bind-all"),  # noqa: S104

@@ -1,11 +1,12 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from runmanager import RunManager
+from runmanager import RunManager, load_runs
 from tests.board.reading import train
 from tests.damaging import flip, journals
 from tests.locations import line_with
@@ -15,29 +16,44 @@ CONFTEST = Path(__file__).with_name("conftest.py")
 HEAVY = ("torch", "tensorboard", "pandas", "numpy")
 
 
-def test_experiments_are_listed_with_the_status_of_their_runs(command, root):
+def test_experiments_are_listed_with_their_runs_what_is_best_and_their_size(command, root):
     result = command("list", root)
 
     assert result.exit_code == 0
-    heading, grid, other = [line.split() for line in result.stdout.splitlines()]
-    assert heading == ["experiment", "runs", "epochs", "completed", "failed"]
-    assert grid == [str(root / "grid"), "3", "4", "2", "1"]
-    assert other == [str(root / "other"), "1", "1", "1"]
+    heading, grid, other = [re.split(r"  +", line.strip()) for line in result.stdout.splitlines()]
+    assert heading == [
+        "experiment", "runs", "completed", "failed", "goal", "best", "last written", "run seconds", "bytes",
+    ]  # fmt: skip
+    assert grid[:5] == [str(root / "grid"), "3", "2", "1", "max:test_accuracy"]
+    best = load_runs(root / "grid")["test_accuracy"].max()
+    assert float(grid[5]) == pytest.approx(best, abs=1e-4)
+    assert int(grid[8]) == sum(path.stat().st_size for path in (root / "grid").rglob("*") if path.is_file())
+    assert other[:3] == [str(root / "other"), "1", "1"]
+
+
+def test_a_terminal_gets_an_overview_that_fits_with_shapes_and_what_they_mean(
+    command, root, terminal, monkeypatch
+):
+    monkeypatch.chdir(root)
+    lines, result = terminal(80, "list", ".")
+
+    assert max(map(len, lines)) <= 80
+    assert lines[-3].split()[:4] == ["experiment", "runs", "status", "goal"]
+    assert lines[-2].split()[:7] == ["grid", "3", "✓", "2", "✗", "1", "test_accuracy"]
+    assert "✓ completed   ✗ failed" in result.stderr
 
 
 def test_the_runs_of_one_experiment_are_listed_with_what_varied_and_their_last_metrics(command, root):
     result = command("list", root / "grid")
 
-    title, heading, *rows = result.stdout.splitlines()
-    assert title == f"{root / 'grid'}: 3 runs, 2 completed, 1 failed"
-    assert heading.split()[:5] == ["run", "status", "epochs", "lr", "loss"]
-    assert "device" not in heading
-    assert [row.split()[:4] for row in rows] == [
-        ["1", "completed", "2", "0.1"],
-        ["2", "completed", "2", "0.01"],
-        ["3", "failed", "0", "0.5"],
-    ]
-    assert rows[2].endswith(f"  ZeroDivisionError: division by ze… {line_with('1 / 0', CONFTEST)})")
+    heading, *rows = result.stdout.splitlines()
+    assert result.stderr.startswith(f"{root / 'grid'}: 3 runs, 2 completed, 1 failed\nbest test_accuracy: ")
+    assert re.split(r"  +", heading.strip())[:5] == ["run", "lr", "test_accuracy", "test_loss", "run duration"]
+    assert {"status", "device", "mixed"} < set(heading.split())  # a file gets every column
+    assert [row.split()[:2] for row in rows] == [["1", "0.1"], ["2", "0.01"], ["3", "0.5"]]
+    assert [row.split("  ").count("completed") for row in rows] == [1, 1, 0]
+    cause = f"division by zero (in epoch 1, step 2, {line_with('1 / 0', CONFTEST)})"
+    assert f"  ZeroDivisionError: {cause}  " in rows[2]
 
 
 def test_scripts_get_every_run_with_types_as_json(command, root):
@@ -50,12 +66,12 @@ def test_scripts_get_every_run_with_types_as_json(command, root):
     assert 0 <= grid["runs"][0]["metrics"]["test_accuracy"] <= 1
 
 
-def test_listing_imports_nothing_heavy(root):
+def test_listing_for_a_script_imports_nothing_heavy(root):
     program = (
         "import sys\n"
         "from runmanager.cli.app import app\n"
         "try:\n"
-        f"    app(['list', {str(root)!r}])\n"
+        f"    app(['list', {str(root)!r}, '--json'])\n"
         "finally:\n"
         f"    print([name for name in {HEAVY} if name in sys.modules])"
     )
@@ -128,7 +144,8 @@ def test_a_run_as_json_has_its_epochs_and_files(command, root):
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("grid", "grid is an experiment: name a run, as "),
+        ("grid", "/grid is an experiment: name a run, as {root}/grid/1"),
+        ("gird/1", "/gird is no experiment; did you mean {root}/grid?"),
         ("grid/9", "has no run '9'; its runs are 1 to 3"),
         ("grid/results.csv", "has no run 'results.csv'"),
         ("gird/1", "gird is no experiment; did you mean "),
@@ -138,7 +155,7 @@ def test_what_is_no_run_is_refused_with_what_to_write(command, root, path, probl
     result = command("show", root / path)
 
     assert result.exit_code == 2
-    assert problem in result.stderr
+    assert problem.format(root=root) in result.stderr
     assert "Traceback" not in result.output
 
 
@@ -186,12 +203,12 @@ def test_the_best_runs_come_first_with_what_varied(command, root):
     rows = json.loads(command("best", root / "grid", "--by", "run duration", "--json").stdout)
 
     heading, first, second = text.stdout.splitlines()
-    assert "lr" in heading.split()
-    assert "device" not in heading.split()
+    assert heading.split()[:2] == ["run", "lr"]
     assert {first.split()[0], second.split()[0]} == {"1", "2"}
-    assert "the same in all: device=cpu" in text.stderr
+    assert "the same in all: status=completed, device=cpu" in text.stderr
+    assert "1 run without a number: 1 failed" in text.stderr
+    assert [row["run"] for row in rows] in ([1, 2], [2, 1])
     assert rows[0]["run duration"] < rows[1]["run duration"]
-    assert rows[2]["run duration"] is None
 
 
 def test_however_many_runs_are_asked_for_the_best_is_the_first(command, tmp_path):

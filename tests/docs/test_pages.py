@@ -15,7 +15,7 @@ FENCE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 LINK = re.compile(r"\]\((?!https?://)(?P<file>[^)#]*)#?(?P<anchor>[^)]*)\)")
-DURATIONS = {7, 8}  # columns of README's table
+DURATIONS = {5}  # the column of the README's table
 
 
 def blocks(page: Path, language: str) -> list[str]:

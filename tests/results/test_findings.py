@@ -62,7 +62,7 @@ def test_a_setting_with_a_failed_repeat_says_so_everywhere(runs):
 def test_one_repeat_is_a_mean_without_interval(runs):
     view = show(runs[runs["run"].isin([1, 5])])
 
-    assert view.table.drop(columns="95 % interval").to_numpy().tolist() == [[0.2, 0.61, "1"], [0.1, 0.5, "1"]]
+    assert view.table.drop(columns="95 % interval").to_numpy().tolist() == [[0.2, 0.61, 1], [0.1, 0.5, 1]]
     assert view.table["95 % interval"].tolist() == ["", ""]
 
 
@@ -89,7 +89,7 @@ def test_repeat_axes_given_by_hand_are_used_instead(runs):
     table = best(runs, repeats="seed")
 
     assert table[["lr", "fold"]].head(2).to_numpy().tolist() == [[0.2, 1], [0.1, 1]]
-    with pytest.raises(GridError, match="these runs have no hyperparameter 'sead'; they have: lr, width"):
+    with pytest.raises(GridError, match="these runs have no hyperparameter 'sead'; did you mean 'seed'"):
         best(runs, repeats=["sead"])
 
 
@@ -145,7 +145,8 @@ def test_pairs_are_made_repeat_by_repeat_and_what_is_left_out_is_counted(runs):
     (lead,) = pairs.attrs["differences"]
     assert (lead["difference"], lead["n"], lead["mean"]) == ("0.1 - 0.2", 3, pytest.approx(-0.32 / 3))
     assert math.isnan(lead["low"])
-    assert show(pairs).caption.startswith("0.1 - 0.2: -0.1067 (mean of 3 pairs) · 1 pair left out: 1 failed")
+    sentence = "0.1 - 0.2: -0.1067 (mean of 3 pairs) · 1 pair left out: 1 failed"
+    assert show(pairs).caption.startswith(f"accuracy of runs that differ in lr only · {sentence}")
 
 
 def test_a_value_that_failed_in_one_setting_leaves_the_pairs_of_the_others():

@@ -108,7 +108,8 @@ def test_the_best_runs_are_those_that_pandas_sorts_first(values, largest, n):
     sign = -1 if largest else 1
     reference = (sign * finite).sort_values(kind="stable").index[:n]
     assert found.index.tolist() == reference.tolist()
-    assert (list(found), found.attrs) == (list(runs), runs.attrs)
+    ranked = {"ranked": ("epoch duration", 1 if largest else -1)}
+    assert (list(found), found.attrs) == (list(runs), runs.attrs | ranked)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_without_accuracy_and_loss_the_metric_has_to_be_named():
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"by": "f2"}, "these runs have no column 'f2'; they have: loss, f9, status"),
+        ({"by": "f2"}, "these runs have no column 'f2'; did you mean 'f9'?"),
         ({"by": "status"}, "column 'status' does not hold numbers: give a metric, as 'loss'"),
         (
             {"by": "f9"},

@@ -94,3 +94,20 @@ def test_attempts_are_found_in_the_order_of_their_numbers(tmp_path):
 
     assert found == {2: f"{tmp_path}/attempt-2.jsonl", 10: f"{tmp_path}/attempt-10.jsonl"}
     assert list(found) == [2, 10]
+
+
+@pytest.mark.parametrize(
+    ("missing", "hint"),
+    [
+        ("runs/swep", "did you mean 'runs/sweep'?"),
+        ("rns/sweep/3", "did you mean 'runs/sweep/3'?"),
+        ("runs/quite-another", ""),
+        (".git", ""),
+    ],
+)
+def test_the_path_that_was_meant_is_asked_for(tmp_path, monkeypatch, missing, hint):
+    monkeypatch.chdir(tmp_path)
+    Path("runs/sweep").mkdir(parents=True)
+    Path(".got").mkdir()
+
+    assert paths.nearest(Path(missing)) == hint

@@ -1,0 +1,106 @@
+"""The cells of a table as HTML, Markdown and LaTeX, in which no text is markup."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from html import escape
+
+Rows = Sequence[Sequence[str]]
+
+_BAR = "rgba(84, 137, 214, 0.32)"  # on white and on black, text stays readable
+_COLORS = {"✓": "#2e9e4f", "✗": "#e5534b", "!": "#c88a04", "…": "#2f93c8"}  # 3:1 on both, as graphics need
+_CELL = "white-space: nowrap; max-width: 26em; overflow: hidden; text-overflow: ellipsis"
+_LATEX = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", "…": r"\ldots{}", "±": r"$\pm$",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+}  # fmt: skip
+
+
+def html(
+    names: Sequence[str],
+    rows: Rows,
+    is_left: Sequence[bool],
+    best: Collection[int] = (),
+    bars: Mapping[int, Sequence[float]] | None = None,
+    signs: tuple[int, Sequence[tuple[str, str]]] = (-1, ()),
+) -> str:
+    """Draw a table for a notebook, with colors for light and dark pages and without scripts.
+
+    Args:
+        names: The headings.
+        rows: Their cells.
+        is_left: Whether each column is aligned left.
+        best: The numbers of the rows in bold.
+        bars: Number of a column -> how much of each cell is filled, from 0 to 1.
+        signs: The number of the column of statuses; the sign in front of each, and what is shown over it.
+    """
+    aligned = ["left" if each else "right" for each in is_left]
+    heads = (
+        f'<th style="text-align: {side}">{escape(name)}</th>' for side, name in zip(aligned, names, strict=True)
+    )
+    body = []
+    for number, row in enumerate(rows):
+        cells = []
+        for index, content in enumerate(row):
+            style = f"text-align: {aligned[index]}; {_CELL}"
+            style += "; font-weight: bold" if number in best else ""
+            share = bars[index][number] if bars and index in bars else 0.0
+            if share:
+                end = f"{100 * share:.0f}%"
+                style += f"; background: linear-gradient(90deg, {_BAR} {end}, transparent {end})"
+            sign, hint = signs[1][number] if index == signs[0] else ("", "")
+            color = f"color: {_COLORS[sign]}; " if sign in _COLORS else ""
+            front = f'<span style="{color}font-weight: bold">{sign}</span> ' if sign else ""
+            cells.append(f'<td style="{style}" title="{escape(hint or content)}">{front}{escape(content)}</td>')
+        body.append(f"<tr>{''.join(cells)}</tr>\n")
+    head = f"<thead><tr>{''.join(heads)}</tr>\n</thead>"
+    table = f'<table class="dataframe">\n{head}\n<tbody>{"".join(body)}</tbody></table>'
+    return f'<div style="overflow-x: auto">{table}</div>'
+
+
+def markdown(names: Sequence[str], rows: Rows, is_left: Sequence[bool], best: Collection[int] = ()) -> str:
+    """Write a table as GitHub and notebooks read it, the rows of `best` in bold."""
+    text = [[_markdown(name) for name in names], ["---" if each else "---:" for each in is_left]]
+    for number, row in enumerate(rows):
+        cells = map(_markdown, row)
+        text.append([f"**{each}**" if number in best and each else each for each in cells])
+    return "\n".join(f"| {' | '.join(row)} |" for row in text)
+
+
+def latex(names: Sequence[str], rows: Rows, is_left: Sequence[bool], best: Collection[int] = ()) -> str:
+    r"""Write a table for LaTeX with the package booktabs, the rows of `best` in bold.
+
+    >>> print(latex(["run", "net_kind"], [["1", "50 %"]], [False, True]))
+    \begin{tabular}{rl}
+    \toprule
+    run & net\_kind \\
+    \midrule
+    1 & 50 \% \\
+    \bottomrule
+    \end{tabular}
+    """
+    lines = [f"\\begin{{tabular}}{{{''.join('l' if each else 'r' for each in is_left)}}}", r"\toprule"]
+    lines += [_latex_row(map(_latex, names)), r"\midrule"]
+    for number, row in enumerate(rows):
+        cells = map(_latex, row)
+        lines.append(_latex_row(f"\\textbf{{{each}}}" if number in best and each else each for each in cells))
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _latex(content: str) -> str:
+    escaped = "".join(_LATEX.get(sign, sign) for sign in content)
+    return f"{{}}{escaped}" if escaped.startswith("[") else escaped  # else an argument of the \\ before it
+
+
+def _markdown(content: str) -> str:
+    r"""Escape what Markdown or its HTML would read as markup.
+
+    >>> _markdown("a|b_c <i>")
+    'a\\|b\\_c &lt;i>'
+    """
+    escaped = re.sub(r"([\\`*_\[\]|~$])", r"\\\1", content)
+    return escaped.replace("&", "&amp;").replace("<", "&lt;")

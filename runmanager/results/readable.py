@@ -1,0 +1,175 @@
+"""What `best`, `over_repeats`, `effects` and `compare` return, in a form to read."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from runmanager.hyperparameters import counted
+from runmanager.results.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, OVERALL
+from runmanager.results.findings import Findings
+from runmanager.results.ranking import AVERAGED, FAILED_REPEATS, RANKED, REPEATED, axes_of
+from runmanager.results.tables import HYPERPARAMETERS, beside, hyperparameters_of
+from runmanager.results.view import View, in_one_line, same_in_all, span
+from runmanager.wording import aligned, cell
+
+_INTERVAL = "95 % interval"
+
+
+def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with_others: bool) -> View:
+    """Show settings by their mean."""
+    settings = [*findings.settings, *(findings.others if with_others else [])]
+    listed = settings[:n]
+    names = list(settings[0].params) if settings else []
+    params = {name: [s.params[name] for s in listed] for name in names}
+    metric = findings.goal.metric
+    computed: dict[str, list[Any]] = {metric: [setting.mean for setting in listed]}
+    computed[_INTERVAL] = _intervals(metric, [s.low for s in listed], [s.high for s in listed])
+    counts = [setting.counts for setting in listed]
+    computed["repeats"] = [int(count) for count in counts] if all(map(str.isdecimal, counts)) else counts
+    same = [name for name in axes_of(runs) if name not in findings.repeats and name not in params]
+    others = 0 if with_others else len(findings.others)
+    caption = in_one_line(
+        (
+            f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
+            f"best mean {metric} over {' and '.join(findings.repeats)} first",
+            findings.verdict.rstrip(".").replace("Its", "its", 1),
+            f"{counted(others, 'setting')} without a number" if others else "",
+            same_in_all({name: cell(runs[name].iloc[0]) for name in same if len(runs)}),
+        )
+    )
+    table = beside(_frame(params, names), _frame(computed, ()))
+    bars = {metric: span(table[metric])}
+    first = [metric, *hyperparameters_of(table)]
+    return View(table, caption, list(map(str, table)), first, [0] if findings.settings else [], bars)
+
+
+def averages_view(averages: pd.DataFrame, n: int) -> View:
+    """Show what `over_repeats` or `best` returned: mean, interval and number of each value."""
+    names: Sequence[str] = averages.attrs[AVERAGED]
+    rows = averages.head(n)
+    own = {f"{name} {part}" for name in names for part in ("n", "mean", "std", "low", "high")}
+    params = [str(name) for name in rows if name not in (*own, REPEATED, FAILED_REPEATS)]
+    columns: dict[str, Any] = {}
+    for name in names:
+        mark = f"{name} " if len(names) > 1 else ""
+        columns[name] = rows[f"{name} mean"].tolist()
+        columns[f"{mark}{_INTERVAL}"] = _intervals(name, rows[f"{name} low"], rows[f"{name} high"])
+        columns["repeats" if not mark else f"{mark}n"] = rows[f"{name} n"].tolist()
+    columns |= {name: rows[name].tolist() for name in (FAILED_REPEATS,) if name in rows}
+    table = beside(_frame({name: rows[name].tolist() for name in params}, params), _frame(columns, ()))
+    ranked_by = averages.attrs.get(RANKED)
+    caption = in_one_line(
+        (
+            f"{len(rows):,} of {len(averages):,} settings" if len(rows) < len(averages) else "",
+            f"mean {' and '.join(names)} of each setting",
+            "the best first" if ranked_by else "",
+        )
+    )
+    is_best = bool(ranked_by) and len(rows) > 1
+    return View(
+        table,
+        caption,
+        list(map(str, table)),
+        [*names, *hyperparameters_of(table)],
+        [0] * is_best,
+        {name: span(table[name]) for name in names},
+    )
+
+
+def effects_view(effects: pd.DataFrame, n: int) -> View:
+    """Show what `effects` returned: how much each hyperparameter explains, and the mean of each value."""
+    name = str(effects.attrs[EXPLAINED])
+    rows = effects.head(n)
+    is_first = ~rows["axis"].duplicated()
+    explained = rows["explained"].astype("float64")
+    columns: dict[str, Any] = {
+        "axis": rows["axis"].where(is_first, "").tolist(),
+        "explained": [f"{share:.0f} %" if share >= 0 else "" for share in (100 * explained).where(is_first)],
+        "value": [cell(value) for value in rows["value"]],
+        f"mean {name}": rows["mean"].tolist(),
+    }
+    if "low" in rows:
+        columns[_INTERVAL] = _intervals(name, rows["low"], rows["high"])
+    else:
+        columns["std"] = rows["std"].tolist()
+    columns["settings" if "low" in rows else "runs"] = rows["n"].tolist()
+    table = _frame(columns, ["value"])
+    caption = in_one_line(
+        (
+            f"{len(rows):,} of {len(effects):,} rows" if len(rows) < len(effects) else "",
+            f"explained: how much of the variation of {name} each axis explains",
+            "" if len(effects) else "no hyperparameter varies",
+        )
+    )
+    bars = {f"mean {name}": span(table[f"mean {name}"])}
+    return View(table, caption, list(columns), list(columns), [], bars)
+
+
+def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
+    """Show what `compare` returned: first what the pairs come to, then each."""
+    rows = pairs.iloc[:n].reset_index(drop=True)
+    caption = in_one_line(
+        (
+            f"{pairs.attrs[COMPARED]} of runs that differ in {pairs.attrs[AXIS]} only",
+            *_sentences(pairs),
+            f"{len(rows):,} of {len(pairs):,} pairs" if len(rows) < len(pairs) else "",
+        )
+    )
+    names = [str(name) for name in rows]
+    params = hyperparameters_of(pairs)
+    num_values = 1 + (len(names) - len(params)) // 3 if len(names) > len(params) else 0
+    measured = names[len(params) :]
+    ends = num_values, 2 * num_values - 1  # of the values, of their differences; then ratios
+    differences, ratios = measured[ends[0] : ends[1]], measured[ends[1] :]
+    first = [*params, *measured[: ends[0]], *(ratios if _is_cost(pairs) else differences)]
+    rows.attrs = {HYPERPARAMETERS: params}
+    main = [name for name in names if name in first]
+    return View(rows, caption, main, first)
+
+
+def _sentences(pairs: pd.DataFrame) -> list[str]:
+    """Say what the pairs of `compare` come to: costs by their ratio, metrics by their difference."""
+    left_out: Mapping[str, int] = pairs.attrs[LEFT_OUT]
+    is_cost = _is_cost(pairs)
+    parts = [_ratio(overall) for overall in pairs.attrs[OVERALL]] if is_cost else []
+    parts += [] if is_cost else [_difference(overall) for overall in pairs.attrs[DIFFERENCES]]
+    if left_out:
+        why = ", ".join(f"{number} {reason}" for reason, number in left_out.items())
+        parts.append(f"{counted(sum(left_out.values()), 'pair')} left out: {why}")
+    return parts
+
+
+def _is_cost(pairs: pd.DataFrame) -> bool:
+    return str(pairs.attrs[COMPARED]).endswith(("duration", "memory"))
+
+
+def _ratio(overall: Mapping[str, Any]) -> str:
+    low, mean, high = (cell(overall[name]) for name in ("low", "mean", "high"))
+    interval = f", 95 % interval {low} to {high}" if low else ""
+    return f"{overall['ratio']}: {mean} (geometric mean of {overall['n']}{interval})" if mean else ""
+
+
+def _difference(overall: Mapping[str, Any]) -> str:
+    low, mean, high = (cell(overall[name]) for name in ("low", "mean", "high"))
+    interval = f", 95 % interval {low} to {high}" if low else ""
+    number = counted(overall["n"], "pair")
+    return f"{overall['difference']}: {mean} (mean of {number}{interval})" if mean else ""
+
+
+def _frame(columns: Mapping[str, Sequence[Any]], params: Sequence[str]) -> pd.DataFrame:
+    """Make a table of values that keep their types."""
+    table = pd.DataFrame({name: pd.Series(values, dtype="object") for name, values in columns.items()})
+    table = table.infer_objects()
+    table.attrs = {HYPERPARAMETERS: list(params)}
+    return table
+
+
+def _intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
+    """Write intervals; the mean of an accuracy is never outside of 0 to 1."""
+    ends = [*lows], [*highs]
+    if metric.endswith("accuracy") and not any(low > 1 or high < 0 for low, high in zip(*ends, strict=True)):
+        ends = [max(low, 0.0) for low in ends[0]], [min(high, 1.0) for high in ends[1]]
+    texts = aligned([*ends[0], *ends[1]])
+    pairs = zip(texts[: len(texts) // 2], texts[len(texts) // 2 :], strict=True)
+    return [f"{low} to {high}" if low else "" for low, high in pairs]

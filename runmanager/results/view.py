@@ -1,0 +1,177 @@
+"""A table that is shown: in a notebook with bars and colors, elsewhere as text, Markdown or LaTeX."""
+
+import math
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import Any
+
+import pandas as pd
+from pandas.api.types import is_float_dtype
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+from runmanager.errors import InvalidArgumentError
+from runmanager.table import ENDLESS, Table
+from runmanager.wording import aligned, cell, did_you_mean, duration, join, listed, printable
+
+TIMES = ("run duration", "epoch duration")
+"""The columns of seconds that people read as durations."""
+
+_MOST_IN_NOTEBOOK = 8  # columns
+_MOST_NAMES = 6  # of columns that are not shown
+_MINUTE = 59.95  # seconds
+
+
+@dataclass(frozen=True, repr=False)
+class View:
+    """Some rows and columns of a table: drawn in a notebook, text elsewhere.
+
+    Attributes:
+        table: The rows, with the columns that matter most first.
+        caption: How the rows are sorted, and what is left out.
+        main: The columns that are drawn; the others have to be asked for.
+        first: The columns in the order in which they matter: narrow terminals leave out the last ones.
+        best: The positions of the rows to emphasize.
+        bars: Column -> the number that has no bar, and the one whose bar fills its cell.
+        whole: The same rows with every column there is.
+    """
+
+    table: pd.DataFrame
+    caption: str
+    main: Sequence[str] = ()
+    first: Sequence[str] = ()
+    best: Sequence[int] = ()
+    bars: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    whole: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def __repr__(self) -> str:
+        if self.table.empty:
+            return "no rows"
+        if not sys.stdout or not sys.stdout.isatty():
+            return "\n".join([*self.drawn().lines(marked=True), join([self.caption, self._hidden([])])])
+        width = shutil.get_terminal_size().columns
+        fitted, names = self.drawn().fitted(width)
+        caption = join([self.caption, self._hidden(names)])
+        return "\n".join([*fitted.lines(width), *textwrap.wrap(caption, width, break_long_words=False)])
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        fitted, names = self.drawn().fitted(options.max_width if console.is_terminal else ENDLESS)
+        yield fitted
+        yield Text(join([self.caption, self._hidden(names)]), "dim")
+
+    def _repr_html_(self) -> str:
+        order = sorted(self.main, key=lambda name: self.first.index(name) if name in self.first else math.inf)
+        kept = set(order[:_MOST_IN_NOTEBOOK])
+        left_out = [name for name in order if name not in kept]
+        table = self.drawn([name for name in self.main if name in kept]).to_html()
+        return f"{table}\n<p>{escape(join([self.caption, self._hidden(left_out)]))}</p>"
+
+    def to_markdown(self) -> str:
+        """Return the columns that `print` shows as a table for GitHub and notebooks, the best rows in bold."""
+        return self.drawn().to_markdown()
+
+    def to_latex(self) -> str:
+        r"""Return the columns that `print` shows as a LaTeX table, for ``\usepackage{booktabs}``."""
+        return self.drawn().to_latex()
+
+    def drawn(self, names: Sequence[str] | None = None, *, is_plain: bool = False) -> Table:
+        """Return the table as it is drawn, with these columns or the main ones.
+
+        Args:
+            names: The columns.
+            is_plain: Whether durations are numbers of seconds, and all numbers have four digits, for programs.
+
+        Raises:
+            InvalidArgumentError: There is no such column.
+        """
+        is_empty = [
+            n for n in self.main if self.table[n].isna().all() or (self.table[n].astype(str) == "").all()
+        ]
+        chosen = [name for name in self.main if name not in is_empty] if names is None else names
+        everything = self.whole if len(self.whole) else self.table
+        problems = [
+            f"these runs have no column {name!r}; {did_you_mean(name, [*self.table, *everything])}"
+            for name in chosen
+            if name not in self.table and name not in everything
+        ]
+        if problems:
+            raise InvalidArgumentError(problems)
+        columns = {name: self.table[name] if name in self.table else everything[name] for name in chosen}
+        even = [str(name) for name, values in columns.items() if is_float_dtype(values) and name in self.even]
+        times = (
+            [] if is_plain else [name for name in TIMES if name in columns and is_float_dtype(columns[name])]
+        )
+        texts = {name: pd.Series(durations(columns[name]), self.table.index, "object") for name in times}
+        return Table.of(
+            pd.DataFrame({**columns, **texts}),
+            right=list(texts),
+            even=even,
+            first=self.first,
+            best=self.best,
+            bars=self.bars,
+            hints=everything["error"].astype(str).tolist() if "error" in everything else (),
+        )
+
+    def taken(self, positions: Sequence[int]) -> "View":
+        """Return the view with these rows, in this order."""
+        index = {position: row for row, position in enumerate(positions)}
+        return replace(
+            self,
+            table=_taken(self.table, positions),
+            whole=_taken(self.whole, positions) if len(self.whole) else self.whole,
+            best=[index[row] for row in self.best if row in index],
+        )
+
+    @property
+    def even(self) -> Sequence[str]:
+        """The columns of measured numbers, which have as many decimals in all rows."""
+        params = self.table.attrs.get("hyperparameters", ())
+        return [str(name) for name in self.table if name not in params]
+
+    def hidden(self, left_out: Sequence[str]) -> list[str]:
+        """Return the columns that are not drawn, after those for which there is no room."""
+        return [*left_out, *(str(name) for name in self.table if name not in self.main)]
+
+    def _hidden(self, left_out: Sequence[str]) -> str:
+        names = self.hidden(left_out)
+        return f"not shown: {listed(names, _MOST_NAMES)} (.table has all)" if names else ""
+
+
+def _taken(table: pd.DataFrame, positions: Sequence[int]) -> pd.DataFrame:
+    rows = table.iloc[list(positions)].reset_index(drop=True)
+    rows.attrs = table.attrs
+    return rows
+
+
+def durations(values: Iterable[float]) -> list[str]:
+    """Write times in seconds as people read them.
+
+    >>> durations([9.862, 10.4, math.nan]), durations([0.0131]), durations([9.862, 4800])
+    (['9.9 s', '10.4 s', ''], ['0.0131 s'], ['9.9 s', '1 h 20 min'])
+    """
+    numbers = list(values)
+    if all(math.isnan(number) or 0 <= number < _MINUTE for number in numbers):
+        return [f"{text} s" if text else "" for text in aligned(numbers, 3)]
+    return [duration(number) if math.isfinite(number) else cell(number) for number in numbers]
+
+
+def span(values: "pd.Series[Any]", *, from_zero: bool = False) -> tuple[float, float]:
+    """Return the ends of the bars of a column: the least number has a short one."""
+    numbers = [float(value) for value in values if isinstance(value, float | int) and math.isfinite(value)]
+    low, high = min(numbers, default=0.0), max(numbers, default=1.0)
+    return (0.0, high) if from_zero else (low - (high - low) / 9, high)
+
+
+def in_one_line(parts: Sequence[str]) -> str:
+    """Join the parts of a caption, as text that cannot steer a terminal."""
+    return printable(join(parts))
+
+
+def same_in_all(values: Mapping[str, str]) -> str:
+    """Say which columns are left out as they have one value."""
+    texts = ", ".join(f"{name}={value}" for name, value in values.items() if value)
+    return f"the same in all: {texts}" if texts else ""

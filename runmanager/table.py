@@ -1,0 +1,264 @@
+"""A table: rows under the headings of their columns, fitted to the width of a terminal."""
+
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.console import Console, ConsoleOptions
+from rich.segment import Segment
+from rich.style import Style
+
+from runmanager import markup
+from runmanager.outcome import Status
+from runmanager.wording import aligned, cell, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ENDLESS = 10_000  # columns of a file, whose lines are as long as they need to be
+MARKS = {"✓": "green", "✗": "red", "!": "yellow", "…": "cyan"}
+"""The colors of what lines and statuses begin with."""
+
+_GAP = "  "  # between columns
+_LEAST_TEXT = 20  # columns that a text keeps before its middle is left out
+_STATUS = "status"
+_SIGNS = {str(status): status.sign for status in Status}
+
+
+class Table:
+    """Rows under the headings of their columns, as text that cannot steer a terminal.
+
+    Consoles, screens and notebooks show it. Numbers have four digits and are aligned right. Where colors are
+    shown, a status has its sign in front.
+
+    Args:
+        names: The headings; narrow lines fold them.
+        rows: One value per column.
+        right: Columns of text to align right.
+        fold: Whether narrow lines fold values too. Otherwise the middle of a long text is left out, and no
+            other value is ever cut.
+        even: Columns of numbers that have the same number of decimals in all rows.
+        first: The columns that matter most, in this order: `fitted` leaves out others before them.
+        best: The rows to emphasize.
+        bars: Column of numbers -> the number that has no bar, and the one whose bar fills its cell.
+        hints: What a notebook shows over the status of each row when it is pointed at.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        rows: Iterable[Any],
+        *,
+        right: Collection[str] = (),
+        fold: bool = False,
+        even: Collection[str] = (),
+        first: Sequence[str] = (),
+        best: Collection[int] = (),
+        bars: Mapping[str, tuple[float, float]] | None = None,
+        hints: Sequence[str] = (),
+    ) -> None:
+        self._values = [list(row) for row in rows]
+        given = list(names)
+        self._names = [printable(name) for name in given]
+        self._rows = [[cell(value) for value in row] for row in self._values]
+        for index in (index for index, name in enumerate(given) if name in even):
+            numbers = [row[index] if isinstance(row[index], float) else math.nan for row in self._values]
+            for row, number, content in zip(self._rows, numbers, aligned(numbers), strict=True):
+                row[index] = row[index] if math.isnan(number) else content
+        texts = [any(isinstance(row[index], str) for row in self._values) for index in range(len(given))]
+        self._is_left = [is_text and name not in right for is_text, name in zip(texts, given, strict=True)]
+        self._fold, self._best, self._hints = fold, frozenset(best), hints
+        self._order = sorted(range(len(given)), key=lambda i: (_index(given[i], first), i))
+        self._bars = {given.index(name): ends for name, ends in (bars or {}).items() if name in given}
+        self._status = given.index(_STATUS) if _STATUS in given else -1
+
+    @classmethod
+    def of(cls, rows: "pd.DataFrame | Sequence[Mapping[str, Any]]", **options: Any) -> Self:
+        """Make a table of a DataFrame, or of rows: name of the column -> value, which a row may lack."""
+        if isinstance(rows, Sequence):
+            names = list(dict.fromkeys(name for row in rows for name in row))
+            return cls(names, ([row.get(name, math.nan) for name in names] for row in rows), **options)
+        # a column of floats has NaN where a row has no value, one of objects only where the value is NaN
+        series = (rows.iloc[:, index] for index in range(len(rows.columns)))
+        columns = [["nan" if str(v) == "nan" else v for v in c] if c.dtype == object else c for c in series]
+        return cls(map(str, rows), zip(*columns, strict=True) if columns else [], **options)
+
+    def lines(self, width: int = ENDLESS, *, marked: bool = False) -> list[str]:
+        """Return the lines of the heading and of the rows, as narrow as asked for if that is possible.
+
+        No column is left out. With `marked`, statuses have their signs.
+        """
+        return [
+            "".join(text for text, _ in line) for line in self._lines(range(len(self._names)), width, marked)
+        ]
+
+    def fitted(self, width: int) -> tuple["FittedTable", list[str]]:
+        """Return the table without the columns for which a width has no room, and the names of these."""
+        rooms = self._rooms(marked=True)
+        kept: set[int] = set()
+        room = width + len(_GAP)
+        for index in self._order:
+            least = rooms[index][0] + len(_GAP)
+            if least <= room or not kept:
+                kept.add(index)
+                room -= least
+        names = [self._names[index] for index in self._order if index not in kept]
+        return FittedTable(self, sorted(kept)), names
+
+    def whole(self) -> "FittedTable":
+        """Return the table with all columns, in lines as long as they need to be."""
+        return FittedTable(self, range(len(self._names)), ENDLESS)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        yield from FittedTable(self, range(len(self._names))).__rich_console__(console, options)
+
+    def to_html(self) -> str:
+        """Return the table as a notebook draws it."""
+        shares = {
+            index: [_share(row[index], *ends) for row in self._values] for index, ends in self._bars.items()
+        }
+        hints = self._hints or [""] * len(self._rows)
+        signs = list(zip(map(self._sign, self._rows), hints, strict=True))
+        return markup.html(self._names, self._rows, self._is_left, self._best, shares, (self._status, signs))
+
+    _repr_html_ = to_html
+
+    def to_markdown(self) -> str:
+        """Return the table as GitHub and notebooks read it, the best rows in bold."""
+        return markup.markdown(self._names, self._rows, self._is_left, self._best)
+
+    def to_latex(self) -> str:
+        """Return the table for LaTeX with the package booktabs, the best rows in bold."""
+        return markup.latex(self._names, self._rows, self._is_left, self._best)
+
+    def drawn(self, kept: Sequence[int], width: int, *, marked: bool) -> Iterator[list[tuple[str, str]]]:
+        """Yield the lines of some columns as pieces with their styles."""
+        yield from self._lines(kept, width, marked)
+
+    def _sign(self, row: Sequence[str]) -> str:
+        return _SIGNS.get(row[self._status], "") if self._status >= 0 else ""
+
+    def _marked(self, row: Sequence[str], index: int) -> str:
+        sign = self._sign(row) if index == self._status else ""
+        return f"{sign} {row[index]}" if sign else row[index]
+
+    def _rooms(self, *, marked: bool) -> list[tuple[int, int]]:
+        """Return the least and the most that each column needs."""
+        rooms = []
+        for index, name in enumerate(self._names):
+            cells = (
+                [self._marked(row, index) for row in self._rows] if marked else [r[index] for r in self._rows]
+            )
+            most = max(map(cell_len, cells), default=0)
+            is_text = self._is_left[index] and index != self._status
+            least = 2 if self._fold else min(most, _LEAST_TEXT) if is_text else most
+            rooms.append((max(max(map(cell_len, _pieces(name)), default=0), least), max(cell_len(name), most)))
+        return rooms
+
+    def _lines(self, kept: Sequence[int], limit: int, marked: bool) -> Iterator[list[tuple[str, str]]]:
+        rooms = [self._rooms(marked=marked)[index] for index in kept]
+        widths = [most if limit >= ENDLESS else max(least, min(most, limit)) for least, most in rooms]
+        for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - limit):
+            pairs = enumerate(zip(widths, rooms, strict=True))
+            wide = [(width, index) for index, (width, (least, _)) in pairs if width > least]
+            if not wide:
+                break
+            widths[max(wide)[1]] -= 1
+        headings = [_folded_name(self._names[i], width) for i, width in zip(kept, widths, strict=True)]
+        height = max(map(len, headings), default=0)  # headings are at the bottom, values at the top
+        headings = [[""] * (height - len(heading)) + heading for heading in headings]
+        yield from self._padded(kept, headings, widths, ["bold"] * len(kept))
+        for number, row in enumerate(self._rows):
+            cells = [self._marked(row, index) if marked else row[index] for index in kept]
+            fit = _folded if self._fold else _shortened
+            columns = [fit(content, width) for content, width in zip(cells, widths, strict=True)]
+            weight = "bold " if number in self._best else ""
+            color = MARKS.get(self._sign(row), "")
+            styles = [(weight + (color if index == self._status else "")).strip() for index in kept]
+            yield from self._padded(kept, columns, widths, styles)
+
+    def _padded(
+        self, kept: Sequence[int], columns: Sequence[list[str]], widths: Sequence[int], styles: Sequence[str]
+    ) -> Iterator[list[tuple[str, str]]]:
+        for parts in zip_longest(*columns, fillvalue=""):
+            line: list[tuple[str, str]] = []
+            for index, part, width, style in zip(kept, parts, widths, styles, strict=True):
+                blank = " " * (width - cell_len(part))
+                padded = set_cell_size(part, width) if self._is_left[index] else blank + part
+                line += [(_GAP if line else "", ""), (padded, style)]
+            while line and not line[-1][0].strip():
+                line.pop()
+            yield [*line[:-1], (line[-1][0].rstrip(), line[-1][1])] if line else []
+
+
+class FittedTable:
+    """Some columns of a table, as a console draws them: in its width, or in one of its own."""
+
+    def __init__(self, table: Table, kept: Sequence[int], width: int | None = None) -> None:
+        self._table, self._kept, self._width = table, kept, width
+
+    def lines(self, width: int) -> list[str]:
+        """Return the lines without colors."""
+        drawn = self._table.drawn(self._kept, width, marked=True)
+        return ["".join(text for text, _ in line) for line in drawn]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        has_signs = console.encoding.startswith("utf")
+        width = self._width or options.max_width
+        for line in self._table.drawn(self._kept, width, marked=console.is_terminal and has_signs):
+            for text, style in line:
+                content = text if has_signs else text.replace("…", "~")  # as wide as that
+                yield Segment(content, Style.parse(style) if style else None)
+            yield Segment.line()
+
+
+def _index(name: str, names: Sequence[str]) -> int:
+    return names.index(name) if name in names else len(names)
+
+
+def _share(value: Any, low: float, high: float) -> float:
+    """Return how much of its cell the bar of a value fills."""
+    if not isinstance(value, float | int) or not math.isfinite(value):
+        return 0.0
+    return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 1.0
+
+
+def _pieces(name: str) -> list[str]:
+    """Split a heading where it may be folded: at blanks, and after underscores."""
+    return re.findall(r"[^\s_]+_*|_+", name)
+
+
+def _folded_name(name: str, width: int) -> list[str]:
+    if cell_len(name) <= width:
+        return [name]
+    lines = [""]
+    for piece in re.findall(r"\s*(?:[^\s_]+_*|_+)", name):
+        if lines[-1] and cell_len(lines[-1] + piece) > width:
+            lines.append("")
+        lines[-1] += piece if lines[-1] else piece.lstrip()
+    return lines
+
+
+def _shortened(content: str, width: int) -> list[str]:
+    """Leave the middle of a text out: its begin says what it is, and its end which one."""
+    if cell_len(content) <= width:
+        return [content]
+    end = (width - 1) // 3
+    tail = content[-end:] if end else ""
+    while cell_len(tail) > end:
+        tail = tail[1:]
+    return [f"{set_cell_size(content, width - 1 - cell_len(tail)).rstrip()}…{tail}"]
+
+
+def _folded(content: str, width: int) -> list[str]:
+    """Break text between words into lines of a width, and words that are longer."""
+    if cell_len(content) <= width:
+        return [content]
+    lines = [""]
+    for word in content.split():
+        line = f"{lines[-1]} {word}".lstrip()
+        lines[-1:] = [line] if cell_len(line) <= width else [*lines[-1:], *chop_cells(word, width)]
+    return list(filter(None, lines))

@@ -1,0 +1,106 @@
+"""How values, durations and names are written, in tables, lines and messages."""
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from runmanager.hyperparameters import text
+
+_MOST_NAMES = 24  # that a message lists
+
+
+def cell(value: Any) -> str:
+    """Write a value as a table shows it: four digits, nothing for a missing value.
+
+    >>> cell(0.598666), cell(7.504), cell(12345.6), cell(1e30), cell(1000), cell(float("nan")), cell("cpu")
+    ('0.5987', '7.504', '12346', '1e+30', '1000', '', 'cpu')
+    """
+    if isinstance(value, bool) or not isinstance(value, float):
+        return "" if type(value).__name__ == "NAType" else printable(text(value))  # pandas stays unimported
+    if math.isnan(value):
+        return ""
+    return f"{value:.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"  # noqa: PLR2004 - four digits
+
+
+def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
+    """Write numbers of one kind with as many decimals as the largest has with its digits, if none gets lost.
+
+    >>> aligned([0.758, 0.68743, math.nan]), aligned([1.431, 10.372]), aligned([0.00123, 250.0])
+    (['0.7580', '0.6874', ''], ['1.43', '10.37'], ['0.00123', '250'])
+    """
+    numbers = list(values)
+    sizes = [abs(number) for number in numbers if math.isfinite(number) and number]
+    if not sizes or max(sizes) >= 1000 or min(sizes) < max(sizes) / 100:  # noqa: PLR2004 - no decimals; lost
+        return [cell(number) for number in numbers]
+    decimals = max(digits - 1 - math.floor(math.log10(max(sizes))), 0)
+    texts = [f"{number:.{decimals}f}" if math.isfinite(number) else cell(number) for number in numbers]
+    zeros = min((len(t) - len(t.rstrip("0")) for t in texts if "." in t), default=0)  # that all of them end in
+    whole = decimals == zeros
+    return [t[: len(t) - zeros - whole] if zeros and "." in t else t for t in texts]
+
+
+def duration(seconds: float) -> str:
+    """Write how long something took.
+
+    >>> duration(1.25), duration(83), duration(4800), duration(200_000)
+    ('1.2 s', '1 min 23 s', '1 h 20 min', '2 d 7 h')
+    """
+    if seconds < 59.95:  # noqa: PLR2004 - written as less than a minute
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
+    first = next(index for index, (number, _) in enumerate(parts) if number)
+    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)
+
+
+def file_size(num_bytes: float) -> str:
+    """Write how much room files take.
+
+    >>> file_size(12), file_size(1536), file_size(5 * 2**30)
+    ('12 B', '1.5 KiB', '5.0 GiB')
+    """
+    units = ("KiB", "MiB", "GiB", "TiB")
+    if num_bytes < 1024:  # noqa: PLR2004
+        return f"{num_bytes:.0f} B"
+    power = min(int(math.log(num_bytes, 1024)), len(units))
+    return f"{num_bytes / 1024**power:.1f} {units[power - 1]}"
+
+
+def printable(content: str) -> str:
+    r"""Escape what would steer a terminal.
+
+    >>> printable("a\x1b[31m")
+    'a\\x1b[31m'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in content)
+
+
+def join(parts: Iterable[str]) -> str:
+    """Join the parts that are not empty with a middle dot."""
+    return " · ".join(part for part in parts if part)
+
+
+def listed(names: Iterable[Any], most: int = _MOST_NAMES) -> str:
+    """List names, and how many more there are.
+
+    >>> listed(["lr", "seed"]), listed("abcdef", 4), listed([])
+    ('lr, seed', 'a, b, c, d and 2 more', 'none')
+    """
+    texts = [printable(str(name)) for name in names]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return (", ".join(texts[:most]) + more) or "none"
+
+
+def did_you_mean(name: str, names: Iterable[Any], have: str = "they have") -> str:
+    """Ask for the name that was meant, or list what there is.
+
+    >>> did_you_mean("widht", ["lr", "width"]), did_you_mean("x", ["lr", "width"])
+    ("did you mean 'width'?", 'they have: lr, width')
+    """
+    by_case = {str(each).lower(): str(each) for each in names}
+    cutoff = 0.6 if len(name) > 3 else 0.5  # noqa: PLR2004 - one letter of 'lr' counts for more
+    close = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=cutoff)
+    return f"did you mean {printable(by_case[close[0]])!r}?" if close else f"{have}: {listed(by_case.values())}"
