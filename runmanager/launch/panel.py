@@ -42,27 +42,33 @@ class Panel:
     def draw(self, width: int) -> list[list[Part]]:
         """Return the lines; only a word that is longer than `width` makes a line longer."""
         content, of_text = self.conclusion, min(width, _WIDEST)
-        lines = [self._title(of_text), *_sentence(content.best, of_text, "bold")]
+        lines = [*self._title(of_text), *_sentence(content.best, of_text, "bold")]
         lines += _table(content.columns, content.table, width)
         for problem in content.problems:
             lines += _sentence(problem, of_text)
         for name, fact in content.facts:
             lines += [[Part(line)] for line in _wrapped(fact, of_text, f"{name:<8}", " " * 8)]
-        longest = max((cell_len(step.command) for step in content.steps), default=0)
-        for index, step in enumerate(content.steps):
-            command = f"{'' if index else 'next':<8}{step.command}"
-            purpose = f"{' ' * (longest - cell_len(step.command))}  # {step.purpose}"
-            fits = 8 + longest + len(f"  # {step.purpose}") <= width
-            lines.append([Part(command), *([Part(purpose, "dim")] if fits else [])])
+        steps = [(step.command, f"  # {step.purpose}") for step in content.steps]
+        longest = max((cell_len(command) for command, _ in steps), default=0)
+        fits = all(8 + longest + len(purpose) <= width for _, purpose in steps)
+        for index, (command, purpose) in enumerate(steps):
+            padding = " " * (longest - cell_len(command))
+            comment = [Part(padding + purpose, "dim")] if fits else []
+            lines.append([Part(f"{'' if index else 'next':<8}{command}"), *comment])
         return lines
 
-    def _title(self, width: int) -> list[Part]:
-        counts = [(f"{number:,} {status}", _color(status)) for status, number in self.conclusion.counts]
-        parts = [Part(f"{_RULE * 2} ", "dim"), Part(self.conclusion.folder, "bold")]
-        for text, color in counts:
-            parts += [Part(" · "), Part(text, color)]
-        rest = width - sum(cell_len(part.text) for part in parts) - 1
-        return [*parts, Part(f" {_RULE * rest}" if rest > 0 else "", "dim")]
+    def _title(self, width: int) -> list[list[Part]]:
+        lines = [[Part(f"{_RULE * 2} ", "dim"), Part(self.conclusion.folder, "bold")]]
+        room = width - cell_len(self.conclusion.folder) - 3
+        for status, number in self.conclusion.counts:
+            count = Part(f"{number:,} {status}", _color(status))
+            room -= 3 + cell_len(count.text)
+            if room < 0:
+                lines.append([Part("  ")])
+                room = width - 5 - cell_len(count.text)
+            lines[-1] += [Part(" · "), count]
+        lines[-1].append(Part(f" {_RULE * (room - 1)}" if room > 1 else "", "dim"))
+        return lines
 
     def _repr_html_(self) -> str:
         content = self.conclusion
@@ -99,7 +105,9 @@ def _sentence(sentence: Sentence, width: int, style: str = "") -> list[list[Part
     first, *others = _wrapped(sentence.text, width, _INDENT, _INDENT)
     lines = [[Part(f"{sentence.mark} ", _COLORS.get(sentence.mark, "")), Part(first[len(_INDENT) :], style)]]
     lines += [[Part(line, style)] for line in others]
-    return lines + [[Part(line)] for detail in sentence.details for line in _wrapped(detail, width, _INDENT * 2)]
+    return lines + [
+        [Part(line)] for detail in sentence.details for line in _wrapped(detail, width, _INDENT * 2)
+    ]
 
 
 def _wrapped(content: str, width: int, first: str, others: str = "") -> list[str]:
@@ -133,7 +141,7 @@ def _table(columns: Sequence[Column], which: str, width: int) -> list[list[Part]
 
 
 def _lines(columns: Sequence[Column]) -> list[str]:
-    rows = zip(*(column.values for column in columns), strict=True)
+    rows = zip(*(column.cells for column in columns), strict=True)
     table = Table([column.name for column in columns], rows, right=["time", "repeats"])
     return [f"{_INDENT}{line}" for line in table.lines()]
 
@@ -151,7 +159,7 @@ def _sentence_html(sentence: Sentence, *, is_strong: bool = False) -> str:
 def _table_html(columns: Sequence[Column]) -> str:
     head = "".join(f'<th style="{_STYLE}">{html.escape(printable(column.name))}</th>' for column in columns)
     rows = []
-    for index in range(len(columns[0].values)):
+    for index in range(len(columns[0].cells)):
         cells = "".join(_cell_html(column, index) for column in columns)
         rows.append(f'<tr style="font-weight: {"bold" if index == 0 else "normal"}">{cells}</tr>')
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
@@ -159,9 +167,9 @@ def _table_html(columns: Sequence[Column]) -> str:
 
 def _cell_html(column: Column, index: int) -> str:
     """Draw a value; behind that of the goal there is a bar, from 0, as long as its share of the largest."""
-    value, style = column.values[index], _STYLE
-    largest = max(map(abs, column.values)) if column.is_goal else 0
-    if largest and min(column.values) >= 0:
+    value, style = column.cells[index], _STYLE
+    largest = max(map(abs, column.cells)) if column.is_goal else 0
+    if largest and min(column.cells) >= 0:
         share = f"{100 * value / largest:.1f}%"
         style += f"; min-width: 120px; background: linear-gradient(90deg, {_BAR} {share}, transparent {share})"
     return f'<td style="{style}">{html.escape(cell(value))}</td>'

@@ -1,5 +1,6 @@
 """What a grid has come to: the best settings, why others have no result, what it took, and what comes next."""
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import pandas as pd
 from runmanager.console import cell, duration, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
-from runmanager.outcome import Status
+from runmanager.outcome import LEADING, Status
 from runmanager.results.decisive import goal_of, metrics_of
 from runmanager.results.effects import compare, speeds
 from runmanager.results.failures import failures
@@ -30,7 +31,7 @@ _MOST_RUNS = 5  # that are named
 class Sentence:
     """A finding, and what there is to say about it."""
 
-    mark: str  # ✓ good, ✗ bad, ! to notice, – neither
+    mark: str  # ✓ for what is good, ✗ bad, ! to be noticed; others are neither
     text: str
     details: Sequence[str] = ()
 
@@ -40,7 +41,7 @@ class Column:
     """A column of the table of the best settings."""
 
     name: str
-    values: Sequence[Any]
+    cells: Sequence[Any]
     least: int = 0  # its importance: of those that do not fit, the one with the least is left out
     is_goal: bool = False
 
@@ -96,7 +97,7 @@ def conclude(
         hint = _unsaid_repeats(runs)
         best = Sentence("✓", headline, [hint]) if hint and len(findings.settings) > 1 else best
     else:
-        best = Sentence("!", question or "No run has a result.")
+        best = Sentence("!", question or "No run has completed.")
     return Conclusion(
         printable(str(folder)),
         [(str(status), statuses[status]) for status in Status if statuses[status]],
@@ -118,14 +119,14 @@ def _findings(runs: pd.DataFrame) -> tuple[Findings | None, str]:
         return None, f"{error}" if is_done else ""
     if not is_done:
         return None, ""
-    names = [name for name in metrics_of(runs) if not runs[name].isna().all()]
+    names = [name for name in metrics_of(runs) if name not in LEADING[2:] and not runs[name].isna().all()]
     if not names:
         return None, "No run has tracked a metric, so none is best."
     first, *others = names
     further = f" (or of {', '.join(others[:_MOST_RUNS])})" if others else ""
     question = (
-        f'Which run is best? No name of a metric tells: give goal="max:{first}" or goal="min:{first}"{further}; '
-        "nothing is executed again."
+        f'Which run is best? No name of a metric tells: give goal="max:{first}" or goal="min:{first}"'
+        f"{further}; nothing is executed again."
     )
     return None, printable(question)
 
@@ -138,8 +139,8 @@ def _unsaid_repeats(runs: pd.DataFrame) -> str:
     axes = repr(names[0] if len(names) == 1 else tuple(names)).replace("'", '"')
     verb = "repeats" if len(names) == 1 else "repeat"
     return (
-        f"If {' and '.join(names)} only {verb} a setting, repeats={axes} ranks settings by their mean; nothing is "
-        "executed again."
+        f"If {' and '.join(names)} only {verb} a setting, repeats={axes} ranks settings by their mean; "
+        "nothing is executed again."
     )
 
 
@@ -147,9 +148,9 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[list[Column],
     """Return the columns of the best settings, and which settings these are."""
     if findings is None or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
         return [], ""
-    metric, best = findings.goal.metric, findings.settings[:_NUM_BEST]
+    metric, number = findings.goal.metric, len(findings.settings)
     what = "settings" if findings.repeats else "runs"
-    number = len(findings.settings)
+    best = findings.settings[: _NUM_BEST if number > _NUM_BEST + 1 else number]  # one less saves no line
     which = f"the best {len(best)} of {number} {what}" if len(best) < number else f"all {number} {what}"
     columns = [] if findings.repeats else [Column("run", [setting.run for setting in best], 100)]
     for index, name in enumerate(findings.varying):
@@ -164,8 +165,8 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[list[Column],
         columns.append(Column(name, means, 2))
     if "run duration" in runs:
         seconds = [runs["run duration"].iloc[list(setting.rows)].mean() for setting in best]
-        columns.append(Column("time", [duration(s) if s == s else "" for s in seconds], 1))
-    return [column for column in columns if any(cell(value) for value in column.values)], which
+        columns.append(Column("time", ["" if math.isnan(s) else duration(s) for s in seconds], 1))
+    return [column for column in columns if any(cell(value) for value in column.cells)], which
 
 
 def _partner(findings: Findings, runs: pd.DataFrame) -> str:
@@ -184,7 +185,11 @@ def _left(runs: pd.DataFrame, left: "pd.Series[bool]", *, is_broken_off: bool) -
     """Say which runs a grid has left behind, and what is kept of them."""
     number = int(left.sum())
     if not number:
-        return [Sentence("!", "The grid was broken off", ["start the same command again"])] if is_broken_off else []
+        return (
+            [Sentence("!", "The grid was broken off", ["start the same command again"])]
+            if is_broken_off
+            else []
+        )
     begun = runs[left & (runs["epochs"] > 0)]
     pairs = zip(begun["run"], begun["epochs"], strict=True)
     named = [f"run {run} continues after epoch {epoch}" for run, epoch in pairs]
@@ -192,7 +197,9 @@ def _left(runs: pd.DataFrame, left: "pd.Series[bool]", *, is_broken_off: bool) -
         named = [f"{len(named)} of them continue after their last epoch"]
     done = int((runs["status"] == Status.COMPLETED).sum())
     text = f"{number} of {counted(len(runs), 'run')} {'is' if number == 1 else 'are'} left to execute"
-    return [Sentence("!", "; ".join([text, *named]), [f"start the same command again: {done} completed are kept"])]
+    return [
+        Sentence("!", "; ".join([text, *named]), [f"start the same command again: {done} completed are kept"])
+    ]
 
 
 def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
@@ -234,13 +241,15 @@ def _steps(runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bo
     steps = []
     if has_result:
         call = f"write_report({text})"
-        steps.append(Step(f"runmanager report {path}", call, "a page with charts: which run is best, and why"))
+        steps.append(Step(f"runmanager report {path}", call, "a page: which is best, and why"))
     if has_events and (runs["epochs"] > 0).any():
         call = f"open_tensorboard({text})"
-        steps.append(Step(f"runmanager tensorboard {path}", call, "the curves of all runs"))
-    steps.append(Step(f"runmanager list {path}", f"load_runs({text})", "all runs, with their status"))
+        steps.append(Step(f"runmanager tensorboard {path}", call, "all curves"))
+    steps.append(Step(f"runmanager list {path}", f"load_runs({text})", "all runs"))
     if len(steps) < 2:  # noqa: PLR2004
         number = next((runs["run"].iloc[each.rows[0]] for each in failures(runs)), runs["run"].iloc[0])
         one = f"{folder}/{number}"
-        steps.insert(0, Step(f"runmanager show {printable(shlex.quote(one))}", f"load_runs({text})", "one run"))
+        steps.insert(
+            0, Step(f"runmanager show {printable(shlex.quote(one))}", f"load_runs({text})", "its traceback")
+        )
     return steps[:2]

@@ -13,9 +13,11 @@ from runmanager.results.findings import brief, label
 from runmanager.results.ranking import axes_of, lost, numbered
 from runmanager.results.tables import Numbers
 
-_VARIABLE = re.compile(  # what may differ between runs that fail alike; the line of a file, as in x.py:7, is kept
-    r"0x[0-9a-fA-F]+|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
-    r"|'[^']*'|\"[^\"]*\""
+_VARIABLE = (
+    re.compile(  # what may differ between runs that fail alike; the line of a file, as in x.py:7, is kept
+        r"0x[0-9a-fA-F]+|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
+        r"|'[^']*'|\"[^\"]*\""
+    )
 )
 _MOST_ALTERNATIVES = 2  # that a cause names
 _MOST_VALUES = 3  # of a hyperparameter that failed runs have in common
@@ -54,7 +56,7 @@ def failures(runs: pd.DataFrame) -> list[Failure]:
         return []
     statuses = runs["status"].astype(str).tolist()
     is_missing = [status == Status.UNAVAILABLE for status in statuses]
-    errors = runs["error"].astype(str).tolist() if "error" in runs else [""] * len(runs)
+    errors = [error if isinstance(error, str) else "" for error in runs.get("error", [""] * len(runs))]
     groups: dict[tuple[str, str], list[int]] = {}
     for row, has_failed in enumerate(lost(runs)):
         if has_failed or is_missing[row]:
@@ -72,8 +74,8 @@ def failures(runs: pd.DataFrame) -> list[Failure]:
 def _common(errors: Sequence[str]) -> str:
     """Write errors that differ in their numbers, or in what they quote, as one.
 
-    >>> _common(["KeyError: 'a' in step 7", "KeyError: 'a' in step 9"]), _common(["width 1", "width 2", "width 3"])
-    ("KeyError: 'a' in step 7 or 9", 'width …')
+    >>> _common(["KeyError: 'a' in step 7", "KeyError: 'a' in step 9"])
+    "KeyError: 'a' in step 7 or 9"
     """
     variants = [dict.fromkeys(values) for values in zip(*map(_VARIABLE.findall, errors), strict=True)]
     texts = iter(" or ".join(each) if len(each) <= _MOST_ALTERNATIVES else "…" for each in variants)

@@ -1,4 +1,4 @@
-"""What the runs of a table show, in numbers and sentences for every surface: the best, and what may be chance."""
+"""What the runs of a table show, for every surface: which settings are best, and what may be chance."""
 
 import math
 from collections import Counter
@@ -137,16 +137,18 @@ class Findings:
         if not self.repeats or not self.leads:
             return ""
         number, all_of_them = self.num_undecided, len(self.leads)
-        others = f"all {all_of_them} other settings" if all_of_them > 1 else "the other setting"
+        others = f"the other {all_of_them} settings" if all_of_them > 1 else "the other setting"
         if not number:
-            return f"It leads {others} by more than chance."
-        few = max(lead.n for lead in self.leads) < _LEAST
-        why = f": fewer than {_LEAST} repeats decide nothing" if few else ""
+            return f"Its lead over {others} is more than chance."
+        if max(lead.n for lead in self.leads) < _LEAST:
+            why = f": fewer than {_LEAST} repeats decide nothing"
+        else:
+            why = "" if self.settings[0].std else ": its repeats are all equal"
         if number < all_of_them:
             are_next = not any(lead.is_decided for lead in self.leads[:number])
             following = f"the next {number} settings" if number > 1 else "the next setting"
             others = following if are_next else f"{number} of the other {all_of_them} settings"
-        return f"It is within chance of {others}{why}."
+        return f"Its lead over {others} is within chance{why}."
 
 
 def find(

@@ -73,6 +73,7 @@ class TimeSpent:
             "start": self.starting,
         }
         listed = {what: seconds for what, seconds in parts.items() if seconds >= 5 * _LITTLE * whole}
+        listed = dict(sorted(listed.items(), key=lambda part: -part[1]))
         listed["other"] = max(whole - sum(listed.values()), 0.0)
         shares = [f"{_percent(s / whole)} {what}" for what, s in listed.items() if s >= _LITTLE * whole]
         lanes = f" in {counted(self.lanes, 'lane')}" if self.lanes > 1 else ""
