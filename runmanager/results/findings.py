@@ -105,15 +105,19 @@ class Findings:
     @property
     def lead(self) -> str:
         """Say how far the best setting leads, and whether that may be chance, "" without rivals."""
-        if self.repeats or len(self.settings) < 2:  # noqa: PLR2004 - a lead is over another one
-            return self.verdict
+        if len(self.settings) < 2:  # noqa: PLR2004 - a lead is over another one
+            return ""
         best, *others = self.settings
         ties = sum(other.mean == best.mean for other in others)
+        what = f"the same {'mean' if self.repeats else printable(self.metric)}"
         if ties == len(others):
-            return f"All {len(self.settings)} have the same {printable(self.metric)}."
+            return f"All {len(self.settings)} have {what}."
         if ties:
             which = f"{ties} others have" if ties > 1 else f"{self.name(others[0])} has"
-            return f"{which[:1].upper()}{which[1:]} the same {printable(self.metric)}."
+            tie = f"{which} {what}." if self.repeats else f"{which[:1].upper()}{which[1:]} {what}."
+            return f"{tie} {self.verdict}".strip()
+        if self.repeats:
+            return self.verdict
         gap = f"{abs(best.mean - others[0].mean):.2g}"
         side = "above" if self.goal.is_larger_better else "below"
         return f"That is {gap} {side} the next; each setting ran once, so it may be chance."
@@ -142,8 +146,12 @@ class Findings:
             return f"Its lead over {others} is more than chance."
         if max(lead.n for lead in self.leads) < _LEAST:
             why = f": fewer than {_LEAST} repeats decide nothing"
+        elif not self.settings[0].std:
+            why = ": its repeats are all equal"
         else:
-            why = "" if self.settings[0].std else ": its repeats are all equal"
+            are_too_few = all(math.isnan(lead.low) for lead in self.leads)
+            settings = f"{len(self.settings)} settings"
+            why = f": {self.settings[0].number} repeats cannot tell {settings} apart" if are_too_few else ""
         if number < all_of_them:
             are_next = not any(lead.is_decided for lead in self.leads[:number])
             following = f"the next {number} settings" if number > 1 else "the next setting"

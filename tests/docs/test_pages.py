@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.terminal import screen_of
+
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -19,7 +21,7 @@ FENCE = re.compile(
 )
 LINK = re.compile(r"\]\((?!https?://)(?P<file>[^)#]*)#?(?P<anchor>[^)]*)\)")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # on a busy machine, idle threads take the others' time
-DURATIONS = {7, 8}  # columns of README's table
+NUMBER = re.compile(r"\d+\.\d+")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -35,10 +37,6 @@ def prose(page: Path) -> str:
 
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
-
-
-def without_durations(row: list[str]) -> list[float]:
-    return [float(cell) for number, cell in enumerate(row) if number not in DURATIONS]
 
 
 @pytest.fixture(scope="module")
@@ -60,26 +58,26 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(warm, page, tmp_pat
     assert code == "0\n", (tmp_path / "output.txt").read_text()
 
 
-def test_the_program_of_the_readme_prints_the_table_of_the_readme(tmp_path):
-    (program,), (table,) = blocks(README, "python"), blocks(README, "text")
-    heading, *rows, caption = [re.split("  +", line.strip()) for line in table.splitlines()]
+def test_the_program_of_the_readme_ends_as_the_readme_shows(tmp_path):
+    (program,), (panel,) = blocks(README, "python"), blocks(README, "text")
     (tmp_path / "circle.py").write_text(program)
 
-    done = subprocess.run(
-        [sys.executable, "circle.py"],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    screen = screen_of([sys.executable, "circle.py"], tmp_path, width=80, environment=ENVIRONMENT)
 
-    assert done.returncode == 0, done.stderr
-    lines = [re.split("  +", line.strip()) for line in done.stdout.splitlines()[-len(rows) - 2 :]]
-    assert (lines[0], lines[-1]) == (heading, caption)
-    for expected, actual in zip(sorted(rows), sorted(lines[1:-1]), strict=True):
-        numbers, same = without_durations(actual), without_durations(expected)
-        assert numbers == pytest.approx(same, abs=0.02)  # other processors round differently
+    lines = "\n".join(line for line in screen.lines if line)
+    ended = lines[lines.index("━━ ") :].splitlines()
+    (expected, numbers), (actual, others) = words_of(panel.splitlines()), words_of(ended)
+    assert actual == expected
+    assert others == pytest.approx(numbers, abs=0.02)  # other processors round differently
+
+
+def words_of(panel: list[str]) -> tuple[list[str], list[float]]:
+    """Return the words of the lines and the numbers, without which run it is and how long anything took."""
+    begin = next(index for index, line in enumerate(panel) if line.startswith("time "))
+    end = next(index for index, line in enumerate(panel) if line.startswith("next "))
+    lines = [re.sub(r" [\d.]+ s$|run \d \(.*?\)", "", line) for line in [*panel[:begin], *panel[end:]]]
+    numbers = sorted(float(number) for line in lines for number in NUMBER.findall(line))
+    return sorted(" ".join(NUMBER.sub("", line).split()) for line in lines), numbers
 
 
 def test_the_readme_is_short():

@@ -60,7 +60,8 @@ def train_small(run, manager):
 def start(tmp_path, options="", grid="GRID", pause=0, **terminal):
     """Return the lines of the panel that a program's grid ends in, without how long it took, and the screen."""
     (tmp_path / "program.py").write_text(
-        f"{PROGRAM}PAUSE = {pause}\nif __name__ == '__main__':\n    run_grid({grid}, train, **OPTIONS{options})\n"
+        f"{PROGRAM}PAUSE = {pause}\nif __name__ == '__main__':\n"
+        f"    run_grid({grid}, train, **OPTIONS{options})\n"
     )
     screen = screen_of([sys.executable, "program.py"], tmp_path, **terminal)
     return panel_of(screen.lines), screen
@@ -150,7 +151,8 @@ def test_a_file_gets_the_panel_without_colors(tmp_path):
     assert "\x1b" not in done.stdout
     assert lines[0].startswith("-- runs/e ? 15 completed ? 6 failed ? 3 diverged ---")
     assert lines[2] == (
-        '    If seed only repeats a setting, repeats="seed" ranks settings by their mean; nothing is executed again.'
+        '    If seed only repeats a setting, repeats="seed" ranks settings by their mean; nothing is '
+        "executed again."
     )
 
 
@@ -242,10 +244,12 @@ def test_a_grid_that_tracks_nothing_has_no_best_run(tmp_path):
 
 
 def test_a_hint_to_repeats_is_given_unless_they_are(tmp_path):
-    hint = 'If seed only repeats a setting, repeats="seed" ranks settings by their mean; nothing is executed again.'
+    hint = (
+        'If seed only repeats a setting, repeats="seed" ranks settings by their mean; nothing is executed again'
+    )
     grid = {**SMALL, "seed": [1, 2]}
 
-    assert f"    {hint}" in text_of(tmp_path, grid)
+    assert f"    {hint}." in text_of(tmp_path, grid)
     assert "repeats=" not in str(outcome_of(tmp_path, grid, repeats="seed").panel)
     assert "repeats=" not in str(outcome_of(tmp_path, grid, repeats=()).panel)
 

@@ -463,9 +463,8 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     for _ in range(2):
         start(LRS, Train({0.2: ValueError("no")}), display=None)
 
-    output = re.sub(
-        r"^━━ .*?^        runmanager list.*?$", "(the panel)", capsys.readouterr().out, flags=re.M | re.S
-    )
+    panel = re.compile(r"^━━ .*?^        runmanager list.*?$", re.MULTILINE | re.DOTALL)
+    output = panel.sub("(the panel)", capsys.readouterr().out)
     lines = [line.rpartition(" · ")[0].rstrip() or line for line in output.splitlines()]
     folder = tmp_path / "exp"
     log = f"{folder}/002_lr=0.2/error.log"

@@ -212,6 +212,18 @@ def test_the_only_result_is_called_so(runs):
     assert sentences_of(runs[runs["run"] == 5], repeats=()) == ("Result: run 5, accuracy 0.61", "")
 
 
+def test_a_tie_of_means_is_named_and_what_few_repeats_cannot_tell_apart():
+    rows = [(net, seed, 0.5 + 0.1 * (net // 2) + 0.01 * seed) for net in range(40) for seed in range(5)]
+    runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
+    runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
+    runs["accuracy"] += runs["seed"] * 0.001 * (runs["net"] // 2 % 3)
+
+    assert sentences_of(runs)[1] == (
+        "net=39 has the same mean. Its lead over the other 39 settings is within chance: 5 repeats cannot tell 40 "
+        "settings apart."
+    )
+
+
 def test_what_the_decided_settings_leave_is_counted():
     means = {"a": 0.9, "b": 0.5, "c": 0.89, "d": 0.4}
     noise = np.random.default_rng(0).normal(size=(4, 12))
