@@ -15,8 +15,10 @@ MOST = 50
 
 _WITH_NUMBERS = 20  # classes up to which cells are wide enough for them
 _LONGEST = 24  # characters of a class's name
-_LINE, _MARGIN = 12, 4  # pixels
+_LARGE, _SMALL, _MARGIN = 28, 12, 8  # pixels
+_OUTLINE = 136  # a grey
 _COPIES = 64  # of the counts: neighbours would wait for each other at the same cell
+_GREYS = [round(grey / 17) * 17 for grey in range(256)]  # 16, so that the file is small
 _DARK = 0.5  # shade from which numbers are white
 
 
@@ -84,47 +86,66 @@ def class_names(loader: Any, num_classes: int) -> list[str]:
 def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, int, int, int]:
     """Draw counts, a row per label and a column per prediction; a larger part of its row is darker.
 
+    It says the accuracy, and behind each row the recall of its class. It is so large that it stays sharp in a
+    card of TensorBoard, which shrinks it.
+
     Returns:
         The PNG, its width, its height, its number of channels.
     """
     counts = np.array(rows)
     shades = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    numbers = [[_short(count) for count in row] for row in rows]
-    font = ImageFont.load_default()
-    widest = font.getlength(max((number for row in numbers for number in row), key=len))
     has_numbers = len(rows) <= _WITH_NUMBERS
-    cell = max(int(widest) + 6, 20) if has_numbers else _LINE
-    side = [_label(name, font) for name in names]
-    left = max(label.width for label in side) + 2 * _MARGIN
-    corner = _label("label \\ predicted", font)
-    head = max(left, corner.width + 2 * _MARGIN)
-    size = (head + cell * len(rows) + _MARGIN, left + cell * len(rows) + _MARGIN)
-    canvas = Image.new("L", size, 255)
+    line, margin = _LARGE if has_numbers else _SMALL, _MARGIN
+    font = ImageFont.load_default(line)
+    numbers = [[_short(count) for count in row] for row in rows]
+    widest = max(font.getlength(number) for row in numbers for number in row)
+    cell = round(max(widest + 2 * margin, 2 * line)) if has_numbers else line
+    labels = [_label(name, font) for name in names]
+    accuracy, of_classes = captions(rows)
+    title, recalls = _label(accuracy, font), [_label(recall, font) for recall in of_classes]
+    corner, column = _label("label \\ predicted", font), _label("recall", font)
+    left = max(label.width for label in (*labels, corner, title)) + 2 * margin
+    top = max(max(label.width for label in labels) + margin, 2 * line) + margin
+    width = left + cell * len(rows)
+    right = max(label.width for label in (*recalls, column)) + 2 * margin
+    canvas = Image.new("L", (width + right, top + cell * len(rows) + margin), 255)
     cells = np.kron(255 - np.round(shades * 255), np.ones((cell, cell))).astype(np.uint8)
-    canvas.paste(Image.fromarray(cells), (head, left))
-    canvas.paste(corner, (_MARGIN, left - _LINE - _MARGIN))
-    draw = ImageDraw.Draw(canvas)
-    draw.rectangle((head - 1, left - 1, size[0] - _MARGIN, size[1] - _MARGIN), outline=128)
-    for index, label in enumerate(side):
+    canvas.paste(Image.fromarray(cells), (left, top))
+    drawing = ImageDraw.Draw(canvas)
+    drawing.rectangle((left - 1, top - 1, width, top + cell * len(rows)), outline=_OUTLINE)
+    canvas.paste(title, (margin, margin))
+    canvas.paste(corner, (margin, top - corner.height - margin))
+    canvas.paste(column, (width + margin, top - column.height - margin))
+    for index, (label, recall) in enumerate(zip(labels, recalls, strict=True)):
         middle = index * cell + (cell - label.height) // 2
-        canvas.paste(label, (head - label.width - _MARGIN, left + middle))
+        canvas.paste(label, (left - label.width - margin, top + middle))
+        canvas.paste(recall, (width + margin, top + middle))
         turned = label.transpose(Image.Transpose.ROTATE_90)
-        canvas.paste(turned, (head + middle, left - turned.height - _MARGIN))
-    stamps: dict[str, Image.Image] = {}  # each drawn once: most numbers occur again
-    for row, column in np.argwhere(counts) if has_numbers else ():
-        number = numbers[row][column]
-        stamp = stamps.get(number) or stamps.setdefault(number, _label(number, font, paper=0, ink=255))
-        x, y = head + column * cell + (cell - stamp.width) // 2, left + row * cell + (cell - _LINE) // 2
-        canvas.paste(255 if shades[row, column] > _DARK else 0, (x, y), stamp)
+        canvas.paste(turned, (left + middle, top - turned.height - margin))
+    for truth, guess in np.argwhere(counts) if has_numbers else ():
+        ink = 255 if shades[truth, guess] > _DARK else 0
+        center = (left + (guess + 0.5) * cell, top + (truth + 0.5) * cell)
+        drawing.text(center, numbers[truth][guess], fill=ink, font=font, anchor="mm")
     file = io.BytesIO()
-    canvas.save(file, format="PNG", compress_level=6)
+    canvas.point(_GREYS).save(file, format="PNG", compress_level=4)
     return file.getvalue(), canvas.width, canvas.height, 1
 
 
-def _label(name: str, font: Any, paper: int = 255, ink: int = 0) -> Image.Image:
+def captions(rows: Sequence[Sequence[int]]) -> tuple[str, list[str]]:
+    """Return the accuracy, and the recall of each class: the part of its labels that was predicted.
+
+    >>> captions([[3, 1, 0], [0, 4, 0], [0, 0, 0]])
+    ('accuracy 0.875', ['0.75', '1.00', '-'])
+    """
+    hits = [row[number] for number, row in enumerate(rows)]
+    recalls = [f"{hit / sum(row):.2f}" if any(row) else "-" for hit, row in zip(hits, rows, strict=True)]
+    return f"accuracy {sum(hits) / max(sum(map(sum, rows)), 1):.3f}", recalls
+
+
+def _label(name: str, font: Any) -> Image.Image:
     text = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
-    label = Image.new("L", (int(font.getlength(text)) + 1, _LINE), paper)
-    ImageDraw.Draw(label).text((0, 0), text, fill=ink, font=font)
+    label = Image.new("L", (int(font.getlength(text)) + 1, round(1.25 * font.size)), 255)
+    ImageDraw.Draw(label).text((0, 0), text, fill=0, font=font)
     return label
 
 

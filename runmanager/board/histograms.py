@@ -9,18 +9,23 @@ from torch import nn
 BINS = 30
 """Buckets of a histogram; TensorBoard draws 30 by default."""
 
+_LEAST = 32  # values: of fewer, a histogram has little but gaps
 _AT_ONCE = 1 << 22  # values, of which several copies are made
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Collect the weights and gradients of a network that have values, by tag."""
+    """Collect the weights and gradients of a network that have enough values, by tag.
+
+    TensorBoard sorts tags, so that biases, which are less telling, have groups of their own after the weights.
+    """
     drawn: dict[str, torch.Tensor] = {}
     for name, parameter in network.named_parameters():
-        if _is_drawn(parameter):
-            drawn[f"weights/{name}"] = parameter
-            if parameter.grad is not None and _is_drawn(parameter.grad):
-                drawn[f"weights_grad/{name}"] = parameter.grad
+        if _has_values(parameter) and parameter.numel() >= _LEAST:
+            kind = "_bias" if name.rpartition(".")[2].startswith("bias") else ""
+            drawn[f"weights{kind}/{name}"] = parameter
+            if parameter.grad is not None and _has_values(parameter.grad):
+                drawn[f"weights_grad{kind}/{name}"] = parameter.grad
     return drawn
 
 
@@ -110,12 +115,12 @@ def _statistics(tensors: Sequence[torch.Tensor], ranges: torch.Tensor | None = N
 
 def gradient_norm(network: nn.Module) -> torch.Tensor | None:
     """Compute the 2-norm of all gradients, None if there are none."""
-    gradients = [p.grad for p in network.parameters() if p.grad is not None and _is_drawn(p.grad)]
+    gradients = [p.grad for p in network.parameters() if p.grad is not None and _has_values(p.grad)]
     with torch.no_grad():
         return nn.utils.get_total_norm([grad.detach() for grad in gradients]) if gradients else None
 
 
-def _is_drawn(tensor: torch.Tensor) -> bool:
+def _has_values(tensor: torch.Tensor) -> bool:
     return (
         not isinstance(tensor, nn.UninitializedParameter)
         and tensor.layout == torch.strided

@@ -16,7 +16,8 @@ from runmanager.errors import RunsWarning, StorageError
 from runmanager.hyperparameters import TEXT, common_kind, kind, plain, text
 from runmanager.storage import durable, paths
 from runmanager.storage.durable import strict_json
-from runmanager.storage.folders import Experiment, RunFolder, read_runs, varying
+from runmanager.storage.folders import Experiment, RunFolder, read_runs
+from runmanager.storage.naming import varying
 from runmanager.storage.run_state import read_run
 
 SEED = "seed"
@@ -53,7 +54,7 @@ class SessionFormat:
         """Return the Trial ID of a run."""
         experiment = folder.path.parent.name
         if self.grouped_by is None:
-            return f"{experiment}/{folder.path.name.partition('_')[0]}"
+            return f"{experiment}/{paths.number_text(folder.path.name)}"
         group = {name: folder.params[name] for name in self.grouped_by if name in folder.params}
         return f"{experiment}/{paths.combination(group) or 'all'}"
 

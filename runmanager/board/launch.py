@@ -22,7 +22,8 @@ from runmanager.board.tags import EPOCH, tag
 from runmanager.console import in_notebook
 from runmanager.errors import BoardError
 from runmanager.goal import Goal, default_goal
-from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs, varying
+from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs
+from runmanager.storage.naming import varying
 from runmanager.storage.run_state import read_run
 
 LOCALHOST = "127.0.0.1"
@@ -168,7 +169,8 @@ def _color(experiments: Experiments) -> str | None:
     if len(experiments) > 1 and _DEVICE not in axes:
         return "^([^/]+)/"
     axis = _DEVICE if _DEVICE in axes else next(iter(axes), "")
-    return rf"(?:\d_|,){axis}=([^,~]*)" if axis else None
+    # from its name to the next one; earlier versions wrote '_' and ','
+    return rf"(?:\d[-_]|[-,]){axis}=(.*?)(?:[-,][a-zA-Z_]\w*=|~|$)" if axis else None
 
 
 def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
@@ -290,7 +292,6 @@ def serve() -> None:
         os._exit(0)  # its data server ends with it
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    from absl import app
     from tensorboard import default, main_lib, program
 
     main_lib.global_init()
@@ -300,7 +301,8 @@ def serve() -> None:
         return make_server(wsgi_app if flags.bind_all else _guarded(wsgi_app, flags.host), flags)
 
     board = program.TensorBoard(plugins=default.get_plugins(), server_class=make_guarded_server)
-    app.run(board.main, flags_parser=board.configure)
+    board.configure(sys.argv)
+    sys.exit(board.main())
 
 
 def _guarded(wsgi_app: Any, host: str | None) -> Any:

@@ -77,7 +77,7 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
     For example:
 
       runmanager show runs/fashion_grid/2
-      runmanager show runs/fashion_grid/002_lr=0.01,device=cpu
+      runmanager show runs/fashion_grid/002-lr=0.01-device=cpu
       runmanager show runs/fashion_grid/2 --json | jq .params
 
     Exit codes: 0 shown; 1 something in it is damaged; 2 no such run.
@@ -103,7 +103,7 @@ def _summary(folder: Path, runs: Sequence["RunResult"]) -> dict[str, Any]:
 
 
 def _rows(runs: Sequence["RunResult"]) -> list[dict[str, Any]]:
-    from runmanager.storage.folders import varying
+    from runmanager.storage.naming import varying
 
     names = varying([run.folder.params for run in runs])
     metrics = list(dict.fromkeys(name for run in runs for name in _last(run)))

@@ -13,7 +13,8 @@ from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.search.base import Journals, Search
 from runmanager.storage.fingerprint import Fingerprint, changes
-from runmanager.storage.folders import RunFolder, varying
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult, read_run
 
 STARTED_OVER = "executed again", "their old attempts are kept; changed='keep' (--changed keep) continues them"

@@ -184,7 +184,7 @@ def run_grid(
         grid = [run._asdict() for run in runs]
         policy = {"retry_failed": retry_failed, "keep_changed": keep_changed}
         if plan_only:
-            plan = make_plan(runs, task.experiment.assign(grid, missing), now, **policy)
+            plan = make_plan(runs, task.experiment.assign(grid, missing, design), now, **policy)
             batch = Decisions(plan, search).next()
             lanes = executor.num_lanes([planned.run for planned in batch.due])
             announce.show_plan(experiment, batch, lanes, show=is_main)

@@ -15,8 +15,8 @@ from runmanager.results import decisive, tables
 from runmanager.results.decisive import goal_of
 from runmanager.results.effects import effects
 from runmanager.results.findings import Findings, find
-from runmanager.storage.folders import varying
 from runmanager.storage.identity import canonical
+from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult
 
 MISSING = "none"

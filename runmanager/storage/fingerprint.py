@@ -15,7 +15,7 @@ from runmanager import __version__
 from runmanager.storage.code_hash import hash_of_code, short_hash
 from runmanager.storage.code_parts import is_plain, parts
 from runmanager.storage.former_code import former_code
-from runmanager.storage.read_values import hashes_of_values, note_records
+from runmanager.storage.read_values import PARTS_OF_DATA, hashes_of_values, note_records
 
 Fingerprint = Mapping[str, Mapping[str, str]]
 """Kind (code, values, data, versions) -> name -> hash or version."""
@@ -24,8 +24,6 @@ _KINDS = {"code": "code", "values": "content"}
 
 _MOST_BYTES = 1 << 26  # of a tensor that are hashed: larger ones are sampled evenly
 _MOST_PARTS = 8  # of data that have a hash each
-_PARTS = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
-"""What a TensorDataset, an ImageTensors, a Subset and a DataLoader consist of."""
 
 
 def fingerprint(train: Callable[..., Any], data: Any = None, too_large: list[str] | None = None) -> Fingerprint:
@@ -175,7 +173,7 @@ def _parts_of_data(data: Any) -> Sequence[Any] | None:
         return [part for item in data.items() for part in item]
     if isinstance(data, (list, tuple)):
         return data
-    for names in _PARTS:
+    for names in PARTS_OF_DATA:
         if all(hasattr(data, name) for name in names):
             return [getattr(data, name) for name in names]
     return None

@@ -16,11 +16,11 @@ from typing import Any
 
 from runmanager.errors import RunsWarning
 from runmanager.hyperparameters import decode, encode, is_deep
-from runmanager.storage import durable, paths
+from runmanager.storage import durable, naming, paths
 from runmanager.storage.beginning import check_beginning
 from runmanager.storage.design import Design
 from runmanager.storage.durable import read_file, strict_json
-from runmanager.storage.identity import canonical, former_identity, identity
+from runmanager.storage.identity import former_identity, identity
 
 VERSION = 1
 _LARGEST = 64 * 2**20  # bytes of a grid.json or run.json that are read
@@ -93,18 +93,21 @@ class Experiment:
         durable.make_folder(self.path)
         whole = (paths.GRID, paths.HPARAMS, paths.RESULTS_CSV, paths.RESULTS_JSON)
         durable.remove_leftovers(self.path, *whole)
-        planned = self.assign(grid, unavailable)
         design = self.design if design is None else design
+        planned = self.assign(grid, unavailable, design)
         document = {"v": VERSION, **design.to_json(), "runs": [_to_json(run) for run in planned]}
         durable.write_file(self.path / paths.GRID, strict_json(document))
         return planned
 
-    def assign(self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str]) -> list[RunFolder]:
+    def assign(
+        self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str], design: Design | None = None
+    ) -> list[RunFolder]:
         """Give every run of a grid its number and folder, as `plan` does, and write nothing."""
+        design = self.design if design is None else design
         kept = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         first = _free_number(self.path, self.runs.values())
         digits = max(3, len(str(first + len(grid))))
-        names = varying(grid)
+        names = naming.telling_first(naming.varying(grid), design.repeats)
         planned: list[RunFolder] = []
         for params in grid:
             id_ = identity(params)
@@ -161,7 +164,8 @@ class Experiment:
         if run is None:
             id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
             number = _free_number(self.path, self.runs.values())
-            path = self.path / paths.run_folder(number, params)
+            others = [run.params for run in self.runs.values()]
+            path = self.path / paths.run_folder(number, naming.of_loop(params, others, self.design.repeats))
             run = RunFolder(path, number, id_, _lasting(params))
         if not (run.path / paths.RUN).exists():
             durable.make_folder(run.path)
@@ -186,15 +190,6 @@ class Experiment:
 def _lasting(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return hyperparameters as they are when they are read back."""
     return {name: decode(encode(value)) for name, value in params.items()}
-
-
-def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the hyperparameters that differ between runs or that some lack, in their order."""
-    values: dict[str, list[str]] = {}
-    for params in grid:
-        for name, value in params.items():
-            values.setdefault(name, []).append(json.dumps(canonical(value)))
-    return [name for name, texts in values.items() if len(set(texts)) > 1 or len(texts) < len(grid)]
 
 
 def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFolder]:

@@ -25,7 +25,8 @@ CACHE = ".cache"
 PROBE = ".ray-probe"
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:[_~][A-Za-z0-9._=,~-]*)?")
+# a hyphen only where a setting follows, unlike in a date; earlier versions wrote '_' and ',' instead
+_FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:(?:[_~]|-(?=.*[=~]))[A-Za-z0-9._=,~-]*)?")
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
 LARGEST_NUMBER = 10**9
 """Of a run: a folder of a larger one is none of ours."""
@@ -58,13 +59,14 @@ def check_experiment(name: str) -> str:
 def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
     """Name the folder of a run: its number first, then the parameters given, in 64 characters.
 
-    Only letters, digits and ``. _ = , -`` occur, so that the name filters well and exists on every system.
+    Only letters, digits and ``. _ = -`` occur, so that the name filters well, needs no quotes in a shell, and
+    exists on every system. TensorBoard breaks its lines after a hyphen.
 
     >>> run_folder(7, {"lr": 0.010, "device": "cuda:0"})
-    '007_lr=0.01,device=cuda0'
+    '007-lr=0.01-device=cuda0'
     """
     slug = _joined(params)
-    name = f"{number:0{digits}d}_{slug}" if slug else f"{number:0{digits}d}"
+    name = f"{number:0{digits}d}-{slug}" if slug else f"{number:0{digits}d}"
     return shortened(name, repr(list(params.items())))
 
 
@@ -72,7 +74,7 @@ def combination(params: Mapping[str, Any]) -> str:
     """Name what several runs have in common, in 64 characters.
 
     >>> combination({"lr": 0.010, "device": "cuda:0"})
-    'lr=0.01,device=cuda0'
+    'lr=0.01-device=cuda0'
     """
     return shortened(_joined(params), repr(list(params.items())))
 
@@ -87,8 +89,18 @@ def shortened(name: str, whole: str | None = None) -> str:
 
 def run_number(folder: str) -> int | None:
     """Read the number back from a run's folder name, None if it is no such name."""
+    digits = number_text(folder)
+    return int(digits) if digits else None
+
+
+def number_text(folder: str) -> str:
+    """Return the number in a run's folder name with its zeros, "" if it is no such name.
+
+    >>> number_text("007-lr=0.01"), number_text("2026-11-22")
+    ('007', '')
+    """
     match = _FOLDER.fullmatch(folder)
-    return int(match["number"]) if match else None
+    return match["number"] if match else ""
 
 
 def journal(number: int) -> str:
@@ -105,7 +117,7 @@ def attempts(folder: Path) -> dict[int, str]:
 
 
 def _joined(params: Mapping[str, Any]) -> str:
-    return ",".join(f"{_slug(name)}={_slug(text(value))}" for name, value in params.items())
+    return "-".join(f"{_slug(name)}={_slug(text(value))}" for name, value in params.items())
 
 
 def _slug(value: str) -> str:

@@ -38,7 +38,7 @@ _RECORDS: dict[int, Any] = {}  # what runs in this process changed; kept, so tha
 _HOLDERS = (argparse.Namespace, types.SimpleNamespace)
 _SIMPLE = frozenset((bool, int, float, complex, str, bytes, type(None)))
 _SEQUENCES = (list, tuple, collections.deque)
-_PARTS = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
+PARTS_OF_DATA = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
 """What a TensorDataset, an ImageTensors, a Subset and a DataLoader consist of."""
 
 
@@ -279,7 +279,9 @@ def _parts_of_data(value: Any) -> Collection[Any] | None:
     if isinstance(value, type) or not (is_users(type(value)) or _is_of_torch(value)):
         return None
     inside = getattr(value, "__dict__", {})  # not a property, which would be executed
-    return next(([inside[name] for name in names] for names in _PARTS if inside.keys() >= {*names}), None)
+    return next(
+        ([inside[name] for name in names] for names in PARTS_OF_DATA if inside.keys() >= {*names}), None
+    )
 
 
 def _is_of_torch(value: Any) -> bool:

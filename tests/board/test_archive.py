@@ -159,7 +159,7 @@ def test_a_run_whose_old_event_file_was_cut_shows_every_epoch_when_it_goes_on(tm
 
     with pytest.raises(KeyboardInterrupt):
         train(RunManager("exp", tmp_path, display=False), {"lr": 1}, 4, at_end=interrupt, checkpoint=True)
-    (path,) = archive.event_files(tmp_path / "exp" / "001_lr=1")
+    (path,) = archive.event_files(tmp_path / "exp" / "001-lr=1")
     record = next(e for e in archive.read(path) if e.step == 2)
     content = path.read_bytes()
     path.write_bytes(content[: content.index(event_file.framed(record.SerializeToString())) + 9])

@@ -131,11 +131,11 @@ def test_nothing_to_draw_has_no_statistics():
 
 
 def test_every_tensor_has_one_row_of_statistics():
-    network = with_gradients(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)))
+    network = with_gradients(nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, 3)))
 
     found = statistics(tensors(network))
 
-    numels = {name: p.numel() for name, p in network.named_parameters()}
+    numels = {name: p.numel() for name, p in network.named_parameters() if p.ndim > 1}
     expected = {f"{kind}/{name}": n for name, n in numels.items() for kind in ("weights", "weights_grad")}
     assert {name: sum(stats[4:]) for name, stats in found.items()} == expected
     assert {len(stats) for stats in found.values()} == {4 + BINS}
@@ -153,11 +153,21 @@ def test_frozen_parameters_have_no_gradient():
 
     found = tensors(with_gradients(network))
 
-    assert list(found) == ["weights/1.weight", "weights/1.bias", "weights_grad/1.bias"]
+    assert list(found) == ["weights/1.weight"]
 
 
 def test_a_network_that_has_not_been_trained_has_weights_only():
-    assert list(tensors(make_network())) == ["weights/1.weight", "weights/1.bias"]
+    assert list(tensors(make_network())) == ["weights/1.weight"]
+
+
+def test_biases_come_after_the_weights_where_tags_are_sorted():
+    tags = sorted(tensors(with_gradients(nn.LayerNorm(32))))
+
+    assert tags == ["weights/weight", "weights_bias/bias", "weights_grad/weight", "weights_grad_bias/bias"]
+
+
+def test_parameters_of_few_values_are_left_out():
+    assert tensors(with_gradients(nn.LayerNorm(31))) == {}
 
 
 @pytest.mark.parametrize(
@@ -165,9 +175,9 @@ def test_a_network_that_has_not_been_trained_has_weights_only():
     [
         nn.Parameter(torch.empty(0)),
         nn.UninitializedParameter(),
-        nn.Parameter(torch.ones(2, device="meta")),
-        nn.Parameter(torch.ones(2, dtype=torch.complex64)),
-        nn.Parameter(torch.ones(2, dtype=torch.int64), requires_grad=False),
+        nn.Parameter(torch.ones(99, device="meta")),
+        nn.Parameter(torch.ones(99, dtype=torch.complex64)),
+        nn.Parameter(torch.ones(99, dtype=torch.int64), requires_grad=False),
     ],
     ids=["empty", "lazy", "meta", "complex", "integer"],
 )
@@ -175,11 +185,11 @@ def test_a_parameter_that_cannot_be_drawn_is_left_out(parameter):
     network = make_network()
     network.register_parameter("odd", parameter)
 
-    assert list(tensors(network)) == ["weights/1.weight", "weights/1.bias"]
+    assert list(tensors(network)) == ["weights/1.weight"]
 
 
 def test_sparse_gradients_are_left_out():
-    network = nn.Embedding(4, 2, sparse=True)
+    network = nn.Embedding(4, 8, sparse=True)
     network(torch.tensor([1])).sum().backward()
 
     assert list(tensors(network)) == ["weights/weight"]

@@ -157,7 +157,7 @@ def test_a_run_that_is_being_executed_is_left_alone_and_updated_later(tmp_path):
 
     assert during["first/001"] == {"lr": 0.1}
     assert shown(tmp_path)["first/001"] == {"lr": "0.1", "dropout": "none"}
-    assert list(scalars_in(tmp_path / "first" / "001_lr=0.1")["loss/train"])
+    assert list(scalars_in(tmp_path / "first" / "001-lr=0.1")["loss/train"])
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_a_run_that_is_being_executed_is_left_alone_and_updated_later(tmp_path):
 )
 def test_a_run_without_an_end_is_updated_if_it_is_not_being_executed(tmp_path, host, age_s, is_updated):
     train(RunManager("first", tmp_path, display=False), {"lr": 0.1})
-    as_if_killed(tmp_path / "first" / "001_lr=0.1")
-    (journal,) = journals(tmp_path / "first" / "001_lr=0.1")
+    as_if_killed(tmp_path / "first" / "001-lr=0.1")
+    (journal,) = journals(tmp_path / "first" / "001-lr=0.1")
     lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
     lines[0]["host"] = host
     journal.write_bytes(b"".join(to_line({k: v for k, v in line.items() if k != "crc"}) for line in lines))
@@ -182,7 +182,7 @@ def test_a_run_without_an_end_is_updated_if_it_is_not_being_executed(tmp_path, h
 def test_files_are_rebuilt_as_the_grid_that_holds_the_experiment_has_decided(tmp_path):
     run(tmp_path, "e", {"lr": [0.1, None]})
     before = (tmp_path / "e" / paths.HPARAMS).read_bytes()
-    shutil.rmtree(tmp_path / "e" / "002_lr=None")
+    shutil.rmtree(tmp_path / "e" / "002-lr=None")
     Experiment(tmp_path / "e").plan([{"lr": 0.1}], {})
 
     with hold(tmp_path / "e"):
@@ -282,7 +282,7 @@ def test_a_grid_updates_the_runs_of_a_bare_loop_in_its_experiment(tmp_path):
 
 def test_a_removed_run_gives_the_others_their_kinds_back(tmp_path):
     run(tmp_path, "e", {"lr": [0.1, None]})
-    shutil.rmtree(tmp_path / "e" / "002_lr=None")
+    shutil.rmtree(tmp_path / "e" / "002-lr=None")
     Experiment(tmp_path / "e").forget([identity({"lr": None})])
 
     rebuild(tmp_path / "e")

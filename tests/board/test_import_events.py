@@ -94,7 +94,7 @@ def test_what_we_wrote_is_the_table_of_load_results(tmp_path):
     shared = [name for name in ours if name != "run"]
     assert set(shared) <= set(theirs)
     assert list(theirs)[:6] == list(ours)[:6]
-    assert theirs["run"].unique().tolist() == ["grid/001_lr=0.1", "grid/002_lr=1"]
+    assert theirs["run"].unique().tolist() == ["grid/001-lr=0.1", "grid/002-lr=1"]
     pd.testing.assert_frame_equal(theirs[shared], ours[shared], rtol=1e-6)
     assert sorted(theirs.attrs["hyperparameters"]) == sorted(ours.attrs["hyperparameters"])
 

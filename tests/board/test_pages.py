@@ -25,6 +25,7 @@ GROUPS = ["Pinned", "accuracy", "loss", "time", "train", "tuning", "visuals", "w
 FIRST: dict[str, list[Any]] = {"lr": [0.1, 0.2, 0.3], "batch_size": [4, 8], "device": ["cpu"]}
 SECOND: dict[str, list[Any]] = {"momentum": [0.0, 0.9], "schedule": [None, "cosine"], "device": ["cpu"]}
 LOAD_MS = 30_000
+SIDEBAR = 300  # pixels
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +88,21 @@ def test_the_link_to_an_experiment_shows_it_alone_pinned_and_colored(page, first
     expect(pinned.locator(".tag")).to_have_text(["accuracy/test", "loss/test", "time/epoch_s"])
     rows = pinned.first.locator("tb-data-table-content-row")
     expect(rows).to_have_count(6)
-    runs = [text for row in rows.all_inner_texts() if (text := re.search(r"\d+_lr=([\d.]+)", row))]
+    runs = [text for row in rows.all_inner_texts() if (text := re.search(r"\d+-lr=([\d.]+)", row))]
     circles = pinned.first.locator(".row-circle span")
     expect(circles).to_have_count(6)
     colors = circles.evaluate_all("spans => spans.map(span => getComputedStyle(span).backgroundColor)")
     assert len(set(zip((run[1] for run in runs), colors, strict=True))) == len(set(colors)) == 3
     assert page.get_by_text("momentum=").count() == 0
+
+
+def test_the_colors_of_runs_are_inside_the_sidebar(page, first, root):
+    page.goto(page_of(root, "first").link(first.url))
+
+    dots = page.locator("runs-data-table .run-color-swatch")
+    expect(dots).to_have_count(6)
+    ends = dots.evaluate_all("dots => dots.map(dot => dot.getBoundingClientRect().right)")
+    assert max(ends) < SIDEBAR
 
 
 def test_all_groups_of_tags_stand_in_order_without_a_link_too(page, server):

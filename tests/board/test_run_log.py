@@ -47,7 +47,7 @@ def points(folder: Path, name: str) -> list[float]:
 
 
 def histogram_steps(folder: Path) -> list[int]:
-    return [step for step, value in values_in(folder) if value.tag == "weights/1.bias"]
+    return [step for step, value in values_in(folder) if value.tag == "weights/1.weight"]
 
 
 def fail(*_: Any, **__: Any) -> None:
@@ -68,7 +68,7 @@ def test_a_run_has_every_specified_tag_in_order(tmp_path):
         "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/throughput_images_per_s",
         "tuning/best_accuracy_train", "tuning/best_accuracy_test", "train/grad_norm",
     ]  # fmt: skip
-    drawn = ["weights/1.weight", "weights_grad/1.weight", "weights/1.bias", "weights_grad/1.bias"]
+    drawn = ["weights/1.weight", "weights_grad/1.weight"]
     assert logged == [
         *((0, name) for name in begin),
         *((1, name) for name in scalars),
@@ -413,7 +413,7 @@ def test_a_limit_in_the_middle_of_an_event_keeps_those_before_it(tmp_path):
 def test_an_event_file_that_cannot_be_made_ends_no_run(tmp_path, monkeypatch):
     monkeypatch.setattr(event_file, "EventFile", no_space)
 
-    with pytest.warns(RunsWarning, match=r"e/001_.*: TensorBoard does not show everything"):
+    with pytest.warns(RunsWarning, match=r"e/001-.*: TensorBoard does not show everything"):
         train(manager_in(tmp_path), RUN)
 
     assert load_runs(tmp_path)["status"].tolist() == ["completed"]
@@ -458,9 +458,9 @@ def test_every_run_has_a_warning_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(images, "sheet", fail)
     manager = manager_in(tmp_path)
 
-    with pytest.warns(RunsWarning, match="e/001_lr=1:"):
+    with pytest.warns(RunsWarning, match="e/001-lr=1:"):
         train(manager, {"lr": 1})
-    with pytest.warns(RunsWarning, match="e/002_lr=2:"):
+    with pytest.warns(RunsWarning, match="e/002-lr=2:"):
         train(manager, {"lr": 2})
 
 

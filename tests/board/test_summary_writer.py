@@ -38,7 +38,7 @@ def test_tb_is_a_summary_writer_of_the_runs_folder(tmp_path, manager):
 
     assert isinstance(manager.tb, SummaryWriter)
     assert manager.tb is manager.tb
-    assert Path(manager.tb.log_dir) == tmp_path / "e" / "001_lr=0.1"
+    assert Path(manager.tb.log_dir) == tmp_path / "e" / "001-lr=0.1"
 
 
 def test_there_is_no_tb_before_the_first_run(tmp_path):
@@ -105,7 +105,7 @@ def test_an_embedding_is_beside_the_event_file_and_no_run(tmp_path, manager):
     manager.end_run()
 
     assert len(event_files(tmp_path)) == 1
-    folder = tmp_path / "e" / "001_lr=0.1"
+    folder = tmp_path / "e" / "001-lr=0.1"
     config = (folder / "projector_config.pbtxt").read_text()
     assert 'tensor_name: "mine:00002"' in config
     assert (folder / "00002" / "mine" / "metadata.tsv").read_text().split() == ["a", "b", "c"]
@@ -138,8 +138,8 @@ def test_every_run_has_a_writer_into_its_own_file(tmp_path):
         with manager.run({"lr": number}, make_network()):
             manager.tb.add_scalar("mine", number)
 
-    assert scalars_in(tmp_path / "e" / "001_lr=1") == {"mine": [(0, 1.0)]}
-    assert scalars_in(tmp_path / "e" / "002_lr=2") == {"mine": [(0, 2.0)]}
+    assert scalars_in(tmp_path / "e" / "001-lr=1") == {"mine": [(0, 1.0)]}
+    assert scalars_in(tmp_path / "e" / "002-lr=2") == {"mine": [(0, 2.0)]}
 
 
 def test_after_the_run_has_ended_it_warns_once_and_writes_nothing(tmp_path, manager):

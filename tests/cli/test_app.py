@@ -119,14 +119,14 @@ def root(tmp_path):
     [
         (["{root}/missing"], "does not exist"),
         (["{root}", "--experiment", "other"], "no runs of an experiment 'other'; it has those of: exp"),
-        (["{root}/exp/001_lr=0.1/empty"], "start a grid first, or give the folder that it wrote"),
+        (["{root}/exp/001-lr=0.1/empty"], "start a grid first, or give the folder that it wrote"),
         (["{root}", "--host", "0.0.0.0"], "all addresses of this machine are asked for by --bind-all"),  # noqa: S104
         (["{root}", "--host", "localhost", "--bind-all"], "asked for by --bind-all, without --host"),
         (["{root}", "--port", "{port}"], "port {port} is in use: choose another, or 0 for any that is free"),
     ],
 )
 def test_what_tensorboard_cannot_show_is_refused_without_a_traceback(root, arguments, problem):
-    (root / "exp" / "001_lr=0.1" / "empty").mkdir()
+    (root / "exp" / "001-lr=0.1" / "empty").mkdir()
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         names = {"root": root, "port": taken.getsockname()[1]}

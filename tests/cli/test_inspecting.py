@@ -66,7 +66,7 @@ def test_listing_imports_nothing_heavy(root):
 
 
 def test_for_a_run_the_command_that_shows_it_is_named(command, root):
-    folder = next((root / "other").glob("001_*"))
+    folder = next((root / "other").glob("001-*"))
 
     result = command("list", folder)
 
@@ -93,7 +93,7 @@ def test_a_folder_that_is_not_there_is_refused_in_one_line(command, tmp_path, na
 
 
 def test_what_is_damaged_is_named_and_the_rest_is_listed(command, root):
-    flip(journals(root / "grid" / "001_lr=0.1,device=cpu")[0], 0.2)
+    flip(journals(root / "grid" / "001-lr=0.1")[0], 0.2)
 
     result = command("list", root / "grid", "--json")
 
@@ -115,7 +115,7 @@ def test_a_run_is_found_by_its_number_and_shown_with_its_traceback(command, root
 
 
 def test_a_run_as_json_has_its_epochs_and_files(command, root):
-    folder = root / "grid" / "001_lr=0.1,device=cpu"
+    folder = root / "grid" / "001-lr=0.1"
 
     shown = json.loads(command("show", folder, "--json").stdout)
 

@@ -145,7 +145,7 @@ def test_a_run_is_removed_with_its_rows_once_that_is_confirmed(command, experime
     assert removed.exit_code == 0
     assert load_runs(experiment)["run"].tolist() == [2]
     assert {path.name for path in experiment.iterdir()} == {
-        "002_lr=0.01", "grid.json", "hparams.json", "results.csv", "results.json",
+        "002-lr=0.01", "grid.json", "hparams.json", "results.csv", "results.json",
     }  # fmt: skip
     assert (experiment / "results.csv").read_text().count("\n") == 1 + 3
 
@@ -160,7 +160,7 @@ def test_a_removed_run_is_executed_anew_by_its_grid(command, experiment, tmp_pat
 
 
 def test_what_is_not_ours_stays_and_links_are_not_followed(command, experiment, tmp_path):
-    folder = experiment / "001_lr=0.1"
+    folder = experiment / "001-lr=0.1"
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "run.json").write_text("mine")
@@ -190,7 +190,7 @@ def test_nothing_is_removed_if_one_of_the_names_is_no_run(command, experiment, n
 
 
 def test_nothing_is_removed_while_the_experiment_is_held(command, experiment, monkeypatch):
-    before = bytes_of(experiment / "001_lr=0.1")
+    before = bytes_of(experiment / "001-lr=0.1")
 
     with hold(experiment):
         monkeypatch.setattr("os.getpid", lambda: 1)
@@ -199,7 +199,7 @@ def test_nothing_is_removed_while_the_experiment_is_held(command, experiment, mo
 
     assert result.exit_code == 2
     assert "is in use by" in result.stderr
-    assert bytes_of(experiment / "001_lr=0.1") == before
+    assert bytes_of(experiment / "001-lr=0.1") == before
 
 
 def test_a_run_that_a_bare_manager_executes_is_not_removed(command, tmp_path):

@@ -127,7 +127,7 @@ def test_a_failing_run_does_not_stop_the_others(start, tmp_path):
         f"ZeroDivisionError (in epoch 2, {line_with('raise self.faults')})",
         "",
     ]
-    assert "ValueError: no\nmore" in (tmp_path / "exp" / "001_lr=0.1" / "error.log").read_text()
+    assert "ValueError: no\nmore" in (tmp_path / "exp" / "001-lr=0.1" / "error.log").read_text()
 
 
 def test_a_diverged_run_does_not_stop_the_others(start):
@@ -264,7 +264,7 @@ def test_train_that_begins_no_run_is_told_to(start, tmp_path):
     assert outcome.runs["error"].tolist() == [message] * 3
     assert [str(o.status) for _, o in outcome.outcomes] == ["failed"] * 3
     assert outcome.exit_code == 1
-    assert message in (tmp_path / "exp" / "003_lr=0.3" / "error.log").read_text()
+    assert message in (tmp_path / "exp" / "003-lr=0.3" / "error.log").read_text()
 
 
 def test_train_that_fails_before_its_run_is_recorded(start):
@@ -417,7 +417,7 @@ def test_runs_of_two_grids_with_other_axes_are_one_grid(start, tmp_path, capsys)
 
     assert outcome.exit_code == again.exit_code == 0
     assert [path.name for path in sorted((tmp_path / "exp").glob("0*"))] == [
-        "001_momentum=0", "002_momentum=0.9", "003_beta=0.99,n=3",
+        "001-momentum=0", "002-momentum=0.9", "003-beta=0.99-n=3",
     ]  # fmt: skip
     assert len(train.executed) == 3
     assert again.runs["run"].tolist() == [3, 1, 2]
@@ -467,7 +467,7 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     output = panel.sub("(the panel)", capsys.readouterr().out)
     lines = [line.rpartition(" · ")[0].rstrip() or line for line in output.splitlines()]
     folder = tmp_path / "exp"
-    log = f"{folder}/002_lr=0.2/error.log"
+    log = f"{folder}/002-lr=0.2/error.log"
     failed = f"    the traceback is in {log}; fix it, then start again with --retry-failed"
     line = line_with("raise self.faults")
     assert lines == [

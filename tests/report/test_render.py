@@ -320,7 +320,7 @@ def test_another_metric_can_be_asked_for_and_small_losses_are_best(path, tmp_pat
 
 def test_what_is_damaged_is_named(tmp_path):
     folder = write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"])
-    flip(journals(folder / "001_lr=0.1")[0], 0.3)
+    flip(journals(folder / "001-lr=0.1")[0], 0.3)
 
     page = report(folder)
 

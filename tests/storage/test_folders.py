@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from runmanager.errors import RunsWarning
 from runmanager.storage import folders
 from runmanager.storage import identity as identities
-from runmanager.storage.folders import Experiment, experiments, is_experiment, read_runs, varying
+from runmanager.storage.folders import Experiment, experiments, is_experiment, read_runs
 from runmanager.storage.identity import identity
 from runmanager.storage.journal import to_line
+from runmanager.storage.naming import varying
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def test_a_planned_grid_is_read_back_before_any_run_has_begun(tmp_path):
     planned = Experiment(tmp_path / "exp").plan(GRID, {identity(GRID[1]): "no such device"})
 
     assert read_runs(tmp_path / "exp") == planned
-    assert [run.path.name for run in planned] == ["001_lr=0.1", "002_lr=0.01"]
+    assert [run.path.name for run in planned] == ["001-lr=0.1", "002-lr=0.01"]
     assert [run.unavailable for run in planned] == ["", "no such device"]
     assert [path.name for path in (tmp_path / "exp").iterdir()] == ["grid.json"]
 
@@ -92,7 +93,7 @@ def test_a_second_run_with_the_same_parameters_gets_a_folder_of_its_own(tmp_path
     assert Experiment(tmp_path).open(GRID[0], repeat=2) == second
 
 
-@pytest.mark.parametrize("lost", ["grid.json", "001_lr=0.1/run.json"])
+@pytest.mark.parametrize("lost", ["grid.json", "001-lr=0.1/run.json"])
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\xff\x00", b"[" * 100_000], ids=repr)
 def test_either_record_of_a_run_is_enough(tmp_path, lost, content):
     started(tmp_path, GRID)
@@ -109,7 +110,7 @@ def test_either_record_of_a_run_is_enough(tmp_path, lost, content):
 def test_a_damaged_record_is_named(tmp_path):
     started(tmp_path, GRID)
     (tmp_path / "grid.json").write_bytes(b"{")
-    (tmp_path / "002_lr=0.01" / "run.json").write_bytes(b"{")
+    (tmp_path / "002-lr=0.01" / "run.json").write_bytes(b"{")
     damaged: list[str] = []
 
     runs = read_runs(tmp_path, damaged)
@@ -117,7 +118,7 @@ def test_a_damaged_record_is_named(tmp_path):
     assert [run.number for run in runs] == [1]
     assert [line.partition(" ")[0] for line in damaged] == [
         str(tmp_path / "grid.json"),
-        str(tmp_path / "002_lr=0.01" / "run.json"),
+        str(tmp_path / "002-lr=0.01" / "run.json"),
     ]
 
 
@@ -138,7 +139,7 @@ def test_a_damaged_record_is_named(tmp_path):
 )
 def test_a_foreign_entry_of_a_grid_is_named_and_is_no_run(tmp_path, entry):
     started(tmp_path, GRID)
-    (tmp_path / "007_link").symlink_to(tmp_path / "001_lr=0.1")
+    (tmp_path / "007_link").symlink_to(tmp_path / "001-lr=0.1")
     grid = json.loads((tmp_path / "grid.json").read_bytes())
     grid["runs"].append(entry)
     (tmp_path / "grid.json").write_text(json.dumps(grid))
@@ -162,7 +163,7 @@ def test_a_folder_that_cannot_be_read_keeps_its_number(tmp_path):
 
 def test_links_and_foreign_folders_are_no_runs(tmp_path):
     started(tmp_path / "exp", GRID)
-    (tmp_path / "exp" / "003_link").symlink_to(tmp_path / "exp" / "001_lr=0.1")
+    (tmp_path / "exp" / "003_link").symlink_to(tmp_path / "exp" / "001-lr=0.1")
     (tmp_path / "exp" / "notes").mkdir()
     (tmp_path / "exp" / "004_file").touch()
     os.mkfifo(tmp_path / "exp" / "005_pipe")
@@ -192,7 +193,7 @@ def test_half_of_an_experiment_copied_elsewhere_is_an_experiment(tmp_path):
     shutil.copytree(second.path, tmp_path / "copy" / second.path.name)
 
     assert is_experiment(tmp_path / "copy")
-    assert found(tmp_path / "copy") == [(2, "002_lr=0.01", GRID[1])]
+    assert found(tmp_path / "copy") == [(2, "002-lr=0.01", GRID[1])]
 
 
 def test_a_folder_without_runs_is_no_experiment(tmp_path):

@@ -19,7 +19,7 @@ PARAMS = st.dictionaries(NAMES, VALUES, max_size=12)
 def test_a_run_folder_has_64_harmless_characters_at_most_its_number_first(params, number):
     folder = paths.run_folder(number, params)
 
-    assert re.fullmatch(r"\d{3,}(_[A-Za-z0-9._=,~-]*|~[0-9a-f]{6})?", folder)
+    assert re.fullmatch(r"\d{3,}(-[A-Za-z0-9._=~-]*|~[0-9a-f]{6})?", folder)
     assert len(folder) <= 64
     assert paths.run_number(folder) == number
 
@@ -37,10 +37,10 @@ def test_a_run_folder_stays_inside_the_experiment(params):
     ("params", "folder"),
     [
         ({}, "007"),
-        ({"lr": 0.010, "device": "cuda:0"}, "007_lr=0.01,device=cuda0"),
-        ({"path": "../../etc/passwd"}, "007_path=.._.._etc_passwd"),
-        ({"net": "a\x00b\nc"}, "007_net=a_b_c"),
-        ({"net": "größe"}, "007_net=gr_e"),
+        ({"lr": 0.010, "device": "cuda:0"}, "007-lr=0.01-device=cuda0"),
+        ({"path": "../../etc/passwd"}, "007-path=.._.._etc_passwd"),
+        ({"net": "a\x00b\nc"}, "007-net=a_b_c"),
+        ({"net": "größe"}, "007-net=gr_e"),
     ],
 )
 def test_a_run_folder_reads_like_its_parameters(params, folder):
@@ -51,7 +51,7 @@ def test_long_parameters_that_differ_at_their_end_get_different_folders():
     names = {paths.run_folder(1, {"network": "a" * 200 + end}) for end in ("x", "y")}
 
     assert len(names) == 2
-    assert all(re.fullmatch(r"001_network=a+~[0-9a-f]{6}", name) for name in names)
+    assert all(re.fullmatch(r"001-network=a+~[0-9a-f]{6}", name) for name in names)
 
 
 def test_numbers_get_as_many_digits_as_the_grid_needs():

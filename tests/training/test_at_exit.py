@@ -115,7 +115,7 @@ def test_an_exception_that_ends_the_program_ends_its_run_as_failed(tmp_path, nam
     assert code == 1
     assert ended(tmp_path) == [("failed", 2, f"ValueError: no (in {where})")]
     assert num_rows(tmp_path) == 2
-    log = (tmp_path / "runs" / "exp" / "001_lr=0.1" / paths.ERROR_LOG).read_text()
+    log = (tmp_path / "runs" / "exp" / "001-lr=0.1" / paths.ERROR_LOG).read_text()
     assert log.startswith("Traceback")
     assert log.endswith("ValueError: no\n")
     assert errors[-1] == ("mine: no" if "hook" in name else "ValueError: no")

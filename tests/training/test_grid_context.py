@@ -75,7 +75,7 @@ def test_tables_belong_to_the_parent_where_it_says_so(tmp_path):
     with RunManager("exp", tmp_path, display=False, tensorboard=False, _grid=GridContext()).run(RUN):
         pass
 
-    assert [path.name for path in (tmp_path / "exp").iterdir()] == ["001_lr=0.1"]
+    assert [path.name for path in (tmp_path / "exp").iterdir()] == ["001-lr=0.1"]
 
 
 def test_each_epoch_is_reported_once_it_is_committed(tmp_path):

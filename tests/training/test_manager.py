@@ -231,7 +231,7 @@ def test_ctrl_c_before_the_first_epoch_leaves_the_same_run_of_another_process_al
     with suppress(KeyboardInterrupt), plain.run(RUN):
         with monkeypatch.context() as patch:
             patch.setattr(processes, "this_process", lambda: other)
-            journal = Journal(tmp_path / "exp" / "001_lr=0.1", 1, {})
+            journal = Journal(tmp_path / "exp" / "001-lr=0.1", 1, {})
         journal.epoch(EpochRecord(1, {"loss": 0.5}))
         raise KeyboardInterrupt
 
@@ -245,7 +245,7 @@ def test_a_failed_run_leaves_its_traceback(plain, tmp_path):
     with pytest.raises(ZeroDivisionError), plain.run(RUN):
         mistake()
 
-    log = (tmp_path / "exp" / "001_lr=0.1" / paths.ERROR_LOG).read_text()
+    log = (tmp_path / "exp" / "001-lr=0.1" / paths.ERROR_LOG).read_text()
     assert log.startswith("Traceback (most recent call last):\n")
     assert ", in mistake\n" in log
     assert log.endswith("ZeroDivisionError: division by zero\n")
@@ -495,7 +495,7 @@ def test_an_evaluation_before_the_first_epoch_is_step_0_and_no_row(manager, tmp_
         for _ in manager.epochs(1):
             manager.evaluate(batches_of())
 
-    events = EventAccumulator(str(tmp_path / "exp" / "001_lr=0.1")).Reload()
+    events = EventAccumulator(str(tmp_path / "exp" / "001-lr=0.1")).Reload()
     assert [(e.step, pytest.approx(e.value)) for e in events.Scalars("loss/test")] == [
         (0, result.loss), (1, result.loss),
     ]  # fmt: skip

@@ -148,10 +148,11 @@ def test_a_run_whose_journal_does_not_say_its_threads_is_continued_as_before(tmp
     assert (row(tmp_path)["threads"], row(tmp_path)["mixed"]) == (1, False)
 
 
-def test_a_number_that_train_sets_itself_stays(tmp_path):
-    by_grid(tmp_path, Train(own=2))
+def test_a_number_that_train_sets_itself_counts_until_the_run_ends(tmp_path):
+    with pytest.warns(RunsWarning, match="the number of threads; they were set back"):
+        by_grid(tmp_path, Train(own=2))
 
-    assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == 1
     assert row(tmp_path)["threads"] == 2
 
 

@@ -1,0 +1,40 @@
+"""Which hyperparameters name a run's folder, and in which order."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from runmanager.hyperparameters import text
+from runmanager.storage.identity import canonical
+
+_DEVICE = "device"
+
+
+def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the hyperparameters that differ between runs or that some lack, in their order."""
+    values: dict[str, list[str]] = {}
+    for params in grid:
+        for name, value in params.items():
+            values.setdefault(name, []).append(json.dumps(canonical(value)))
+    return [name for name, texts in values.items() if len(set(texts)) > 1 or len(texts) < len(grid)]
+
+
+def telling_first(names: Iterable[str], repeats: Sequence[str] | None) -> list[str]:
+    """Sort hyperparameters: those that only repeat a run come last, the device before them.
+
+    >>> telling_first(["device", "seed", "lr"], ["seed"])
+    ['lr', 'device', 'seed']
+    """
+    return sorted(names, key=lambda name: (name in (repeats or ()), name == _DEVICE))
+
+
+def of_loop(
+    params: Mapping[str, Any], others: Iterable[Mapping[str, Any]], repeats: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return what names the run of a loop, whose other runs are not known before: all that may vary.
+
+    The device does where another run has another one.
+    """
+    devices = {text(run.get(_DEVICE)) for run in (params, *others)}
+    names = [name for name in params if name != _DEVICE or len(devices) > 1]
+    return {name: params[name] for name in telling_first(names, repeats)}
