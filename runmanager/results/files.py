@@ -161,12 +161,12 @@ def _described(table: pd.DataFrame) -> dict[str, Any]:
 
 def _decisive(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return what decides in the experiments of a table, without what has another type."""
-    kinds = {GOALS: str, KEPT_BY: str, REPEATS: list}
-    content = {key: attrs[key] for key in kinds if isinstance(attrs.get(key), Mapping)}
-    content = {
-        key: {str(name): value for name, value in values.items() if isinstance(value, kinds[key])}
-        for key, values in content.items()
-    }
+    kinds: dict[str, type] = {GOALS: str, KEPT_BY: str, REPEATS: list}
+    content: dict[str, dict[str, Any]] = {}
+    for key, kind in kinds.items():
+        values = attrs.get(key)
+        if isinstance(values, Mapping):
+            content[key] = {str(name): value for name, value in values.items() if isinstance(value, kind)}
     return {key: values for key, values in content.items() if values}
 
 
@@ -306,7 +306,8 @@ def _to_parquet(table: pd.DataFrame) -> bytes:
         encoded.append(name)
     plain_table = pd.DataFrame(columns)
     # pandas keeps them in the file
-    plain_table.attrs = {**_described(table), _ENCODED: encoded}
+    plain_table.attrs.update(_described(table))
+    plain_table.attrs[_ENCODED] = encoded
     file = io.BytesIO()
     with _explained():
         plain_table.to_parquet(file, engine="pyarrow", index=False)

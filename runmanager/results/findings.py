@@ -24,7 +24,7 @@ from runmanager.results.ranking import (
 )
 from runmanager.results.tables import KEPT
 from runmanager.results.verdict import Difference, difference
-from runmanager.storage.folders import varying
+from runmanager.storage.naming import varying
 
 SEEDS = ("seed", "fold", "split", "trial", "repeat")
 """Names of axes that as a rule only repeat a setting."""

@@ -219,8 +219,8 @@ def test_a_tie_of_means_is_named_and_what_few_repeats_cannot_tell_apart():
     runs["accuracy"] += runs["seed"] * 0.001 * (runs["net"] // 2 % 3)
 
     assert sentences_of(runs)[1] == (
-        "net=39 has the same mean. Its lead over the other 39 settings is within chance: 5 repeats cannot tell 40 "
-        "settings apart."
+        "net=39 has the same mean. Its lead over the other 39 settings is within chance: 5 repeats cannot tell "
+        "40 settings apart."
     )
 
 
