@@ -42,7 +42,7 @@ class Column:
 
     name: str
     cells: Sequence[Any]
-    least: int = 0  # its importance: of those that do not fit, the one with the least is left out
+    least: int = 0  # its importance: a narrow terminal leaves out the least important column
     is_goal: bool = False
 
 

@@ -159,7 +159,7 @@ def _described(table: pd.DataFrame) -> dict[str, Any]:
     return {HYPERPARAMETERS: hyperparameters_of(table), **_decisive(table.attrs)}
 
 
-def _decisive(attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _decisive(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """Return what decides in the experiments of a table, without what has another type."""
     kinds: dict[str, type] = {GOALS: str, KEPT_BY: str, REPEATS: list}
     content: dict[str, dict[str, Any]] = {}

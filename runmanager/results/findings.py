@@ -149,7 +149,7 @@ class Findings:
         elif not self.settings[0].std:
             why = ": its repeats are all equal"
         else:
-            are_too_few = all(math.isnan(lead.low) for lead in self.leads)
+            are_too_few = all(math.isnan(lead.low) or not lead.mean for lead in self.leads)
             settings = f"{len(self.settings)} settings"
             why = f": {self.settings[0].number} repeats cannot tell {settings} apart" if are_too_few else ""
         if number < all_of_them:
