@@ -25,7 +25,6 @@ _MOST_ROWS = 40  # of a table that is printed
 _MOST_LINES = 1000  # that a notebook keeps
 _ENDLESS = 10_000  # columns of a file, whose lines are as long as they need to be
 _GAP = "  "  # between columns
-_SUMMARY = 2  # lines of a panel that say the most
 _MARKS = {"✓": "green", "✗": "red", "!": "yellow"}
 
 
@@ -226,8 +225,8 @@ class NotebookScreen(Screen):
         self._above.show(_Preformatted([*head, *self._lines]))
 
     def conclude(self, panel: Any) -> None:
-        """Print the first lines: the notebook draws the whole panel, which is returned."""
-        self.print(str(panel).split("\n")[:_SUMMARY])
+        """Print what says the most: the notebook draws the whole panel, which is returned."""
+        self.print(str(panel).split("\n")[1:2])
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:  # noqa: ARG002
         """Replace the results that were shown."""

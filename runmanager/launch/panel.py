@@ -19,7 +19,7 @@ _RULE = "━"
 _COLORS = {"✓": "green", "✗": "red", "!": "yellow"}
 _HTML_COLORS = {"✓": "#2a9d55", "✗": "#d1495b", "!": "#c27c0e"}
 _BAR = "rgba(74, 144, 217, 0.3)"
-_STYLE = "text-align: left; padding: 2px 12px 2px 0"
+_STYLE = "text-align: left; padding: 2px 12px 2px 0; font-size: inherit"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ class Panel:
         parts.append(_sentence_html(content.best, is_strong=True))
         if content.columns:
             parts.append(_table_html(content.columns))
-            parts.append(f"<p><small>{html.escape(content.table)}</small></p>")
+            some = "" if content.table.startswith("all") else content.table
+            parts.append(f"<p><small>{html.escape(some)}</small></p>" if some else "")
         parts += map(_sentence_html, content.problems)
         parts += [f"<p>{name}: {html.escape(fact)}</p>" for name, fact in content.facts]
         steps = (
