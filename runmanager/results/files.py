@@ -247,10 +247,10 @@ def _from_csv(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
     if names[0] in ("", "Unnamed: 0"):  # the tutorial's index
         del columns[names[0]]
     stored = [value for value in columns.pop(HYPERPARAMETERS, []) if isinstance(value, (str, list))]
-    if said and said[0].startswith('{"'):
-        return columns, json.loads(said[0])
     if "error" in columns:
         columns["error"] = ["" if value is pd.NA else value for value in columns["error"]]
+    if said and said[0].startswith('{"'):
+        return columns, json.loads(said[0])
     first = stored[0] if stored else None
     stored_names = first.split() if isinstance(first, str) else first
     return columns, None if stored_names is None else {HYPERPARAMETERS: stored_names}
