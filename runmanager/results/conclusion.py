@@ -5,6 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from runmanager.outcome import LEADING, Status
 from runmanager.results.decisive import goal_of, metrics_of
 from runmanager.results.effects import compare, speeds
 from runmanager.results.failures import failures
-from runmanager.results.findings import SEEDS, Findings, find
+from runmanager.results.findings import SEEDS, Findings, brief, find
 from runmanager.results.ranking import axes_of, numbered
 from runmanager.results.tables import KEPT, REPEATS
 from runmanager.results.time_spent import TimeSpent
@@ -25,6 +26,7 @@ from runmanager.results.time_spent import TimeSpent
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5
 _MOST_RUNS = 5  # that are named
+_LARGEST = 10**15  # hyperparameter that is written as a number
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def _findings(runs: pd.DataFrame) -> tuple[Findings | None, str]:
         return None, ""
     names = [name for name in metrics_of(runs) if name not in LEADING[2:] and not runs[name].isna().all()]
     if not names:
-        return None, "No run has tracked a metric, so none is best."
+        return None, "No run has a number to be ranked by, so none is best."
     first, *others = names
     further = f" (or of {', '.join(others[:_MOST_RUNS])})" if others else ""
     question = (
@@ -154,7 +156,7 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[list[Column],
     which = f"the best {len(best)} of {number} {what}" if len(best) < number else f"all {number} {what}"
     columns = [] if findings.repeats else [Column("run", [setting.run for setting in best], 100)]
     for index, name in enumerate(findings.varying):
-        columns.append(Column(name, [setting.params[name] for setting in best], 90 - index))
+        columns.append(Column(name, [_readable(setting.params[name]) for setting in best], 90 - index))
     columns.append(Column(metric, [setting.mean for setting in best], 100, is_goal=True))
     if findings.repeats:
         intervals = [f"{cell(s.low)} to {cell(s.high)}" if cell(s.low) else "" for s in best]
@@ -167,6 +169,11 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[list[Column],
         seconds = [runs["run duration"].iloc[list(setting.rows)].mean() for setting in best]
         columns.append(Column("time", ["" if math.isnan(s) else duration(s) for s in seconds], 1))
     return [column for column in columns if any(cell(value) for value in column.cells)], which
+
+
+def _readable(value: Any) -> Any:
+    """Return a number, or the text of another value, cut if it is long."""
+    return value if isinstance(value, Real) and abs(value) < _LARGEST else brief(value)  # NaN is not less
 
 
 def _partner(findings: Findings, runs: pd.DataFrame) -> str:
@@ -247,9 +254,9 @@ def _steps(runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bo
         steps.append(Step(f"runmanager tensorboard {path}", call, "all curves"))
     steps.append(Step(f"runmanager list {path}", f"load_runs({text})", "all runs"))
     if len(steps) < 2:  # noqa: PLR2004
-        number = next((runs["run"].iloc[each.rows[0]] for each in failures(runs)), runs["run"].iloc[0])
-        one = f"{folder}/{number}"
-        steps.insert(
-            0, Step(f"runmanager show {printable(shlex.quote(one))}", f"load_runs({text})", "its traceback")
-        )
+        failed = failures(runs)
+        number = runs["run"].iloc[failed[0].rows[0] if failed else 0]
+        show = f"runmanager show {printable(shlex.quote(f'{folder}/{number}'))}"
+        purpose = "a run that failed" if failed else "one run"
+        steps.insert(0, Step(show, f"load_results({text})", purpose if len(runs) > 1 else "the run"))
     return steps[:2]

@@ -1,4 +1,5 @@
 import io
+import math
 import re
 import subprocess
 import sys
@@ -240,7 +241,26 @@ def test_a_grid_that_tracks_nothing_has_no_best_run(tmp_path):
             for _ in manager.epochs(1):
                 pass
 
-    assert text_of(tmp_path, SMALL, train)[1] == "! No run has tracked a metric, so none is best."
+    assert text_of(tmp_path, SMALL, train)[1] == "! No run has a number to be ranked by, so none is best."
+
+
+def test_values_from_outside_are_readable_and_cannot_steer_a_terminal(tmp_path):
+    grid = {"net": ["\x1b[31mred", "x" * 200], "lr": [math.nan, None]}
+
+    lines = text_of(tmp_path, grid, train_nothing_but_a_loss)
+
+    assert [line.split()[:3] for line in lines if line.startswith("    ") and line.endswith(" s")] == [
+        ["1", "\\x1b[31mred", "nan"],
+        ["2", "\\x1b[31mred", "None"],
+        ["3", "x" * 19 + "…", "nan"],
+        ["4", "x" * 19 + "…", "None"],
+    ]
+
+
+def train_nothing_but_a_loss(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(1.0, 1)
 
 
 def test_a_hint_to_repeats_is_given_unless_they_are(tmp_path):
