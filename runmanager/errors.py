@@ -187,5 +187,14 @@ def first_line(error: BaseException) -> str:
         return "it cannot be written as text"
 
 
+def gib(num_bytes: float) -> str:
+    """Write an amount of memory, as torch's own messages do.
+
+    >>> gib(2**29)
+    '0.50 GiB'
+    """
+    return f"{num_bytes / 2**30:.2f} GiB"
+
+
 class RunsWarning(UserWarning):
     """Something under runs/ could not be read or shown; everything else was."""

@@ -14,7 +14,7 @@ from runmanager.board import hparams
 from runmanager.console import printable
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
-from runmanager.executors import Executor, InlineExecutor
+from runmanager.executors import Executor
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run
 from runmanager.launch import announce, arguments
@@ -195,7 +195,7 @@ def run_grid(
         plan = ranks.from_main(
             lambda: make_plan(runs, task.experiment.plan(grid, missing, design), now, **policy)
         )
-        if isinstance(executor, InlineExecutor):
+        if executor.is_in_process:
             closing.callback(note_changes_by_runs, train, now)
         if is_main and tensorboard:
             seeds = [hparams.SEED] if group_seeds else []

@@ -76,10 +76,10 @@ class RunTask:
             batch_size=self.batch_size,
             _grid=context,
         )
+        # before train() computes anything
+        num_threads = ranks.from_main(lambda: self._threads_of(run, context))
         threads = Threads()
-        threads.keep(
-            ranks.from_main(lambda: self._threads_of(run, context))
-        )  # before train() computes anything
+        threads.keep(num_threads)
         try:
             return self._execute(run, manager)
         except (StorageError, PruneError, KeyboardInterrupt):

@@ -212,9 +212,11 @@ def _devices(data: ReportData) -> dict[str, Any]:
     words = text.devices(data, pairs)
     if pairs is None or pairs.empty:
         return {"words": words, "figure": None}
-    ratios = len(pairs.attrs[OVERALL])  # come last, after a column for each device
-    columns = list(map(str, pairs))[-2 * ratios - 1 : len(pairs.columns) - ratios]
-    rows = pairs[columns].to_numpy().tolist()
+    ratios = len(pairs.attrs[OVERALL])  # come last, after the differences and a column for each device
+    columns = list(map(str, pairs))[-3 * ratios - 1 : len(pairs.columns) - 2 * ratios]
+    rows = [row for row in pairs[columns].to_numpy().tolist() if all(map(math.isfinite, row))]
+    if not rows:
+        return {"words": words, "figure": None}
     return {"words": words, "figure": charts.pairs(columns, rows, "epoch duration (s)", words)}
 
 

@@ -5,10 +5,10 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from runmanager.console import cell, duration, printable
@@ -173,7 +173,10 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[list[Column],
 
 def _readable(value: Any) -> Any:
     """Return a number, or the text of another value, cut if it is long."""
-    return value if isinstance(value, Real) and abs(value) < _LARGEST else brief(value)  # NaN is not less
+    if isinstance(value, np.integer):
+        return int(value)
+    is_number = isinstance(value, (int, float)) and abs(value) < _LARGEST  # NaN is not less
+    return value if is_number else brief(value)
 
 
 def _partner(findings: Findings, runs: pd.DataFrame) -> str:
