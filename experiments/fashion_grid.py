@@ -10,12 +10,12 @@ Runs whose device is not there are listed as unavailable. Started again, the com
 import argparse
 import math
 import sys
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from runmanager import GridError, GridOutcome, Run, RunBuilder, RunManagerError, StorageError, run_grid
+from runmanager import GridError, Run, RunBuilder, RunManagerError, StorageError, run_grid
 
 if TYPE_CHECKING:
     from torch import nn
@@ -81,7 +81,7 @@ def train(run: Run, manager: "RunManager", data_dir: str = "data") -> None:
 
 
 def main() -> int:
-    """Execute the grid and show what came of it; return the exit code."""
+    """Execute the grid, which ends by showing what it has come to; return the exit code."""
     parser, arguments = parse()
     try:
         grid = grid_of(arguments)
@@ -107,27 +107,7 @@ def main() -> int:
         parser.exit(2, f"{parser.prog}: {error}\n")
     except KeyboardInterrupt:
         parser.exit(130, "Forced stop. Start the same command again to go on.\n")
-    if not arguments.plan:
-        summarise(outcome, arguments.root)
     return outcome.exit_code
-
-
-def summarise(outcome: GridOutcome, root: str) -> None:
-    """Print the table, the comparison of devices, what has no result and why, and where to look further."""
-    from runmanager import compare, show
-
-    if len(outcome.results):
-        print(show(outcome.results))
-    if outcome.runs["device"].nunique() > 1:
-        pairs = compare(outcome.runs, "device", "epoch duration")
-        if len(pairs):
-            print(show(pairs))
-    causes = Counter((ended.status, ended.error) for _, ended in outcome.outcomes if ended.error)
-    for (status, error), count in causes.items():
-        print(f"{count} x {status}: {error}")
-    print(f"table        {outcome.folder / 'results.csv'}, results.json")
-    print(f"in Python    from runmanager import load_results; load_results({root!r})")
-    print(f"TensorBoard  runmanager tensorboard {root} --experiment {outcome.folder.name}")
 
 
 def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:

@@ -101,6 +101,11 @@ class Screen:
         """Print a table."""
         self.print(table.lines(self._console.width))
 
+    def conclude(self, panel: Any) -> None:
+        """Print what rich can draw, at the end."""
+        with self._unharmed():
+            self._console.print(panel, soft_wrap=True)
+
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:  # noqa: ARG002
         """Show the results after an epoch where they can replace those before, or a terminal its line."""
         if self.is_shown and self._console.file.isatty():  # FORCE_COLOR makes a terminal of a file for rich
@@ -153,6 +158,10 @@ class NotebookScreen(Screen):
         left_out = self._num_lines - len(self._lines)
         head = [f"({left_out} earlier lines are not shown here)"] if left_out else []
         self._above.show(_Preformatted([*head, *self._lines]))
+
+    def conclude(self, panel: Any) -> None:
+        """Print what says the most: the notebook draws the whole panel, which is returned."""
+        self.print(str(panel).split("\n")[1:2])
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:  # noqa: ARG002
         """Replace the results that were shown."""

@@ -15,6 +15,7 @@ from runmanager.grid import Run
 from runmanager.launch.announce import announce, point_to_tensorboard
 from runmanager.launch.commit import Exports, commit
 from runmanager.launch.plan import Decisions, Plan, PlannedRun
+from runmanager.launch.stopwatch import Stopwatch
 from runmanager.launch.task import RunTask
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Outcome, Status
@@ -34,6 +35,8 @@ class Execution:
     """Of the batch that is executed, or was the last one."""
     is_over = False
     """Whether the search has come to its end: it wants no run that it has not handed out."""
+    num_lanes = 0
+    """How many runs were executed at the same time, at most."""
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Execution:
         self._notes = notes  # to say at the start
         self._experiment = task.experiment.path
         self._exports = Exports(self._experiment)
+        self.stopwatch = Stopwatch()
         self._in_progress: dict[str, PlannedRun] = {}
         self._retries: dict[str, int] = {}
 
@@ -75,6 +79,7 @@ class Execution:
                 break
             runs = deque(planned.run for planned in batch.due)
             lanes = self._executor.num_lanes(list(runs))
+            self.num_lanes = max(self.num_lanes, lanes)
             self.progress = GridProgress(
                 self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
                 lanes=lanes, past=batch.costs, show=self._show, check=self._stop.check,
@@ -98,7 +103,7 @@ class Execution:
     def _execute(self, batch: Plan, runs: deque[Run], task: RunTask) -> int:
         """Execute a batch, and what the search adds to it if it is asynchronous; return the exit code."""
         exit_code = COMPLETED
-        outcomes = self._executor.execute(runs, task, self.progress)
+        outcomes = self._executor.execute(runs, task, self.stopwatch.reporting_to(self.progress))
         try:
             with self.progress, self._stop.at_once(), contextlib.closing(outcomes):
                 self._begin(batch)
@@ -120,6 +125,7 @@ class Execution:
                         self._begin(more)
                         runs.extend(planned.run for planned in more.due)
         except KeyboardInterrupt:
+            self.stopwatch.stop()
             self.progress.stopping()
             return self._stop.exit_code or INTERRUPTED
         except StorageError as error:
@@ -146,6 +152,7 @@ class Execution:
         if id_ not in self._in_progress:  # executed in this process, train() may have changed a list in it
             id_ = next(id_ for id_, planned in self._in_progress.items() if planned.run is run)
         planned = self._in_progress.pop(id_)
+        self.stopwatch.run_ended(id_)
         outcome = commit(planned, ended, self._task)
         self._decisions.journals.run_ended(id_)
         is_retried = outcome.status.is_worth_a_retry and self._retries[id_] > 0

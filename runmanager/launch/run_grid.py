@@ -1,13 +1,17 @@
 """run_grid: plan a grid, execute the runs that are missing, summarise."""
 
 import contextlib
+import html
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.board import hparams
+from runmanager.console import printable
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
 from runmanager.executors import Executor
@@ -17,7 +21,7 @@ from runmanager.launch import announce, arguments
 from runmanager.launch import only as only_runs
 from runmanager.launch.commit import export
 from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
-from runmanager.launch.plan import Decisions, Plan, make_plan
+from runmanager.launch.plan import Action, Decisions, Plan, make_plan
 from runmanager.launch.task import RunTask, Train
 from runmanager.outcome import Outcome, Status
 from runmanager.search.all_runs import AllRuns
@@ -32,10 +36,12 @@ from runmanager.storage.run_state import read_run
 if TYPE_CHECKING:
     import pandas as pd
 
+    from runmanager.launch.panel import Panel
+    from runmanager.results.time_spent import TimeSpent
     from runmanager.training.batch_size import Measure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GridOutcome:
     """What became of a grid.
 
@@ -46,6 +52,7 @@ class GridOutcome:
         exit_code: 0 all done or unavailable, 1 some failed or were not executed, 74 storage failed, 129 SIGHUP,
             130 Ctrl-C, 143 SIGTERM.
         folder: The experiment's folder.
+        panel: What was shown at the end, which a notebook draws; None if the grid was only planned.
     """
 
     outcomes: Sequence[tuple[Run, Outcome]]
@@ -53,6 +60,15 @@ class GridOutcome:
     runs: "pd.DataFrame"
     exit_code: int
     folder: Path
+    panel: "Panel | None" = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        counts = Counter(str(outcome.status) for _, outcome in self.outcomes)
+        runs = ", ".join(f"{number:,} {status}" for status, number in counts.items()) or "no runs"
+        return f"<GridOutcome of {printable(str(self.folder))}: {runs}; exit code {self.exit_code}>"
+
+    def _repr_html_(self) -> str:
+        return self.panel._repr_html_() if self.panel else f"<pre>{html.escape(repr(self))}</pre>"
 
 
 def run_grid(
@@ -151,6 +167,7 @@ def run_grid(
             `only`, at any time.
         Exception: With `only`, what `train` raises.
     """
+    began = time.monotonic()
     check_beginning()  # before data are loaded
     problems = Problems()
     numbers = only_runs.numbers_of(only, problems)
@@ -204,18 +221,14 @@ def run_grid(
             goal=design.goal, notes=changes,
         )  # fmt: skip
         exit_code = execution.run()
-        say = execution.progress.say
         if is_main and exit_code != STORAGE_FAILED:
-            exit_code = _export(path, say) or exit_code
+            exit_code = _export(path, execution.progress.say) or exit_code
         outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path, is_over=execution.is_over))
-        if tensorboard and is_shown:
-            announce.point_to_tensorboard(say, paths.for_people(path))
-        announce.check_goal(say, outcome.runs)
-        ended = [ended for _, ended in outcome.outcomes]
-        is_broken_off = outcome.exit_code not in (COMPLETED, SOME_FAILED)
-        announce.conclude(
-            say, paths.for_people(path), ended, search, is_over=execution.is_over, is_broken_off=is_broken_off
-        )
+        panel = ranks.from_main(lambda: _panel(outcome, plan, execution, began, has_events=tensorboard))
+        if conclusion := search.conclusion([ended for _, ended in outcome.outcomes]):
+            execution.progress.say(conclusion)
+        execution.progress.conclude(panel)
+        outcome = replace(outcome, panel=panel)
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
 
 
@@ -247,6 +260,41 @@ def _export(experiment: Path, say: announce.Say) -> int:
         say(f"✗ {error}")
         return STORAGE_FAILED
     return COMPLETED
+
+
+def _panel(
+    outcome: GridOutcome, plan: Plan, execution: Execution, began: float, *, has_events: bool
+) -> "Panel":
+    """Make the panel; the grid was begun at `began` (time.monotonic)."""
+    from runmanager.launch.panel import Panel
+    from runmanager.results.conclusion import conclude
+
+    content = conclude(
+        outcome.runs, outcome.folder, is_over=execution.is_over, has_events=has_events,
+        is_broken_off=outcome.exit_code not in (COMPLETED, SOME_FAILED),
+        time=_time_spent(plan, execution, began),
+    )  # fmt: skip
+    return Panel(content)
+
+
+def _time_spent(plan: Plan, execution: Execution, began: float) -> "TimeSpent | None":
+    """Add up what the runs have taken that this start has executed, None if it has executed none."""
+    from runmanager.results.time_spent import RunTime, TimeSpent
+
+    stopwatch = execution.stopwatch
+    if stopwatch.first is None:
+        return None
+    runs: list[RunTime] = []
+    for planned in plan.runs:
+        if planned.folder.id in stopwatch.seconds:
+            result, epochs = read_run(planned.folder), list(planned.before.epochs)
+            if planned.action is not Action.CONTINUE or result.start.get("after") == 0:
+                epochs = []  # they were executed again
+            before = epochs[-1].metrics.get("run duration", 0.0) if epochs else 0.0
+            seconds = stopwatch.seconds[planned.folder.id]
+            runs.append(RunTime(seconds, result.epochs[len(epochs) :], before, result.status.is_success))
+    total = time.monotonic() - began
+    return TimeSpent.of(total, execution.num_lanes, stopwatch.first - began, runs)
 
 
 def _grid_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> GridOutcome:

@@ -197,6 +197,13 @@ class GridProgress:
         self.say(f"Stopping{dropped}. Press Ctrl-C again to force.")
         self._flush()
 
+    def conclude(self, panel: Any) -> None:
+        """Print the panel at the end of a grid, which rich can draw, and log its text."""
+        self._flush()
+        for line in str(panel).split("\n"):
+            _log.log(logging.WARNING if line.startswith(_PROBLEMS) else logging.INFO, "%s", line)
+        self._screen.conclude(panel)
+
     def show_plan(self, table: Table, summary: str) -> None:
         """Print what would be executed where, and what is done already."""
         self._flush()

@@ -12,7 +12,7 @@ from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report.model import Axis, ReportData
-from runmanager.results.effects import OVERALL
+from runmanager.results.effects import speeds
 from runmanager.results.findings import Setting
 from runmanager.results.ranking import over_repeats
 from runmanager.storage.run_state import RunResult
@@ -215,19 +215,7 @@ def devices(data: ReportData, pairs: "pd.DataFrame | None") -> str:
             rule = "there is no other device to compare with"
             return f"All runs with a result were executed on {used[0]}: {rule}."
         return "No two completed runs differ in their device only: there are no pairs to compare."
-    parts = []
-    for overall in pairs.attrs[OVERALL]:
-        other, _, first = str(overall["ratio"]).partition(" / ")
-        ratio, low, high = overall["mean"], overall["low"], overall["high"]
-        if not math.isfinite(ratio) or ratio <= 0:
-            continue
-        faster, slower = (first, other) if ratio > 1 else (other, first)
-        if ratio < 1:
-            ratio, low, high = 1 / ratio, 1 / high, 1 / low
-        number = "one pair" if overall["n"] == 1 else f"{overall['n']} pairs"
-        interval = f", 95 % interval {low:.2f} to {high:.2f}" if math.isfinite(low) else ""
-        parts.append(f"An epoch on {faster} is {ratio:.2f} times as fast as on {slower} ({number}{interval}).")
-    return " ".join(parts) or "No pair of runs has durations to compare."
+    return " ".join(speeds(pairs)) or "No pair of runs has durations to compare."
 
 
 def failures(results: Sequence[RunResult]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from runmanager.console import printable
 from runmanager.hyperparameters import text
 from runmanager.results.decisive import repeats_of
 from runmanager.results.ranking import (
@@ -147,6 +148,25 @@ def _left_out(
             lacking = [cell for cell in cells if not is_there[cell[1]]]
             left_out[min((reasons.get(cell, NO_RUN) for cell in lacking), key=lambda why: why == NO_RUN)] += 1
     return dict(left_out.most_common())
+
+
+def speeds(pairs: pd.DataFrame) -> list[str]:
+    """Say which device is faster by how much, a sentence for each pair of devices that `compare` has set."""
+    sentences = []
+    for overall in pairs.attrs[OVERALL]:
+        other, _, first = printable(str(overall["ratio"])).partition(" / ")
+        ratio, low, high = overall["mean"], overall["low"], overall["high"]
+        if not math.isfinite(ratio) or ratio <= 0:
+            continue
+        faster, slower = (first, other) if ratio > 1 else (other, first)
+        if ratio < 1:
+            ratio, low, high = 1 / ratio, 1 / high, 1 / low
+        number = "one pair" if overall["n"] == 1 else f"{overall['n']} pairs"
+        interval = f", 95 % interval {low:.2f} to {high:.2f}" if math.isfinite(low) else ""
+        sentences.append(
+            f"An epoch on {faster} is {ratio:.2f} times as fast as on {slower} ({number}{interval})."
+        )
+    return sentences
 
 
 @np.errstate(over="ignore", invalid="ignore")  # as above

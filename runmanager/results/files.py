@@ -17,7 +17,15 @@ from runmanager.console import printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.hyperparameters import COLUMNS, decode, encode, json_value, plain, text
 from runmanager.outcome import LEADING
-from runmanager.results.tables import HYPERPARAMETERS, check_table, from_columns, hyperparameters_of
+from runmanager.results.tables import (
+    GOALS,
+    HYPERPARAMETERS,
+    KEPT_BY,
+    REPEATS,
+    check_table,
+    from_columns,
+    hyperparameters_of,
+)
 from runmanager.storage import durable, paths
 from runmanager.storage.durable import strict_json
 
@@ -30,11 +38,11 @@ _ENCODED = "encoded"
 
 Columns = dict[str, list[Any]]
 Writer = Callable[[pd.DataFrame], bytes]
-Reader = Callable[[bytes], tuple[Columns, list[str] | None]]
+Reader = Callable[[bytes], tuple[Columns, Mapping[str, Any] | None]]
 
 
 def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Write a table to a file from which `load_table` restores it, types and hyperparameters included.
+    """Write a table to a file from which `load_table` restores it: types, hyperparameters, goal, repeat axes.
 
     The file appears by rename, complete. Values round-trip if they are None, bool, int, float, str, tuple,
     list, dict, torch.device or torch.dtype; anything else becomes text. If only some rows are exported, a
@@ -45,8 +53,9 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         path: Ends in ``.csv``, ``.json`` or ``.parquet`` (which needs ``torch-runmanager[parquet]``).
             CSV: one cell per value, tuples and the like as JSON; a ``'`` in front of text that a spreadsheet
             would execute (it begins with ``= + - @``), or that looks like a number; a column
-            ``hyperparameters`` that names them.
-            JSON: an object with ``hyperparameters``, ``columns`` and ``rows``; a row lacks its missing values.
+            ``hyperparameters`` that names them, with the goal and the repeat axes if they were given.
+            JSON: an object with ``hyperparameters``, ``goals``, ``repeats``, ``columns`` and ``rows``; a row
+            lacks its missing values.
             Parquet: columns of mixed types as JSON.
 
     Raises:
@@ -95,7 +104,7 @@ def load_table(path: str | os.PathLike[str], hyperparameters: Sequence[str] | No
         problem = f"{os.fspath(path)!r} holds no table that export() or the tutorial wrote: {error}"
         raise InvalidArgumentError([problem]) from error
     if hyperparameters is None:
-        hyperparameters = _after_durations(list(columns)) if stored is None else stored
+        hyperparameters = _after_durations(list(columns)) if stored is None else stored[HYPERPARAMETERS]
     names = list(hyperparameters)
     if missing := [name for name in names if name not in columns]:
         have = printable(", ".join(columns)) or "none"
@@ -104,7 +113,9 @@ def load_table(path: str | os.PathLike[str], hyperparameters: Sequence[str] | No
     for name in LEADING:
         if name in columns and all(isinstance(value, int) for value in columns[name]):
             columns[name] = [float(value) for value in columns[name]]  # a person's file may have 1 for 1.0
-    return from_columns(columns, names)
+    table = from_columns(columns, names)
+    table.attrs |= _decisive(stored or {})
+    return table
 
 
 def write_results(table: pd.DataFrame, experiment: Path) -> None:
@@ -141,6 +152,22 @@ def _format(path: str | os.PathLike[str]) -> tuple[Writer, Reader]:
         rule = f"a table's file name must end in {', '.join(_FORMATS)}"
         raise InvalidArgumentError([f"{rule}; got {os.fspath(path)!r}"])
     return _FORMATS[suffix]
+
+
+def _described(table: pd.DataFrame) -> dict[str, Any]:
+    """Return what a file says about its table: hyperparameters, goals and repeat axes."""
+    return {HYPERPARAMETERS: hyperparameters_of(table), **_decisive(table.attrs)}
+
+
+def _decisive(attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return what decides in the experiments of a table, without what has another type."""
+    kinds: dict[str, type] = {GOALS: str, KEPT_BY: str, REPEATS: list}
+    content: dict[str, dict[str, Any]] = {}
+    for key, kind in kinds.items():
+        values = attrs.get(key)
+        if isinstance(values, Mapping):
+            content[key] = {str(name): value for name, value in values.items() if isinstance(value, kind)}
+    return {key: values for key, values in content.items() if values}
 
 
 def _values(column: "pd.Series[Any]") -> list[Any]:
@@ -185,9 +212,10 @@ def _to_csv(table: pd.DataFrame) -> bytes:
     columns = {str(name): [_exact_cell(value) for value in _values(table[name])] for name in table}
     if "error" in columns:
         columns["error"] = ["" if cell == "'" else cell for cell in columns["error"]]  # never missing
-    names = hyperparameters_of(table)
+    described, names = _described(table), hyperparameters_of(table)
     is_list = any(name.split() != [name] for name in names)
-    columns[HYPERPARAMETERS] = [json.dumps(names) if is_list else _exact_text(" ".join(names))] * len(table)
+    said = json.dumps(names) if is_list else _exact_text(" ".join(names))
+    columns[HYPERPARAMETERS] = [json.dumps(described) if len(described) > 1 else said] * len(table)
     return _write_csv({_exact_text(name): cells for name, cells in columns.items()}).encode()
 
 
@@ -208,20 +236,24 @@ def _exact_text(text: str) -> str:
     return text if not text.startswith((*FORMULA, "'")) and _read_cell(text) is text else f"'{text}"
 
 
-def _from_csv(content: bytes) -> tuple[Columns, list[str] | None]:
+def _from_csv(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
     cells = pd.read_csv(
         io.BytesIO(content), header=None, dtype="object", keep_default_na=False, skip_blank_lines=False,
         encoding="utf-8-sig",
     )  # fmt: skip
     names = [str(_read_cell(name)) if name.startswith(("'", '"')) else name for name in cells.iloc[0]]
+    said = cells[names.index(HYPERPARAMETERS)].iloc[1:2].tolist() if HYPERPARAMETERS in names else []
     columns = {name: [_read_cell(cell) for cell in cells[index].iloc[1:]] for index, name in enumerate(names)}
     if names[0] in ("", "Unnamed: 0"):  # the tutorial's index
         del columns[names[0]]
     stored = [value for value in columns.pop(HYPERPARAMETERS, []) if isinstance(value, (str, list))]
     if "error" in columns:
         columns["error"] = ["" if value is pd.NA else value for value in columns["error"]]
+    if said and said[0].startswith('{"'):
+        return columns, json.loads(said[0])
     first = stored[0] if stored else None
-    return columns, first.split() if isinstance(first, str) else first
+    stored_names = first.split() if isinstance(first, str) else first
+    return columns, None if stored_names is None else {HYPERPARAMETERS: stored_names}
 
 
 def _read_cell(cell: str) -> Any:
@@ -248,10 +280,10 @@ def _to_json(table: pd.DataFrame) -> bytes:
         {name: encode(value) for name, value in zip(columns, row, strict=True) if value is not pd.NA}
         for row in zip(*columns.values(), strict=True)
     ]
-    return strict_json({HYPERPARAMETERS: hyperparameters_of(table), "columns": list(columns), "rows": rows})
+    return strict_json({**_described(table), "columns": list(columns), "rows": rows})
 
 
-def _from_json(content: bytes) -> tuple[Columns, list[str] | None]:
+def _from_json(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
     document = json.loads(content)
     if isinstance(document, list):  # the tutorial's: null is a missing value
         names = list(dict.fromkeys(name for row in document for name in row))
@@ -259,7 +291,7 @@ def _from_json(content: bytes) -> tuple[Columns, list[str] | None]:
         return {name: [row.get(name, pd.NA) for row in rows] for name in names}, None
     rows = [{name: decode(value) for name, value in row.items()} for row in document["rows"]]
     columns = {name: [row.get(name, pd.NA) for row in rows] for name in document["columns"]}
-    return columns, document[HYPERPARAMETERS]
+    return columns, document
 
 
 def _to_parquet(table: pd.DataFrame) -> bytes:
@@ -274,14 +306,15 @@ def _to_parquet(table: pd.DataFrame) -> bytes:
         encoded.append(name)
     plain_table = pd.DataFrame(columns)
     # pandas keeps them in the file
-    plain_table.attrs = {HYPERPARAMETERS: hyperparameters_of(table), _ENCODED: encoded}
+    plain_table.attrs.update(_described(table))
+    plain_table.attrs[_ENCODED] = encoded
     file = io.BytesIO()
     with _explained():
         plain_table.to_parquet(file, engine="pyarrow", index=False)
     return file.getvalue()
 
 
-def _from_parquet(content: bytes) -> tuple[Columns, list[str] | None]:
+def _from_parquet(content: bytes) -> tuple[Columns, Mapping[str, Any] | None]:
     with _explained():
         table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
     encoded = table.attrs.get(_ENCODED, ())
@@ -289,7 +322,8 @@ def _from_parquet(content: bytes) -> tuple[Columns, list[str] | None]:
     for name in encoded:
         # what is missing is None where a column has nothing else, in pandas 2
         columns[name] = [decode(json.loads(v)) if isinstance(v, str) else pd.NA for v in columns[name]]
-    return columns, table.attrs.get(HYPERPARAMETERS)
+    attrs = {str(key): value for key, value in table.attrs.items()}
+    return columns, attrs if HYPERPARAMETERS in attrs else None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The model of findings that every surface shows: settings ranked by the goal, and what may be chance."""
+"""What the runs of a table show, for every surface: which settings are best, and what may be chance."""
 
 import math
 from collections import Counter
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from runmanager.console import cell, printable
 from runmanager.goal import Goal
-from runmanager.hyperparameters import counted
+from runmanager.hyperparameters import text
 from runmanager.results.decisive import repeats_of
 from runmanager.results.ranking import (
-    axes_of,
     check_comparable,
     completed,
     deciding,
@@ -24,7 +24,12 @@ from runmanager.results.ranking import (
 )
 from runmanager.results.tables import KEPT
 from runmanager.results.verdict import Difference, difference
+from runmanager.storage.naming import varying
 
+SEEDS = ("seed", "fold", "split", "trial", "repeat")
+"""Names of axes that as a rule only repeat a setting."""
+
+_LONGEST_VALUE = 20  # characters of a hyperparameter in a sentence
 _LEAST = 4  # repeats before which no lead is decided
 
 
@@ -40,6 +45,7 @@ class Setting:
     low: float
     high: float
     lost: Mapping[str, int]  # status -> how many of its runs failed, diverged, hung or were killed
+    run: int | None = None  # the number of the run, if the setting is one
 
     @property
     def counts(self) -> str:
@@ -73,15 +79,84 @@ class Findings:
         return sum(not lead.is_decided for lead in self.leads)
 
     @property
+    def varying(self) -> list[str]:
+        """The hyperparameters that tell the settings with a number apart; if there is one, all of its own."""
+        params = [setting.params for setting in self.settings]
+        return varying(params) if len(params) > 1 else [name for each in params for name in each]
+
+    def name(self, setting: Setting) -> str:
+        """Name a setting by what varies, and by its number if it is a run."""
+        params = label({name: setting.params[name] for name in self.varying})
+        if setting.run is None:
+            return params or "the only setting"
+        return f"run {setting.run}" + (f" ({params})" if params else "")
+
+    def headline(self, *, is_over: bool = True) -> str:
+        """Say which setting is best and its number, "" if none has one; `is_over` if no run is missing."""
+        if not self.settings:
+            return ""
+        best = self.settings[0]
+        what = "Best" if is_over else "Best so far"
+        if len(self.settings) == 1:
+            what = "Result" if not self.others else "The only one with a result"
+        kept = " at the epoch whose weights are kept" if self.goal.metric.startswith(KEPT) else ""
+        return f"{what}: {self.name(best)}, {printable(self.metric)} {cell(best.mean)}{kept}{self._of(best)}"
+
+    @property
+    def lead(self) -> str:
+        """Say how far the best setting leads, and whether that may be chance, "" without rivals."""
+        if len(self.settings) < 2:  # noqa: PLR2004 - a lead is over another one
+            return ""
+        best, *others = self.settings
+        ties = sum(other.mean == best.mean for other in others)
+        what = f"the same {'mean' if self.repeats else printable(self.metric)}"
+        if ties == len(others):
+            return f"All {len(self.settings)} have {what}."
+        if ties:
+            which = f"{ties} others have" if ties > 1 else f"{self.name(others[0])} has"
+            tie = f"{which} {what}." if self.repeats else f"{which[:1].upper()}{which[1:]} {what}."
+            return f"{tie} {self.verdict}".strip()
+        if self.repeats:
+            return self.verdict
+        gap = f"{abs(best.mean - others[0].mean):.2g}"
+        side = "above" if self.goal.is_larger_better else "below"
+        return f"That is {gap} {side} the next; each setting ran once, so it may be chance."
+
+    def _of(self, setting: Setting) -> str:
+        """Say how many repeats a mean is of, with its interval; a failed one is never left out."""
+        if not self.repeats:
+            return ""
+        axes = printable(" and ".join(self.repeats))
+        is_counted = len(self.repeats) == 1 and axes in SEEDS
+        one, many = (axes, f"{setting.number} {axes}s")
+        if not is_counted:
+            one, many = (f"repeat ({axes})", f"{setting.number} repeats ({axes})")
+        of = f", of one {one}" if setting.number == 1 else f", the mean of {many}"
+        interval = f", 95 % interval {cell(setting.low)} to {cell(setting.high)}" if cell(setting.low) else ""
+        return f"{of}{interval}" + "".join(f"; {number} {status}" for status, number in setting.lost.items())
+
+    @property
     def verdict(self) -> str:
         """Say whether the lead of the best setting may be chance, "" without repeats or rivals."""
         if not self.repeats or not self.leads:
             return ""
-        if not self.num_undecided:
-            return f"Its lead over {counted(len(self.leads), 'other setting')} is more than chance."
-        few = max(lead.n for lead in self.leads) < _LEAST
-        why = f": fewer than {_LEAST} repeats decide nothing" if few else ""
-        return f"Its lead over {counted(self.num_undecided, 'other setting')} may be chance{why}."
+        number, all_of_them = self.num_undecided, len(self.leads)
+        others = f"the other {all_of_them} settings" if all_of_them > 1 else "the other setting"
+        if not number:
+            return f"Its lead over {others} is more than chance."
+        if max(lead.n for lead in self.leads) < _LEAST:
+            why = f": fewer than {_LEAST} repeats decide nothing"
+        elif not self.settings[0].std:
+            why = ": its repeats are all equal"
+        else:
+            are_too_few = all(math.isnan(lead.low) or not lead.mean for lead in self.leads)
+            settings = f"{len(self.settings)} settings"
+            why = f": {self.settings[0].number} repeats cannot tell {settings} apart" if are_too_few else ""
+        if number < all_of_them:
+            are_next = not any(lead.is_decided for lead in self.leads[:number])
+            following = f"the next {number} settings" if number > 1 else "the next setting"
+            others = following if are_next else f"{number} of the other {all_of_them} settings"
+        return f"Its lead over {others} is within chance{why}."
 
 
 def find(
@@ -119,36 +194,27 @@ def find(
     ):
         params = {str(name): values.iloc[code] for name, values in table.items()}
         counts = Counter(statuses[row] for row in rows[code] if failed[row])
-        settings.append(Setting(params, rows[code], int(n), mean, std, low, high, counts))
+        run = int(runs["run"].iloc[rows[code][0]]) if "run" in runs and not axes else None
+        settings.append(Setting(params, rows[code], int(n), mean, std, low, high, counts, run))
     ranked = sorted(filter(lambda s: s.number, settings), key=lambda setting: -goal.sign * setting.mean)
     others = [setting for setting in settings if not setting.number]
     leads = _leads(runs, ranked, numbers, axes, goal)
     return Findings(goal, axes, ranked, others, leads)
 
 
-def failures(runs: pd.DataFrame) -> list[tuple[str, Sequence[int], Mapping[str, Any]]]:
-    """Group the runs that failed by their status.
+def label(params: Mapping[str, Any]) -> str:
+    """Name a setting by its hyperparameters.
 
-    Returns:
-        For each status, the most frequent first: the positions of its runs in the table, and the
-        hyperparameters that vary in the table and that all of them share.
+    >>> label({"lr": 0.010, "device": "cpu"})
+    'lr=0.01 device=cpu'
     """
-    failed = lost(runs)
-    statuses = runs["status"].astype(str).tolist() if "status" in runs else []
-    rows: dict[str, list[int]] = {}
-    for row, status in enumerate(statuses):
-        if failed[row]:
-            rows.setdefault(status, []).append(row)
-    codes = {name: numbered(runs[name]) for name in axes_of(runs)}
-    groups: list[tuple[str, Sequence[int], Mapping[str, Any]]] = []
-    for status, group in sorted(rows.items(), key=lambda item: -len(item[1])):
-        shared = {
-            name: values[numbers[group[0]]]
-            for name, (numbers, values) in codes.items()
-            if len(values) > 1 and len(set(numbers[group].tolist())) == 1
-        }
-        groups.append((status, group, shared))
-    return groups
+    return " ".join(f"{printable(name)}={brief(value)}" for name, value in params.items())
+
+
+def brief(value: Any) -> str:
+    """Write the value of a hyperparameter in a sentence; a long one is cut."""
+    content = "none" if value is pd.NA else printable(text(value))
+    return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
 
 
 def _leads(

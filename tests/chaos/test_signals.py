@@ -70,5 +70,5 @@ def stop_at_random_moments(zygote, tmp_path, how, number, exit_code):
 def is_torn(output, code, exit_code):
     """Whether a grid that was under way ended as Python does; before it has begun and after its end it may."""
     said, error, _ = output.partition("Traceback")
-    is_under_way = bool(said.strip()) and " — " not in said
+    is_under_way = bool(said.strip()) and "━━ " not in said
     return is_under_way and (bool(error) or code not in (0, exit_code))

@@ -74,7 +74,7 @@ def test_a_goal_that_no_run_tracks_is_told_at_the_end_and_can_be_corrected(tmp_p
     assert (
         "! the goal is 'max:rewards', but no run has that metric; did you mean 'reward'? (to correct it, start "
         "the grid with another goal=, which executes nothing again)"
-    ) in capsys.readouterr().out.splitlines()
+    ) in capsys.readouterr().out.replace("\n  with", " with").replace("\n  ", " ")
 
     start(tmp_path, goal="max:reward", display=None)
 

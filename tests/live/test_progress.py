@@ -300,7 +300,7 @@ def test_a_notebook_shows_the_same_in_place(tmp_path):
     lines, picture = (output.data["text/plain"] for output in outputs)
     assert "✓ 1/2 run 1 lr=0.1 · loss 0.1" in lines
     assert "✗ 2/2 run 2 lr=0.2 · failed" in lines
-    assert "completed 1 · failed 1" in lines
+    assert "✓ The only one with a result: run 1 (lr=0.1), loss 0.1" in lines
     assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in outputs[0].data["text/html"]
     assert picture == ""
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from runmanager import RunManager, compare, export, load_results, load_runs, load_table
+from runmanager import RunManager, best, compare, export, load_results, load_runs, load_table
 from runmanager.errors import GridError, StorageError
 from runmanager.results.files import FORMULA, to_csv, to_rows, write_results
 from runmanager.results.tables import HYPERPARAMETERS, from_columns
@@ -362,3 +362,24 @@ def test_values_become_strict_json(value, shown):
     table = pd.DataFrame({"value": pd.Series([value], dtype="object")})
 
     assert to_rows(table) == [{"value": shown}]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_what_decides_is_exported_too(tmp_path, suffix):
+    runs = pd.DataFrame(
+        {"lr": [0.1, 0.1, 0.2, 0.2], "a b": 1, "seed": [1, 2, 1, 2], "kl": [1.0, 5.0, 2.0, 3.0]}
+    )
+    runs.attrs = {
+        "hyperparameters": ["lr", "a b", "seed"],
+        "goals": {"e": "min:kl"},
+        "kept by": {},
+        "repeats": {"e": ["seed"]},
+    }
+    path = tmp_path / f"runs{suffix}"
+
+    export(runs, path)
+
+    table = load_table(path)
+    assert table.equals(runs)
+    assert table.attrs == {name: value for name, value in runs.attrs.items() if value}
+    assert best(table)["lr"].tolist() == [0.2, 0.1]

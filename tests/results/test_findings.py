@@ -1,12 +1,13 @@
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
 from runmanager import best, compare, effects, over_repeats, over_seeds, show
 from runmanager.errors import GridError
-from runmanager.results.findings import failures, find
+from runmanager.results.findings import find
 from runmanager.results.tables import HYPERPARAMETERS
 
 ROWS = [
@@ -72,8 +73,8 @@ def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
     assert list(view.table) == ["lr", "width", "accuracy", "95 % interval", "repeats"]
     assert view.table["95 % interval"].tolist() == ["0.5535 to 0.9565", "0.3516 to 0.8484"]
     assert view.caption == (
-        "2 of 3 settings · best mean accuracy over fold and seed first · its lead over 1 other setting may be "
-        "chance: fewer than 4 repeats decide nothing · the same in all: device=cpu"
+        "2 of 3 settings · best mean accuracy over fold and seed first · its lead over the other setting is "
+        "within chance: fewer than 4 repeats decide nothing · the same in all: device=cpu"
     )
 
 
@@ -106,7 +107,7 @@ def test_a_lead_is_decided_by_the_differences_at_the_same_repeats():
     assert [s.params["net"] for s in findings.settings] == ["c", "b", "a"]
     assert [lead.is_decided for lead in findings.leads] == [False, True]
     assert findings.num_undecided == 1
-    assert findings.verdict == "Its lead over 1 other setting may be chance."
+    assert findings.verdict == "Its lead over the next setting is within chance."
 
 
 def test_a_lead_over_all_others_is_more_than_chance():
@@ -119,7 +120,7 @@ def test_a_lead_over_all_others_is_more_than_chance():
     findings = find(runs)
 
     assert findings.settings[0].params == {"net": 1}
-    assert findings.verdict == "Its lead over 1 other setting is more than chance."
+    assert findings.verdict == "Its lead over the other setting is more than chance."
     assert findings.leads[0].mean > 0  # how much better, whatever the direction
 
 
@@ -164,12 +165,79 @@ def test_a_value_that_failed_in_one_setting_leaves_the_pairs_of_the_others():
     assert pairs.attrs["left out"] == {"diverged": 1}
 
 
-def test_failures_are_grouped_with_what_they_have_in_common(runs):
-    assert failures(runs) == [
-        ("diverged", [8, 9], {"lr": 0.3, "width": 16, "fold": 0}),
-        ("failed", [3], {"lr": 0.1, "width": 8, "fold": 1, "seed": 1}),
-        ("killed", [10], {"lr": 0.3, "width": 16, "fold": 1, "seed": 0}),
+def sentences_of(runs, **options):
+    findings = find(runs, **options)
+    return findings.headline(), findings.lead
+
+
+def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(runs):
+    assert find(runs).headline() == (
+        "Best: lr=0.2, accuracy 0.755, the mean of 4 repeats (fold and seed), 95 % interval 0.5535 to 0.9565"
+    )
+    assert find(runs, largest=False).headline(is_over=False) == (
+        "Best so far: lr=0.1, accuracy 0.6, the mean of 3 repeats (fold and seed), 95 % interval 0.3516 to "
+        "0.8484; 1 failed"
+    )
+    assert find(runs, repeats="seed").headline() == (
+        "Best: lr=0.2 fold=1, accuracy 0.855, the mean of 2 seeds, 95 % interval 0.2832 to 1.427"
+    )
+
+
+def test_one_seed_is_called_one_seed(runs):
+    assert sentences_of(runs[runs["run"].isin([1, 5])], repeats="seed") == (
+        "Best: lr=0.2, accuracy 0.61, of one seed",
+        "Its lead over the other setting is within chance: fewer than 4 repeats decide nothing.",
+    )
+
+
+def test_a_single_run_leads_by_what_may_be_chance(runs):
+    assert sentences_of(runs, repeats=()) == (
+        "Best: run 8 (lr=0.2 fold=1 seed=1), accuracy 0.9",
+        "That is 0.09 above the next; each setting ran once, so it may be chance.",
+    )
+
+
+def test_ties_are_named(runs):
+    runs["accuracy"] = runs["accuracy"].where(runs["run"] > 3, 0.9)
+    assert sentences_of(runs[runs["run"].isin([1, 5, 8])], repeats=())[1] == (
+        "Run 8 (lr=0.2 fold=1 seed=1) has the same accuracy."
+    )
+    assert sentences_of(runs, repeats=())[1] == "3 others have the same accuracy."
+    assert sentences_of(runs[runs["run"] < 4], repeats=())[1] == "All 3 have the same accuracy."
+
+
+def test_the_only_result_is_called_so(runs):
+    assert sentences_of(runs[runs["run"] > 7], repeats="seed")[0].startswith(
+        "The only one with a result: lr=0.2"
+    )
+    assert sentences_of(runs[runs["run"] == 5], repeats=()) == ("Result: run 5, accuracy 0.61", "")
+
+
+def test_a_tie_of_means_is_named_and_what_few_repeats_cannot_tell_apart():
+    rows = [(net, seed, 0.5 + 0.1 * (net // 2) + 0.01 * seed) for net in range(40) for seed in range(5)]
+    runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
+    runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
+    runs["accuracy"] += runs["seed"] * 0.001 * (runs["net"] // 2 % 3)
+
+    assert sentences_of(runs)[1] == (
+        "net=39 has the same mean. Its lead over the other 39 settings is within chance: 5 repeats cannot tell "
+        "40 settings apart."
+    )
+
+
+def test_what_the_decided_settings_leave_is_counted():
+    means = {"a": 0.9, "b": 0.5, "c": 0.89, "d": 0.4}
+    noise = np.random.default_rng(0).normal(size=(4, 12))
+    rows = [
+        (net, seed, mean + (0.2 if net == "c" else 0.01) * noise[index, seed])
+        for index, (net, mean) in enumerate(means.items())
+        for seed in range(12)
     ]
+    runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
+    runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
+
+    assert find(runs).verdict == "Its lead over the next setting is within chance."
+    assert find(runs[runs["net"] != "c"]).verdict == "Its lead over the other 2 settings is more than chance."
 
 
 def test_the_old_name_averages_over_one_axis(runs):

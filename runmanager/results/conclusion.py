@@ -1,0 +1,265 @@
+"""What a grid has come to: the best settings, why others have no result, what it took, and what comes next."""
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from runmanager.console import cell, duration, printable
+from runmanager.errors import InvalidArgumentError
+from runmanager.hyperparameters import counted
+from runmanager.outcome import LEADING, Status
+from runmanager.results.decisive import goal_of, metrics_of
+from runmanager.results.effects import compare, speeds
+from runmanager.results.failures import failures
+from runmanager.results.findings import SEEDS, Findings, brief, find
+from runmanager.results.ranking import axes_of, numbered
+from runmanager.results.tables import KEPT, REPEATS
+from runmanager.results.time_spent import TimeSpent
+
+_NUM_BEST = 5  # settings in the table
+_MOST_CAUSES = 5
+_MOST_RUNS = 5  # that are named
+_LARGEST = 10**15  # hyperparameter that is written as a number
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A finding, and what there is to say about it."""
+
+    mark: str  # ✓ for what is good, ✗ bad, ! to be noticed; others are neither
+    text: str
+    details: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table of the best settings."""
+
+    name: str
+    cells: Sequence[Any]
+    least: int = 0  # its importance: a narrow terminal leaves out the least important column
+    is_goal: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """What may come next."""
+
+    command: str  # for a terminal
+    call: str  # for Python
+    purpose: str
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a grid has come to, for a panel at its end."""
+
+    folder: str
+    counts: Sequence[tuple[str, int]]  # status -> runs
+    best: Sentence
+    columns: Sequence[Column]  # of the table, none if there is no choice
+    table: str  # which settings it has
+    problems: Sequence[Sentence]
+    facts: Sequence[tuple[str, str]]  # name -> sentence
+    steps: Sequence[Step]
+
+
+def conclude(
+    runs: pd.DataFrame,
+    folder: Path,
+    *,
+    is_over: bool = True,
+    is_broken_off: bool = False,
+    has_events: bool = True,
+    time: TimeSpent | None = None,
+) -> Conclusion:
+    """Conclude from the runs of one experiment.
+
+    Args:
+        runs: The table of `load_runs`.
+        folder: The experiment's, as commands are to name it.
+        is_over: Whether runs that are pending are not wanted any more.
+        is_broken_off: Whether a signal or the storage ended the grid.
+        has_events: Whether TensorBoard has something to show.
+        time: What it took, None if nothing was executed.
+    """
+    statuses = Counter(runs["status"].astype(str))
+    left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
+    findings, question = _findings(runs)
+    headline = findings.headline(is_over=not left.any()) if findings else ""
+    if findings and headline:
+        best = Sentence("✓", headline, [findings.lead] if findings.lead else [])
+        hint = _unsaid_repeats(runs)
+        best = Sentence("✓", headline, [hint]) if hint and len(findings.settings) > 1 else best
+    else:
+        best = Sentence("!", question or "No run has completed.")
+    return Conclusion(
+        printable(str(folder)),
+        [(str(status), statuses[status]) for status in Status if statuses[status]],
+        best,
+        *_table(findings, runs),
+        [*_left(runs, left, is_broken_off=is_broken_off), *_failed(runs, folder), *_pruned(statuses)],
+        _facts(runs, time),
+        _steps(runs, folder, has_result=bool(headline), has_events=has_events),
+    )
+
+
+def _findings(runs: pd.DataFrame) -> tuple[Findings | None, str]:
+    """Return the findings, or none and what to ask the user."""
+    is_done = (runs["status"] == Status.COMPLETED).any()
+    try:
+        if goal_of(runs) is not None:
+            return find(runs), ""
+    except InvalidArgumentError as error:
+        return None, f"{error}" if is_done else ""
+    if not is_done:
+        return None, ""
+    names = [name for name in metrics_of(runs) if name not in LEADING[2:] and not runs[name].isna().all()]
+    if not names:
+        return None, "No run has a number to be ranked by, so none is best."
+    first, *others = names
+    further = f" (or of {', '.join(others[:_MOST_RUNS])})" if others else ""
+    question = (
+        f'Which run is best? No name of a metric tells: give goal="max:{first}" or goal="min:{first}"'
+        f"{further}; nothing is executed again."
+    )
+    return None, printable(question)
+
+
+def _unsaid_repeats(runs: pd.DataFrame) -> str:
+    """Point to `repeats=` if an axis varies that as a rule only repeats a setting, and nobody has said so."""
+    names = [name for name in SEEDS if name in axes_of(runs) and len(numbered(runs[name])[1]) > 1]
+    if runs.attrs.get(REPEATS) or not names:
+        return ""
+    axes = repr(names[0] if len(names) == 1 else tuple(names)).replace("'", '"')
+    verb = "repeats" if len(names) == 1 else "repeat"
+    return (
+        f"If {' and '.join(names)} only {verb} a setting, repeats={axes} ranks settings by their mean; "
+        "nothing is executed again."
+    )
+
+
+def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[list[Column], str]:
+    """Return the columns of the best settings, and which settings these are."""
+    if findings is None or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
+        return [], ""
+    metric, number = findings.goal.metric, len(findings.settings)
+    what = "settings" if findings.repeats else "runs"
+    best = findings.settings[: _NUM_BEST if number > _NUM_BEST + 1 else number]  # one less saves no line
+    which = f"the best {len(best)} of {number} {what}" if len(best) < number else f"all {number} {what}"
+    columns = [] if findings.repeats else [Column("run", [setting.run for setting in best], 100)]
+    for index, name in enumerate(findings.varying):
+        columns.append(Column(name, [_readable(setting.params[name]) for setting in best], 90 - index))
+    columns.append(Column(metric, [setting.mean for setting in best], 100, is_goal=True))
+    if findings.repeats:
+        intervals = [f"{cell(s.low)} to {cell(s.high)}" if cell(s.low) else "" for s in best]
+        columns += [Column("95 % interval", intervals, 3), Column("repeats", [s.counts for s in best], 4)]
+    partner = _partner(findings, runs)
+    for name in [partner] if partner else []:
+        means = [runs[name].iloc[list(setting.rows)].mean() for setting in best]
+        columns.append(Column(name, means, 2))
+    if "run duration" in runs:
+        seconds = [runs["run duration"].iloc[list(setting.rows)].mean() for setting in best]
+        columns.append(Column("time", ["" if math.isnan(s) else duration(s) for s in seconds], 1))
+    return [column for column in columns if any(cell(value) for value in column.cells)], which
+
+
+def _readable(value: Any) -> Any:
+    """Return a number, or the text of another value, cut if it is long."""
+    if isinstance(value, np.integer):
+        return int(value)
+    is_number = isinstance(value, (int, float)) and abs(value) < _LARGEST  # NaN is not less
+    return value if is_number else brief(value)
+
+
+def _partner(findings: Findings, runs: pd.DataFrame) -> str:
+    """Return the loss that belongs to the accuracy that decides, or the other way round."""
+    metric = findings.goal.metric
+    if metric.startswith(KEPT):  # of another epoch
+        return ""
+    for kind, other in (("accuracy", "loss"), ("loss", "accuracy")):
+        if metric.endswith(kind):
+            name = f"{metric.removesuffix(kind)}{other}"
+            return name if name in metrics_of(runs) else ""
+    return "loss" if "loss" in metrics_of(runs) else ""
+
+
+def _left(runs: pd.DataFrame, left: "pd.Series[bool]", *, is_broken_off: bool) -> list[Sentence]:
+    """Say which runs a grid has left behind, and what is kept of them."""
+    number = int(left.sum())
+    if not number:
+        return (
+            [Sentence("!", "The grid was broken off", ["start the same command again"])]
+            if is_broken_off
+            else []
+        )
+    begun = runs[left & (runs["epochs"] > 0)]
+    pairs = zip(begun["run"], begun["epochs"], strict=True)
+    named = [f"run {run} continues after epoch {epoch}" for run, epoch in pairs]
+    if len(named) > _MOST_RUNS:
+        named = [f"{len(named)} of them continue after their last epoch"]
+    done = int((runs["status"] == Status.COMPLETED).sum())
+    text = f"{number} of {counted(len(runs), 'run')} {'is' if number == 1 else 'are'} left to execute"
+    return [
+        Sentence("!", "; ".join([text, *named]), [f"start the same command again: {done} completed are kept"])
+    ]
+
+
+def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
+    groups = failures(runs)
+    sentences = []
+    for failure in groups[:_MOST_CAUSES]:
+        mark = "!" if failure.status == Status.UNAVAILABLE else "✗"
+        number = runs["run"].iloc[failure.rows[0]]
+        show = f"runmanager show {shlex.quote(f'{folder}/{number}')}"
+        details = [printable(each) for each in (failure.cause, failure.next_step(show)) if each]
+        sentences.append(Sentence(mark, f"{failure.status}: {failure.runs}", details))
+    if more := len(groups) - _MOST_CAUSES:
+        command = f"runmanager list {shlex.quote(str(folder))}"
+        sentences += [Sentence("✗", f"{counted(more, 'more cause')}: {printable(command)}")] if more > 0 else []
+    return sentences
+
+
+def _pruned(statuses: Counter[str]) -> list[Sentence]:
+    number = statuses[Status.PRUNED]
+    kept = "they keep their checkpoints: the same grid without prune= continues them"
+    return [Sentence("–", f"{counted(number, 'run')} pruned", [kept])] if number else []  # noqa: RUF001
+
+
+def _facts(runs: pd.DataFrame, time: TimeSpent | None) -> list[tuple[str, str]]:
+    if time is None:
+        seconds = runs["run duration"].sum() if "run duration" in runs else 0.0
+        before = f"; its runs took {duration(seconds)} before" if seconds else ""
+        facts = [("time", f"nothing was left to execute{before}")]
+    else:
+        facts = [("time", str(time))]
+    if "device" in runs and len(numbered(runs["device"])[1]) > 1 and "epoch duration" in runs:
+        facts += [("devices", sentence) for sentence in speeds(compare(runs, "device", "epoch duration"))]
+    return facts
+
+
+def _steps(runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bool) -> list[Step]:
+    """Return the two commands that help most."""
+    path, text = printable(shlex.quote(str(folder))), repr(str(folder)).replace("'", '"')
+    steps = []
+    if has_result:
+        call = f"write_report({text})"
+        steps.append(Step(f"runmanager report {path}", call, "a page: which is best, and why"))
+    if has_events and (runs["epochs"] > 0).any():
+        call = f"open_tensorboard({text})"
+        steps.append(Step(f"runmanager tensorboard {path}", call, "all curves"))
+    steps.append(Step(f"runmanager list {path}", f"load_runs({text})", "all runs"))
+    if len(steps) < 2:  # noqa: PLR2004
+        failed = failures(runs)
+        number = runs["run"].iloc[failed[0].rows[0] if failed else 0]
+        show = f"runmanager show {printable(shlex.quote(f'{folder}/{number}'))}"
+        purpose = "a run that failed" if failed else "one run"
+        steps.insert(0, Step(show, f"load_results({text})", purpose if len(runs) > 1 else "the run"))
+    return steps[:2]

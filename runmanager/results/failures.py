@@ -1,0 +1,117 @@
+"""Why runs have no result: causes, what the runs of each cause have in common, and what to do about it."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from runmanager.console import printable
+from runmanager.outcome import RETRY_FAILED, Status
+from runmanager.results.decisive import repeats_of
+from runmanager.results.findings import brief, label
+from runmanager.results.ranking import axes_of, lost, numbered
+from runmanager.results.tables import Numbers
+
+_VARIABLE = (
+    re.compile(  # what may differ between runs that fail alike; the line of a file, as in x.py:7, is kept
+        r"0x[0-9a-fA-F]+|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
+        r"|'[^']*'|\"[^\"]*\""
+    )
+)
+_MOST_ALTERNATIVES = 2  # that a cause names
+_MOST_VALUES = 3  # of a hyperparameter that failed runs have in common
+
+_Codes = Mapping[str, tuple[Numbers, list[Any]]]
+
+
+class Failure(NamedTuple):
+    """Runs without a result that have the same cause."""
+
+    status: str
+    cause: str  # text that differs between the runs is left out: …
+    rows: Sequence[int]  # the positions of the runs in the table
+    runs: str  # which runs they are, in words
+
+    def next_step(self, show: str) -> str:
+        """Say what to do about it; `show` is the command that shows the first of the runs."""
+        steps = {
+            Status.FAILED: f"see {show}; once it is fixed, {RETRY_FAILED}",
+            Status.OUT_OF_MEMORY: f"let them take less memory, as with a smaller batch; {RETRY_FAILED}",
+            Status.DIVERGED: "not repeated: the same numbers would diverge again",
+            Status.HUNG: f"see {show}; fix it, or raise timeout= (--timeout); {RETRY_FAILED}",
+            Status.KILLED: f"see {show}; the same command continues them",
+            Status.UNAVAILABLE: "start the same command on a machine that has it",
+        }
+        return steps[Status(self.status)]
+
+
+def failures(runs: pd.DataFrame) -> list[Failure]:
+    """Group the runs that failed, or whose device is not there, by their cause.
+
+    Returns:
+        The cause of most runs first, but missing devices last.
+    """
+    if "status" not in runs:
+        return []
+    statuses = runs["status"].astype(str).tolist()
+    is_missing = [status == Status.UNAVAILABLE for status in statuses]
+    errors = [error if isinstance(error, str) else "" for error in runs.get("error", [""] * len(runs))]
+    groups: dict[tuple[str, str], list[int]] = {}
+    for row, has_failed in enumerate(lost(runs)):
+        if has_failed or is_missing[row]:
+            groups.setdefault((statuses[row], _VARIABLE.sub("\0", errors[row])), []).append(row)
+    codes = {name: numbered(runs[name]) for name in axes_of(runs) if name not in repeats_of(runs)}
+    failed: list[Failure] = []
+    for (status, _), rows in groups.items():
+        others = [Status.PENDING, *([] if is_missing[rows[0]] else [Status.UNAVAILABLE])]
+        compared = [row for row in range(len(runs)) if statuses[row] not in others]
+        in_words = _which(rows, compared, codes, lambda row: _name(runs, row))
+        failed.append(Failure(status, printable(_common([errors[row] for row in rows])), rows, in_words))
+    return sorted(failed, key=lambda failure: (failure.status == Status.UNAVAILABLE, -len(failure.rows)))
+
+
+def _common(errors: Sequence[str]) -> str:
+    """Write errors that differ in their numbers, or in what they quote, as one.
+
+    >>> _common(["KeyError: 'a' in step 7", "KeyError: 'a' in step 9"])
+    "KeyError: 'a' in step 7 or 9"
+    """
+    variants = [dict.fromkeys(values) for values in zip(*map(_VARIABLE.findall, errors), strict=True)]
+    texts = iter(" or ".join(each) if len(each) <= _MOST_ALTERNATIVES else "…" for each in variants)
+    return _VARIABLE.sub(lambda _: next(texts), errors[0])
+
+
+def _which(rows: Sequence[int], compared: Sequence[int], codes: _Codes, name: Callable[[int], str]) -> str:
+    """Say in words which of the runs that are compared these are: what they have in common, and others lack."""
+    if len(rows) == 1:
+        return name(rows[0])
+    common: dict[str, set[int]] = {}
+    for axis, (numbers, _) in codes.items():
+        values, all_values = set(numbers[rows].tolist()), set(numbers[compared].tolist())
+        is_telling = len(values) == 1 or (len(values) <= _MOST_VALUES and 2 * len(values) <= len(rows))
+        if is_telling and len(values) < len(all_values):
+            common[axis] = values
+
+    def number(common: Mapping[str, set[int]]) -> int:
+        return sum(all(codes[axis][0][row] in values for axis, values in common.items()) for row in compared)
+
+    for axis in reversed(list(common)):
+        fewer = {other: values for other, values in common.items() if other != axis}
+        if number(fewer) == number(common):  # the others say it already
+            common = fewer
+    total = number(common)
+    what = " and ".join(_values(axis, [codes[axis][1][v] for v in sorted(v)]) for axis, v in common.items())
+    whose = f" with {what}" if what else ""
+    return f"all {total} runs{whose}" if len(rows) == total else f"{len(rows)} of the {total} runs{whose}"
+
+
+def _values(axis: str, values: Sequence[Any]) -> str:
+    return " or ".join([label({axis: values[0]}), *map(brief, values[1:])])
+
+
+def _name(runs: pd.DataFrame, row: int) -> str:
+    names = [name for name in axes_of(runs) if len(numbered(runs[name])[1]) > 1]
+    number = f"run {runs['run'].iloc[row]}" if "run" in runs else "one run"
+    values = label({name: runs[name].iloc[row] for name in names})
+    return f"{number} ({values})" if values else number

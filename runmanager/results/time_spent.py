@@ -1,0 +1,84 @@
+"""What the time of a grid was spent on, as its journals and its lanes' clocks say."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from runmanager.console import duration
+from runmanager.hyperparameters import counted
+from runmanager.outcome import EpochRecord
+
+_LITTLE = 0.01  # a share that is too small to list
+
+
+class RunTime(NamedTuple):
+    """A run that a grid has executed."""
+
+    seconds: float  # from when a lane got it until it ended; of several attempts, all
+    epochs: Sequence[EpochRecord]  # that were committed meanwhile
+    before: float  # the run's duration (s) at the end of the epoch before these
+    is_success: bool
+
+
+@dataclass(frozen=True)
+class TimeSpent:
+    """The time of one start of a grid, in seconds; that of several lanes is added up."""
+
+    total: float  # of the clock on the wall
+    lanes: int
+    starting: float  # until the first run began: processes, data, code
+    training: float
+    data: float  # of training: waiting for batches
+    evaluation: float
+    between: float  # the rest of the runs between their begin and their last epoch
+    setup: float  # the rest of the runs before and after that
+    unfinished: float  # the rest of the runs that failed
+
+    @classmethod
+    def of(cls, total: float, lanes: int, starting: float, runs: Sequence[RunTime]) -> "TimeSpent":
+        """Add up what the runs of a start have taken."""
+        records = [record for run in runs for record in run.epochs]
+        training = sum(record.metrics.get("epoch duration", 0.0) for record in records)
+        data = sum(record.times.get("phase_data_s", 0.0) for record in records)
+        evaluation = sum(record.times.get("phase_eval_s", 0.0) for record in records)
+        begun = {True: 0.0, False: 0.0}
+        rest = {True: 0.0, False: 0.0}
+        for run in runs:
+            seconds = run.epochs[-1].metrics.get("run duration", run.before) - run.before if run.epochs else 0.0
+            begun[run.is_success] += seconds
+            rest[run.is_success] += max(run.seconds - seconds, 0.0)
+        between = max(sum(begun.values()) - training - evaluation, 0.0)
+        of_lanes = max(lanes, 1)
+        return cls(
+            total, of_lanes, of_lanes * starting, training, data, evaluation, between, rest[True], rest[False]
+        )
+
+    def __str__(self) -> str:
+        """Say how long it took, and the shares of what it was spent on.
+
+        >>> print(TimeSpent(60.0, 1, 6.0, 45.0, 9.0, 6.0, 0.3, 1.5, 0.0))
+        1 min 0 s: 75 % training (of it 20 % waiting for batches), 10 % evaluation, 10 % start, 5 % other
+        """
+        whole = self.total * self.lanes
+        if not whole or not self.training + self.setup + self.unfinished:
+            return duration(self.total)
+        waiting = self.data / self.training if self.training else 0.0
+        of_it = f" (of it {_percent(waiting)} waiting for batches)" if waiting >= _LITTLE else ""
+        parts = {
+            f"training{of_it}": self.training,
+            "evaluation": self.evaluation,
+            "between epochs (checkpoints, logs)": self.between,
+            "runs that failed": self.unfinished,
+            "setup of runs": self.setup,
+            "start": self.starting,
+        }
+        listed = {what: seconds for what, seconds in parts.items() if seconds >= 5 * _LITTLE * whole}
+        listed = dict(sorted(listed.items(), key=lambda part: -part[1]))
+        listed["other"] = max(whole - sum(listed.values()), 0.0)
+        shares = [f"{_percent(s / whole)} {what}" for what, s in listed.items() if s >= _LITTLE * whole]
+        lanes = f" in {counted(self.lanes, 'lane')}" if self.lanes > 1 else ""
+        return f"{duration(self.total)}{lanes}: {', '.join(shares)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,346 @@
+import io
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from runmanager import SuccessiveHalving, run_grid
+from runmanager.outcome import Status
+from tests.locations import line_with
+from tests.terminal import Screen, screen_of
+
+HOME = Path(__file__).parents[2]
+PROGRAM = """
+import math, sys, time
+
+from runmanager import SuccessiveHalving, run_grid
+
+
+def train(run, manager):
+    if run.lr == 0.4:
+        raise ValueError(f"width {run.width} is too much")
+    with manager.run(run):
+        for epoch in manager.epochs(2, checkpoint={}):
+            time.sleep(PAUSE)
+            manager.track_loss(math.nan if run.lr == 0.3 and run.width == 9 else run.lr, 1)
+            manager.track(val_accuracy=0.5 + run.lr + 0.001 * run.seed * run.width, val_loss=run.lr)
+
+
+PAUSE = 0
+GRID = {"lr": [0.1, 0.2, 0.3, 0.4], "width": [8, 9], "seed": [1, 2, 3], "device": ["cpu"]}
+OPTIONS = {"experiment": "e", "executor": "inline", "tensorboard": False}
+"""
+SMALL = {"lr": [0.1, 0.2], "width": [8, 9]}
+TITLE = f"━━ runs/e · 15 completed · 6 failed · 3 diverged {'━' * 31}"
+FAILED = [
+    "✗ failed: all 6 runs with lr=0.4",
+    "    ValueError: width 8 or 9 is too much (in program.py:9)",
+    "    see runmanager show runs/e/19; once it is fixed, retry_failed=True",
+    "    (--retry-failed) executes them again",
+    "✗ diverged: all 3 runs with lr=0.3 and width=9",
+    "    loss became nan in epoch 1, step 1",
+    "    not repeated: the same numbers would diverge again",
+]
+NEXT = [
+    "next    runmanager report runs/e  # a page: which is best, and why",
+    "        runmanager list runs/e    # all runs",
+]
+
+
+def train_small(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(run.lr, 1)
+            manager.track(val_accuracy=run.lr + 0.01 * run.width, val_loss=run.lr)
+
+
+def start(tmp_path, options="", grid="GRID", pause=0, **terminal):
+    """Return the lines of the panel that a program's grid ends in, without how long it took, and the screen."""
+    (tmp_path / "program.py").write_text(
+        f"{PROGRAM}PAUSE = {pause}\nif __name__ == '__main__':\n"
+        f"    run_grid({grid}, train, **OPTIONS{options})\n"
+    )
+    screen = screen_of([sys.executable, "program.py"], tmp_path, **terminal)
+    return panel_of(screen.lines), screen
+
+
+def panel_of(lines):
+    title = next(index for index, line in enumerate(lines) if line.startswith(("━━ ", "-- ")))
+    return [line for line in lines[title:] if line]
+
+
+def without_time(lines):
+    begin = next(index for index, line in enumerate(lines) if line.startswith("time "))
+    end = next(index for index, line in enumerate(lines) if line.startswith("next "))
+    return [*lines[:begin], *lines[end:]]
+
+
+def test_a_grid_ends_in_a_panel_that_fits_80_columns(tmp_path):
+    lines, screen = start(tmp_path, ", repeats='seed'")
+
+    rows = [line for line in lines if line.startswith("  0.") and " to " in line and line.endswith(" s")]
+    assert without_time(lines) == [
+        TITLE,
+        "✓ Best: lr=0.3 width=8, val_accuracy 0.816, the mean of 3 seeds, 95 % interval",
+        "  0.7961 to 0.8359",
+        "    Its lead over the other 4 settings is within chance: fewer than 4 repeats",
+        "    decide nothing.",
+        "   lr  width  val_accuracy  95 % interval     repeats  val_loss   time",
+        *rows,
+        *FAILED,
+        *NEXT,
+    ]
+    assert [line.split()[:3] for line in rows] == [
+        ["0.3", "8", "0.816"],
+        ["0.2", "9", "0.718"],
+        ["0.2", "8", "0.716"],
+        ["0.1", "9", "0.618"],
+        ["0.1", "8", "0.616"],
+    ]
+    (time,) = (line for line in lines if line.startswith("time "))
+    assert re.match(r"time    [\d.]+ s: \d+ % \w+", time)
+    assert "1" in screen.style_of("Best: lr=0.3").split(";")
+    assert [screen.style_of(text) for text in ("✓ Best", "✗ failed:", "✗ diverged:")] == ["32", "31", "31"]
+
+
+@pytest.mark.parametrize(
+    ("width", "names", "left_out"),
+    [
+        (42, "run lr width val_accuracy val_loss", "time"),
+        (31, "run lr val_accuracy", "width, val_loss, time"),
+        (80, "run lr width val_accuracy val_loss time", ""),
+        (200, "run lr width val_accuracy val_loss time", ""),
+    ],
+)
+def test_columns_that_do_not_fit_are_left_out_and_named(tmp_path, monkeypatch, width, names, left_out):
+    monkeypatch.chdir(tmp_path)
+    panel = outcome_of(tmp_path, {**SMALL, "lr": [0.1, 0.2, 0.3, 0.35]}).panel
+    file = io.StringIO()
+    Console(file=file, width=width, force_terminal=True, color_system="standard").print(panel, soft_wrap=True)
+    screen = Screen(width)
+    screen.feed(file.getvalue().replace("\n", "\r\n"))
+
+    lines = screen.lines
+    heading = next(index for index, line in enumerate(lines) if line.startswith("  run "))
+    assert lines[heading].split() == names.split()
+    assert all(len(line.split()) >= len(names.split()) for line in lines[heading : heading + 6])
+    below = " ".join(line.strip() for line in lines[heading + 6 :])
+    assert f"(the best 5 of 8 runs{left_out and f'; without {left_out}'})" in below
+    assert file.getvalue().count("\n") == len(lines) - 1  # no line is longer than the terminal
+    assert ["1" in screen.style_of(line) for line in lines[heading + 1 : heading + 3]] == [True, False]
+
+
+def outcome_of(tmp_path, grid, train=train_small, **options):
+    options = {"executor": "inline", "tensorboard": False, "display": False, **options}
+    return run_grid(grid, train, experiment="e", root=tmp_path, **options)
+
+
+def test_a_file_gets_the_panel_without_colors(tmp_path):
+    (tmp_path / "program.py").write_text(f"{PROGRAM}run_grid(GRID, train, **OPTIONS)")
+
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={"PYTHONPATH": str(HOME), "PATH": "/usr/bin:/bin", "PYTHONIOENCODING": "ascii:replace"},
+    )  # fmt: skip
+
+    assert done.stderr == ""
+    lines = panel_of(done.stdout.splitlines())
+    assert "\x1b" not in done.stdout
+    assert lines[0].startswith("-- runs/e ? 15 completed ? 6 failed ? 3 diverged ---")
+    assert lines[2] == (
+        '    If seed only repeats a setting, repeats="seed" ranks settings by their mean; nothing is '
+        "executed again."
+    )
+
+
+def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(tmp_path):
+    lines, _ = start(
+        tmp_path, grid="{**GRID, 'lr': [0.1, 0.2]}", pause=0.3,
+        interrupt_when=lambda lines: any(line.startswith("✓  4/12") for line in lines),
+    )  # fmt: skip
+
+    assert lines[0].startswith("━━ runs/e · 4 completed · ")
+    assert lines[1].startswith("✓ Best so far: run 3 (")
+    left = next(index for index, line in enumerate(lines) if line.startswith("! "))
+    assert lines[left].startswith("! 8 of 12 runs are left to execute")
+    assert "    start the same command again: 4 completed are kept" in lines[left : left + 3]
+
+
+def text_of(tmp_path, grid, train=train_small, **options):
+    return without_time(str(outcome_of(tmp_path, grid, train, **options).panel).splitlines())
+
+
+def fail(run, manager):
+    raise ValueError(f"no {run.lr}")
+
+
+def test_a_grid_of_failures_has_no_best_run(tmp_path):
+    lines = text_of(tmp_path, SMALL, fail)
+
+    assert lines[0].startswith(f"━━ {tmp_path}/e · 4 failed ━")
+    assert lines[1:4] == [
+        "! No run has completed.",
+        "✗ failed: all 4 runs",
+        f"    ValueError: no 0.1 or 0.2 (in {line_with('no {run.lr}')})",
+    ]
+    assert lines[-2].startswith(f"next    runmanager show {tmp_path}/e/1")
+    assert lines[-1].startswith(f"        runmanager list {tmp_path}/e")
+
+
+def test_a_single_run_is_no_choice(tmp_path):
+    lines = text_of(tmp_path, {"lr": [0.1], "width": [8]})
+
+    assert lines[1] == "✓ Result: run 1, val_accuracy 0.18"
+    assert len(lines) == 4
+
+
+def test_a_grid_with_nothing_left_says_what_it_took_before(tmp_path):
+    outcome_of(tmp_path, SMALL)
+
+    panel = str(outcome_of(tmp_path, SMALL).panel)
+
+    assert re.search(r"\ntime    nothing was left to execute; its runs took \d+\.\d s before\n", panel)
+    assert "✓ Best: run 4 (lr=0.2 width=9), val_accuracy 0.29\n    That is 0.01 above the next" in panel
+
+
+def test_pruned_runs_are_no_failures(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(9, checkpoint={}):
+                manager.track(val_accuracy=run.lr + run.width)
+
+    lines = text_of(tmp_path, {**SMALL, "lr": [0.1, 0.2, 0.3]}, train, prune=SuccessiveHalving("val_accuracy"))
+
+    assert lines[0].startswith(f"━━ {tmp_path}/e · 1 completed · 5 pruned ━") or "pruned" in lines[0]
+    assert "    they keep their checkpoints: the same grid without prune= continues them" in lines
+    assert not any(line.startswith("✗") for line in lines)
+
+
+def test_a_metric_of_unknown_direction_is_asked_for(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(kl=run.lr, entropy=run.width)
+
+    assert text_of(tmp_path, SMALL, train)[1] == (
+        '! Which run is best? No name of a metric tells: give goal="max:kl" or goal="min:kl" (or of entropy); '
+        "nothing is executed"
+    )
+    assert text_of(tmp_path, SMALL, train, goal="min:kl")[1].startswith(
+        "✓ Best: run 1 (lr=0.1 width=8), kl 0.1"
+    )
+
+
+def test_a_grid_that_tracks_nothing_has_no_best_run(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                pass
+
+    assert text_of(tmp_path, SMALL, train)[1] == "! No run has a number to be ranked by, so none is best."
+
+
+def test_values_from_outside_are_readable_and_cannot_steer_a_terminal(tmp_path):
+    grid = {"net": ["\x1b[31mred", "x" * 200], "lr": [math.nan, None]}
+
+    lines = text_of(tmp_path, grid, train_nothing_but_a_loss)
+
+    assert [line.split()[:3] for line in lines if line.startswith("    ") and line.endswith(" s")] == [
+        ["1", "\\x1b[31mred", "nan"],
+        ["2", "\\x1b[31mred", "None"],
+        ["3", "x" * 19 + "…", "nan"],
+        ["4", "x" * 19 + "…", "None"],
+    ]
+
+
+def train_nothing_but_a_loss(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(1.0, 1)
+
+
+def test_a_hint_to_repeats_is_given_unless_they_are(tmp_path):
+    hint = (
+        'If seed only repeats a setting, repeats="seed" ranks settings by their mean; nothing is executed again'
+    )
+    grid = {**SMALL, "seed": [1, 2]}
+
+    assert f"    {hint}." in text_of(tmp_path, grid)
+    assert "repeats=" not in str(outcome_of(tmp_path, grid, repeats="seed").panel)
+    assert "repeats=" not in str(outcome_of(tmp_path, grid, repeats=()).panel)
+
+
+def test_devices_are_compared_where_both_executed_the_same_settings(tmp_path):
+    panel = str(outcome_of(tmp_path, {**SMALL, "device": ["cpu", "meta"]}).panel)
+
+    assert re.search(r"\ndevices An epoch on \w+ is [\d.]+ times as fast as on \w+ \(4 pairs", panel)
+
+
+def test_a_path_is_quoted_where_a_shell_needs_it(tmp_path):
+    root = tmp_path / "my runs"
+
+    assert f"next    runmanager report '{root}/e'" in str(outcome_of(root, SMALL).panel)
+
+
+def test_many_causes_are_cut(tmp_path):
+    def train(run, manager):
+        raise [KeyError, ValueError, TypeError, IndexError, OSError, LookupError, RuntimeError][run.lr]
+
+    lines = text_of(tmp_path, {"lr": list(range(7))}, train)
+
+    assert sum(line.startswith("✗ failed: run ") for line in lines) == 5
+    assert f"✗ 2 more causes: runmanager list {tmp_path}/e" in lines
+
+
+def test_only_a_plan_has_no_panel(tmp_path):
+    outcome = outcome_of(tmp_path, SMALL, plan_only=True)
+
+    assert outcome.panel is None
+    assert repr(outcome) == f"<GridOutcome of {tmp_path}/e: 4 pending; exit code 0>"
+    assert "4 pending" in outcome._repr_html_()
+
+
+def test_the_panel_is_logged_too(tmp_path, caplog):
+    caplog.set_level("INFO", "runmanager")
+
+    outcome = outcome_of(tmp_path, SMALL)
+
+    assert caplog.messages[-len(str(outcome.panel).splitlines()) :] == str(outcome.panel).splitlines()
+    assert {outcome.status for _, outcome in outcome.outcomes} == {Status.COMPLETED}
+
+
+NOTEBOOK = """
+import warnings
+warnings.simplefilter("error")
+from pathlib import Path
+exec(Path("program.py").read_text())
+run_grid(GRID, train, **OPTIONS, repeats="seed")
+"""
+
+
+@pytest.mark.slow
+def test_a_notebook_draws_the_panel_of_what_run_grid_returns(tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    cell = nbformat.v4.new_code_cell(NOTEBOOK)
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+
+    nbclient.NotebookClient(notebook, timeout=180, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+    (result,) = [output for output in cell.outputs if output.output_type == "execute_result"]
+    assert result.data["text/plain"] == (
+        "<GridOutcome of runs/e: 15 completed, 3 diverged, 6 failed; exit code 1>"
+    )
+    page = result.data["text/html"]
+    assert "Best: lr=0.3 width=8, val_accuracy 0.816, the mean of 3 seeds" in page
+    assert page.count("linear-gradient") == 5
+    assert "failed: all 6 runs with lr=0.4" in page
+    assert "<code>write_report(&quot;runs/e&quot;)</code>" in page
+    above = cell.outputs[0].data["text/plain"]
+    assert "Best: lr=0.3 width=8" in above
