@@ -1,18 +1,20 @@
 """run_grid: plan a grid, execute the runs that are missing, summarise."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.board import hparams
+from runmanager.console import Screen, choose_screen
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
 from runmanager.executors import Executor, InlineExecutor
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run
+from runmanager.hyperparameters import counted
 from runmanager.launch import announce, arguments
 from runmanager.launch.commit import export
 from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
@@ -152,12 +154,16 @@ def run_grid(
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(Stop())
         runs = arguments.check_runs(params, train, experiment, max_runs, problems)
-        given = arguments.check_design(goal, repeats, runs, group_seeds=group_seeds)
         path = (Path(root) / experiment).absolute()  # train() may change the working directory
-        design, changes = Experiment(path).design.updated(given)
+        design, changes = Experiment(path).design.updated(
+            arguments.check_design(goal, repeats, runs, group_seeds=group_seeds)
+        )
         prune = prune.towards(design.goal) if prune else None
+        screen = closing.enter_context(_starting(experiment, len(runs), show=is_shown))
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, missing_device)
+        if plan_only or callable(data):  # data may show a bar of their own
+            screen.show_below(None)
         with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
             now = arguments.take_fingerprint(train, data)
         search = prune.search() if prune else AllRuns()
@@ -169,8 +175,9 @@ def run_grid(
         if plan_only:
             plan = make_plan(runs, task.experiment.assign(grid, missing, design), now, **policy)
             batch = Decisions(plan, search).next()
-            lanes = executor.num_lanes([planned.run for planned in batch.due])
-            announce.show_plan(experiment, batch, lanes, show=is_main)
+            announce.show_plan(
+                experiment, batch, executor.num_lanes([due.run for due in batch.due]), show=is_main
+            )
             return replace(_grid_outcome(plan, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
         if is_main:
             durable.make_folder(path)
@@ -185,7 +192,7 @@ def run_grid(
             hparams.decide(path, repeats=tuple(dict.fromkeys([*(design.repeats or ()), *seeds])))
         execution = Execution(
             plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown,
-            goal=design.goal, notes=changes,
+            design=design, notes=changes, screen=screen,
         )  # fmt: skip
         exit_code = execution.run()
         say = execution.progress.say
@@ -201,6 +208,17 @@ def run_grid(
             say, paths.for_people(path), ended, search, is_over=execution.is_over, is_broken_off=is_broken_off
         )
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
+
+
+@contextlib.contextmanager
+def _starting(experiment: str, num_runs: int, *, show: bool) -> Iterator[Screen]:
+    """Say at once that a grid starts, as the import of torch takes seconds; what follows replaces that."""
+    screen = choose_screen(show=show)
+    screen.show_start(f"{experiment}: starting {counted(num_runs, 'run')}")
+    try:
+        yield screen
+    finally:
+        screen.show_below(None)
 
 
 def _export(experiment: Path, say: announce.Say) -> int:

@@ -26,7 +26,6 @@ from runmanager import (
     load_runs,
     run_grid,
 )
-from runmanager.board.launch import page_of
 from runmanager.devices import torch_devices
 from runmanager.executors import LanesExecutor
 from runmanager.outcome import RETRY_FAILED
@@ -470,10 +469,10 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     line = line_with("raise self.faults")
     assert lines == [
         f"{folder}: 3 runs, 3 to execute",
-        "✓ 1/3 run 1 lr=0.1 · loss 0.1",
-        f"✗ 2/3 run 2 lr=0.2 · failed · loss 0.2 · ValueError: no (in epoch 2, {line})",
+        "✓ 1/3 run 1 lr=0.1 · loss 0.1    ",
+        f"✗ 2/3 run 2 lr=0.2 · failed · ValueError: no (in epoch 2, {line})",
         failed,
-        "✓ 3/3 run 3 lr=0.3 · loss 0.3",
+        "✓ 3/3 run 3 lr=0.3 · loss 0.3    ",
         "completed 2",
         f"{folder}: 3 runs, 0 to execute, 2 done before, 1 failed before",
         f"! 1 run ended by a fault before; {RETRY_FAILED}",
@@ -532,12 +531,9 @@ def test_where_to_look_is_told_at_the_start_and_at_the_end(start, capsys, tmp_pa
     lines = capsys.readouterr().out.splitlines()
     told = [number for number, line in enumerate(lines) if line.startswith("TensorBoard: ")]
     assert [lines[number - 1].partition(" ")[0] for number in told] == [f"{tmp_path}/exp:", "✓"]
-    command, plain = (
-        f"runmanager tensorboard {tmp_path} --experiment exp",
-        f"tensorboard --logdir {tmp_path}/exp",
-    )
-    assert {lines[number] for number in told} == {f"TensorBoard: {command} (or {plain} and this link)"}
-    assert {lines[number + 1] for number in told} == {f"    {page_of(tmp_path, 'exp').link()}"}
+    assert {lines[number] for number in told} == {
+        f"TensorBoard: runmanager tensorboard {tmp_path} --experiment exp"
+    }
 
 
 def test_where_to_look_is_told_once_when_nothing_is_left_to_execute(start, capsys):
