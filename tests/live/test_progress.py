@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runmanager import RunBuilder
-from runmanager.executors import BatchProgress
+from runmanager import RunBuilder, run_grid
+from runmanager.executors import BatchProgress, InlineExecutor
 from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.launch.plan_table import estimate, plan_table, summary
 from runmanager.live import progress
@@ -274,6 +274,38 @@ def test_a_sentence_that_is_the_same_for_many_runs_is_printed_once(capsys):
     assert capsys.readouterr().out.count("it is not repeated") == 1
 
 
+class Preparing(InlineExecutor):
+    """Says what the user sees before anything that takes long."""
+
+    def __init__(self, look):
+        super().__init__()
+        self.look = look
+        self.seen = None
+
+    def prepare(self, train, folder):
+        self.seen = self.look()
+        super().prepare(train, folder)
+
+
+@pytest.mark.parametrize(("term", "stays"), [("xterm-256color", False), ("dumb", True)])
+def test_a_grid_shows_a_first_line_before_anything_that_takes_long(open_terminal, tmp_path, term, stays):
+    terminal = open_terminal(term=term)
+    executor = Preparing(terminal.last_lines)
+
+    run_grid({"lr": [0.1, 0.2]}, print, experiment="exp", root=tmp_path, executor=executor, plan_only=True)
+
+    assert executor.seen == ["exp: starting 2 runs"]
+    assert ("exp: starting 2 runs" in terminal.last_lines()) == stays
+
+
+def test_a_file_needs_no_first_line(capsys, tmp_path):
+    executor = Preparing(lambda: capsys.readouterr().out)
+
+    run_grid({"lr": [0.1]}, print, experiment="exp", root=tmp_path, executor=executor, plan_only=True)
+
+    assert executor.seen == ""
+
+
 def test_a_burst_of_lines_is_printed_together_and_in_order(terminal, monkeypatch):
     monkeypatch.setattr(progress, "_LIVE_S", 60.0)
 
@@ -419,7 +451,7 @@ outcome = run_grid(grid, train, experiment="exp", executor="inline", tensorboard
 
 
 @pytest.mark.slow
-def test_a_notebook_shows_the_same_in_place(tmp_path):
+def test_a_notebook_shows_the_same_in_place(tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
@@ -428,13 +460,15 @@ def test_a_notebook_shows_the_same_in_place(tmp_path):
 
     pages = []
 
-    class Client(nbclient.NotebookClient):
-        def process_message(self, message, cell, index):
-            if message["msg_type"] == "update_display_data":
-                pages.append(message["content"]["data"].get("text/html", ""))
-            return super().process_message(message, cell, index)
+    process_message = nbclient.NotebookClient.process_message
 
-    Client(notebook, timeout=180, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    def process_and_keep(self, message, cell, index):
+        if message["msg_type"] == "update_display_data":
+            pages.append(message["content"]["data"].get("text/html", ""))
+        return process_message(self, message, cell, index)
+
+    monkeypatch.setattr(nbclient.NotebookClient, "process_message", process_and_keep)
+    nbclient.NotebookClient(notebook, timeout=180, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
     outputs = cell.outputs
     assert [output.output_type for output in outputs] == ["display_data"] * 2
