@@ -139,7 +139,7 @@ class Screen:
 
     Attributes:
         is_live: Whether `show_below` shows anything.
-        links: Words, and where they lead if a line begins with them, in terminals that can be clicked on.
+        links: Words, and where they lead if a line begins with them and a colon, in terminals that have links.
     """
 
     def __init__(self, console: Console, *, is_live: bool = False) -> None:
@@ -211,7 +211,7 @@ class Screen:
         content = Text(line)
         content.stylize(_MARKS.get(line[:1], ""), 0, 1)
         for word, page in self.links.items():
-            if line.startswith(word):
+            if line.startswith(f"{word}:"):
                 content.stylize(Style(link=page()), 0, len(word))
         return content
 

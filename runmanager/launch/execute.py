@@ -8,7 +8,7 @@ from dataclasses import replace
 from runmanager.board.launch import page_of
 from runmanager.console import Screen
 from runmanager.devices import ranks
-from runmanager.errors import StorageError
+from runmanager.errors import BoardError, StorageError
 from runmanager.executors import Executor
 from runmanager.executors.base import uncommitted
 from runmanager.executors.signals import INTERRUPTED, Stop
@@ -88,7 +88,7 @@ class Execution:
                 self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
                 lanes=lanes, past=batch.costs, show=self._show, check=self._stop.check,
                 goal=self._design.goal, best=self._best, repeats=self._design.repeats or (),
-                page=lambda: page_of(self._experiment).link(), screen=self._screen,
+                page=self._page, screen=self._screen,
             )  # fmt: skip
             if is_first:
                 for note in self._notes:
@@ -104,6 +104,13 @@ class Execution:
                 break
         self.is_over = True
         return exit_code
+
+    def _page(self) -> str:
+        """Return the link to TensorBoard's page, "" if it would have nothing to show."""
+        try:
+            return page_of(self._experiment).link()
+        except (OSError, BoardError):
+            return ""
 
     def _execute(self, batch: Plan, runs: deque[Run], task: RunTask) -> int:
         """Execute a batch, and what the search adds to it if it is asynchronous; return the exit code."""

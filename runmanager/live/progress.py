@@ -290,6 +290,6 @@ class GridProgress:
     def _time_left(self, now: float) -> time_left.Estimate | None:
         running = list(self._running.values())
         underway = [time_left.Underway(r.params, now - r.started, r.total, r.part) for r in running]
-        pause = statistics.median(self._pauses.copy())
+        pause = statistics.median_low(self._pauses.copy())  # the first one is long: pandas is imported
         waiting = list(self._waiting.values())
         return time_left.time_left(waiting, underway, self._past.copy(), self._num_lanes, pause)
