@@ -97,6 +97,9 @@ def main() -> int:
             plan_only=arguments.plan,
             retry_failed=arguments.retry_failed,
             changed=arguments.changed,
+            repeats="seed" if "seed" in grid else None,
+            note=arguments.note,
+            only=arguments.only,
         )
     except StorageError as error:
         parser.exit(74, f"{parser.prog}: {error}\n")
@@ -143,6 +146,7 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     where.add_argument("--experiment", default="fashion_grid", help="name (default: %(default)s)")
     where.add_argument("--root", default="runs", help="of all experiments (default: %(default)s)")
     where.add_argument("--data-dir", default="data", help="holds FashionMNIST/raw (default: %(default)s)")
+    where.add_argument("--note", metavar="TEXT", help="why, in one line; kept with the experiment")
     how = parser.add_argument_group("how")
     how.add_argument("--jobs", type=jobs, default=1, metavar="N", help="runs at a time, or auto (default: 1)")
     how.add_argument(
@@ -151,7 +155,6 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     how.add_argument(
         "--executor",
         choices=["lanes", "inline", "ray"],
-        default="lanes",
         help="(default: lanes, processes)",
     )
     how.add_argument(
@@ -165,6 +168,9 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
         "--on-error", choices=["continue", "stop"], default="continue", help="default: the other runs go on"
     )
     how.add_argument("--plan", action="store_true", help="show what would be executed, and stop")
+    how.add_argument(
+        "--only", type=int, nargs="+", metavar="RUN", help="these runs alone, in this process: for a debugger"
+    )
     again = parser.add_argument_group("started again")
     again.add_argument("--retry-failed", action="store_true", help="execute runs that ended by a fault again")
     changed = again.add_mutually_exclusive_group()

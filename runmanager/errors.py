@@ -5,6 +5,7 @@ RunManagerError
 |   |-- InvalidArgumentError (ValueError)   an argument that cannot be used, or a combination of them
 |   |-- MissingExtraError (ImportError)     an optional package that is not installed
 |   `-- ClusterError (ConnectionError)      a Ray cluster that cannot be reached or used
+|-- NoRunsError (FileNotFoundError)         a folder that is not there, or has no runs
 |-- PruneError (ValueError)                 runs that cannot be stopped early and compared
 |-- HyperparameterError (AttributeError)    a run has no hyperparameter of that name
 |-- DeviceError (RuntimeError)              a device that is not there
@@ -19,12 +20,23 @@ RunManagerError
 `-- StorageError (OSError)                  what has to last could not be written
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from runmanager.user_frames import user_frames
+
 
 class RunManagerError(Exception):
-    """The base of all errors below."""
+    """The base of all errors below; a notebook shows them without the frames of this package."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows: those of the user's code, and the message."""
+        import IPython
+
+        with _in_user_frames(self):
+            shell = IPython.get_ipython()
+            return list(shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__))
 
 
 class GridError(RunManagerError, ValueError):
@@ -56,6 +68,10 @@ class MissingExtraError(GridError, ImportError):
 
 class ClusterError(GridError, ConnectionError):
     """A Ray cluster that cannot be reached or used."""
+
+
+class NoRunsError(RunManagerError, FileNotFoundError):
+    """A folder that is not there, or in which there are no runs."""
 
 
 class PruneError(RunManagerError, ValueError):
@@ -185,6 +201,40 @@ def first_line(error: BaseException) -> str:
         return str(error).strip().partition("\n")[0]
     except Exception:  # noqa: BLE001 - whatever the code of its class does
         return "it cannot be written as text"
+
+
+def gib(num_bytes: float) -> str:
+    """Write an amount of memory, as torch's own messages do.
+
+    >>> gib(2**29)
+    '0.50 GiB'
+    """
+    return f"{num_bytes / 2**30:.2f} GiB"
+
+
+@contextmanager
+def _in_user_frames(error: BaseException) -> Iterator[None]:
+    """Leave the frames of this package out of an error and of its causes while the block runs.
+
+    A cause without any other frame is left out: the message of the error says what it was.
+    """
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    before = [(each, each.__traceback__, each.__cause__, each.__suppress_context__) for each in chain]
+    try:
+        for each in chain:
+            each.__traceback__ = user_frames(each.__traceback__)
+        for each, cause in itertools.pairwise(chain):
+            if cause.__traceback__ is None:
+                each.__cause__ = None  # which hides the context too
+        yield
+    finally:
+        for each, frames, cause_before, is_hidden in before:
+            each.__traceback__, each.__cause__ = frames, cause_before
+            each.__suppress_context__ = is_hidden
 
 
 class RunsWarning(UserWarning):

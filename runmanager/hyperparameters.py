@@ -81,7 +81,7 @@ def column(name: str) -> str:
     >>> column("lr"), column("epochs")
     ('lr', 'epochs (hyperparameter)')
     """
-    return f"{name} (hyperparameter)" if name in COLUMNS or name.startswith("best ") else name
+    return f"{name} (hyperparameter)" if name in COLUMNS or name.startswith(("best ", "kept ")) else name
 
 
 def check_value(value: Any) -> str | None:

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
-from runmanager.devices import torch_devices
+from runmanager.devices import process_state, torch_devices
 from runmanager.training import open_epoch
 
 WELL, FULL, DEAD, HANGS = "well", "full", "dead", "hangs"
@@ -244,6 +244,7 @@ class _Here:
             of_module |= {"max_memory_allocated": of_accelerator["max_memory_allocated"],
                           "memory_allocated": lambda device=None: self.allocated[self.index(device)],
                           "reset_peak_memory_stats": reset_peak}  # fmt: skip
+        patch.setattr(process_state, "_has_cuda", lambda: kind == "cuda" and machine.count > 0)
         patch.setattr(torch_devices, "_warmed", set())
         patch.setattr(open_epoch, "_begun", set())
         for name, value in of_accelerator.items():

@@ -1,14 +1,27 @@
 """Settings of all tests."""
 
+import os
 import signal
 import sys
 
+import pytest
 from hypothesis import settings
+
+from tests.warm import Warm
 
 settings.register_profile("runmanager", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("runmanager")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and what it starts
+for name in ("COLUMNS", "LINES"):  # with readline in it, pytest gives those of its terminal to its workers
+    os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def warm():
+    """A process that has imported everything, for programs that need a process of their own."""
+    with Warm() as warm:
+        yield warm
 
 
 def pytest_sessionfinish():

@@ -1,6 +1,9 @@
+import itertools
 import subprocess
 import sys
+from collections import Counter
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -34,8 +37,9 @@ def data(size=400):
     return ImageTensors(images, torch.arange(size) % 10)
 
 
-def floats():
-    return ImageTensors(to_unit(data().images), data().labels)
+def floats(samples=None):
+    samples = samples or data()
+    return ImageTensors(to_unit(samples.images), samples.labels)
 
 
 def network():
@@ -118,6 +122,8 @@ def test_no_loader_waits_for_the_device(here, name):
 
 
 TRACKS = {
+    "loss of a number of samples": lambda manager, loss, _, __: manager.track_loss(loss, 100),
+    "several at once": lambda manager, loss, preds, _: manager.track(loss_again=loss, top=preds.max(), lr=0.1),
     "loss": lambda manager, loss, _, labels: manager.track_loss(loss, labels),
     "loss alone": lambda manager, loss, *_: manager.track_loss(loss),
     "correct": lambda manager, _, preds, labels: manager.track_num_correct(preds, labels),
@@ -131,8 +137,94 @@ def test_no_hook_waits_for_the_device(here, name):
     assert waits_of(here, LOADERS["on the device"](), TRACKS[name]) == []
 
 
+def waits_per_batch(here, work):
+    """Return what waits for the device in each batch: five batches more wait five times as often for it."""
+    counts = []
+    for num_batches in (1, 5, 10):  # the first begins with warming
+        here.waits.calls.clear()
+        work(data(20 * num_batches))
+        counts.append(Counter(here.waits.calls))
+    _, few, many = counts
+    return {name: (many[name] - few[name]) / 5 for name in many if many[name] != few[name]}
+
+
+@pytest.fixture
+def reduced(monkeypatch):
+    """Let the device have reduced precisions: autocast leaves pretended tensors alone, the scaler does not."""
+    monkeypatch.setattr("runmanager.training.optimizer_step._computes", lambda *_: True)
+
+
+def fitted(here, **options):
+    """Train an epoch by `fit`, in batches of 20 images."""
+    number, fused = itertools.count(), options.pop("fused", False)
+
+    def work(samples):
+        fit(
+            {"device": "cuda:0", "number": next(number)}, network(), TensorLoader(samples, 20, device=CUDA),
+            RunManager("exp", here.machine.folder, tensorboard=False, display=False), epochs=1,
+            optimizer=partial(torch.optim.Adam, fused=fused), **options,
+        )  # fmt: skip
+
+    return waits_per_batch(here, work)
+
+
+FITS: dict[str, dict[str, Any]] = {
+    "fp32": {},
+    "bf16": {"precision": "bf16"},
+    "fused": {"fused": True},
+    "clipped": {"clip_grad_norm": 1.0},
+    "in pieces": {"micro_batch": 7},
+    "in pieces as memory allows": {"micro_batch": "auto"},
+    "activations computed again": {"checkpoint_activations": True},
+    "sizes counted by the user": {"batch_size": lambda batch: len(batch[1])},
+    "with a test set": {"test_loader": TensorLoader(data(40), 20, device=CUDA)},
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_fit_waits_for_the_device_in_no_batch(here, reduced, name):
+    assert fitted(here, **FITS[name]) == {}
+
+
+@pytest.mark.parametrize("options", [{}, {"clip_grad_norm": 1.0}, {"micro_batch": 7}, {"fused": True}], ids=str)
+def test_fit_in_fp16_waits_once_a_batch_as_torchs_scaler_does(here, reduced, options):
+    step = {} if "fused" in options else {"_local_scalar_dense.default": 1}  # GradScaler._maybe_opt_step
+
+    assert fitted(here, precision="fp16", **options) == step
+
+
+EVALUATED = {
+    "pinned": lambda samples: TensorLoader(samples, 20, device=CUDA),
+    "on the device": lambda samples: TensorLoader(samples.to(CUDA), 20, device=CUDA),
+    "of torch": lambda samples: DataLoader(floats(samples), batch_size=20),
+}
+
+
+@pytest.mark.parametrize("is_shown", [False, True], ids=["", "confusion"])
+@pytest.mark.parametrize("name", EVALUATED)
+def test_evaluations_wait_for_the_device_in_no_batch(here, name, is_shown):
+    number = itertools.count()
+
+    def work(samples):
+        manager = RunManager("exp", here.machine.folder, tensorboard=is_shown, display=False)
+        with manager.run({"device": "cuda:0", "number": next(number)}, network()):
+            for _ in manager.epochs(1):
+                manager.track_loss(0.5, 1)
+                manager.evaluate(EVALUATED[name](samples))
+
+    assert waits_per_batch(here, work) == {}
+
+
 def test_what_waits_is_counted(here):
     calls = waits_of(here, LOADERS["pinned"](), lambda manager, loss, *_: manager.track_loss(loss.item(), 100))
+
+    assert calls == ["_local_scalar_dense.default"] * 4
+
+
+def test_the_tutorials_own_counting_waits_as_it_says(here):
+    calls = waits_of(
+        here, LOADERS["pinned"](), lambda manager, _, preds, labels: manager.get_num_correct(preds, labels)
+    )
 
     assert calls == ["_local_scalar_dense.default"] * 4
 

@@ -2,6 +2,8 @@ import builtins
 import pickle
 import re
 
+import nbclient
+import nbformat
 import pytest
 
 from runmanager import errors
@@ -96,3 +98,87 @@ def test_the_problems_of_settings_are_one_line_which_fits_into_a_row():
 
     assert str(error) == "epochs is a number; precision is one of three"
     assert (type(copy), copy.problems, str(copy)) == (SettingError, error.problems, str(error))
+
+
+CELLS = {
+    "grid": "run_grid({'lr': 0.1}, print, experiment='a b')",
+    "files": "load_runs('nope')",
+    "hooks": "def loop():\n    RunManager('x').track_loss(1, 1)\nloop()",
+    "cause": "class Bad:\n"
+    "    def __reduce__(self):\n"
+    "        raise KeyError('deep inside')\n"
+    "bad = Bad()\n"
+    "def train(run, manager):\n"
+    "    bad\n"
+    "run_grid({'lr': [0.1]}, train, experiment='x')",
+    "link": "from pathlib import Path\n"
+    "Path('my runs').mkdir()\n"
+    "manager = RunManager('x', 'my runs', display=False, tensorboard=False)\n"
+    "with manager.run(RunBuilder.get_runs({'lr': [1]})[0]):\n"
+    "    for _ in manager.epochs(1):\n"
+    "        manager.track_loss(1, 1)\n"
+    "report = write_report('my runs/x', 'my runs/<b>.html')\n"
+    "assert report == Path('my runs/<b>.html') and report.read_text() and str(report) == 'my runs/<b>.html'\n"
+    "report",
+}
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory):
+    """Execute cells in a notebook; return what each of them shows, by name."""
+    imports = "from runmanager import RunBuilder, RunManager, load_runs, run_grid, write_report"
+    cells = [nbformat.v4.new_code_cell(source) for source in (imports, *CELLS.values())]
+    document = nbformat.v4.new_notebook(cells=cells)
+    where = {"metadata": {"path": str(tmp_path_factory.mktemp("notebook"))}}
+    nbclient.NotebookClient(document, timeout=120, allow_errors=True, resources=where).execute()
+    outputs = [cell.outputs[-1] for cell in document.cells[1:]]
+    return dict(zip(CELLS, outputs, strict=True))
+
+
+def lines_of(output):
+    """Return the lines of a traceback as they are seen."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(output["traceback"])).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("cell", "error", "last"),
+    [
+        (
+            "grid",
+            "GridError",
+            "  2. values of 'lr' must be a list or tuple, got 0.1; write lr=[0.1] for a single",
+        ),
+        (
+            "files",
+            "NoRunsError",
+            "NoRunsError: no results at 'nope': give the folder that RunManager or run_grid",
+        ),
+        ("hooks", "LifecycleError", "LifecycleError: track_loss() outside a run: call begin_run(run, network"),
+    ],
+)
+def test_a_notebook_shows_the_line_of_the_user_and_the_sentence(notebook, cell, error, last):
+    lines = lines_of(notebook[cell])
+
+    assert lines[1].startswith(error)
+    assert lines[-1].startswith(last)
+    assert not [line for line in lines if "runmanager/" in line]
+    arrows = [line for line in lines if line.startswith("--")][1:]
+    asked = {"grid": ["run_grid("], "files": ["load_runs("], "hooks": ["loop()", "RunManager('x').track_loss"]}
+    assert [words in line for words, line in zip(asked[cell], arrows, strict=True)] == [True] * len(arrows)
+
+
+def test_the_cause_of_an_error_keeps_the_lines_of_the_user(notebook):
+    lines = lines_of(notebook["cause"])
+
+    assert lines[-1].startswith("GridError: ")
+    assert any("raise KeyError('deep inside')" in line and line.startswith("-") for line in lines)
+    assert not [line for line in lines if "runmanager/" in line]
+
+
+def test_a_report_is_a_path_and_a_link(notebook):
+    data = notebook["link"]["data"]
+
+    assert data["text/html"] == (
+        '<a href="my%20runs/%3Cb%3E.html" target="_blank" rel="noopener">my runs/&lt;b&gt;.html</a>'
+    )
+    assert data["text/plain"] == "WrittenReport('my runs/<b>.html')"

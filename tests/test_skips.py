@@ -1,6 +1,6 @@
 """The list of skipped tests at the end of CI."""
 
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -21,13 +21,14 @@ FILE = """<testsuites><testsuite>
         ("could not import 'ray'", 1, "!   1 default: could not import 'ray'"),
     ],
 )
-def test_a_skip_that_this_machine_does_not_explain_fails(tmp_path, reason, code, line):
+def test_a_skip_that_this_machine_does_not_explain_fails(tmp_path, monkeypatch, capsys, reason, code, line):
     (tmp_path / "default.xml").write_text(FILE.format(reason))
 
-    done = subprocess.run(
-        [sys.executable, SCRIPT, tmp_path / "default.xml"], capture_output=True, text=True, check=False
-    )
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(tmp_path / "default.xml")])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
 
-    assert (done.returncode, done.stderr) == (code, "")
-    assert f"2 tests were skipped, {code} for an unexpected reason" in done.stdout
-    assert line in done.stdout.splitlines()
+    printed = capsys.readouterr().out
+    assert ended.value.code == code
+    assert f"2 tests were skipped, {code} for an unexpected reason" in printed
+    assert line in printed.splitlines()

@@ -19,6 +19,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.util.tensor_util import make_ndarray
 
 from runmanager.board import archive, event_file
+from runmanager.errors import NoRunsError
 from runmanager.outcome import LEADING
 from runmanager.results.loading import warn_of
 from runmanager.results.tables import Epochs, epochs_table
@@ -47,7 +48,7 @@ def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
         logdir: A folder, or one event file.
 
     Raises:
-        FileNotFoundError: There is no such path, or no event file in it.
+        NoRunsError: There is no such path, or no event file in it.
     """
     damaged: list[str] = []
     runs = {name: _read_run(files, damaged) for name, files in _find(Path(logdir)).items()}
@@ -107,7 +108,7 @@ def _find(path: Path) -> dict[str, list[Path]]:
             files_of[Path(folder).relative_to(path).as_posix()] = files
     if not files_of:
         what = "event files in" if path.exists() else "such path:"
-        raise FileNotFoundError(f"no {what} {str(path)!r}: give the folder that TensorBoard is started on")
+        raise NoRunsError(f"no {what} {str(path)!r}: give the folder that TensorBoard is started on")
     return dict(sorted(files_of.items()))
 
 

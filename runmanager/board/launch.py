@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from runmanager.board import hparams
 from runmanager.board.tags import EPOCH, tag
 from runmanager.console import in_notebook
-from runmanager.errors import BoardError
+from runmanager.errors import BoardError, NoRunsError
 from runmanager.goal import Goal, default_goal
 from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs
 from runmanager.storage.naming import varying
@@ -65,7 +65,7 @@ def open_tensorboard(
         height: In pixels.
 
     Raises:
-        FileNotFoundError: There is no such folder.
+        NoRunsError: There is no such folder.
         BoardError: It has no runs, or none of that experiment, or TensorBoard did not start.
     """
     page = page_of(Path(root), experiment)
@@ -104,11 +104,11 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
     with several, HParams draws only runs that have the hyperparameters of all others.
 
     Raises:
-        FileNotFoundError: There is no such folder.
+        NoRunsError: There is no such folder.
         BoardError: It has no runs, or none of that experiment.
     """
     if not root.is_dir():
-        raise FileNotFoundError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
+        raise NoRunsError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
     folders = {folder.resolve().name: folder for folder in experiments(root)}
     all_runs = {name: [run for run in read_runs(folder) if run.is_here] for name, folder in folders.items()}
     runs = {name: runs for name, runs in all_runs.items() if runs}

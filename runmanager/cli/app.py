@@ -118,6 +118,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "Maintenance": {
         "verify": maintaining.verify,
+        "note": maintaining.note,
         "rm": maintaining.rm,
         "devices": maintaining.devices,
         "rebuild-tensorboard": rebuild_tensorboard,

@@ -1,5 +1,6 @@
 """What all commands share: declaration, options, exit codes, output, and how to name a run."""
 
+import difflib
 import inspect
 import json
 import os
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
 """Exit codes. 0 is success; a reader that closes the pipe early (`| head`) is no error."""
+
+_MOST_NAMES = 8  # of experiments, in a message
 
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The root of all experiments, an experiment, or a run.")
@@ -126,10 +129,9 @@ def find_run(path: Path) -> tuple[Path, "RunFolder"]:
     experiment = absolute.parent.resolve()
     if not experiment.is_dir() or not is_experiment(experiment):
         if absolute.is_dir() and is_experiment(absolute):
-            raise FileNotFoundError(f"{path} is an experiment: name a run, as runs/fashion_grid/2")
-        raise FileNotFoundError(
-            f"{path.parent} is no folder of an experiment: name a run, as runs/fashion_grid/2"
-        )
+            first = next((run.number for run in read_runs(absolute)), 1)
+            raise FileNotFoundError(f"{path} is an experiment: name a run, as {path}/{first}")
+        raise FileNotFoundError(f"{path} is no run, {_no_experiment(path.parent)}")
     runs = read_runs(experiment)
     number = int(absolute.name) if absolute.name.isdecimal() and not absolute.exists() else None
     for run in runs:
@@ -137,6 +139,53 @@ def find_run(path: Path) -> tuple[Path, "RunFolder"]:
             return experiment, run
     numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
     raise FileNotFoundError(f"{path.parent} has no run {path.name!r}; {numbers}: runmanager list {path.parent}")
+
+
+def find_experiment(path: Path) -> Path:
+    """Find the folder of an experiment, which is not followed if it is a link.
+
+    Raises:
+        FileNotFoundError: There is no such experiment.
+    """
+    from runmanager.storage.folders import is_experiment
+
+    absolute = Path(os.path.normpath(path.absolute()))
+    if absolute.is_symlink():
+        raise FileNotFoundError(f"{path} is a link, which is not followed: name the folder itself")
+    if not absolute.is_dir() or not is_experiment(absolute):
+        raise FileNotFoundError(_no_experiment(path))
+    return absolute.parent.resolve() / absolute.name
+
+
+def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
+    """Find an experiment, or a run in one; of neither, links are followed.
+
+    Returns:
+        The folder of the experiment, and the run's, None if the path names the experiment.
+
+    Raises:
+        FileNotFoundError: There is no such experiment or run.
+    """
+    from runmanager.storage.folders import is_experiment
+
+    parent = Path(os.path.normpath(path.absolute())).parent
+    is_run = parent.is_dir() and is_experiment(parent)
+    return find_run(path) if is_run else (find_experiment(path), None)
+
+
+def _no_experiment(path: Path) -> str:
+    """Say that a path is no experiment, and which ones are there."""
+    from runmanager.storage.folders import experiments, is_experiment
+
+    root = path if path.is_dir() and not is_experiment(path) else path.parent
+    folders = experiments(root) if root.is_dir() and not is_experiment(root) else []
+    if not folders:
+        return f"{path} is no experiment, and none is beside it"
+    names = [folder.name for folder in folders]
+    close = difflib.get_close_matches(path.name, names, n=1) if root != path else []
+    listed = ", ".join([*names[:_MOST_NAMES], *(["..."] if len(names) > _MOST_NAMES else [])])
+    hint = f"did you mean {root / close[0]}?" if close else f"{root} has: {listed}"
+    return f"{path} is no experiment; {hint}"
 
 
 def files_of(run: "RunFolder") -> list[Path]:

@@ -1,4 +1,4 @@
-"""Commands that look after runs and machines: verify, rm, devices."""
+"""Commands that look after runs and machines: verify, rm, note, devices."""
 
 import contextlib
 import sys
@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runmanager.cli.common import SOME_WRONG, AsJson, RunPath, allow_unread, find_run, say, write, write_json
+from runmanager.cli.common import (
+    SOME_WRONG,
+    AsJson,
+    RunPath,
+    allow_unread,
+    find_run,
+    find_target,
+    say,
+    write,
+    write_json,
+)
 from runmanager.errors import InvalidArgumentError
-from runmanager.hyperparameters import counted, json_value
+from runmanager.hyperparameters import json_value
 
 if TYPE_CHECKING:
     from runmanager.launch.verify import Verification
-    from runmanager.results.removal import Contents
-    from runmanager.storage.folders import RunFolder
     from runmanager.storage.run_state import RunResult
-
-_MIB = 2**20
 
 
 def verify(
@@ -67,45 +73,79 @@ def verify(
 
 
 def rm(
-    runs: Annotated[
+    targets: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Folders of runs, or EXPERIMENT/NUMBER.", show_default=False),
+        typer.Argument(
+            metavar="RUN|EXPERIMENT", help="Folders, or EXPERIMENT/NUMBER for a run.", show_default=False
+        ),
     ],
+    checkpoints: Annotated[
+        bool,
+        typer.Option("--checkpoints", help="Remove checkpoints alone: rows, journals and weights are kept."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove runs: their files, their entries in the grid and their rows in the tables.
+    """Remove runs or whole experiments: their files, their entries in the grid and their rows in the tables.
 
-    Asks first. Refuses whatever is not a run, and experiments that a process is running. Only files that
-    runmanager wrote are removed: others are kept and named, and links are not followed. A grid that still
-    contains a removed run executes it again.
+    Asks first, and says how much disk is freed. Refuses whatever is neither, and what a process is writing.
+    Only files that runmanager wrote are removed: others are kept and named, and links are not followed. A grid
+    that still contains a removed run executes it again.
+
+    With --checkpoints, which takes a root of experiments too, runs that are not completed can no longer be
+    resumed: they are executed again from their first epoch.
 
     For example:
 
       runmanager rm runs/fashion_grid/3
-      runmanager rm --yes runs/fashion_grid/0*_lr=0.1*
+      runmanager rm runs/fashion_grid
+      runmanager rm --yes runs/fashion_grid/0*-lr=0.1*
+      runmanager rm --checkpoints runs
 
     Exit codes: 0 removed; 1 not confirmed; 2 refused, nothing was removed; 74 storage failed.
     """
-    from runmanager.results.removal import check_ended, look, remove
-    from runmanager.storage.lock import check_free
+    from runmanager.cli.removing import remove_checkpoints, remove_targets
 
-    by_experiment: dict[Path, dict[str, RunFolder]] = {}
-    for path in runs:
-        experiment, folder = find_run(path)
-        by_experiment.setdefault(experiment, {})[folder.id] = folder
-    contents: dict[Path, Contents] = {}
-    for experiment, folders in by_experiment.items():
-        check_free(experiment)
-        contents |= {folder.path: look(folder) for folder in folders.values()}
-    for path, inside in contents.items():
-        say(_described(path, inside))
-    if not yes and not _is_confirmed(f"Remove {counted(len(contents), 'run')}?"):
-        raise typer.Exit(SOME_WRONG)
-    for folders in by_experiment.values():  # all are checked before the first is removed
-        check_ended(folders.values())
-    for experiment, folders in by_experiment.items():
-        remove(experiment, folders.values())
-    say(f"{counted(len(contents), 'run')} removed")
+    (remove_checkpoints if checkpoints else remove_targets)(targets, is_confirmed=yes)
+
+
+def note(
+    target: Annotated[
+        Path, typer.Argument(metavar="EXPERIMENT|RUN", help="An experiment, or EXPERIMENT/NUMBER for a run.")
+    ],
+    text: Annotated[
+        str | None, typer.Argument(help="One line; '' removes the note, without it the note is shown.")
+    ] = None,
+) -> None:
+    """Note why an experiment was run, or what is special about a run; or show the note.
+
+    `run_grid(..., note="...")` writes it at the start of a grid. `runmanager diff` shows those of both sides.
+
+    For example:
+
+      runmanager note runs/fashion_grid "does a larger batch need a larger lr?"
+      runmanager note runs/fashion_grid/3 "best so far, look at its confusion matrix"
+      runmanager note runs/fashion_grid
+
+    Exit codes: 0 written or shown; 2 no such experiment or run, or it is being executed; 74 storage failed.
+    """
+    from runmanager.storage.design import Design, check_note
+    from runmanager.storage.folders import Experiment
+    from runmanager.storage.lock import hold
+
+    path, run = find_target(target)
+    experiment = Experiment(path)
+    if text is None:
+        design = experiment.design
+        before = design.note if run is None else (design.run_notes or {}).get(run.id)
+        if before:
+            write(before)
+        else:
+            say(f'{target} has no note: runmanager note {target} "why it was run"')
+        return
+    line = check_note(text)
+    with hold(path):
+        experiment.decide(Design(note=line) if run is None else Design(run_notes={run.id: line}))
+    say(f"{target}: {f'noted: {line}' if line else 'the note is removed'}")
 
 
 def devices(
@@ -126,13 +166,6 @@ def devices(
         from runmanager.devices.benchmark import benchmark_devices
 
         print_table(benchmark_devices(), title="\nSpeed, warm and synchronised, of several timings")
-
-
-def _is_confirmed(question: str) -> bool:
-    try:
-        return typer.confirm(question, err=True)
-    except BrokenPipeError as error:  # nobody can be asked
-        raise typer.Exit(SOME_WRONG) from error
 
 
 def _print_verdict(recorded: "RunResult", verdict: "Verification") -> None:
@@ -169,8 +202,3 @@ def _to_json(recorded: "RunResult", verdict: "Verification") -> dict[str, Any]:
         "changed": list(verdict.changed),
         "error": verdict.error,
     }
-
-
-def _described(path: Path, inside: "Contents") -> str:
-    others = f"; not removed: {', '.join(other.name for other in inside.others)}" if inside.others else ""
-    return f"{path}: {counted(len(inside.files), 'file')}, {inside.size / _MIB:.1f} MiB{others}"

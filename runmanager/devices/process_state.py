@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,11 @@ Write = Callable[[Any], object]
 Setting = tuple[Read, Write | None]
 Settings = Mapping[str, Setting]
 
+_OF_CUDA = re.compile(
+    # what a function that seeds sets on any machine, and only CUDA reads
+    r"torch\.backends\.(cuda|cudnn)\..+|the current CUDA device"
+    r"|(CUBLAS|CUBLASLT|CUDNN)_\w+|CUDA_LAUNCH_BLOCKING|PYTORCH_CUDA_ALLOC_CONF|NVIDIA_TF32_OVERRIDE"
+)
 _MOST_NAMES = 5  # in a sentence
 _TRIES = 2  # to write settings: torch has several names for some
 _ROOM = 64  # files that a run needs to open, at least
@@ -45,14 +50,25 @@ def process_state() -> State:
 
 
 def changes(before: State, after: State) -> list[str]:
-    """Return the settings that differ, without the variables that libraries set for themselves.
+    """Return the settings that differ and may matter to the next run.
+
+    Variables that libraries set for themselves do not, nor what CUDA alone reads where it is not there.
 
     >>> changes({"the umask": 18, "the locale": "C"}, {"the umask": 0, "the locale": "C"})
     ['the umask']
     """
     names = dict.fromkeys([*before, *after])
     changed = [name for name in names if before.get(name) != after.get(name)]
-    return [name for name in changed if not _OF_LIBRARIES.fullmatch(name.removeprefix(_VARIABLE))]
+    return [name for name in changed if not _is_without_effect(name.removeprefix(_VARIABLE))]
+
+
+def _is_without_effect(name: str) -> bool:
+    return bool(_OF_LIBRARIES.fullmatch(name)) or (bool(_OF_CUDA.fullmatch(name)) and not _has_cuda())
+
+
+@cache
+def _has_cuda() -> bool:
+    return torch.cuda.device_count() > 0
 
 
 def listed(names: Iterable[str]) -> str:

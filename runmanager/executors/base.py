@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from runmanager.errors import InvalidArgumentError, Problems, is_count
 from runmanager.grid import Run
@@ -36,6 +36,9 @@ class Watch(Protocol):
 class Executor(ABC):
     """Executes runs, somewhere.
 
+    `is_in_process` says whether that is the process which calls `execute`. Then what runs change in the modules
+    of `train` stays, and does not count as a change of them when the grid is started again.
+
     **Order of calls.** `prepare` comes first, once per grid, before anything is written or torch is imported;
     then `missing` and `num_lanes`, first with all runs of the grid; then `execute`, once or several times, one
     after the other. A grid that is only planned ends without `execute`. An executor serves one grid at a time.
@@ -60,6 +63,8 @@ class Executor(ABC):
 
     >>> from functools import partial
     >>> class InThisProcess(Executor):
+    ...     is_in_process = True
+    ...
     ...     def num_lanes(self, runs):
     ...         return 1
     ...
@@ -77,6 +82,8 @@ class Executor(ABC):
     Raises:
         InvalidArgumentError: An argument cannot be used; with all problems.
     """
+
+    is_in_process: ClassVar[bool] = False
 
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
         problems = Problems()

@@ -5,13 +5,12 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from runmanager.errors import gib
 from runmanager.executors.base import uncommitted
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 
 MOST_LINES = 1000
 """How many lines of its output a run that died or hung keeps as its last words."""
-
-_GIB = 2**30
 
 
 class Deaths:
@@ -34,7 +33,7 @@ class Deaths:
         peak = ""
         if memory:
             total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            peak = f" (it had {memory / _GIB:.1f} of {total / _GIB:.1f} GiB)"
+            peak = f" (it had {gib(memory)} of {gib(total)})"
         if self._num_oom_kills > before:
             cause = "the system ran out of memory and killed its process (SIGKILL)"
             return Status.OUT_OF_MEMORY, f"{cause}{where}{peak}"

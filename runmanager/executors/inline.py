@@ -14,6 +14,8 @@ from runmanager.outcome import Outcome
 class InlineExecutor(Executor):
     """Execute runs in this process, in their order: the simplest, and the one to debug with."""
 
+    is_in_process = True
+
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
         super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         if jobs != 1 or timeout is not None:

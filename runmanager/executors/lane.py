@@ -33,9 +33,7 @@ class Lane:
         self.run: Run | None = None  # None if it is idle
         self.is_binding = False  # whether it waits for its device
         self.is_ready = False  # whether its device is warm
-        self.is_spent = (
-            False  # whether it gets no more runs: its device has a fault, or a run changed its settings
-        )
+        self.is_spent = False  # gets no more runs: its device has a fault, or a run changed its settings
         self.news: EpochRecord | BatchProgress | None = None  # the last of its run
         self.quiet_s = 0.0  # without news, of those in which this process was awake
         self.memory = 0  # the most bytes it was seen to have

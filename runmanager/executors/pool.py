@@ -229,9 +229,8 @@ class Pool:
         lane.is_spent = True
         device = lane.device
         pause_s = _PAUSE_S
-        if not any(
-            other.device == device for other in self.busy
-        ):  # else it may be short of memory for that one
+        is_ours = any(other.device == device for other in self.busy)
+        if not is_ours:  # else one of our own runs may be what fills it
             failed = self._failed_probes[device] = self._failed_probes.get(device, 0) + 1
             pause_s = min(_PAUSE_S * 2 ** (failed - 1), _LONGEST_PAUSE_S)
             if failed >= (_MOST_PROBES_OF_FULL if is_full else _MOST_PROBES):

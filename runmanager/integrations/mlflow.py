@@ -3,11 +3,14 @@
 import hashlib
 import math
 import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from runmanager.errors import MissingExtraError, StorageError, first_line
+from runmanager.integrations.cleaning import Cleaning
 from runmanager.outcome import Status
 from runmanager.results.loading import read_results, warn_of
 from runmanager.storage.run_state import RunResult
@@ -15,7 +18,10 @@ from runmanager.storage.run_state import RunResult
 _MOST_METRICS = 1000  # that MLflow takes at once
 _MOST_PARAMS = 100
 _STATE = "runmanager.state"
-_LONGEST = 5000  # characters that MLflow takes of a tag or a parameter
+_LONGEST_NAME, _LONGEST = 250, 6000  # characters of a name, and of a parameter, that MLflow takes
+_REFUSED = re.compile(r"[^/\w.\- :]" if os.name != "nt" else r"[^/\w.\- ]")  # in a name
+_NO_PART = re.compile(r"^\.?$|^\.\.")  # of a path, as which MLflow takes names
+_LATEST_S = 2.5e11  # since 1970
 
 
 def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | None = None) -> list[str]:
@@ -23,7 +29,8 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
 
     An experiment becomes MLflow's experiment of the same name. A run that was exported before is left alone if
     it has not changed; if it has, the new export replaces the old one. No run is left RUNNING: an unfinished
-    run is KILLED, with its status in the tag `runmanager.status`. Infinite values are left out.
+    run is KILLED, with its status in the tag `runmanager.status`. Infinite values are left out, names that
+    MLflow does not take get others, and texts that are too long are cut: one `RunsWarning` says so.
 
     Args:
         path: As for `load_results`.
@@ -50,32 +57,97 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
     experiments, damaged = read_results(path)
     warn_of(damaged, path)
     logged: list[str] = []
+    cleaning = Cleaning("MLflow")
     try:
         client = mlflow.MlflowClient(tracking_uri)
+        is_files = re.match(r"\w{2,}:(?<!file:)", str(tracking_uri or mlflow.get_tracking_uri())) is None
         for name, runs in experiments:
+            experiment = _Experiment(mlflow, client, cleaning, name, runs, is_files=is_files)
             for run in runs:
-                logged += _update(mlflow, client, name, run) if run.attempts else []
+                logged += experiment.update(run) if run.attempts else []
     except mlflow.MlflowException as error:
         uri = tracking_uri or mlflow.get_tracking_uri()
         raise StorageError(f"MLflow at {uri} refuses: {first_line(error)}") from error
+    if logged:
+        cleaning.warn()
     return logged
 
 
-def _update(mlflow: Any, client: Any, name: str, run: RunResult) -> list[str]:
-    """Log a run in place of its earlier export; return its id in MLflow, none if nothing has changed."""
-    experiment = client.get_experiment_by_name(name)
-    experiment_id = experiment.experiment_id if experiment else client.create_experiment(name)
-    state = _state(run)
-    earlier = client.search_runs([experiment_id], f"tags.`runmanager.id` = '{run.folder.id}'")
-    if any(exported.data.tags.get(_STATE) == state for exported in earlier):
-        return []
-    for exported in earlier:
-        client.delete_run(exported.info.run_id)
-    tags = {"runmanager.id": run.folder.id, "runmanager.status": str(run.status)}
-    tags |= {"runmanager.run": str(run.folder.number), "runmanager.error": run.error[:_LONGEST]}
-    run_id = _log(mlflow, client, experiment_id, run, tags)
-    client.set_tag(run_id, _STATE, state)  # last: a run without it is exported again
-    return [run_id]
+class _Experiment:
+    """An experiment of MLflow, by the names that its runs have there."""
+
+    def __init__(
+        self,
+        mlflow: Any,
+        client: Any,
+        cleaning: Cleaning,
+        name: str,
+        runs: Sequence[RunResult],
+        *,
+        is_files: bool,
+    ) -> None:
+        self._entities, self._client, self._cleaning = mlflow.entities, client, cleaning
+        self._name = cleaning.text(f"the name of {name[:40]!r}", name, 500)
+        params = {param for run in runs for param in run.folder.params}
+        metrics = {metric for run in runs for record in run.epochs for metric in record.metrics}
+
+        def clean_among(names: Collection[str]) -> Callable[[str], str]:
+            folders = _folders(map(_clean, names)) if is_files else set()
+            return lambda name: _clean(name, folders)
+
+        self._params = cleaning.names("hyperparameter", sorted(params), clean_among(params), _LONGEST_NAME)
+        self._metrics = cleaning.names("metric", sorted(metrics), clean_among(metrics), _LONGEST_NAME)
+
+    def update(self, run: RunResult) -> list[str]:
+        """Log a run in place of its earlier export; return its id in MLflow, none if nothing has changed."""
+        client, id_ = self._client, _plain_id(run.folder.id)
+        experiment = client.get_experiment_by_name(self._name)
+        experiment_id = experiment.experiment_id if experiment else client.create_experiment(self._name)
+        state = _state(run)
+        earlier = client.search_runs([experiment_id], f"tags.`runmanager.id` = '{id_}'")
+        if any(exported.data.tags.get(_STATE) == state for exported in earlier):
+            return []
+        for exported in earlier:
+            client.delete_run(exported.info.run_id)
+        error = self._cleaning.text(f"the error of run {run.folder.number}", run.error, _LONGEST)
+        tags = {"runmanager.id": id_, "runmanager.status": str(run.status)}
+        tags |= {"runmanager.run": str(run.folder.number), "runmanager.error": error}
+        run_id = self._log(experiment_id, run, tags)
+        client.set_tag(run_id, _STATE, state)  # last: a run without it is exported again
+        return [run_id]
+
+    def _log(self, experiment_id: str, run: RunResult, tags: dict[str, str]) -> str:
+        client = self._client
+        began = run.start.get("t_wall", time.time())
+        begun = int(began * 1000)  # ms since 1970
+        metrics = list(self._of_epochs(run, begun))
+        params = [
+            self._entities.Param(
+                self._params[name], self._cleaning.text(f"hyperparameter {name!r}", str(v), _LONGEST)
+            )
+            for name, v in run.folder.params.items()
+        ]
+        name = self._cleaning.text(f"the name of run {run.folder.number}", run.folder.path.name)
+        run_id = str(client.create_run(experiment_id, begun, tags, name).info.run_id)
+        for first in range(0, len(params), _MOST_PARAMS):
+            client.log_batch(run_id, params=params[first : first + _MOST_PARAMS])
+        for first in range(0, len(metrics), _MOST_METRICS):
+            client.log_batch(run_id, metrics=metrics[first : first + _MOST_METRICS])
+        end = "FAILED" if run.status.is_fault else "KILLED"
+        end = "FINISHED" if run.status is Status.COMPLETED else end
+        last = _duration_ms(run.epochs[-1].metrics) if run.epochs else 0
+        client.set_terminated(run_id, end, begun + last)
+        return run_id
+
+    def _of_epochs(self, run: RunResult, begun: int) -> Iterator[Any]:
+        """Yield the metrics of every epoch, `begun` is when the run began in ms since 1970."""
+        for record in run.epochs:
+            when = begun + _duration_ms(record.metrics)
+            for name, value in record.metrics.items():
+                if math.isinf(value):
+                    self._cleaning.note("infinite values are left out")
+                else:
+                    yield self._entities.Metric(self._metrics[name], value, when, record.epoch)
 
 
 def _state(run: RunResult) -> str:
@@ -85,30 +157,27 @@ def _state(run: RunResult) -> str:
     return f"{run.status} after {len(run.epochs)} epochs, {digest}"
 
 
-def _log(mlflow: Any, client: Any, experiment_id: str, run: RunResult, tags: dict[str, str]) -> str:
-    entities = mlflow.entities
-    began = run.start.get("t_wall")
-    begun = int((began if isinstance(began, float) else time.time()) * 1000)  # ms since 1970
-    metrics = [
-        entities.Metric(name, value, begun + _duration_ms(record.metrics), record.epoch)
-        for record in run.epochs
-        for name, value in record.metrics.items()
-        if not math.isinf(value)
-    ]
-    params = [entities.Param(name, str(value)[:_LONGEST]) for name, value in run.folder.params.items()]
-    created = client.create_run(experiment_id, begun, tags, run.folder.path.name)
-    run_id = str(created.info.run_id)
-    for first in range(0, len(params), _MOST_PARAMS):
-        client.log_batch(run_id, params=params[first : first + _MOST_PARAMS])
-    for first in range(0, len(metrics), _MOST_METRICS):
-        client.log_batch(run_id, metrics=metrics[first : first + _MOST_METRICS])
-    end = "FAILED" if run.status.is_fault else "KILLED"
-    end = "FINISHED" if run.status is Status.COMPLETED else end
-    last = _duration_ms(run.epochs[-1].metrics) if run.epochs else 0
-    client.set_terminated(run_id, end, begun + last)
-    return run_id
+def _plain_id(id_: str) -> str:
+    """Return the identity of a run, as text that a query takes."""
+    return (
+        id_ if re.fullmatch(r"[\w-]{1,64}", id_, re.ASCII) else hashlib.sha256(repr(id_).encode()).hexdigest()
+    )
+
+
+def _clean(name: str, folders: Collection[str] = ()) -> str:
+    """Replace what MLflow refuses in a name, and change one that is a folder: it has a file."""
+    parts = [_NO_PART.sub("_", part) for part in _REFUSED.sub("_", name).split("/")]
+    clean = "/".join(parts)
+    while clean in folders:
+        clean += "_"
+    return clean
+
+
+def _folders(names: Iterable[str]) -> set[str]:
+    """Return what the names of others begin with up to a slash."""
+    return {str(folder) for name in names for folder in PurePosixPath(name).parents}
 
 
 def _duration_ms(metrics: Mapping[str, float]) -> int:
     seconds = metrics.get("run duration", 0.0)
-    return int(seconds * 1000) if math.isfinite(seconds) else 0
+    return int(min(max(seconds, 0.0), _LATEST_S) * 1000) if math.isfinite(seconds) else 0

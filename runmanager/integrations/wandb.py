@@ -1,19 +1,29 @@
 """Write results in the offline format of Weights & Biases, through its own library."""
 
 import hashlib
+import math
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from runmanager.errors import MissingExtraError
-from runmanager.outcome import Status
+from runmanager.integrations.cleaning import Cleaning
+from runmanager.outcome import LARGEST, Status
 from runmanager.results.loading import read_results, warn_of
 from runmanager.storage import durable
+from runmanager.storage.run_state import RunResult
 
 _QUIET = {
     "silent": True, "console": "off", "save_code": False, "disable_code": True, "disable_git": True,
     "x_disable_stats": True, "x_disable_meta": True, "x_save_requirements": False,
 }  # fmt: skip
 """W&B would record the program that exports, not the one that trained."""
+
+_RESERVED = frozenset(("", "_step", "_runtime", "_timestamp", "_wandb"))
+_REFUSED = re.compile(r"[/\\#?%:]")  # in the name of a project
+_LONGEST = 128  # characters of a project, a group or the name of a run
 
 
 def export_wandb(
@@ -22,7 +32,8 @@ def export_wandb(
     """Write the runs that were executed in the offline format of Weights & Biases; nothing is sent anywhere.
 
     ``wandb sync <folder>/wandb/offline-run-*`` uploads them. A run has the same id whenever it is exported:
-    delete its older export before you upload a newer one.
+    delete its older export before you upload a newer one. Names that W&B keeps for itself, or does not take,
+    get others: one `RunsWarning` says so. A hyperparameter that is no number of JSON becomes text.
 
     Args:
         path: As for `load_results`.
@@ -49,22 +60,56 @@ def export_wandb(
     warn_of(damaged, path)
     durable.make_folder(Path(folder).absolute())
     written: list[Path] = []
+    cleaning = Cleaning("W&B")
+    projects = cleaning.names("project", [name for name, _ in experiments], _clean_project, _LONGEST)
+    groups = cleaning.names("group", projects, lambda name: cleaning.text("", name), _LONGEST)
+    columns = {
+        name: cleaning.names("metric", sorted({"epoch", *_metrics(runs)}), _clean_key)
+        for name, runs in experiments
+    }
     for name, run in ((name, run) for name, runs in experiments for run in runs if run.attempts):
-        params = run.folder.params.items()
+        params = run.folder.params
+        keys = cleaning.names("hyperparameter", params, _clean_key)
+        config = {keys[key]: _json_value(value, key, cleaning) for key, value in params.items()}
         opened = wandb.init(
-            project=project or name,
-            group=name,
+            project=project or projects[name],
+            group=groups[name],
             id=hashlib.sha256(f"{name}/{run.folder.id}".encode()).hexdigest()[:16],
-            name=run.folder.path.name,
-            config={key: v if isinstance(v, bool | int | float | None) else str(v) for key, v in params},
+            name=cleaning.text(f"the name of run {run.folder.number}", run.folder.path.name, _LONGEST),
+            config=config,
             mode="offline",
             dir=os.fspath(folder),
             reinit="create_new",  # a run that the caller has open goes on
             settings=wandb.Settings(**_QUIET),
         )
         for record in run.epochs:
-            opened.log({"epoch": record.epoch, **record.metrics}, step=record.epoch)
-        opened.summary.update({"status": str(run.status), "error": run.error})
+            metrics = {columns[name][metric]: value for metric, value in record.metrics.items()}
+            opened.log({"epoch": record.epoch, **metrics}, step=record.epoch)
+        opened.summary.update({"status": str(run.status), "error": cleaning.text("", run.error)})
         written.append(Path(opened.settings.sync_dir))
         opened.finish(exit_code=int(run.status is not Status.COMPLETED))
+    cleaning.warn()
     return written
+
+
+def _metrics(runs: Iterable[RunResult]) -> set[str]:
+    return {metric for run in runs for record in run.epochs for metric in record.metrics}
+
+
+def _clean_project(name: str) -> str:
+    return _REFUSED.sub("_", name)
+
+
+def _clean_key(name: str) -> str:
+    return f"own{name}" if name in _RESERVED else name.replace("\0", "\\0")
+
+
+def _json_value(value: Any, name: str, cleaning: Cleaning) -> Any:
+    """Return a hyperparameter as JSON has it, text if that has no such value."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, int) and abs(value) <= LARGEST:
+        return value
+    return cleaning.text(f"hyperparameter {name!r}", str(value))

@@ -17,16 +17,32 @@ from runmanager.grid import Run, RunBuilder, device_of
 from runmanager.hyperparameters import RESERVED, counted
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
-from runmanager.storage.design import Design
+from runmanager.storage.design import Design, check_note
 from runmanager.storage.fingerprint import Fingerprint, fingerprint
 from runmanager.storage.identity import canonical, identity, is_nameable
 from runmanager.storage.read_values import MOST_BYTES
 
 
 def make_executor(
-    executor: str | Executor, jobs: int | str, runs_per_device: int, timeout: float | None, problems: Problems
+    executor: str | Executor | None,
+    jobs: int | str,
+    runs_per_device: int,
+    timeout: float | None,
+    problems: Problems,
+    *,
+    is_here: bool = False,
 ) -> Executor:
-    """Return the executor that the arguments name; problems with them are collected."""
+    """Return the executor that the arguments name, by default the lanes; problems with them are collected.
+
+    If runs are to be executed `is_here`, in this process, it is the inline one, whatever the others need.
+    """
+    if is_here:
+        if not (executor in (None, "inline") or isinstance(executor, InlineExecutor)):
+            given = f"{type(executor).__name__}()" if isinstance(executor, Executor) else repr(executor)
+            rule = f"only= executes a run in this process, got executor={given}"
+            problems.append(f"{rule}: leave it out, or write executor='inline' (--executor inline)")
+        return InlineExecutor()
+    executor = "lanes" if executor is None else executor
     chosen: Executor = EXECUTORS["inline"]()
     if isinstance(executor, Executor):
         chosen = executor
@@ -134,8 +150,10 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
     return unavailable
 
 
-def check_design(goal: str | None, repeats: Any, runs: Iterable[Run], *, group_seeds: bool) -> Design:
-    """Return what decides in a grid, as its arguments say it.
+def check_design(
+    goal: str | None, repeats: Any, note: str | None, runs: Iterable[Run], *, group_seeds: bool
+) -> Design:
+    """Return what decides in a grid and what it is for, as its arguments say it.
 
     Raises:
         GridError: An argument cannot be used; with all problems.
@@ -151,6 +169,9 @@ def check_design(goal: str | None, repeats: Any, runs: Iterable[Run], *, group_s
         problems.append(f"goal={goal!r}, but {design.goal.metric!r} is {what}: name what a run tracks")
     if repeats is not None:
         design = replace(design, repeats=_repeats(repeats, names, problems))
+    if note is not None:
+        with problems.collecting():
+            design = replace(design, note=check_note(note))
     if group_seeds and hparams.SEED not in names:
         problems.append("group_seeds=True averages over the hyperparameter 'seed': give the grid one")
     problems.raise_if_any()

@@ -1,7 +1,7 @@
 """What a grid will do with each of its runs, decided before anything is started."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -134,13 +134,17 @@ def make_plan(
     folders: Sequence[RunFolder],
     now: Fingerprint,
     *,
+    chosen: Iterable[int],
     retry_failed: bool,
     keep_changed: bool,
 ) -> Plan:
-    """Decide by `run_grid`'s options what is done with each run, now that code, data and versions are `now`."""
+    """Decide by `run_grid`'s options what is done with the chosen runs, by index.
+
+    Code, data and versions are `now`.
+    """
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
-    for run, folder in zip(runs, folders, strict=True):
+    for run, folder in ((runs[index], folders[index]) for index in chosen):
         before = read_run(folder)
         differences = [] if folder.unavailable else changes(before.start.get("fingerprint", {}), now)
         if differences:

@@ -11,11 +11,12 @@ from runmanager.board import hparams
 from runmanager.console import Screen, choose_screen
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
-from runmanager.executors import Executor, InlineExecutor
+from runmanager.executors import Executor
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run
 from runmanager.hyperparameters import counted
 from runmanager.launch import announce, arguments
+from runmanager.launch import only as only_runs
 from runmanager.launch.commit import export
 from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
 from runmanager.launch.plan import Decisions, Plan, make_plan
@@ -62,7 +63,7 @@ def run_grid(
     *,
     experiment: str,
     root: str | PathLike[str] = "runs",
-    executor: str | Executor = "lanes",
+    executor: str | Executor | None = None,
     jobs: int | str = 1,
     runs_per_device: int = 1,
     timeout: float | None = None,
@@ -83,6 +84,8 @@ def run_grid(
     prune: SuccessiveHalving | None = None,
     goal: str | None = None,
     repeats: str | Sequence[str] | None = None,
+    note: str | None = None,
+    only: int | Sequence[int] | None = None,
 ) -> GridOutcome:
     """Execute every run of a grid that this experiment has not completed yet.
 
@@ -96,9 +99,9 @@ def run_grid(
         train: Called as ``train(run, manager)``; it opens the run with ``with manager.run(...)``.
         experiment: The folder under `root`. A second start executes only the runs that are missing.
         root: The folder that TensorBoard is started on.
-        executor: Where runs are executed: "lanes", in worker processes of this machine, each bound to a device
-            and replaced when it dies; "inline", in this process, for debugging; "ray", or a
-            `RayExecutor`, on a Ray cluster.
+        executor: Where runs are executed: "lanes", the default, in worker processes of this machine, each bound
+            to a device and replaced when it dies; "inline", in this process; "ray", or a `RayExecutor`, on a
+            Ray cluster.
         jobs: How many runs are executed at the same time, at most; "auto": as many as there are devices for.
             With 1, no run shares the machine with another, and durations can be compared.
         runs_per_device: How many runs may share an accelerator.
@@ -132,6 +135,10 @@ def run_grid(
             or loss. It is written with the experiment: a start without it keeps it, another one replaces it.
         repeats: The axes that only repeat a setting, as ("fold", "seed"): settings are then ranked by their
             mean. Written with the experiment, as `goal`.
+        note: Why this grid is executed, in one line. Written with the experiment, as `goal`; "" removes it.
+        only: The number of a run, or of several, as the column `run` has it: they alone are executed, also
+            those that failed, in this process and without a live display, for a debugger. What `train` raises
+            is recorded and raised. `prune`, `jobs`, `timeout`, `retries` and the like do not count.
 
     Raises:
         LifecycleError: `verify` imports this file.
@@ -142,54 +149,61 @@ def run_grid(
         PruneError: Runs cannot be stopped early: `train` gives ``manager.epochs`` no checkpoint, or the epoch
             of a rung has no such metric. What was committed is kept.
         StorageError: The experiment's folder could not be written before the first run.
-        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while the data were loaded; nothing was written.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while the data were loaded; nothing was written. With
+            `only`, at any time.
+        Exception: With `only`, what `train` raises.
     """
     check_beginning()  # before data are loaded
     problems = Problems()
-    executor = arguments.make_executor(executor, jobs, runs_per_device, timeout, problems)
+    numbers = only_runs.numbers_of(only, problems)
+    executor = arguments.make_executor(
+        executor, jobs, runs_per_device, timeout, problems, is_here=only is not None
+    )
     arguments.check_choices(on_error, missing_device, retries, batch_size, prune, problems)
     keep_changed = arguments.keeps_changed(changed, resume_anyway, problems)
     is_main = ranks.is_main()
     is_shown = is_main and display is not False
     with contextlib.ExitStack() as closing:
-        stop = closing.enter_context(Stop())
+        stop = Stop() if numbers else closing.enter_context(Stop())  # a debugger wants Ctrl-C for itself
         runs = arguments.check_runs(params, train, experiment, max_runs, problems)
         path = (Path(root) / experiment).absolute()  # train() may change the working directory
         design, changes = Experiment(path).design.updated(
-            arguments.check_design(goal, repeats, runs, group_seeds=group_seeds)
+            arguments.check_design(goal, repeats, note, runs, group_seeds=group_seeds)
         )
-        prune = prune.towards(design.goal) if prune else None
+        prune = prune.towards(design.goal) if prune and not numbers else None
         screen = closing.enter_context(_starting(experiment, len(runs), show=is_shown))
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
-        missing = arguments.missing_devices(runs, executor.missing, missing_device)
-        if plan_only or callable(data):  # data may show a bar of their own
-            screen.show_below(None)
-        with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
+        missing = arguments.missing_devices(runs, executor.missing, "skip" if numbers else missing_device)
+        grid = [run._asdict() for run in runs]
+        chosen = only_runs.choose(numbers, grid, missing, Experiment(path))
+        with _cleared(screen, when=plan_only or bool(numbers) or callable(data)), stop.at_once():
+            # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
             now = arguments.take_fingerprint(train, data)
         search = prune.search() if prune else AllRuns()
         task = RunTask(
-            train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, prune, batch_size
-        )
-        grid = [run._asdict() for run in runs]
-        policy = {"retry_failed": retry_failed, "keep_changed": keep_changed}
+            train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, prune, batch_size,
+            raises=bool(numbers),
+        )  # fmt: skip
+        policy = {"retry_failed": retry_failed or bool(numbers), "keep_changed": keep_changed}
         if plan_only:
-            plan = make_plan(runs, task.experiment.assign(grid, missing, design), now, **policy)
+            plan = make_plan(runs, task.experiment.assign(grid, missing, design), now, chosen=chosen, **policy)
             batch = Decisions(plan, search).next()
             announce.show_plan(
                 experiment, batch, executor.num_lanes([due.run for due in batch.due]), show=is_main
             )
             return replace(_grid_outcome(plan, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
         if is_main:
-            durable.make_folder(path)
-            closing.enter_context(hold(path))
+            closing.enter_context(_held(path))
         plan = ranks.from_main(
-            lambda: make_plan(runs, task.experiment.plan(grid, missing, design), now, **policy)
+            lambda: make_plan(runs, task.experiment.plan(grid, missing, design), now, chosen=chosen, **policy)
         )
-        if isinstance(executor, InlineExecutor):
+        if executor.is_in_process:
             closing.callback(note_changes_by_runs, train, now)
         if is_main and tensorboard:
-            seeds = [hparams.SEED] if group_seeds else []
-            hparams.decide(path, repeats=tuple(dict.fromkeys([*(design.repeats or ()), *seeds])))
+            seeds = (hparams.SEED,) if group_seeds else ()
+            hparams.decide(path, repeats=tuple(dict.fromkeys((*(design.repeats or ()), *seeds))))
+        if numbers:
+            return _execute_alone(plan, task, num_runs=len(runs), show=is_shown)
         execution = Execution(
             plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown,
             design=design, notes=changes, screen=screen,
@@ -219,6 +233,34 @@ def _starting(experiment: str, num_runs: int, *, show: bool) -> Iterator[Screen]
         yield screen
     finally:
         screen.show_below(None)
+
+
+@contextlib.contextmanager
+def _cleared(screen: Screen, *, when: bool) -> Iterator[None]:
+    """Take away what is below the lines, where something else is shown from now on."""
+    if when:
+        screen.show_below(None)
+    yield
+
+
+@contextlib.contextmanager
+def _held(experiment: Path) -> Iterator[None]:
+    """Make the folder of an experiment, and hold it."""
+    durable.make_folder(experiment)
+    with hold(experiment):
+        yield
+
+
+def _execute_alone(plan: Plan, task: RunTask, *, num_runs: int, show: bool) -> GridOutcome:
+    """Execute the runs of a plan in this process, and raise what they raise; write the tables in any case."""
+    __tracebackhide__ = True  # for IPython and pytest
+    path = task.experiment.path
+    progress = only_runs.begin(plan, task.experiment, num_runs=num_runs, show=show)
+    try:
+        only_runs.execute_here(plan, task, progress)
+    finally:
+        exit_code = _export(path, progress.say) if ranks.is_main() else COMPLETED
+    return ranks.from_main(lambda: _grid_outcome(plan, exit_code, path, is_over=True))
 
 
 def _export(experiment: Path, say: announce.Say) -> int:

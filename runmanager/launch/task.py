@@ -1,12 +1,13 @@
 """One run of a grid as a task that any process can execute."""
 
+import bdb
 import errno
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from runmanager.errors import LifecycleError, PruneError, StorageError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Train = Callable[[Run, "RunManager"], object]
 
+_DEBUGGER = "PYTHONBREAKPOINT"  # names what breakpoint() calls: a debugger by network works anywhere
 _REPORT_EVERY_S = 0.5
 _SPARE = 16  # descriptors with which the end of a run is committed that has used up all others
 _OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
@@ -46,6 +48,8 @@ class RunTask:
     jobs: int  # how many runs of the grid share the machine, at most
     prune: SuccessiveHalving | None = None
     batch_size: "Measure | None" = None
+    raises: bool = False  # what `train` raises, once it is recorded: for a debugger
+    process: int = field(default_factory=os.getpid)  # of whoever started the grid, and may type
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute a run and return how it ended, which the journal has by then.
@@ -53,7 +57,8 @@ class RunTask:
         Raises:
             StorageError: Something could not be committed.
             PruneError: The run cannot be stopped at a rung, or cannot be compared there.
-            Exception: That of `train`, under torchrun: the other ranks wait for this process until it ends.
+            Exception: That of `train`, if the task `raises`, and under torchrun: the other ranks wait for this
+                process until it ends.
         """
         from runmanager.devices import ranks
         from runmanager.training.manager import RunManager
@@ -76,10 +81,10 @@ class RunTask:
             batch_size=self.batch_size,
             _grid=context,
         )
+        # before train() computes anything
+        num_threads = ranks.from_main(lambda: self._threads_of(run, context))
         threads = Threads()
-        threads.keep(
-            ranks.from_main(lambda: self._threads_of(run, context))
-        )  # before train() computes anything
+        threads.keep(num_threads)
         try:
             return self._execute(run, manager)
         except (StorageError, PruneError, KeyboardInterrupt):
@@ -103,7 +108,7 @@ class RunTask:
 
         process, before = os.getpid(), process_state()
         try:
-            with _spare_descriptors():
+            with _spare_descriptors(), self._without_debugger(run):
                 self.train(run, manager)
             if manager._is_open:  # noqa: SLF001 - for this module and fit() alone
                 with as_before(before):
@@ -112,12 +117,50 @@ class RunTask:
                 raise LifecycleError(  # noqa: TRY301 - recorded like an exception of train()
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
-        except BaseException as error:  # noqa: BLE001 - here a failing run becomes an outcome
+        except BaseException as error:  # here a failing run becomes an outcome
             if os.getpid() != process:  # the run forked this one, which must not record anything
                 os._exit(1)
+            is_here = process == self.process
             with as_before(before):
-                return _outcome_of(error, run, manager)
+                if is_here and isinstance(error, bdb.BdbQuit):  # whoever leaves the debugger stops the grid
+                    manager._end_interrupted()  # noqa: SLF001 - for this module alone
+                    if not self.raises:
+                        raise KeyboardInterrupt from error
+                else:
+                    outcome = _outcome_of(error if is_here else self._explained(error, run), run, manager)
+            if self.raises:
+                raise
+            return outcome
         return manager.outcome
+
+    @contextmanager
+    def _without_debugger(self, run: Run) -> Iterator[None]:
+        """Let `breakpoint()` say in a worker where it can be used, unless the user has set a debugger."""
+        before = sys.breakpointhook
+        if os.getpid() != self.process and before is sys.__breakpointhook__ and not os.environ.get(_DEBUGGER):
+
+            def refuse(*_: object, **__: object) -> None:
+                raise self._no_debugger(run)
+
+            sys.breakpointhook = refuse
+        try:
+            yield
+        finally:
+            sys.breakpointhook = before
+
+    def _explained(self, error: BaseException, run: Run) -> BaseException:
+        """Say what to do if a debugger was left in a worker: it read the end of an input that is not there."""
+        if isinstance(error, bdb.BdbQuit):
+            explained = self._no_debugger(run)
+            explained.__cause__ = error
+            return explained.with_traceback(error.__traceback__)
+        return error
+
+    def _no_debugger(self, run: Run) -> LifecycleError:
+        folder = self.experiment.find(params_of(run))
+        number = folder.number if folder else "NUMBER"
+        step = f"only={number} (--only {number}) executes this run alone, in the process that starts the grid"
+        return LifecycleError(f"a debugger has no keyboard in a worker process: {step}")
 
 
 @contextmanager

@@ -17,6 +17,7 @@ _MIXING = 7919  # a prime: lines are drawn in an order in which no value covers 
 _GOLDEN = 0.618034  # its multiples, modulo 1, lie evenly without a pattern
 MANY = 100  # runs; with more, lines are faint and the mean curve of each value is drawn too
 NUM_COLORS = 6
+_LARGEST = 1e300  # that has a position: larger numbers are outside the figure
 
 
 class Scale:
@@ -26,6 +27,7 @@ class Scale:
         self, low: float, high: float, start: float, end: float, *, is_logarithmic: bool = False
     ) -> None:
         self._map: Callable[[float], float] = math.log10 if is_logarithmic else float
+        low, high = (min(max(end, -_LARGEST), _LARGEST) for end in (low, high))
         if low == high:
             room = max(0.5, abs(low) / 2)  # 1e17 + 0.5 is 1e17
             low, high = (low / 2, high * 2) if is_logarithmic else (low - room, high + room)

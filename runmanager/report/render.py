@@ -13,10 +13,11 @@ from typing import Any
 import pandas as pd
 
 from runmanager.console import cell, duration, join, printable
-from runmanager.errors import InvalidArgumentError
+from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report import charts, text
+from runmanager.report.link import WrittenReport
 from runmanager.report.model import Axis, ReportData, report_data
 from runmanager.results.effects import OVERALL, compare
 from runmanager.results.loading import read_results
@@ -36,7 +37,7 @@ def write_report(
     by: str | None = None,
     *,
     largest: bool | None = None,
-) -> Path:
+) -> WrittenReport:
     """Write one HTML file that shows which run is best, and why.
 
     The file needs no network: figures, style and script are inside. All text that comes from runs is escaped.
@@ -48,10 +49,10 @@ def write_report(
         largest: Whether its large values are good; by default as its name says.
 
     Returns:
-        The file.
+        The file, as a path; a notebook shows a link to it.
 
     Raises:
-        FileNotFoundError: There is no such path, or there are no runs.
+        NoRunsError: There is no such path, or there are no runs.
         InvalidArgumentError: There is no metric `by`, `largest` has to be given, or experiments have different
             goals.
         StorageError: The file could not be written; an earlier one is kept.
@@ -63,11 +64,11 @@ def write_report(
     results, damaged = read_results(path)
     experiments = dict(results)
     if not any(experiments.values()):
-        raise FileNotFoundError(no_runs(path))
+        raise NoRunsError(no_runs(path))
     title = next(iter(experiments)) if len(experiments) == 1 else Path(path).resolve().name
     page = render(report_data(printable(title), experiments, by, largest=largest), damaged)
     durable.write_file(Path(target), page.encode("utf-8", "backslashreplace"))
-    return Path(target)
+    return WrittenReport(target)
 
 
 def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
@@ -212,9 +213,11 @@ def _devices(data: ReportData) -> dict[str, Any]:
     words = text.devices(data, pairs)
     if pairs is None or pairs.empty:
         return {"words": words, "figure": None}
-    ratios = len(pairs.attrs[OVERALL])  # come last, after a column for each device
-    columns = list(map(str, pairs))[-2 * ratios - 1 : len(pairs.columns) - ratios]
-    rows = pairs[columns].to_numpy().tolist()
+    ratios = len(pairs.attrs[OVERALL])  # come last, after the differences and a column for each device
+    columns = list(map(str, pairs))[-3 * ratios - 1 : len(pairs.columns) - 2 * ratios]
+    rows = [row for row in pairs[columns].to_numpy().tolist() if all(map(math.isfinite, row))]
+    if not rows:
+        return {"words": words, "figure": None}
     return {"words": words, "figure": charts.pairs(columns, rows, "epoch duration (s)", words)}
 
 

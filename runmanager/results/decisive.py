@@ -11,7 +11,7 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal, default_goal, parse_goal
 from runmanager.hyperparameters import RESERVED
 from runmanager.results import tables
-from runmanager.results.tables import GOALS, KEPT, KEPT_BY, REPEATS, hyperparameters_of
+from runmanager.results.tables import GOALS, KEPT, KEPT_BY, NOTES, REPEATS, hyperparameters_of
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
@@ -25,10 +25,11 @@ def runs_table(name: str, runs: Sequence[RunResult]) -> pd.DataFrame:
 
 
 def with_design(table: pd.DataFrame, name: str, design: Design, goal: Goal | None = None) -> pd.DataFrame:
-    """Note in the `attrs` of an experiment's table what decides in it; `goal` is that of `keep=`."""
+    """Note in the `attrs` of an experiment's table what decides in it, and its note; `goal` is `keep=`'s."""
     table.attrs[GOALS] = {} if design.goal is None else {name: str(design.goal)}
     table.attrs[KEPT_BY] = {} if goal is None else {name: str(goal)}
     table.attrs[REPEATS] = {} if design.repeats is None else {name: list(design.repeats)}
+    table.attrs[NOTES] = {} if not design.note else {name: design.note}
     return table
 
 

@@ -1,20 +1,26 @@
-"""What sets two experiments, or two runs, apart: parameters, versions, commit, code, data, metrics."""
+"""What sets two experiments, or two runs, apart: notes, parameters, versions, commit, code, data, metrics."""
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from runmanager.console import cell, join, printable
-from runmanager.errors import InvalidArgumentError
+from runmanager.errors import InvalidArgumentError, NoRunsError
+from runmanager.goal import Goal
 from runmanager.hyperparameters import counted, text
+from runmanager.results import decisive, tables
 from runmanager.results.decisive import goal_of
 from runmanager.results.effects import LEFT_OUT, compare
 from runmanager.results.findings import find
-from runmanager.results.loading import load_runs, read_results
+from runmanager.results.loading import read_results, warn_of
 from runmanager.results.verdict import difference
 from runmanager.storage.fingerprint import changes
+from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
 
 _FACTS = ("commit", "command", "host", "device", "device_name", "parameters", "jobs", "keep")
@@ -27,30 +33,42 @@ def diff(first: Path, second: Path) -> list[Row]:
     """Set two experiments or two runs side by side, and leave out what is the same in both.
 
     Returns:
-        Rows with `what` (parameter, version, fact, code, data, status or metric), its `name`, the text or the
-        number of either side as `first` and `second`, and for numbers their `difference`, the second minus the
-        first. The metrics of two runs are those of their last epochs. Of experiments, the goal's is the mean of
-        their best setting, and that of all settings that both have, paired by repeat.
+        Rows with `what` (note, parameter, version, fact, code, data, status or metric), its `name`, the text or
+        the number of either side as `first` and `second`, and for numbers their `difference`, the second minus
+        the first. The metrics of two runs are those of their last epochs. Of experiments, the goal's is the
+        mean of their best setting, and that of all settings that both have, paired by repeat.
 
     Raises:
-        FileNotFoundError: There is no such path, or there are no runs.
+        NoRunsError: There is no such path, or there are no runs.
         InvalidArgumentError: A path holds several experiments.
     """
-    sides = [_side(first), _side(second)]
-    rows = [*_params(sides), *_versions(sides), *_facts(sides), *_fingerprints(sides), *_statuses(sides)]
+    damaged: list[str] = []
+    named = [_side(first, damaged), _side(second, damaged)]
+    warn_of(list(dict.fromkeys(damaged)), [first, second])
+    sides = [runs for _, runs in named]
+    rows = [
+        *_notes(sides),
+        *_params(sides),
+        *_versions(sides),
+        *_facts(sides),
+        *_fingerprints(sides),
+        *_statuses(sides),
+    ]
     if all(len(runs) == 1 for runs in sides):
         return [*rows, *_metrics(*(runs[0] for runs in sides))]
-    return [*rows, *_goal(first, second)]
+    return [*rows, *_goal(named)]
 
 
-def _side(path: Path) -> Sequence[RunResult]:
-    experiments = [(name, runs) for name, runs in read_results(path)[0] if runs]
+def _side(path: Path, damaged: list[str]) -> tuple[str, Sequence[RunResult]]:
+    read, problems = read_results(path)
+    damaged += problems
+    experiments = [(name, runs) for name, runs in read if runs]
     if not experiments:
-        raise FileNotFoundError(f"no runs under {path}: give an experiment or a run")
+        raise NoRunsError(f"no runs under {path}: give an experiment or a run")
     if len(experiments) > 1:
         names = printable(", ".join(name for name, _ in experiments))
         raise InvalidArgumentError([f"{path} has several experiments: give one of them, {names}"])
-    return experiments[0][1]
+    return experiments[0]
 
 
 def _params(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
@@ -66,6 +84,16 @@ def _facts(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
         [{name: run.start[name] for name in _FACTS if run.start.get(name)} for run in runs] for runs in sides
     ]
     return _rows("fact", starts)
+
+
+def _notes(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
+    """Compare the notes of experiments; those of runs too, if each side is one."""
+    designs = [Experiment(runs[0].folder.path.parent).design for runs in sides]
+    pairs = {"experiment": [design.note or "" for design in designs]}
+    if all(len(runs) == 1 for runs in sides):
+        both = zip(designs, sides, strict=True)
+        pairs["run"] = [(design.run_notes or {}).get(runs[0].folder.id, "") for design, runs in both]
+    return [_row("note", name, *map(printable, notes)) for name, notes in pairs.items() if len({*notes}) > 1]
 
 
 def _fingerprints(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
@@ -96,34 +124,47 @@ def _metrics(first: RunResult, second: RunResult) -> list[Row]:
     return rows + [_row("metric", name, *sides) for name, sides in values.items() if sides[0] != sides[1]]
 
 
-def _goal(first: Path, second: Path) -> list[Row]:
+def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     """Compare two experiments by the goal: their best settings, and the settings that both have."""
-    each = [load_runs(path) for path in (first, second)]
-    goals = [goal_of(runs) for runs in each]
+    each = [decisive.runs_table(name, runs) for name, runs in sides]
+    goals = [_goal_of(runs) for runs in each]
     goal = goals[1] or goals[0]
-    texts = ["" if goal is None else str(goal) for goal in goals]
+    texts = [_said(runs) or str(own or "") for runs, own in zip(each, goals, strict=True)]
     rows = [_row("goal", "goal", *texts)] if texts[0] != texts[1] else []
     if goal is None or any(goal.metric not in runs for runs in each):
         return rows
-    best = [find(runs, str(goal)).settings[:1] for runs in each]
+    best = [find(runs, goal.metric, largest=goal.is_larger_better).settings[:1] for runs in each]
     means = [settings[0].mean if settings else math.nan for settings in best]
     if means[0] != means[1]:
         rows.append(_row("metric", f"{goal.metric}, best setting", *means))
-    both = load_runs([first, second])
-    pairs = compare(both, "experiment", goal.metric) if "experiment" in both else both.head(0)
+    folders = [runs[0].folder.path.parent for _, runs in sides]
+    if folders[0] == folders[1]:
+        return rows
+    both = tables.concat(list(zip(("first", "second"), each, strict=True)))
+    pairs = compare(both, "experiment", goal.metric)
     if pairs.empty:
         return rows
-    names = list(map(str, both["experiment"].cat.categories))
-    base, other = list(pairs)[-4:-2]  # compare() may begin with either
-    sides = [pairs[name] for name in ((base, other) if base in (names[0], repr(names[0])) else (other, base))]
-    lead = difference(sides[1] - sides[0])
+    base, other = list(map(str, pairs))[-4:-2]  # compare() may begin with either
+    before, after = (pairs[name] for name in ((base, other) if "first" in base else (other, base)))
+    lead = difference(after - before)
     row = _row(
-        "metric", f"{goal.metric}, mean of {counted(lead.n, 'pair')}", *(float(side.mean()) for side in sides)
+        "metric", f"{goal.metric}, mean of {counted(lead.n, 'pair')}", float(before.mean()), float(after.mean())
     )
     left_out = sum(pairs.attrs[LEFT_OUT].values())
     interval = f"95 % interval {cell(lead.low)} to {cell(lead.high)}" if cell(lead.low) else ""
     note = join([interval, f"{counted(left_out, 'pair')} left out" if left_out else ""])
     return [*rows, {**row, "note": note} if note else row]
+
+
+def _goal_of(runs: pd.DataFrame) -> Goal | None:
+    with contextlib.suppress(InvalidArgumentError):  # no run has its metric
+        return goal_of(runs)
+    return None
+
+
+def _said(runs: pd.DataFrame) -> str:
+    """Return the goal that the grid gave, "" if it gave none."""
+    return printable(next(iter(runs.attrs[tables.GOALS].values()), ""))
 
 
 def _rows(what: str, sides: Sequence[Sequence[Mapping[str, Any]]]) -> list[Row]:

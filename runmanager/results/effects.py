@@ -24,7 +24,7 @@ from runmanager.results.ranking import (
     settings_without,
     t_quantile,
 )
-from runmanager.results.tables import HYPERPARAMETERS, Numbers, check_table
+from runmanager.results.tables import HYPERPARAMETERS, Numbers, beside, check_table
 from runmanager.results.verdict import difference
 
 OVERALL, DIFFERENCES, LEFT_OUT, COMPARED = "overall", "differences", "left out", "compared"
@@ -36,6 +36,7 @@ NO_RUN = "no such run"
 _FOR_SPEED = ("device", "num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is too large has no mean
 def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) -> pd.DataFrame:
     """Pair runs that differ in one hyperparameter only.
 
@@ -81,22 +82,24 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
     group, table = settings_without(runs, [axis, *(_told_apart(runs, codes) if axis == "experiment" else [])])
     # half a surrogate pair is no name of a column
     names = [text(value).encode("utf-8", "backslashreplace").decode() for value in values]
-    if len({*names, *table}) < len(names) + len(table.columns):  # text() shortens
+    if _is_ambiguous(names) or not {*names}.isdisjoint(table):
         names = [repr(value) for value in values]
     means = completed(runs, value).groupby([group, codes]).mean().unstack()  # noqa: PD010 - of a Series
     sides = pd.DataFrame({name: means[code] for code, name in enumerate(names)}, index=table.index)
     counts = sides.notna().sum()
     measured = [name for name in names if counts[name]]
     listed = measured if len(measured) > 1 else names
-    first, *_ = sorted(listed, key=lambda name: -counts[name]) or [""]
+    first = max(listed, key=lambda name: counts[name], default="")
     others = [name for name in listed if name != first]
-    pairs = pd.concat([table, sides[[name for name in (first, *others) if name]]], axis="columns")
-    if others:
-        pairs = pairs[sides[first].notna() & sides[others].notna().any(axis="columns")]
-    pairs = pairs.head(len(pairs) if others else 0).reset_index(drop=True)
+    pairs = sides[[first, *others] if listed else []]
+    is_paired = (
+        sides[first].notna() & sides[others].notna().any(axis="columns") if others else [False] * len(sides)
+    )
+    pairs, table = (part[is_paired].reset_index(drop=True) for part in (pairs, table))
     differences = {f"{name} - {first}": pairs[name] - pairs[first] for name in others}
     ratios = {f"{name} / {first}": pairs[name] / pairs[first] for name in others}
-    pairs = pairs.assign(**differences, **ratios)
+    pairs = beside(table, pairs.assign(**differences, **ratios))
+    pairs.attrs = {}
     pairs.attrs[OVERALL] = [_overall(name, ratio.dropna()) for name, ratio in ratios.items()]
     pairs.attrs[DIFFERENCES] = [
         {"difference": name, **difference(column.dropna(), num_pairs=len(others))._asdict()}
@@ -105,6 +108,17 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
     pairs.attrs[LEFT_OUT] = _left_out(runs, group, codes, sides, names.index(first)) if others else {}
     pairs.attrs[COMPARED] = value
     return pairs
+
+
+def _is_ambiguous(names: Sequence[str]) -> bool:
+    """Whether a value is written as another one, which `text` may shorten, or as what two others make."""
+    distinct = set(names)
+    parts = ((name.split(sign), sign) for name in names for sign in (" - ", " / "))
+    return len(distinct) < len(names) or any(
+        sign.join(split[:end]) in distinct and sign.join(split[end:]) in distinct
+        for split, sign in parts
+        for end in range(1, len(split))
+    )
 
 
 def _told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
@@ -132,6 +146,7 @@ def _left_out(
     return dict(left_out.most_common())
 
 
+@np.errstate(over="ignore", invalid="ignore")  # as above
 def effects(
     runs: pd.DataFrame, value: str | None = None, *, repeats: str | Sequence[str] | None = None
 ) -> pd.DataFrame:

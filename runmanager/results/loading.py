@@ -12,6 +12,7 @@ import json
 import os
 import threading
 import warnings
+import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runmanager.console import printable
-from runmanager.errors import RunsWarning, StorageError, is_count
+from runmanager.errors import NoRunsError, RunsWarning, StorageError, is_count
 from runmanager.hyperparameters import decode, encode
 from runmanager.outcome import LARGEST
 from runmanager.storage import durable, paths
@@ -58,7 +59,7 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
             experiments of the same name in different roots are then told apart by their paths.
 
     Raises:
-        FileNotFoundError: There is no such path.
+        NoRunsError: There is no such path.
 
     Example::
 
@@ -94,7 +95,7 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
             ``compare(load_runs(["runs/a", "runs/b"]), "experiment")`` does.
 
     Raises:
-        FileNotFoundError: There is no such path.
+        NoRunsError: There is no such path.
 
     Example::
 
@@ -116,7 +117,7 @@ def read_results(path: Paths) -> tuple[list[tuple[str, list[RunResult]]], list[s
     """Read the runs of each experiment under a path, runs not executed included, and what could not be read.
 
     Raises:
-        FileNotFoundError: There is no such path.
+        NoRunsError: There is no such path.
     """
     damaged: list[str] = []
     with _without_collection():
@@ -139,7 +140,7 @@ def _text(path: Paths) -> str:
 def _find(path: Path) -> tuple[list[Path], Path | None]:
     """Return the folders of the experiments under a path, and the run's folder if the path is one."""
     if not path.exists():
-        raise FileNotFoundError(
+        raise NoRunsError(
             f"no results at {str(path)!r}: give the folder that RunManager or run_grid wrote, as 'runs'"
         )
     if not path.is_dir():
@@ -199,8 +200,7 @@ def _read_epochs(experiment: Path, runs: Collection[Path] | None, damaged: list[
 
     if runs is not None:
         return tables.by_column(_read_runs(experiment, runs, damaged))
-    copied = load_copy(experiment)
-    if copied:
+    if copied := load_copy(experiment):
         return copied
     before = _snapshot(experiment)
     problems: list[str] = []
@@ -243,18 +243,29 @@ def load_copy(experiment: Path) -> "Epochs | None":
         with (
             durable.opened(_copy(experiment)) as (descriptor, _),
             os.fdopen(descriptor, "rb", closefd=False) as file,
-            np.load(file, allow_pickle=False) as stored,
+            zipfile.ZipFile(file) as archive,
         ):
-            document = json.loads(stored["document"].tobytes())
-            if document["v"] != COPY_VERSION or not _is_true(experiment, document, stored["versions"]):
+            stored = {member.filename: _array_of(archive, member) for member in archive.infolist()}
+            document = json.loads(stored["document.npy"].tobytes())
+            if document["v"] != COPY_VERSION or not _is_true(experiment, document, stored["versions.npy"]):
                 return None
             params = {name: [decode(value) for value in values] for name, values in document["params"].items()}
-            metrics = {name: stored[f"metric {number}"] for number, name in enumerate(document["metrics"])}
+            metrics = {name: stored[f"metric {number}.npy"] for number, name in enumerate(document["metrics"])}
             numbers, counts, jobs = (document[name] for name in ("numbers", "counts", "jobs"))
-            epochs = Epochs(numbers, counts, params, jobs, stored["epochs"], metrics, stored["cold"])
+            epochs = Epochs(numbers, counts, params, jobs, stored["epochs.npy"], metrics, stored["cold.npy"])
             return epochs if _is_whole(epochs) else None
     except Exception:  # noqa: BLE001 - whatever is wrong with it, the journals have it all
         return None
+
+
+def _array_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> "Numbers":
+    """Read an array of a copy; np.load would take its word for how much memory it needs."""
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
+        raise ValueError("it is compressed, as ours are not")
+    content = io.BytesIO(archive.read(member))
+    np.lib.format.read_magic(content)
+    shape, _, kind = np.lib.format.read_array_header_1_0(content)
+    return np.frombuffer(content.getbuffer()[content.tell() :], kind).reshape(shape)
 
 
 def _is_whole(epochs: "Epochs") -> bool:

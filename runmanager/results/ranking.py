@@ -19,7 +19,7 @@ from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal, default_goal, is_larger_better, parse_goal
 from runmanager.outcome import Status
 from runmanager.results.decisive import goal_of, metrics_of, repeats_of
-from runmanager.results.tables import HYPERPARAMETERS, KEPT, Numbers, check_table, hyperparameters_of
+from runmanager.results.tables import KEPT, Numbers, beside, check_table, hyperparameters_of
 from runmanager.storage.identity import canonical
 
 REPEATED = "all repeats"
@@ -73,10 +73,10 @@ def best(
     axes = repeats_of(runs, repeats)
     if axes and not are_epochs(runs):
         check_comparable(runs, axes, [goal.metric])
-        group, table = settings_without(runs, axes, all_of_them=True)
+        group, settings = settings_without(runs, axes, all_of_them=True)
         sizes = pd.Series(np.bincount(group), name=REPEATED)
-        table = pd.concat([table, _statistics(runs, group, [goal.metric]), sizes], axis="columns")
-        table.attrs = {HYPERPARAMETERS: [name for name in hyperparameters_of(runs) if name in table]}
+        statistics = pd.concat([_statistics(runs, group, [goal.metric]), sizes], axis="columns")
+        table = beside(settings, statistics)
         numbers = table[f"{goal.metric} mean"]
     else:
         table, numbers = runs, _finite(runs[goal.metric]).reset_index(drop=True)
@@ -123,7 +123,9 @@ def over_repeats(
     names = [values] if isinstance(values, str) else list(values)
     check_comparable(runs, repeats, names)
     group, table = settings_without(runs, repeats)
-    return pd.concat([table, _statistics(runs, group, names)], axis="columns")
+    averaged = beside(table, _statistics(runs, group, names))
+    averaged.attrs = {}
+    return averaged
 
 
 def over_seeds(
@@ -280,6 +282,7 @@ def are_epochs(runs: pd.DataFrame) -> bool:
     return "epoch" in runs and bool(runs.duplicated(names).any())
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is too large has no mean
 def describe(numbers: "pd.Series[float]", group: Numbers) -> pd.DataFrame:
     """Describe the numbers of each group: n, mean, std, and the 95 % interval of the mean."""
     table = numbers.groupby(group).agg(["count", "mean", "std"]).rename(columns={"count": "n"})

@@ -1,4 +1,4 @@
-"""Remove runs: only files that runmanager wrote, and only while no process executes them."""
+"""Remove runs, experiments or checkpoints: only files of runmanager, while no process executes them."""
 
 import contextlib
 import re
@@ -10,22 +10,31 @@ from pathlib import Path
 from runmanager.errors import ExperimentLockedError
 from runmanager.outcome import Status
 from runmanager.storage import durable, paths
-from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.folders import Experiment, RunFolder, read_runs
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import read_experiment, read_run
 
-_NAMES = (
-    r"(run\.json|error\.log|weights\.pt|checkpoint(\.prev)?\.(pt|damaged)|events\.out\.tfevents\..+"
-    r"|attempt-\d+(-\d+)?\.(jsonl|evts|checkpoint\.pt|weights\.pt))"
+_CHECKPOINTS = r"(checkpoint(\.prev)?\.(pt|damaged)|attempt-\d+(-\d+)?\.checkpoint\.pt)"
+_OF_RUNS = (
+    rf"(run\.json|error\.log|weights\.pt|{_CHECKPOINTS}|events\.out\.tfevents\..+"
+    r"|attempt-\d+(-\d+)?\.(jsonl|evts|weights\.pt))"
 )
-_WRITTEN = re.compile(rf"{_NAMES}|\.({_NAMES}|session)\..+\.tmp")  # a writer that died leaves hidden files
+_OF_EXPERIMENTS = (
+    r"(grid\.json|hparams\.json|results\.(csv|json)|holder\.json(\.[0-9a-f]{8})*|\.probe\.[0-9a-f]{32}"
+    r"|\.ray-probe)"
+)
+_OF_CACHES = r"results\.npz"
+
+
+def _written(names: str) -> re.Pattern[str]:
+    return re.compile(rf"{names}|\.({names}|session)\..+\.tmp")  # a writer that died leaves hidden files
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What is in the folder of a run."""
+    """What is in the folder of a run, or in that of an experiment and its runs."""
 
-    files: Sequence[Path]  # that runmanager wrote; run.json is last: a removal that stops can be repeated
+    files: Sequence[Path]  # of runmanager; run.json, grid.json are last: a removal that stops can be repeated
     others: Sequence[Path]  # links included; they stay
     size: int  # of `files`, in bytes
 
@@ -36,18 +45,31 @@ def look(run: RunFolder) -> Contents:
     Raises:
         OSError: Its folder cannot be read.
     """
-    files: list[Path] = []
-    others: list[Path] = []
-    size = 0
-    inside = run.path.iterdir() if _is_folder(run.path) else ()
-    for path in sorted(inside, key=lambda path: (path.name == paths.RUN, path.name)):
-        status = path.lstat()
-        if stat.S_ISREG(status.st_mode) and _WRITTEN.fullmatch(path.name):
-            files.append(path)
-            size += status.st_size
-        else:
-            others.append(path)
-    return Contents(files, others, size)
+    return _contents(run.path, _written(_OF_RUNS), paths.RUN)
+
+
+def look_at_experiment(experiment: Path) -> Contents:
+    """Return what removing an experiment would remove, and what it would leave.
+
+    Raises:
+        OSError: One of its folders cannot be read.
+    """
+    top = _contents(experiment, _written(_OF_EXPERIMENTS), paths.GRID)
+    inside = [_contents(folder, _written(names)) for folder, names in _folders_in(experiment).items()]
+    folders = _folders_in(experiment).keys()
+    others = [path for path in top.others if path not in folders]
+    files = [*(file for contents in inside for file in contents.files), *top.files]
+    others += [other for contents in inside for other in contents.others]
+    return Contents(files, others, sum(contents.size for contents in (top, *inside)))
+
+
+def look_at_checkpoints(run: RunFolder) -> Contents:
+    """Return the checkpoints of a run as `files`; the weights that ``keep=`` left are none.
+
+    Raises:
+        OSError: Its folder cannot be read.
+    """
+    return _contents(run.path, _written(_CHECKPOINTS))
 
 
 def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
@@ -72,6 +94,42 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
         write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)
 
 
+def remove_experiment(experiment: Path) -> None:
+    """Remove an experiment with all of its runs; its folder stays if it holds anything else.
+
+    Raises:
+        ExperimentLockedError: It is being executed; nothing was removed.
+        StorageError: Something could not be removed; the same call removes the rest.
+    """
+    with hold(experiment):
+        check_ended(read_runs(experiment))
+        with durable.explained(experiment):
+            folders = _folders_in(experiment)
+            for path in look_at_experiment(experiment).files:
+                if path != experiment / paths.HOLDER:  # it goes last: until then, nobody else writes here
+                    path.unlink(missing_ok=True)
+            for folder in folders:
+                _remove_if_empty(folder)
+    _remove_if_empty(experiment)
+    durable.sync_folder(experiment.parent)
+
+
+def remove_checkpoints(experiment: Path, runs: Iterable[RunFolder]) -> None:
+    """Remove the checkpoints of runs of one experiment; their rows and weights stay.
+
+    Raises:
+        ExperimentLockedError: One of the runs is being executed; nothing was removed.
+        StorageError: Something could not be removed; the same call removes the rest.
+    """
+    runs = list(runs)
+    with hold(experiment):
+        check_ended(runs)
+        for run in runs:
+            with durable.explained(run.path):
+                for path in look_at_checkpoints(run).files:
+                    path.unlink(missing_ok=True)
+
+
 def check_ended(runs: Iterable[RunFolder]) -> None:
     """Refuse to remove runs while one of them is being executed.
 
@@ -90,9 +148,43 @@ def _remove_files(run: RunFolder) -> None:
         return
     for path in look(run).files:
         path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty: other files stay
-        run.path.rmdir()
+    _remove_if_empty(run.path)
     durable.sync_folder(run.path.parent)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # other files stay
+        folder.rmdir()
+
+
+def _contents(folder: Path, names: re.Pattern[str], last: str = "") -> Contents:
+    """Return what a folder holds, by names of files; links are followed nowhere."""
+    files: list[Path] = []
+    others: list[Path] = []
+    size = 0
+    inside = folder.iterdir() if _is_folder(folder) else ()
+    for path in sorted(inside, key=lambda path: (path.name == last, path.name)):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and names.fullmatch(path.name):
+            files.append(path)
+            size += status.st_size
+        else:
+            others.append(path)
+    return Contents(files, others, size)
+
+
+def _folders_in(experiment: Path) -> dict[Path, str]:
+    """Return the folders of an experiment's runs and of its cache, each with the names of files in it."""
+    folders = {run.path: _OF_RUNS for run in read_runs(experiment)}
+    folders |= {folder: _OF_RUNS for folder in experiment.iterdir() if _is_damaged_run(folder)}
+    folders[experiment / paths.CACHE] = _OF_CACHES
+    return {folder: names for folder, names in folders.items() if _is_folder(folder)}
+
+
+def _is_damaged_run(folder: Path) -> bool:
+    """Whether a folder is that of a run, though nothing in it may be readable."""
+    is_named = paths.run_number(folder.name) is not None and _is_folder(folder)
+    return is_named and ((folder / paths.RUN).is_file() or bool(paths.attempts(folder)))
 
 
 def _is_folder(path: Path) -> bool:

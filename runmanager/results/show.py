@@ -13,7 +13,7 @@ from runmanager.results.decisive import goal_of, repeats_of
 from runmanager.results.effects import COMPARED, DIFFERENCES, LEFT_OUT, OVERALL
 from runmanager.results.findings import Findings, find
 from runmanager.results.ranking import are_epochs, axes_of, best, deciding, numbered
-from runmanager.results.tables import check_table, hyperparameters_of
+from runmanager.results.tables import beside, check_table, from_columns, hyperparameters_of
 
 _LEADING = ("experiment", "run", "epoch", "status")
 
@@ -93,19 +93,20 @@ def _settings(findings: Findings, runs: pd.DataFrame, n: int) -> View:
     """Show settings by their mean."""
     settings = [*findings.settings, *findings.others]
     listed = settings[:n]
-    rows: dict[str, list[Any]] = {name: [s.params[name] for s in listed] for name in settings[0].params}
-    rows[findings.goal.metric] = [setting.mean for setting in listed]
-    rows["95 % interval"] = [_interval(setting.low, setting.high) for setting in listed]
-    rows["repeats"] = [setting.counts for setting in listed]
-    names = [name for name in axes_of(runs) if name not in findings.repeats and name not in rows]
+    params = from_columns({name: [s.params[name] for s in listed] for name in settings[0].params}, ())
+    computed: dict[str, list[Any]] = {
+        findings.goal.metric: [setting.mean for setting in listed],
+        "95 % interval": [_interval(setting.low, setting.high) for setting in listed],
+        "repeats": [setting.counts for setting in listed],
+    }
+    names = [name for name in axes_of(runs) if name not in (*findings.repeats, *params)]
     parts = (
         f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
         f"best mean {findings.goal.metric} over {' and '.join(findings.repeats)} first",
         findings.verdict.rstrip(".").replace("Its", "its", 1),
         _left_out({name: cell(runs[name].iloc[0]) for name in names}),
     )
-    table = pd.DataFrame({name: pd.Series(values, dtype="object") for name, values in rows.items()})
-    return View(table.infer_objects(), printable(join(parts)))
+    return View(beside(params, from_columns(computed, ())), printable(join(parts)))
 
 
 def _sentences(pairs: pd.DataFrame) -> list[str]:

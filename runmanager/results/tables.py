@@ -21,7 +21,7 @@ from runmanager.storage.run_state import RunResult
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
 
-GOALS, KEPT_BY, REPEATS = "goals", "kept by", "repeats"
+GOALS, KEPT_BY, REPEATS, NOTES = "goals", "kept by", "repeats", "notes"
 """The keys for what decides: experiment -> its goal, the goal of ``keep=``, its repeat axes."""
 KEPT = "kept "
 """What the column of the goal begins with that has its value at the epoch whose weights are kept."""
@@ -126,14 +126,26 @@ def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFr
 
 def _param_columns(params: Iterable[str]) -> dict[str, str]:
     """Name the column of each hyperparameter."""
-    columns: dict[str, str] = {}
-    taken: set[str] = set()
-    for name in params:
+    return _named({name: column(name) for name in params}, set())
+
+
+def _named(columns: Mapping[str, str], taken: set[str]) -> dict[str, str]:
+    """Name columns of hyperparameters as none that is taken is called, nor another of them."""
+    names: dict[str, str] = {}
+    for name, label in columns.items():
         further = (f"{name} (hyperparameter {number})" for number in itertools.count(2))
-        names = itertools.chain((column(name),), further)
-        columns[name] = next(name for name in names if name not in taken)
-        taken.add(columns[name])
-    return columns
+        labels = itertools.chain((label, f"{name} (hyperparameter)"), further)
+        names[name] = next(label for label in labels if label not in taken)
+        taken.add(names[name])
+    return names
+
+
+def beside(params: pd.DataFrame, computed: pd.DataFrame) -> pd.DataFrame:
+    """Put computed columns beside hyperparameters, of which one that is called alike gets another name."""
+    names = _named({str(name): str(name) for name in params}, set(map(str, computed)))
+    table = pd.concat([params.rename(columns=names), computed], axis="columns")
+    table.attrs = {HYPERPARAMETERS: [name for name in names.values() if name != "experiment"]}
+    return table
 
 
 def _filled(values: pd.Series, metric: Iterable[Any] | None) -> pd.Series:
@@ -182,7 +194,7 @@ def concat(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ())
     for name in dict.fromkeys((*leading, *params, *others, *last)):
         columns[name] = _concat([_part(table, name) for _, table in tables])
     table = _table(columns, params)
-    for key in (GOALS, KEPT_BY, REPEATS):
+    for key in (GOALS, KEPT_BY, REPEATS, NOTES):
         table.attrs[key] = {n: value for _, part in tables for n, value in part.attrs.get(key, {}).items()}
     return table
 

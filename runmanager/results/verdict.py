@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 ERROR = 0.05
+_LARGEST = 1e100  # of what is compared
 _PRIOR = 4.0  # variance of the standardised effect
 _IDENTICAL = 5  # repeats after which results that were always equal count as identical
 
@@ -45,6 +46,8 @@ def difference(values: Iterable[float], *, num_pairs: int = 1, error: float = ER
     """
     numbers = list(values)
     n = len(numbers)
+    if max(map(abs, numbers), default=0.0) > _LARGEST:  # or infinite: no float has the sum of their squares
+        return Difference(n, math.nan, *_NONE)
     mean = statistics.fmean(numbers) if numbers else math.nan
     if n >= _IDENTICAL and not any(numbers):
         return Difference(n, mean, 0.0, 0.0)

@@ -10,6 +10,7 @@ import hashlib
 import io
 import pickle
 import random
+import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +20,12 @@ import numpy as np
 import torch
 
 from runmanager.devices import torch_devices
-from runmanager.errors import CheckpointError
+from runmanager.errors import CheckpointError, gib
 from runmanager.outcome import EpochRecord
 from runmanager.storage import durable, paths, plain_state
 
 VERSION = 1
-_GIB = 2**30
-_OVERHEAD = _GIB // 16  # the most that a file may have beside its tensors
+_OVERHEAD = 2**26  # the most that a file may have beside its tensors
 _HASH = 32  # bytes of SHA-256
 _LARGEST = 1 << 36  # bytes of a checkpoint that is written or read
 
@@ -73,8 +73,8 @@ def check_size(states: Mapping[str, Any]) -> None:
     if sum(sizes.values()) > _LARGEST - _OVERHEAD:
         name, size = max(sizes.items(), key=lambda item: item[1])
         raise CheckpointError(
-            f"the checkpoint would have {sum(sizes.values()) / _GIB:.0f} GiB, {_LARGEST / _GIB:.0f} GiB is the "
-            f"most that is read again: save less in checkpoint=, of which {name!r} has {size / _GIB:.0f} GiB"
+            f"the checkpoint would have {gib(sum(sizes.values()))}, {gib(_LARGEST)} is the most that is read "
+            f"again: save less in checkpoint=, of which {name!r} has {gib(size)}"
         )
 
 
@@ -268,8 +268,11 @@ def _from_bytes(content: bytes) -> Checkpoint:
     body = memoryview(content)[_HASH:]
     if hashlib.sha256(body).digest() != content[:_HASH]:
         raise ValueError("its checksum differs: it is damaged")
+    file = io.BytesIO(body)
+    _check_members(file)
+    file.seek(0)
     with torch_devices.quiet():  # torch warns before it refuses
-        loaded = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
+        loaded = torch.load(file, map_location="cpu", weights_only=True)
     if not isinstance(loaded, dict):
         raise TypeError("it is no checkpoint")
     if loaded["v"] != VERSION:
@@ -279,3 +282,12 @@ def _from_bytes(content: bytes) -> Checkpoint:
     record = EpochRecord(int(epoch), metrics, times, cold=any(is_cold))
     is_left = loaded.get("is_left") is True  # checkpoints did not always have it
     return Checkpoint(str(loaded["id"]), record, dict(loaded["states"]), dict(loaded["random"]), is_left)
+
+
+def _check_members(file: io.BytesIO) -> None:
+    """Refuse a file whose members are larger than it says on the disk."""
+    with zipfile.ZipFile(file) as archive:  # the format before has sizes that nobody checks
+        if any(
+            m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size for m in archive.infolist()
+        ):
+            raise ValueError("it is compressed, as torch.save does not")

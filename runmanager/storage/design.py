@@ -1,32 +1,47 @@
-"""What an experiment is for: its goal and its repeat axes, as grid.json holds them."""
+"""What an experiment is for: its goal, its repeat axes and notes, as grid.json holds them."""
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from runmanager.console import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal, parse_goal
 
+LONGEST_NOTE = 1000
+"""Characters of a note."""
+
+_WORDS = {"goal": "goal is", "repeats": "repeat axes are", "note": "note is"}
+
 
 @dataclass(frozen=True)
 class Design:
-    """What decides in an experiment; a field is None if nobody has said it."""
+    """What decides in an experiment, and what it is for; a field is None if nobody has said it."""
+
+    NAMES: ClassVar = ("goal", "repeats", "note", "notes")  # in grid.json
 
     goal: Goal | None = None
     repeats: tuple[str, ...] | None = None  # the hyperparameters that only repeat a setting
+    note: str | None = None  # why it was executed, in one line
+    run_notes: Mapping[str, str] | None = None  # identity of a run -> its note
 
     def updated(self, given: "Design") -> tuple["Design", list[str]]:
         """Return the design after a start that gives another, which wins, and a sentence for each change."""
         sentences = []
         changed = {name: value for name, value in vars(given).items() if value is not None}
-        for name, value in changed.items():
-            before = getattr(self, name)
-            if before is not None and before != value:
-                what = "goal is" if name == "goal" else "repeat axes are"
-                sentences.append(f"the {what} {_text(value)} now, no longer {_text(before)}")
+        for name, words in _WORDS.items():
+            before, value = getattr(self, name), changed.get(name)
+            if before is not None and value is not None and before != value:
+                sentences.append(f"the {words} {_text(value)} now, no longer {_text(before)}")
+        if given.run_notes is not None:
+            changed["run_notes"] = {**(self.run_notes or {}), **given.run_notes}
         return replace(self, **changed), sentences
+
+    def without(self, ids: Collection[str]) -> "Design":
+        """Return the design once runs are removed, by their identities."""
+        notes = {id_: note for id_, note in (self.run_notes or {}).items() if id_ not in ids}
+        return replace(self, run_notes=notes or None)
 
     def decisive(self, starts: Iterable[Mapping[str, Any]]) -> Goal | None:
         """Return the goal, by default that of `keep=` in the last of the first lines of runs that has one."""
@@ -41,20 +56,53 @@ class Design:
     def to_json(self) -> dict[str, Any]:
         """Return what grid.json holds of it: nothing of what nobody has said."""
         content: dict[str, Any] = {} if self.goal is None else {"goal": str(self.goal)}
-        return content if self.repeats is None else {**content, "repeats": list(self.repeats)}
+        if self.repeats is not None:
+            content["repeats"] = list(self.repeats)
+        notes = {id_: note for id_, note in (self.run_notes or {}).items() if note}
+        return content | ({"note": self.note} if self.note else {}) | ({"notes": notes} if notes else {})
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any] | None) -> "Design":
         """Read it from the content of a grid.json; what is damaged is left out."""
         document = document or {}
-        goal, repeats = None, document.get("repeats")
+        goal, repeats, notes = None, document.get("repeats"), document.get("notes")
         if isinstance(document.get("goal"), str):
             with contextlib.suppress(InvalidArgumentError):
                 goal = parse_goal(document["goal"])
-        if isinstance(repeats, list) and all(isinstance(name, str) for name in repeats):
-            return cls(goal, tuple(repeats))
-        return cls(goal)
+        if not (isinstance(repeats, list) and all(isinstance(name, str) for name in repeats)):
+            repeats = None
+        pairs = notes.items() if isinstance(notes, dict) else ()
+        by_run = {id_: note for id_, given in pairs if (note := _one_line(given))}
+        return cls(
+            goal,
+            None if repeats is None else tuple(repeats),
+            _one_line(document.get("note")) or None,
+            by_run or None,
+        )
 
 
-def _text(value: Goal | Sequence[str]) -> str:
-    return printable(str(value) if isinstance(value, Goal) else ", ".join(value) or "none")
+def check_note(note: object) -> str:
+    """Return a note in one line.
+
+    Raises:
+        InvalidArgumentError: It is no text, or too long.
+
+    >>> check_note("smaller  steps ")
+    'smaller steps'
+    """
+    if not isinstance(note, str):
+        raise InvalidArgumentError([f"a note must be text, got {note!r:.60}"])
+    if len(line := " ".join(note.split())) > LONGEST_NOTE:
+        rule = f"a note has at most {LONGEST_NOTE} characters, this one has {len(line):,}"
+        raise InvalidArgumentError([f"{rule}: put it into a file, and name that"])
+    return line
+
+
+def _one_line(note: Any) -> str:
+    return " ".join(note[: 2 * LONGEST_NOTE].split())[:LONGEST_NOTE] if isinstance(note, str) else ""
+
+
+def _text(value: Goal | str | Sequence[str]) -> str:
+    if isinstance(value, Goal):
+        return printable(str(value))
+    return repr(value) if isinstance(value, str) else printable(", ".join(value)) or "none"

@@ -75,8 +75,7 @@ class Experiment:
         after, sentences = before.updated(given)
         if after != before:
             durable.make_folder(self.path)
-            content = {"v": VERSION, "runs": [], **(document or {}), **after.to_json()}
-            durable.write_file(path, strict_json(content))
+            durable.write_file(path, strict_json({"v": VERSION, "runs": [], **_with(document, after)}))
         return sentences
 
     def plan(
@@ -183,8 +182,14 @@ class Experiment:
         entries = document.get("runs") if document else None
         if document and isinstance(entries, list):
             kept = [entry for entry in entries if not (isinstance(entry, dict) and entry.get("id") in ids)]
-            durable.write_file(self.path / paths.GRID, strict_json({**document, "runs": kept}))
+            content = _with({**document, "runs": kept}, Design.from_json(document).without(ids))
+            durable.write_file(self.path / paths.GRID, strict_json(content))
         self._runs = None
+
+
+def _with(document: Mapping[str, Any] | None, design: Design) -> dict[str, Any]:
+    """Return the content of a grid.json with another design."""
+    return {k: value for k, value in (document or {}).items() if k not in Design.NAMES} | design.to_json()
 
 
 def _lasting(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import first_line
+from runmanager.errors import first_line, gib
 from runmanager.outcome import Status
 from runmanager.storage import durable
 from runmanager.storage.user_code import location_of
@@ -128,17 +128,13 @@ def _free(text: str, device: torch.device) -> str:
     with contextlib.suppress(Exception):  # a device that failed may not answer
         if device.type not in ("cpu", "meta"):
             free, total = torch.accelerator.get_memory_info(device)
-            return f"{_gib(free)} of {_gib(total)}"
+            return f"{gib(free)} of {gib(total)}"
     return ""
 
 
 def _readable(size: str) -> str:
     number, _, unit = size.partition(" ")
-    return _gib(int(number)) if unit == "bytes" and int(number) >= 2**30 else size
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"
+    return gib(int(number)) if unit == "bytes" and int(number) >= 2**30 else size
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -1,5 +1,6 @@
 """RunManager: the hooks of a training loop, which check their order and delegate."""
 
+import bdb
 import warnings
 import weakref
 from collections import OrderedDict
@@ -59,7 +60,7 @@ _PAGE = (
     "additions to the tutorial's class"
 )
 
-_NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit)
+_NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit, bdb.BdbQuit)
 """Exceptions that interrupt a run, which can be resumed: what failed was not the run."""
 
 P = ParamSpec("P")

@@ -128,10 +128,10 @@ def test_a_run_as_json_has_its_epochs_and_files(command, root):
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("grid", "is an experiment: name a run, as runs/fashion_grid/2"),
+        ("grid", "grid is an experiment: name a run, as "),
         ("grid/9", "has no run '9'; its runs are 1 to 3"),
         ("grid/results.csv", "has no run 'results.csv'"),
-        ("nothing/1", "is no folder of an experiment"),
+        ("gird/1", "gird is no experiment; did you mean "),
     ],
 )
 def test_what_is_no_run_is_refused_with_what_to_write(command, root, path, problem):

@@ -179,7 +179,7 @@ def test_what_is_not_ours_stays_and_links_are_not_followed(command, experiment, 
     assert {path.name for path in folder.iterdir()} == {"weights.pt", "notes.txt", ".mine.tmp"}
 
 
-@pytest.mark.parametrize("names", [["results.csv"], [".."], ["1", "9"], ["."]])
+@pytest.mark.parametrize("names", [["results.csv"], [".."], ["1", "9"], ["../nope"]])
 def test_nothing_is_removed_if_one_of_the_names_is_no_run(command, experiment, names):
     before = bytes_of(experiment)
 
@@ -216,6 +216,66 @@ def test_a_run_that_a_bare_manager_executes_is_not_removed(command, tmp_path):
     assert results[0].exit_code == 2
     assert "is being executed: nothing was removed" in results[0].stderr
     assert load_runs(tmp_path)["status"].tolist() == ["completed", "completed"]
+
+
+def test_a_note_is_kept_with_its_experiment_and_with_its_run(command, experiment, tmp_path):
+    written = command("note", experiment, "larger  steps?\n")
+    of_run = command("note", experiment / "2", "[bold]the\x1b[31m best")
+    execute(tmp_path)  # a start without a note keeps both
+
+    shown = command("note", experiment)
+
+    assert (written.exit_code, written.stderr) == (0, f"{experiment}: noted: larger steps?\n")
+    assert shown.stdout == "larger steps?\n"
+    assert of_run.exit_code == 0
+    assert "\x1b" not in of_run.stderr
+    assert command("note", experiment / "2").stdout == "[bold]the\\x1b[31m best\n"
+    assert load_runs(experiment).attrs["notes"] == {"grid": "larger steps?"}
+    assert load_results(experiment.parent).attrs["notes"] == {"grid": "larger steps?"}
+
+
+def test_an_empty_note_removes_it_and_a_removed_run_takes_its_own_along(command, experiment):
+    command("note", experiment, "first")
+    command("note", experiment / "1", "gone soon")
+
+    removed = command("note", experiment, "")
+    command("rm", "--yes", experiment / "1")
+
+    assert removed.stderr.endswith("the note is removed\n")
+    assert command("note", experiment).stderr.startswith(f"{experiment} has no note: ")
+    assert "note" not in (experiment / "grid.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "problem"),
+    [
+        ("grid", "x" * 1001, "a note has at most 1000 characters, this one has 1,001"),
+        ("gird", "text", "did you mean "),
+        ("grid/9", "text", "has no run '9'; its runs are 1 to 2"),
+        ("", "text", "runs has: grid"),
+    ],
+)
+def test_a_note_that_cannot_be_written_is_refused(command, experiment, target, text, problem):
+    result = command("note", experiment.parent / target, text)
+
+    assert result.exit_code == 2
+    assert problem in result.stderr
+
+
+def test_diff_shows_the_notes_of_both_sides(command, experiment, tmp_path):
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(PROGRAM, tmp_path / "program.py", "exec"), scope)  # noqa: S102
+    run_grid(
+        {"lr": [0.1]}, scope["train"], experiment="other", root=experiment.parent, executor="inline",
+        note="after the change",
+    )  # fmt: skip
+
+    result = command("diff", experiment, experiment.parent / "other", "--json")
+
+    rows = [row for row in json.loads(result.stdout) if row["what"] == "note"]
+    assert [(row["name"], row["first"], row["second"]) for row in rows] == [
+        ("experiment", "", "after the change")
+    ]
 
 
 def without_reader(stream, *arguments):

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from runmanager import RunBuilder, RunManager, run_grid
 from runmanager.devices.process_state import Leftovers, as_before, changes, listed, process_state, set_back
 from runmanager.errors import RunsWarning
+from tests.accelerators import Machine, installed
 
 LEFT = "left this process with other settings, and"
 
@@ -26,7 +27,14 @@ def _as_before(monkeypatch, tmp_path):
     monkeypatch.setenv("LEFT_BEHIND", "no")
     yield
     torch.set_default_dtype(torch.float32)
-    torch.backends.cudnn.benchmark = False
+    torch.backends.mkldnn.enabled = True  # type: ignore[assignment] # a property of the module
+
+
+@pytest.fixture
+def cuda(tmp_path):
+    """Let CUDA be there."""
+    with installed(Machine(tmp_path, count=1)):
+        yield
 
 
 def test_what_is_set_otherwise_is_named(monkeypatch, tmp_path):
@@ -91,8 +99,8 @@ def change(what):
             os.chdir(os.sep)
         case "variable":
             os.environ["LEFT_BEHIND"] = "yes"
-        case "benchmark":
-            torch.backends.cudnn.benchmark = True
+        case "flag":
+            torch.backends.mkldnn.enabled = False  # type: ignore[assignment] # a property of the module
         case "path":
             gc.disable()
             sys.path.insert(0, os.sep)
@@ -118,7 +126,7 @@ def grid(*whats, when):
 )
 def test_what_a_run_leaves_to_the_next_is_warned_of_once(tmp_path, what, name, when):
     with pytest.warns(RunsWarning) as warned:
-        bare(tmp_path, grid("", what, "", "benchmark", "", when=when))
+        bare(tmp_path, grid("", what, "", "flag", "", when=when))
 
     (message,) = (str(warning.message) for warning in warned)
     assert re.match(rf"run 2 {LEFT} run 3 begins with them: {name}; set them back", message)
@@ -126,8 +134,8 @@ def test_what_a_run_leaves_to_the_next_is_warned_of_once(tmp_path, what, name, w
 
 
 def test_a_flag_of_torch_that_a_run_leaves_is_warned_of(tmp_path):
-    with pytest.warns(RunsWarning, match=r"begins with them: torch\.backends\.cudnn\.benchmark; set them back"):
-        bare(tmp_path, grid("benchmark", "", when="open"))
+    with pytest.warns(RunsWarning, match=r"begins with them: torch\.backends\.mkldnn\.enabled; set them back"):
+        bare(tmp_path, grid("flag", "", when="open"))
 
 
 def test_what_the_last_run_leaves_is_nobodys_concern(tmp_path):
@@ -139,7 +147,7 @@ def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(t
     before = process_state()
 
     with pytest.warns(RunsWarning) as warned:
-        inline(tmp_path, grid("", "directory", "", "variable", "benchmark", when=when))
+        inline(tmp_path, grid("", "directory", "", "variable", "flag", when=when))
 
     (message,) = (str(warning.message) for warning in warned)
     assert re.match(
@@ -210,7 +218,7 @@ OTHER = {
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_a_setting_that_can_be_written_is_set_back(name):
+def test_a_setting_that_can_be_written_is_set_back(name, cuda):
     before = process_state()
 
     OTHER[name]()
@@ -221,7 +229,7 @@ def test_a_setting_that_can_be_written_is_set_back(name):
     assert changes(before, process_state()) == []
 
 
-def test_all_settings_are_set_back_together_and_for_a_block_alone():
+def test_all_settings_are_set_back_together_and_for_a_block_alone(cuda):
     before = process_state()
 
     for change_one in OTHER.values():
@@ -233,6 +241,33 @@ def test_all_settings_are_set_back_together_and_for_a_block_alone():
 
     assert within == left == []
     assert {*OTHER} - {"the timer"} <= {*after}  # it is off: nothing knows what was left of it
+
+
+def seed_everything(monkeypatch):
+    """Do what recipes for reproducible runs do."""
+    torch.manual_seed(7)
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+
+
+@pytest.mark.parametrize(("kind", "count"), [("cuda", 0), ("xpu", 2), ("cuda", 1)])
+def test_what_cuda_alone_reads_is_a_change_where_it_is_there(tmp_path, monkeypatch, kind, count):
+    with installed(Machine(tmp_path, count, kind)):
+        before = process_state()
+        seed_everything(monkeypatch)
+        names = changes(before, process_state())
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")  # it may hide devices, or show them
+        visible = changes(before, process_state())
+
+    of_cuda = [
+        "torch.backends.cudnn.benchmark", "torch.backends.cudnn.deterministic",
+        "environment variable CUBLAS_WORKSPACE_CONFIG", "environment variable CUDA_LAUNCH_BLOCKING",
+    ]  # fmt: skip
+    assert names == (of_cuda if (kind, count) == ("cuda", 1) else [])
+    assert visible == [*names, "environment variable CUDA_VISIBLE_DEVICES"]
 
 
 def test_a_loop_may_set_torch_for_each_run(tmp_path):

@@ -1,9 +1,6 @@
 """README.md and the pages under docs/: their programs run, their links lead somewhere, README stays short."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,6 @@ FENCE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 LINK = re.compile(r"\]\((?!https?://)(?P<file>[^)#]*)#?(?P<anchor>[^)]*)\)")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # on a busy machine, idle threads take the others' time
 DURATIONS = {7, 8}  # columns of README's table
 
 
@@ -41,38 +37,22 @@ def without_durations(row: list[str]) -> list[float]:
     return [float(cell) for number, cell in enumerate(row) if number not in DURATIONS]
 
 
-@pytest.fixture(scope="module")
-def warm():
-    """A process that executes the programs of all pages; see warm.py."""
-    command = [sys.executable, str(Path(__file__).with_name("warm.py"))]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=ENVIRONMENT, bufsize=1) as process:
-        yield process  # closing its input ends it
-
-
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 def test_the_python_blocks_of_a_page_run_one_after_the_other(warm, page, tmp_path):
-    (tmp_path / "program.py").write_text("\n".join(blocks(page, "python")))
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(blocks(page, "python")))
 
-    warm.stdin.write(f"{tmp_path}\n")
-    code = warm.stdout.readline()
+    done = warm.execute(program)
 
-    assert code == "0\n", (tmp_path / "output.txt").read_text()
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_program_of_the_readme_prints_the_table_of_the_readme(tmp_path):
+def test_the_program_of_the_readme_prints_the_table_of_the_readme(warm, tmp_path):
     (program,), (table,) = blocks(README, "python"), blocks(README, "text")
     heading, *rows, caption = [re.split("  +", line.strip()) for line in table.splitlines()]
     (tmp_path / "circle.py").write_text(program)
 
-    done = subprocess.run(
-        [sys.executable, "circle.py"],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = warm.execute(tmp_path / "circle.py")
 
     assert done.returncode == 0, done.stderr
     lines = [re.split("  +", line.strip()) for line in done.stdout.splitlines()[-len(rows) - 2 :]]
@@ -111,8 +91,8 @@ def test_the_readme_leads_to_every_page():
 
 
 def test_ci_runs_the_commands_that_the_readme_names():
-    script = (ROOT / ".ci" / "run").read_text()
+    script, readme = (ROOT / ".ci" / "run").read_text(), README.read_text()
 
-    for command in ("python experiments/fashion_grid.py", "pytest"):
-        assert command in README.read_text()
-        assert command in script
+    for command in ("python experiments/fashion_grid.py", "pytest -n 2 --dist worksteal"):
+        assert f"{command}\n" in readme
+        assert f"\n{command} -" in script

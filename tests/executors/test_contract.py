@@ -1,5 +1,6 @@
 """What every executor promises; a new one is in EXECUTORS and so in here."""
 
+import os
 from collections import deque
 
 import pytest
@@ -123,6 +124,16 @@ def test_each_run_gets_its_one_outcome(executor, runs, machine):
 
     expected = [(run, work(run, lambda _: None)) for run in runs]
     assert sorted(outcomes, key=lambda pair: pair[0]) == expected
+
+
+def pid_work(_run, _report):
+    return Outcome(Status.COMPLETED, "", os.getpid())
+
+
+def test_it_says_whether_runs_are_executed_in_this_process(executor, runs, machine):
+    pids = {outcome.epochs for _, outcome in execute(executor, runs, pid_work, machine=machine)}
+
+    assert executor.is_in_process is (os.getpid() in pids)
 
 
 def test_a_run_that_is_added_on_its_outcome_is_executed_again(executor, runs, machine):

@@ -33,7 +33,9 @@ def test_a_process_that_the_system_killed_ran_out_of_memory_and_the_next_did_not
     next_status, _ = known.explain(-9, "", 3 * 2**30)
 
     assert (status, next_status) == (Status.OUT_OF_MEMORY, Status.KILLED)
-    assert cause.startswith("the system ran out of memory and killed its process (SIGKILL) (it had 3.0 of ")
+    assert cause.startswith(
+        "the system ran out of memory and killed its process (SIGKILL) (it had 3.00 GiB of "
+    )
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,7 @@ CHANGES = {
     "device": lambda: torch.set_default_device("meta"),
     "grad mode": lambda: torch.set_grad_enabled(False),
     "deterministic": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
-    "cudnn": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "mkldnn": lambda: setattr(torch.backends.mkldnn, "enabled", False),
     "tf32": lambda: torch.set_float32_matmul_precision("medium"),
     "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
 }

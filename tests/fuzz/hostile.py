@@ -26,10 +26,17 @@ NAMES = [
     "best loss", "lr", "device", "seed", "lr (hyperparameter)", "run (hyperparameter)", "index", "level_0", "0", "",
     " ", "__class__", "attrs", "n", "mean", "axis", "value", "x" * 3000, ESCAPES, "a\nb", "a\0b", "\ud800", "=1+1",
     "<script>alert(1)</script>", "{{ 7 * 7 }}", "{%", "é", "名", "😀", "$float", "none", "nan", "cpu", "cpu / cuda",
+    "best loss", "kept loss", "kept accuracy", "kept test_accuracy", "best ", "kept ", "max:loss", "loss n", "loss mean",
+    "loss low", "test_accuracy mean", "goal", "goals", "kept by", "repeats", "all repeats", "failed repeats",
+    "95 % interval", "overall", "differences", "left out", "compared", "cold start", "threads", "val_loss", "reward",
 ]  # fmt: skip
 NUMBERS = [
     0, -1, 1, 2, 3, 2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**400, -(10**400), 10**4000,
     0.0, -0.0, 0.5, 1e308, -1e308, 5e-324, 1e17, 253402300800.0, True, False,
+]  # fmt: skip
+GOALS = [
+    *(f"{which}{name}" for which in ("max:", "min:", "best:", "", "max: ") for name in NAMES),
+    "max", "min:", ":", "::", "max:max:loss", "min:loss ", "last", "MAX:loss", "max:accuracy\n",
 ]  # fmt: skip
 TEXTS = [*NAMES, "inf", "-inf", "1e999", "completed", "failed", "running", "stale", "pending", "0" * 5000]
 
@@ -96,6 +103,20 @@ def _change_entry(spot: Any, key: Any, dice: random.Random) -> None:
         spot[key] = odd_value(dice)
 
 
+def design(dice: random.Random) -> dict[str, Any]:
+    """Say what decides in an experiment as nobody means it: what grid.json holds beside its runs."""
+    names = [*NAMES, *["lr", "seed", "device", "seed", "lr"] * 9]
+    axes = [dice.choice(names) for _ in range(dice.choice([0, 1, 1, 2, 3]))]
+    goal: Any = dice.choice(
+        ["max:loss", "min:loss", "max:test_accuracy", "min:epoch duration", dice.choice(GOALS)]
+    )
+    document = {"goal": goal, "repeats": axes}
+    for name in document:
+        if dice.random() < 0.2:
+            document[name] = odd_value(dice)
+    return {name: value for name, value in document.items() if dice.random() < 0.8}
+
+
 def to_line(content: Any) -> bytes:
     """Write a line with the right checksum, strict JSON or not."""
     body = json.dumps(content, separators=(",", ":")).encode()
@@ -105,6 +126,8 @@ def to_line(content: Any) -> bytes:
 def journal(lines: list[dict[str, Any]], dice: random.Random) -> bytes:
     """Change lines of a journal; every line, and often the end's checksum of all, is right."""
     lines = [{name: value for name, value in line.items() if name != "crc"} for line in lines]
+    if dice.random() < 0.2:
+        lines[0]["keep"] = dice.choice([*GOALS, *["max:loss", "min:loss", "max:test_accuracy"] * 30])
     for _ in range(dice.choice([1, 1, 2, 4])):
         kind, index = dice.random(), dice.randrange(len(lines))
         if kind < 0.8:
@@ -233,7 +256,10 @@ def copy_of_numbers(dice: random.Random) -> bytes:
     name = dice.choice(list(arrays))
     arrays[name] = dice.choice([arrays[name], np.ones(3), np.array(["a"]), np.zeros((2, 2)), np.array(1.0)])
     np.savez(file, document=np.frombuffer(json.dumps(document).encode(), np.uint8), **arrays)
-    return file.getvalue()
+    content = file.getvalue()
+    if dice.random() < 0.5:  # says that it has a thousand million times as much, which nothing checks
+        content = content.replace(b"'shape': (2,), }        ", b"'shape': (2000000000,), }")
+    return content
 
 
 def link(path: Path, dice: random.Random) -> None:

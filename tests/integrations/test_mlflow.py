@@ -1,13 +1,15 @@
+import json
 import math
 import shutil
 import sys
+import warnings
 from contextlib import suppress
 
 import pytest
 
 from runmanager import RunManager, export_mlflow
-from runmanager.errors import MissingExtraError, StorageError
-from tests.integrations.study import study
+from runmanager.errors import MissingExtraError, RunsWarning, StorageError
+from tests.integrations.study import METRICS, PARAMS, odd_study, study
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def test_mlflow_gets_every_metric_of_every_epoch(tmp_path, mlflow):
     assert sorted((metric.step, metric.value) for metric in history) == [(1, 0.5), (2, 0.25)]
     assert (done.info.status, failed.info.status) == ("FINISHED", "FAILED")
     assert done.info.end_time >= done.info.start_time > 1.6e12
-    assert failed.data.tags["runmanager.error"] == "ValueError: too large (in study.py:17)"
+    assert failed.data.tags["runmanager.error"] == "ValueError: too large (in study.py:20)"
     assert failed.data.params["size"] == "None"
 
 
@@ -111,3 +113,54 @@ def test_without_the_library_what_to_install_is_named(tmp_path, monkeypatch):
         export_mlflow(tmp_path)
 
     assert caught.value.problems == ["export_mlflow needs mlflow: pip install 'torch-runmanager[mlflow]'"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("is_database", [True, False])
+def test_names_and_values_that_mlflow_does_not_take_are_changed_and_none_is_lost(
+    tmp_path, mlflow, monkeypatch, is_database
+):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    odd_study(tmp_path / "runs")
+    uri = f"sqlite:///{tmp_path}/mlflow.db" if is_database else f"{tmp_path}/mlruns"
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        export_mlflow(tmp_path / "runs", tracking_uri=uri)
+        again = export_mlflow(tmp_path / "runs", tracking_uri=uri)
+
+    (warning,) = [str(each.message) for each in caught if each.category is RunsWarning]
+    (run,) = logged(mlflow, uri)[1].values()
+    params, metrics = run.data.params, run.data.metrics
+    assert again == []
+    assert warning.startswith("changed for MLflow: ")
+    assert warning.endswith(" more")
+    assert len(params) == len(PARAMS)
+    assert sorted(int(v) for v in params.values() if v.isdigit() and len(v) < 9) == list(range(1, 23))
+    assert (len(params["text"]), params["half"], params["zero"]) == (6000, "\\ud800", "a\\0b")
+    assert len(metrics) == len(METRICS) - 1  # inf
+    whole = [value for value in metrics.values() if value == value // 1 and 0 < value < 100]
+    assert sorted(whole) == list(range(1, 25))
+    assert (metrics["loss"], metrics["f1_"], metrics["large"]) == (0.25, 3, 1e308)
+    assert math.isnan(metrics["nan"])
+    assert run.data.tags["runmanager.error"].startswith("ValueError: \\ud800\\0t")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_run_whose_identity_is_part_of_a_query_is_exported_alone(tmp_path, mlflow):
+    study(tmp_path / "runs")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    export_mlflow(tmp_path / "runs", tracking_uri=uri)
+    (path,) = (tmp_path / "runs/study").glob("001*/run.json")
+    document = json.loads(path.read_text())
+    del document["crc"]
+    path.write_text(json.dumps({**document, "id": "a' OR tags.`x` != '`"}))
+    (tmp_path / "runs/study/grid.json").unlink()
+
+    ids = export_mlflow(tmp_path / "runs", tracking_uri=uri)
+
+    client, _ = logged(mlflow, uri)
+    experiment = client.get_experiment_by_name("study")
+    assert (len(ids), len(client.search_runs([experiment.experiment_id]))) == (1, 3)

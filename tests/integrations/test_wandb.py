@@ -1,11 +1,12 @@
+import json
 import struct
 import sys
 
 import pytest
 
 from runmanager import export_wandb
-from runmanager.errors import MissingExtraError
-from tests.integrations.study import study
+from runmanager.errors import MissingExtraError, RunsWarning
+from tests.integrations.study import PARAMS, TEXT, odd_study, study
 
 RECORD = struct.Struct("<IHB")
 BLOCK = 2**15
@@ -91,3 +92,26 @@ def test_without_the_library_what_to_install_is_named(tmp_path, monkeypatch):
         export_wandb(tmp_path)
 
     assert caught.value.problems == ["export_wandb needs wandb: pip install 'torch-runmanager[wandb]'"]
+
+
+@pytest.mark.slow
+def test_names_and_values_that_wandb_does_not_take_are_changed_and_none_is_lost(tmp_path, wandb):
+    name = "50% of #1: a? " + "n" * 200
+    odd_study(tmp_path / "runs", name)
+
+    with pytest.warns(RunsWarning) as caught:
+        (folder,) = export_wandb(tmp_path / "runs", folder=tmp_path / "new")
+    wandb.teardown()
+
+    assert [str(each.message).partition(": ")[0] for each in caught] == ["changed for W&B"]
+    log = list(records(wandb, folder))
+    run = next(record.run for record in log if record.HasField("run"))
+    assert (run.project, len(run.run_group)) == (f"50_ of _1_ a_ {'n' * 114}", 128)
+    config = {item.key: json.loads(item.value_json) for item in run.config.update if item.key != "_wandb"}
+    assert len(config) == len(PARAMS)
+    assert sorted(v for v in config.values() if type(v) is int) == list(range(1, 23))
+    assert (config["nan"], config["inf"], config["half"], config["text"]) == ("nan", "inf", "\\ud800", TEXT)
+    row = next(record.history.item for record in log if record.HasField("history"))
+    metrics = {item.nested_key[0]: json.loads(item.value_json) for item in row}
+    assert sorted(v for v in metrics.values() if type(v) is int and v < 99) == sorted([1, 1, *range(1, 25)])
+    assert (metrics["_step"], metrics["epoch"], metrics["own_step"], metrics["own_step_2"]) == (1, 1, 14, 11)

@@ -1,6 +1,7 @@
 import contextlib
 import csv
 import errno
+import importlib
 import itertools
 import math
 import os
@@ -27,7 +28,7 @@ from runmanager import (
     run_grid,
 )
 from runmanager.devices import torch_devices
-from runmanager.executors import LanesExecutor
+from runmanager.executors import InlineExecutor, LanesExecutor
 from runmanager.outcome import RETRY_FAILED
 from runmanager.results import files
 from runmanager.storage.journal import Journal
@@ -822,6 +823,37 @@ def test_another_run_than_the_given_one_is_not_begun(start, tmp_path):
     assert outcome.runs["status"].tolist() == ["failed"] * 3
     assert all(error.startswith("LifecycleError: train() was given") for error in outcome.runs["error"])
     assert len([path for path in (tmp_path / "exp").iterdir() if path.is_dir()]) == 3
+
+
+NOTING = """
+SEEN = []
+def note(values, value):
+    values.append(value)
+def train(run, manager):
+    note(SEEN, run.lr)
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(run.lr, 1)
+"""
+
+
+@pytest.mark.parametrize(("is_in_process", "attempts"), [(True, 1), (False, 2)])
+def test_what_runs_change_in_the_process_of_an_executor_that_says_so_is_no_change(
+    tmp_path, monkeypatch, is_in_process, attempts
+):
+    class Here(InlineExecutor):
+        pass
+
+    Here.is_in_process = is_in_process
+    (tmp_path / "noting.py").write_text(NOTING)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "noting", raising=False)
+    train = importlib.import_module("noting").train
+
+    for _ in range(2):
+        outcome = run_grid(LRS, train, experiment="exp", root=tmp_path, executor=Here(), display=False)
+
+    assert outcome.runs["attempts"].tolist() == [attempts] * 3
 
 
 @pytest.mark.parametrize("executor", ["inline", "lanes"])

@@ -148,6 +148,7 @@ def test_every_figure_says_in_words_what_it_shows(page):
 
 def test_devices_are_compared_pair_by_pair(page):
     assert "An epoch on cuda is 3.00 times as fast as on cpu (10 pairs" in text_of(by_id(page, "devices"))
+    assert "cuda - cpu" not in text_of(by_id(page, "devices"))
 
 
 def test_what_went_wrong_is_told_with_its_cause_and_the_next_step(page):

@@ -1,5 +1,6 @@
 import itertools
 import math
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -277,4 +278,40 @@ def test_a_value_that_no_name_of_a_column_can_have_is_escaped():
     runs = runs.astype({"epoch duration": "float64"})
     runs.attrs["hyperparameters"] = ["device"]
 
-    assert list(compare(runs)) == ["cpu", "\\ud800", "\\ud800 / cpu"]
+    assert list(compare(runs)) == ["cpu", "\\ud800", "\\ud800 - cpu", "\\ud800 / cpu"]
+
+
+def test_an_empty_text_is_a_value_as_others_are():
+    runs = pd.DataFrame({"device": ["", "cpu"], "epoch duration": [2.0, 5.0]})
+    runs.attrs["hyperparameters"] = ["device"]
+
+    assert compare(runs)["cpu - "].tolist() == [3.0]
+
+
+def test_a_value_that_is_called_like_a_difference_is_told_from_it():
+    runs = pd.DataFrame({"x": ["a", "b", "b - a"], "loss": [1.0, 2.0, 4.0]})
+    runs.attrs["hyperparameters"] = ["x"]
+
+    pairs = compare(runs, "x")
+
+    assert pairs[["'b - a'", "'b' - 'a'"]].to_numpy().tolist() == [[4.0, 1.0]]
+
+
+def test_a_hyperparameter_that_is_called_like_a_ratio_is_kept():
+    rows = {"cpu / cuda": [1, 1, 2, 2], "device": ["cuda", "cpu"] * 2, "epoch duration": [2.0, 4.0, 3.0, 3.0]}
+    runs = pd.DataFrame(rows)
+    runs.attrs["hyperparameters"] = ["cpu / cuda", "device"]
+
+    pairs = compare(runs)
+
+    assert pairs["cpu / cuda (hyperparameter)"].tolist() == [1, 2]
+    assert pairs["cpu / cuda"].tolist() == [2.0, 1.0]
+
+
+def test_numbers_whose_squares_are_infinite_explain_nothing_and_warn_of_nothing():
+    runs = pd.DataFrame({"lr": [0.1, 0.1, 0.2, 0.2], "loss": [1e308, -1e308, 1e308, 1.0]})
+    runs.attrs["hyperparameters"] = ["lr"]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert effects(runs)["explained"].isna().all()

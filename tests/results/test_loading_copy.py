@@ -1,6 +1,9 @@
+import io
 import math
 import os
 import shutil
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -134,3 +137,26 @@ def test_no_copy_is_made_of_a_few_runs(tmp_path):
     load_results(tmp_path)
 
     assert not (tmp_path / "exp" / ".cache").exists()
+
+
+@pytest.mark.parametrize("size", [2**28, 2**40])
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_copy_cannot_ask_for_more_memory_than_it_has(experiment, size, compression):
+    load_results(experiment)
+    (copy,) = experiment.rglob("results.npz")
+    with zipfile.ZipFile(copy) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<i8", "fortran_order": False, "shape": (size,)})
+    content = bytes(2**26 if compression == zipfile.ZIP_DEFLATED else 8)
+    with zipfile.ZipFile(copy, "w", compression) as archive:
+        for name, member in members.items():
+            archive.writestr(name, header.getvalue() + content if name == "epochs.npy" else member)
+
+    tracemalloc.start()
+    copied = load_copy(experiment)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert copied is None
+    assert peak < copy.stat().st_size + 2**24

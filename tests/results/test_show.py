@@ -3,7 +3,7 @@ import math
 import pandas as pd
 import pytest
 
-from runmanager import compare
+from runmanager import compare, over_repeats
 from runmanager.errors import GridError
 from runmanager.results.show import show
 from runmanager.results.tables import HYPERPARAMETERS
@@ -127,3 +127,24 @@ def test_a_hyperparameter_to_sort_by_is_shown_once():
     view = show(runs_of(), "lr", largest=False)
 
     assert list(view.table) == ["run", "lr", "net", "loss"]
+
+
+def test_a_hyperparameter_that_is_called_like_a_computed_column_is_shown_beside_it():
+    runs = runs_of(repeats=[1, 2, 3], seed=1).rename(columns={"net": "loss mean"})
+    runs.attrs[HYPERPARAMETERS] = ["lr", "repeats", "loss mean", "seed"]
+
+    view = show(runs, repeats="seed")
+    averaged = over_repeats(runs, "seed")
+
+    assert view.table["repeats (hyperparameter)"].tolist() == [2, 1, 3]
+    assert view.table["repeats"].tolist() == ["1", "1", "1"]
+    assert averaged["loss mean (hyperparameter)"].tolist() == ["a", "b", "c"]
+    assert averaged["loss mean"].tolist() == [0.5, 0.25, 0.75]
+
+
+def test_text_that_arrow_cannot_hold_is_shown_with_repeats():
+    runs = runs_of(seed=1)
+    runs["net"] = pd.Series(["\ud800", "b", "c"], dtype="object")
+    runs.attrs[HYPERPARAMETERS] = ["lr", "net", "seed"]
+
+    assert "\\ud800" in repr(show(runs, repeats="seed"))

@@ -51,3 +51,12 @@ def test_two_equal_settings_are_told_apart_by_chance_as_rarely_as_promised_howev
         wrong += any(difference(values[:n]).is_decided for n in range(4, 26))
 
     assert wrong / 300 < 0.05
+
+
+@pytest.mark.parametrize("values", [[1e308] * 5, [math.inf, 1.0, 2.0, 3.0], [1e200, -1e200, 1e200, 0.0]])
+def test_what_is_too_large_for_a_mean_has_none(values):
+    lead = difference(values)
+
+    assert lead.n == len(values)
+    assert math.isnan(lead.mean)
+    assert not lead.is_decided

@@ -470,6 +470,7 @@ def hostile(canary):
         "huge text": b"\x80\x02\x8d" + struct.pack("<Q", 2**62) + b"x.",
         "huge bytes": b"\x80\x03\x8e" + struct.pack("<Q", 2**40) + b"x.",
         "huge tensor": huge_tensor(),
+        "compressed": compressed(saved(in_a_checkpoint(torch.zeros(2**20)))),
         "deep": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
         "text": b"#!/bin/sh\n" + shell.encode(),
         "empty": b"",
@@ -481,6 +482,18 @@ def hostile(canary):
         "an id that is a tensor": saved({**in_a_checkpoint(1), "id": torch.ones(3)}),
     }
     return files
+
+
+def compressed(content):
+    """Make a file of a few KB of what has 4 MB, as it could be of a few MB."""
+    file = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as archive,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as smaller,
+    ):
+        for name in archive.namelist():
+            smaller.writestr(name, archive.read(name))
+    return file.getvalue()
 
 
 def huge_tensor():
@@ -550,10 +563,12 @@ def test_states_larger_than_what_is_read_again_are_refused_before_they_are_writt
         "optimizer": {"state": [{"m": big[0]}, big[1].clone()]},
     }
 
-    with pytest.raises(CheckpointError, match="the checkpoint would have 4 GiB, 3 GiB is the most") as caught:
+    with pytest.raises(
+        CheckpointError, match=r"the checkpoint would have 4\.00 GiB, 3\.00 GiB is the most"
+    ) as caught:
         save_checkpoint(tmp_path, checkpoint(2, states), verify=False)
 
-    assert "has 2 GiB" in str(caught.value)
+    assert "has 2.00 GiB" in str(caught.value)
     assert load(tmp_path) == (1, [])
 
 

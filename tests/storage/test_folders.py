@@ -34,7 +34,7 @@ class Colour(enum.Enum):
 
 VALUES_OF_ALL_KINDS = [
     True, 3, 0.1, math.nan, math.inf, None, "text", (1, (2.0, None)), [1, "a"], {"a": (0.9, 0.99)}, {1, 2},
-    frozenset("ab"), b"bytes", Colour.RED, Path("a/b"), np.float32(0.5), np.arange(3), np.zeros((2, 2)),
+    frozenset((1, 2)), b"bytes", Colour.RED, Path("a/b"), np.float32(0.5), np.arange(3), np.zeros((2, 2)),
     torch.device("cpu"), torch.float16, torch.tensor([0.5, 1]), torch.nn.ReLU(), torch.optim.SGD, OneField(3),
     functools.partial(OneField, 3), range(3), 1 + 2j,
 ]  # fmt: skip

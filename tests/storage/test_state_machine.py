@@ -140,7 +140,7 @@ class Life(RuleBasedStateMachine):
         return self.root / "exp"
 
     def folder(self, seed: int) -> Path:
-        (found,) = self.path.glob(f"*_seed={seed}")
+        (found,) = self.path.glob(f"*-seed={seed}")
         return found
 
     def end_manager(self) -> None:

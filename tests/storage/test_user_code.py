@@ -172,12 +172,11 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("executor", ["lanes", "inline"])
-def test_a_grid_names_the_line_of_the_users_script(tmp_path, executor):
-    (tmp_path / "script.py").write_text(SCRIPT.replace("EXECUTOR", repr(executor)))
+def test_a_grid_names_the_line_of_the_users_script(warm, tmp_path, executor):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("EXECUTOR", repr(executor)))
 
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = warm.execute(script)
 
     cause = "ValueError: no (in epoch 1, script.py:6)"
     assert done.stdout.splitlines()[-1] == cause

@@ -1,4 +1,3 @@
-import os
 import re
 import signal
 import subprocess
@@ -27,14 +26,20 @@ def epochs(manager, n):
 """
 
 
-def execute(folder, program, *options, start=START, **environment):
-    """Execute a program in a folder; return its exit code, its output and the lines of its standard error."""
-    (folder / "train.py").write_text(start + textwrap.dedent(program))
-    done = subprocess.run(
-        [sys.executable, *options, "train.py"],
-        cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, **environment},
-    )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr.splitlines()
+@pytest.fixture
+def execute(warm, tmp_path):
+    """Execute a program in a warm process, or in a Python of its own; return its exit code and its errors."""
+
+    def execute(program, *, is_warm=True):
+        path = tmp_path / "train.py"
+        path.write_text(START + textwrap.dedent(program))
+        command = [sys.executable, path.name]
+        done = warm.execute(path) if is_warm else subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False
+        )  # fmt: skip
+        return done.returncode, done.stderr.splitlines()
+
+    return execute
 
 
 def ended(folder):
@@ -73,8 +78,8 @@ NOT_ENDED = {
 
 
 @pytest.mark.parametrize("name", NOT_ENDED)
-def test_a_program_that_ends_without_end_run_is_told_so_once(tmp_path, name):
-    code, _, errors = execute(tmp_path, NOT_ENDED[name])
+def test_a_program_that_ends_without_end_run_is_told_so_once(execute, tmp_path, name):
+    code, errors = execute(NOT_ENDED[name], is_warm=name != "a script")
 
     line = line_with("begin_run(", tmp_path / "train.py")
     told = [text.removeprefix(f"{tmp_path}/") for text in errors if "RunsWarning" in text]
@@ -108,8 +113,8 @@ FAILED = {
 
 
 @pytest.mark.parametrize("name", FAILED)
-def test_an_exception_that_ends_the_program_ends_its_run_as_failed(tmp_path, name):
-    code, _, errors = execute(tmp_path, FAILED[name])
+def test_an_exception_that_ends_the_program_ends_its_run_as_failed(execute, tmp_path, name):
+    code, errors = execute(FAILED[name], is_warm=name != "in a function")
 
     where = "epoch 3, " * ("loop" in name) + line_with("ValueError('no')", tmp_path / "train.py")
     assert code == 1
@@ -121,10 +126,10 @@ def test_an_exception_that_ends_the_program_ends_its_run_as_failed(tmp_path, nam
     assert errors[-1] == ("mine: no" if "hook" in name else "ValueError: no")
 
 
-def test_ctrl_c_leaves_the_run_interrupted_without_a_word_on_end_run(tmp_path):
+def test_ctrl_c_leaves_the_run_interrupted_without_a_word_on_end_run(execute, tmp_path):
     program = "manager.begin_run({'lr': 0.1})\nepochs(manager, 2)\nos.kill(os.getpid(), signal.SIGINT)\n"
 
-    code, _, errors = execute(tmp_path, program)
+    code, errors = execute(program)
 
     assert code == -signal.SIGINT
     assert ended(tmp_path) == [("interrupted", 2, "interrupted")]
@@ -133,7 +138,7 @@ def test_ctrl_c_leaves_the_run_interrupted_without_a_word_on_end_run(tmp_path):
     assert num_rows(tmp_path) == 2
 
 
-def test_nothing_is_said_where_there_is_nothing_to_do(tmp_path):
+def test_nothing_is_said_where_there_is_nothing_to_do(execute, tmp_path):
     program = """\
         import tempfile
 
@@ -154,7 +159,7 @@ def test_nothing_is_said_where_there_is_nothing_to_do(tmp_path):
             manager.end_run()
     """
 
-    code, _, errors = execute(tmp_path, program)
+    code, errors = execute(program)
 
     assert (code, errors) == (0, [])
     assert load_runs(tmp_path / "runs")["status"].tolist() == ["completed"] * 4

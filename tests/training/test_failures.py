@@ -1,4 +1,6 @@
 # ruff: noqa: E501 - messages as they were recorded
+import traceback
+
 import numpy as np
 import pytest
 import torch
@@ -318,6 +320,7 @@ def test_an_error_in_a_worker_of_the_loader_names_its_cause():
     assert cause_of(caught.value, CPU, 2, 5) == (
         f"ValueError: sample 0 is spoiled (in worker 0 of the loader, epoch 2, step 5, {line})"
     )
+    traceback.clear_frames(caught.tb)  # or the loader, once it is garbage, waits five seconds for its worker
 
 
 def test_an_error_in_an_evaluation_says_so_and_not_the_step_of_the_training(tmp_path):

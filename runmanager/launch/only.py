@@ -1,0 +1,143 @@
+"""Some runs of a grid alone, executed in this process for a debugger."""
+
+import itertools
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.grid import device_of
+from runmanager.launch.plan import Plan
+from runmanager.launch.task import RunTask
+from runmanager.live.progress import GridProgress
+from runmanager.outcome import Status
+from runmanager.storage import paths
+from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.naming import varying
+from runmanager.storage.run_state import read_run
+from runmanager.user_frames import user_frames
+
+_COPY = "-only"
+_LONGEST = 50  # characters of the name that a copy is named after
+_MOST_RANGES = 5
+
+
+def numbers_of(only: Any, problems: Problems) -> list[int]:
+    """Return the numbers of the runs that are executed alone, none for all; problems are collected."""
+    if only is None:
+        return []
+    given = [only] if isinstance(only, bool | str) or not hasattr(only, "__iter__") else list(only)
+    try:
+        numbers = [operator.index(number) for number in given if not isinstance(number, bool)]
+    except TypeError:
+        numbers = []
+    if not numbers or len(numbers) < len(given):
+        rule = "only must be the number of a run, as the column `run` has it, or a list of them"
+        problems.append(f"{rule}, got {only!r:.60}: write only=7")
+    return list(dict.fromkeys(numbers))
+
+
+def choose(
+    numbers: Sequence[int],
+    grid: Sequence[Mapping[str, Any]],
+    missing: Mapping[str, str],
+    experiment: Experiment,
+) -> Sequence[int]:
+    """Return the indexes of the runs of a grid with these numbers, of all runs if there are no numbers.
+
+    `missing` has the identities of the runs that cannot be executed here, and why.
+
+    Raises:
+        InvalidArgumentError: A run is not there, cannot be executed here, or is completed; with all problems.
+    """
+    if not numbers:
+        return range(len(grid))
+    problems = Problems()
+    folders = experiment.assign(grid, missing)
+    indexes = {folder.number: index for index, folder in enumerate(folders)}
+    others = {folder.number for folder in experiment.runs.values()}
+    for number in numbers:
+        if number in indexes:
+            problems += _problems_of(folders[indexes[number]], folders)
+        elif number in others:
+            rule = "is in this experiment, but not in this grid, whose runs are"
+            problems.append(f"only={number}: run {number} {rule} {_ranges(indexes)}; give the grid its values")
+        else:
+            problems.append(
+                f"only={number}: there is no such run; the runs of this grid are {_ranges(indexes)}"
+            )
+    problems.raise_if_any(InvalidArgumentError)
+    return [indexes[number] for number in numbers]
+
+
+def begin(plan: Plan, experiment: Experiment, *, num_runs: int, show: bool) -> GridProgress:
+    """Say which runs are executed, and return what shows how they end."""
+    names = varying([run.params for run in experiment.runs.values()])
+    progress = GridProgress(experiment.path.name, [each.folder for each in plan.runs], names, show=show)
+    if plan.changes:
+        progress.say(plan.changes)
+    numbers = ", ".join(str(each.folder.number) for each in plan.runs)
+    kept = f"; the others of {num_runs:,} stay as they are" if num_runs > len(plan.runs) else ""
+    progress.say(f"{paths.for_people(experiment.path)}: run {numbers} alone, in this process{kept}")
+    return progress
+
+
+def execute_here(plan: Plan, task: RunTask, progress: GridProgress) -> None:
+    """Execute the runs of a plan in this process, one after the other; say nothing of what a debugger sets.
+
+    Raises:
+        Exception: What `train` raises, with the frames of the user.
+    """
+    __tracebackhide__ = True  # for IPython and pytest
+    from runmanager.devices.process_state import process_state, set_back
+
+    for planned in plan.due:
+        run, before = planned.run, process_state()
+        progress.run_started(run, 0, device_of(run))
+        try:
+            outcome = task(run, partial(progress.run_progressed, run))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the user is to see it
+            raise error.with_traceback(user_frames(error.__traceback__))  # noqa: B904 - no other error
+        finally:
+            set_back(before)
+        error_log = paths.for_people(planned.folder.path / paths.ERROR_LOG)
+        progress.run_ended(run, outcome, outcome.next_step(error_log))
+
+
+def _problems_of(folder: RunFolder, grid: Sequence[RunFolder]) -> Iterator[str]:
+    number = folder.number
+    if folder.unavailable:
+        yield f"only={number}: {folder.unavailable}; run {number} can be executed on a machine that has it"
+    elif read_run(folder).status is Status.COMPLETED:
+        copy, number_there = _free_copy(folder, grid)
+        there = f"experiment={copy!r}, only={number_there} (--experiment {copy} --only {number_there})"
+        yield (
+            f"only={number}: run {number} is completed, and its results are kept; "
+            f"to execute it again, do so in a copy: {there}"
+        )
+
+
+def _free_copy(folder: RunFolder, grid: Sequence[RunFolder]) -> tuple[str, int]:
+    """Return the name of an experiment in which a run is not completed, and its number there."""
+    path = folder.path.parent
+    name = path.name.partition(_COPY)[0][:_LONGEST]
+    for attempt in itertools.count(1):
+        copy = path.with_name(f"{name}{_COPY}{attempt if attempt > 1 else ''}")
+        runs = Experiment(copy).assign([run.params for run in grid], {})
+        run = runs[[each.id for each in grid].index(folder.id)]
+        if read_run(run).status is not Status.COMPLETED:
+            return copy.name, run.number
+    raise AssertionError
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Write numbers as ranges.
+
+    >>> _ranges([3, 1, 2, 7])
+    '1 to 3, 7'
+    """
+    groups = itertools.groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0])
+    each = [[number for _, number in group] for _, group in groups]
+    texts = [f"{group[0]} to {group[-1]}" if len(group) > 1 else str(group[0]) for group in each]
+    return ", ".join(texts if len(texts) <= _MOST_RANGES else [*texts[:_MOST_RANGES], "..."])

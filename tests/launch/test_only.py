@@ -1,0 +1,261 @@
+import os
+import pty
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runmanager import InvalidArgumentError, load_results, load_runs, run_grid
+from runmanager.executors import RayExecutor
+
+LRS = {"lr": [0.1, 0.2, 0.3], "seed": [0, 1]}
+
+PROGRAM = """
+import sys
+from runmanager import run_grid
+
+def train(run, manager):
+    with manager.run(run):
+        for epoch in manager.epochs(2, checkpoint={"state": {}}):
+            manager.track_loss(run.lr, 1)
+            if epoch == 2 and run.lr == 0.2 and "debug" in sys.argv:
+                DEBUG
+
+if __name__ == "__main__":
+    only = {"only": 3} if "only" in sys.argv else {"executor": "inline"} if "inline" in sys.argv else {}
+    outcome = run_grid({"lr": [0.1, 0.2], "seed": [0, 1]}, train, experiment="exp", tensorboard=False, **only)
+    print("exit code", outcome.exit_code)
+"""
+
+
+class Train:
+    """Train two epochs, and raise in the second one of some learning rates."""
+
+    def __init__(self, *failing):
+        self.executed = []
+        self.failing = failing
+
+    def __call__(self, run, manager):
+        self.executed.append((run.lr, run.seed))
+        with manager.run(run):
+            for epoch in manager.epochs(2):
+                manager.track_loss(run.lr, 1)
+                if epoch == 2 and run.lr in self.failing:
+                    raise ZeroDivisionError("in the second epoch")
+
+
+@pytest.fixture
+def start(tmp_path):
+    def run(train, **options):
+        return run_grid(LRS, train, experiment="exp", root=tmp_path, tensorboard=False, **options)
+
+    return run
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Write a program whose runs call a debugger; return its command."""
+
+    def write(debug="breakpoint()"):
+        (tmp_path / "program.py").write_text(PROGRAM.replace("DEBUG", debug))
+        return [sys.executable, str(tmp_path / "program.py")]
+
+    return write
+
+
+def in_terminal(command, typed, folder):
+    """Execute a command in a terminal in which somebody types at each prompt; return what it shows."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb", "PYTHON_COLORS": "0", "PYTHON_BASIC_REPL": "1"}
+    process = subprocess.Popen(
+        command, cwd=folder, stdin=follower, stdout=follower, stderr=follower, env=environment, close_fds=True
+    )
+    os.close(follower)
+    shown, lines, until = "", list(typed), time.monotonic() + 120
+    while time.monotonic() < until:
+        try:
+            shown += os.read(leader, 4096).decode("utf-8", "replace")
+        except OSError:  # it has ended
+            break
+        if lines and shown.endswith("(Pdb) "):
+            os.write(leader, f"{lines.pop(0)}\n".encode())
+    process.wait(30)
+    os.close(leader)
+    return shown.replace("\r\n", "\n"), process.returncode
+
+
+def test_one_run_of_a_grid_is_executed_in_this_process_under_its_number(start, tmp_path, capsys):
+    train = Train()
+
+    outcome = start(train, only=3)
+    rest = start(train, executor="inline", display=False)
+
+    assert train.executed[0] == (0.2, 0)
+    assert sorted(train.executed[1:]) == [(0.1, 0), (0.1, 1), (0.2, 1), (0.3, 0), (0.3, 1)]
+    assert outcome.exit_code == 0
+    assert [(run.lr, run.seed, str(ended.status)) for run, ended in outcome.outcomes] == [(0.2, 0, "completed")]
+    assert outcome.runs["run"].tolist() == [3]
+    assert rest.runs["run"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert rest.exit_code == 0
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert first.endswith("exp: run 3 alone, in this process; the others of 6 stay as they are")
+    assert second.startswith("✓ 1/1 run 3 lr=0.2 seed=0 · loss 0.2")
+
+
+def test_what_train_raises_is_recorded_and_raised_with_the_frames_of_the_user(start, tmp_path):
+    train = Train(0.2)
+    start(Train(0.1, 0.2), executor="inline", display=False)
+    before = load_runs(tmp_path / "exp")
+
+    with pytest.raises(ZeroDivisionError, match="in the second epoch") as raised:
+        start(train, only=3, display=False)
+
+    names = [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
+    assert names[-1] == "__call__"
+    assert "_execute" not in names
+    after = load_runs(tmp_path / "exp")
+    assert [after["status"][2], after["error"][2]] == [
+        "failed", f"ZeroDivisionError: in the second epoch (in epoch 2, {line_of_raise()})",
+    ]  # fmt: skip
+    assert (tmp_path / "exp" / "003-lr=0.2-seed=0" / "error.log").exists()
+    others = ["run", "status", "epochs", "attempts"]
+    assert after.drop(2)[others].equals(before.drop(2)[others])
+
+
+def line_of_raise():
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    number = next(i for i, line in enumerate(lines, 1) if "raise ZeroDivisionError" in line)
+    return f"tests/launch/test_only.py:{number}"
+
+
+def test_a_run_that_failed_is_executed_again_without_more_ado(start):
+    with pytest.raises(ZeroDivisionError):
+        start(Train(0.2), only=3, display=False)
+
+    outcome = start(Train(), only=np.int64(3), display=False)
+
+    assert outcome.runs["status"].tolist() == ["completed"]
+
+
+def test_several_runs_are_executed_in_the_order_given(start):
+    train = Train()
+
+    outcome = start(train, only=[5, 2], display=False, jobs=4, timeout=5, retries=2)
+
+    assert train.executed == [(0.3, 0), (0.1, 1)]
+    assert outcome.runs["run"].tolist() == [5, 2]
+
+
+def test_runs_that_cannot_be_executed_alone_are_named_all_at_once(start, tmp_path):
+    start(Train(), only=2, display=False)
+    run_grid({"lr": [9.0], "seed": [0]}, Train(), experiment="exp", root=tmp_path, tensorboard=False, only=7)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    with pytest.raises(InvalidArgumentError) as raised:
+        start(Train(), only=[2, 7, 70])
+
+    assert raised.value.problems[0] == (
+        "only=2: run 2 is completed, and its results are kept; to execute it again, do so in a copy: "
+        "experiment='exp-only', only=2 (--experiment exp-only --only 2)"
+    )
+    assert raised.value.problems[1].startswith("only=7: run 7 is in this experiment, but not in this grid")
+    assert raised.value.problems[2].startswith("only=70: there is no such run; the runs of this grid are ")
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_the_copy_that_is_named_executes_a_completed_run_again(start, tmp_path):
+    train = Train()
+    start(train, only=3, display=False)
+
+    run_grid(LRS, train, experiment="exp-only", root=tmp_path, tensorboard=False, only=3, display=False)
+    with pytest.raises(InvalidArgumentError, match=r"experiment='exp-only2', only=3"):
+        start(train, only=3)
+
+    assert train.executed == [(0.2, 0), (0.2, 0)]
+    assert load_results(tmp_path / "exp")["loss"].tolist() == [0.2, 0.2]
+
+
+def test_a_run_whose_device_is_not_there_is_refused(tmp_path):
+    grid = {"device": ["cpu", "cuda:63"]}
+
+    with pytest.raises(InvalidArgumentError, match=r"only=2: .*cuda:63.*run 2 can be executed on a machine"):
+        run_grid(grid, Train(), experiment="exp", root=tmp_path, only=2, missing_device="error")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"only": "3"}, "only must be the number of a run, .* got '3': write only=7"),
+        ({"only": True}, "only must be the number of a run"),
+        ({"only": 1.5}, "only must be the number of a run"),
+        ({"only": []}, "only must be the number of a run"),
+        ({"only": [1, "2"]}, "only must be the number of a run"),
+        (
+            {"only": 1, "executor": "lanes"},
+            "executes a run in this process, got executor='lanes': leave it out",
+        ),
+        ({"only": 1, "executor": RayExecutor()}, r"got executor=RayExecutor\(\): leave it out"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(start, tmp_path, options, problem):
+    with pytest.raises(ValueError, match=problem):
+        start(Train(), **options)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_of_one_run_shows_it_alone(start, tmp_path, capsys):
+    start(Train(), only=3, plan_only=True)
+
+    assert capsys.readouterr().out.splitlines()[-1] == "1 run · execute 1"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_debugger_stops_in_the_run_and_can_be_left(program, tmp_path):
+    command = program()
+
+    shown, code = in_terminal([*command, "only", "debug"], ["p run.lr", "c"], tmp_path)
+
+    assert code == 0, shown
+    assert "(Pdb) p run.lr\n" in shown
+    assert "\n0.2\n" in shown
+    assert "RunsWarning" not in shown  # about what the debugger sets
+    assert load_runs(tmp_path / "runs" / "exp")["status"].tolist()[2] == "completed"
+
+
+@pytest.mark.parametrize("how", ["only", "inline"])
+def test_who_leaves_the_debugger_interrupts_the_run(program, tmp_path, how):
+    shown, code = in_terminal([*program(), how, "debug"], ["q"], tmp_path)
+
+    assert ("BdbQuit" in shown) == (how == "only")
+    assert code == (1 if how == "only" else 0)
+    row = load_runs(tmp_path / "runs" / "exp").iloc[2]
+    assert (row["status"], row["epochs"]) == ("interrupted", 1)
+
+
+@pytest.mark.parametrize("debug", ["breakpoint()", "import pdb; pdb.set_trace()"])
+def test_a_debugger_in_a_worker_says_where_it_can_be_used(program, tmp_path, debug):
+    done = subprocess.run(
+        [*program(debug), "debug"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180
+    )
+
+    runs = load_runs(tmp_path / "runs" / "exp")
+    step = "only=3 (--only 3) executes this run alone, in the process that starts the grid"
+    assert f"a debugger has no keyboard in a worker process: {step}" in done.stdout
+    assert runs["status"].tolist() == ["completed", "completed", "failed", "failed"]
+    assert "only=4 (--only 4) executes this run alone" in runs["error"][3]
+
+
+def test_a_debugger_of_the_users_own_is_left_alone_in_a_worker(program, tmp_path):
+    done = subprocess.run(
+        [*program(), "debug"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180,
+        env={**os.environ, "PYTHONBREAKPOINT": "0"},
+    )  # fmt: skip
+
+    assert "exit code 0" in done.stdout
