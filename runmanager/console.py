@@ -6,11 +6,13 @@ import shutil
 import sys
 import textwrap
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 
 from runmanager.table import ENDLESS, MARKS, Table
@@ -26,6 +28,9 @@ __all__ = [
 
 _MOST_ROWS = 40  # of a table that is printed
 _MOST_LINES = 1000  # that a notebook keeps
+_COMPLETED = "✓"  # how the line of a completed run begins
+_MOST_COMPLETED = 8  # of these lines in a notebook, before they are folded
+_PLAIN = str.maketrans("✓✗–—·…━╌×±≥≤", "vx---~=.x~><")  # noqa: RUF001 - symbols for those without
 
 
 def print_table(
@@ -70,10 +75,12 @@ class Screen:
 
     Attributes:
         is_live: Whether `show_below` shows anything.
+        links: Words, and where they lead if a line begins with them and a colon, in terminals that have links.
     """
 
     def __init__(self, console: Console, *, is_live: bool = False) -> None:
         self.is_live = is_live
+        self.links: Mapping[str, Callable[[], str]] = {}
         self._console = console
         self._live: Live | None = None
 
@@ -81,6 +88,11 @@ class Screen:
     def width(self) -> int:
         """How many characters a line has; a file's lines have no end."""
         return self._console.width if self._console.is_terminal else ENDLESS
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether lines can be rows of a table: something below them stays, and says what the columns are."""
+        return self.is_live and self._console.is_terminal
 
     @property
     def is_shown(self) -> bool:
@@ -116,6 +128,13 @@ class Screen:
         with self._unharmed():
             print_table(results, console=self._console)
 
+    def show_start(self, line: str) -> None:
+        """Show that something has begun, until anything else is shown below; a file need not know."""
+        if self.is_live:
+            self.show_below(line)
+        elif self._console.file.isatty():
+            self.print([line])
+
     def show_below(self, content: Any) -> None:
         """Show what rich can draw below the lines, in place of what was there; None takes it away."""
         with self._unharmed():
@@ -130,8 +149,11 @@ class Screen:
                 self._live.start(refresh=True)
 
     def _colored(self, line: str) -> Text:
-        content = Text(encodable(line, self._console))
+        content = Text(line)
         content.stylize(MARKS.get(line[:1], ""), 0, 1)
+        for word, page in self.links.items():
+            if line.startswith(f"{word}:"):
+                content.stylize(Style(link=page()), 0, len(word))
         return content
 
     @contextlib.contextmanager
@@ -149,6 +171,7 @@ class NotebookScreen(Screen):
         super().__init__(console, is_live=True)
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._num_lines = 0
+        self._is_over = False
         self._above, self._below = _InPlace(), _InPlace()
 
     def print(self, lines: Sequence[str]) -> None:
@@ -157,7 +180,7 @@ class NotebookScreen(Screen):
         self._num_lines += len(lines)
         left_out = self._num_lines - len(self._lines)
         head = [f"({left_out} earlier lines are not shown here)"] if left_out else []
-        self._above.show(_Preformatted([*head, *self._lines]))
+        self._above.show(_Preformatted([*head, *self._lines], is_over=self._is_over))
 
     def conclude(self, panel: Any) -> None:
         """Print what says the most: the notebook draws the whole panel, which is returned."""
@@ -172,9 +195,12 @@ class NotebookScreen(Screen):
 
     def show_below(self, content: Any) -> None:
         """Show what a notebook can draw below the lines."""
-        if self._below.handle is None:
+        if self._below.handle is None or (content is None) != self._is_over:
+            self._is_over = content is None
             self.print([])  # keeps the lines above
-        self._below.show(_Preformatted([]) if content is None else content)
+        if content is None or isinstance(content, str):
+            content = _Preformatted([content] if content else [])
+        self._below.show(content)
 
 
 def choose_screen(*, show: bool) -> Screen:
@@ -205,11 +231,16 @@ def wide_console() -> Console:
 
 
 class _PlainConsole(Console):
-    """A console whose reader may have had enough."""
+    """A console whose file may be closed, or may not be able to write all symbols."""
 
     def on_broken_pipe(self) -> None:
         """Leave it to who prints, instead of ending the process with 1."""
         raise BrokenPipeError
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render what the encoding of the file can write."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=encodable(segment.text, self.encoding))
 
 
 class _InPlace:
@@ -228,18 +259,43 @@ class _InPlace:
 
 
 class _Preformatted:
-    """Lines as a notebook shows them."""
+    """Lines as a notebook shows them: of many completed runs the last ones; at the end, they are folded."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
-        self._text = "\n".join(lines)
+    def __init__(self, lines: Sequence[str], *, is_over: bool = True) -> None:
+        self._lines = list(lines)
+        self._is_over = is_over
 
     def __repr__(self) -> str:
-        return self._text
+        return "\n".join(self._lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self._text)}</pre>" if self._text else ""
+        completed = [index for index, line in enumerate(self._lines) if line.startswith(_COMPLETED)]
+        if len(completed) <= _MOST_COMPLETED:
+            return _pre(self._lines)
+        others = [line for line in self._lines[completed[0] :] if not line.startswith(_COMPLETED)]
+        runs = [self._lines[index] for index in completed]
+        heading = f"{len(runs)} completed runs"
+        if self._is_over:
+            middle = f"<details><summary>{heading}</summary>{_pre(runs)}</details>"
+        else:
+            last = runs[-_MOST_COMPLETED:]
+            middle = _pre([f"{heading}, the last {len(last)}:", *last])
+            others, middle = [], f"{_pre(others)}{middle}"
+        return f"{_pre(self._lines[: completed[0]])}{middle}{_pre(others)}"
 
 
-def encodable(content: str, console: Console) -> str:
-    """Replace what the encoding of a console cannot write."""
-    return content.encode(console.encoding, "replace").decode(console.encoding)
+def _pre(lines: Sequence[str]) -> str:
+    content = html.escape("\n".join(lines))
+    return f'<pre style="white-space: pre-wrap">{content}</pre>' if content else ""
+
+
+def encodable(content: str, encoding: str) -> str:
+    """Replace what an encoding cannot write, symbols of ours by letters of the same width.
+
+    >>> encodable("✓ 1/2 · lr=0.1 …", "ascii")
+    'v 1/2 - lr=0.1 ~'
+    """
+    with contextlib.suppress(UnicodeEncodeError):
+        content.encode(encoding)
+        return content
+    return content.translate(_PLAIN).encode(encoding, "replace").decode(encoding)

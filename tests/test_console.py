@@ -226,7 +226,17 @@ def terminal(monkeypatch):
     return file
 
 
-PICTURE = LivePicture(lambda width, _height: [[Part("picture ", "green"), Part(f"{width} wide")]])
+class Drawn:
+    """A picture of one line."""
+
+    def draw(self, width, _height):
+        return [[Part("picture ", "green"), Part(f"{width} wide")]]
+
+    def to_html(self):
+        return "<b>picture</b>"
+
+
+PICTURE = LivePicture(Drawn)
 
 
 def test_a_terminal_keeps_a_picture_below_its_lines(terminal):
@@ -320,13 +330,23 @@ def test_a_screen_that_is_not_wanted_stays_empty(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_what_an_old_encoding_cannot_write_ends_nothing():
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="\n")
-    screen = Screen(Console(file=file))
+@pytest.mark.parametrize(
+    ("encoding", "lines"),
+    [
+        ("ascii", ["v na?ve - 1 ~", "x 2", "setting", "~"]),
+        ("latin-1", ["v naïve · 1", "x 2", "setting", "~"]),
+        ("cp1252", ["v naïve · 1 …", "x 2", "setting", "…"]),
+    ],
+)
+def test_what_an_old_encoding_cannot_write_is_replaced_by_letters(monkeypatch, encoding, lines):
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
+    monkeypatch.setattr(sys, "stdout", file)
 
-    screen.print(["✓ naïve"])
+    choose_screen(show=True).print([f"✓ naïve · 1{' …' if encoding != 'latin-1' else ''}", "✗ 2"])
+    print_table([{"setting": "…"}])
 
-    assert file.buffer.getvalue() == b"? na?ve\n"
+    file.flush()
+    assert [line.strip() for line in file.buffer.getvalue().decode(encoding).splitlines()] == lines
 
 
 def test_a_disk_that_is_full_ends_nothing():
@@ -384,3 +404,37 @@ def test_a_notebook_keeps_the_last_lines(cell_output):
 
     assert cell_output[0].splitlines()[:2] == ["(1 earlier lines are not shown here)", "1"]
     assert cell_output[0].endswith("\n1000")
+
+
+PRE = '<pre style="white-space: pre-wrap">'
+
+
+def test_a_notebook_folds_the_lines_of_completed_runs_once_all_is_over(monkeypatch):
+    contents = []
+
+    def display(content, *, display_id):
+        assert display_id
+        contents.append(content)
+        number = len(contents) - 1
+        return SimpleNamespace(update=lambda content: contents.__setitem__(number, content))
+
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    screen = NotebookScreen(Console(quiet=True))
+    screen.show_below(PICTURE)
+    screen.print(["exp: 10 runs", *(f"✓ {number}/10" for number in range(1, 10)), "✗ 10/10 · failed"])
+    live = contents[0]._repr_html_()
+
+    screen.show_below(None)
+    screen.print(["completed 9 · failed 1"])
+
+    assert live == (
+        f"{PRE}exp: 10 runs</pre>{PRE}✗ 10/10 · failed</pre>"
+        f"{PRE}9 completed runs, the last 8:\n{chr(10).join(f'✓ {n}/10' for n in range(2, 10))}</pre>"
+    )
+    lines, picture = contents
+    assert lines._repr_html_() == (
+        f"{PRE}exp: 10 runs</pre><details><summary>9 completed runs</summary>"
+        f"{PRE}{chr(10).join(f'✓ {n}/10' for n in range(1, 10))}</pre></details>"
+        f"{PRE}✗ 10/10 · failed\ncompleted 9 · failed 1</pre>"
+    )
+    assert picture._repr_html_() == ""

@@ -133,8 +133,7 @@ def hint(experiment: Path) -> list[str]:
     if in_notebook():
         return [f"TensorBoard: open_tensorboard({str(root)!r}, {name!r})"]
     start = f"runmanager tensorboard {shlex.quote(str(root))} --experiment {name}"
-    plain = f"tensorboard --logdir {shlex.quote(str(page.logdir))}"
-    return [f"TensorBoard: {start} (or {plain} and this link)", f"    {page.link()}", *page.notes]
+    return [f"TensorBoard: {start}", *page.notes]
 
 
 def _limits(root: Path, experiments: Experiments) -> list[str]:

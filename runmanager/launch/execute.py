@@ -5,22 +5,25 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from runmanager.board.launch import page_of
+from runmanager.console import Screen
 from runmanager.devices import ranks
-from runmanager.errors import StorageError
+from runmanager.errors import BoardError, StorageError
 from runmanager.executors import Executor
 from runmanager.executors.base import uncommitted
 from runmanager.executors.signals import INTERRUPTED, Stop
-from runmanager.goal import Goal
 from runmanager.grid import Run
 from runmanager.launch.announce import announce, point_to_tensorboard
 from runmanager.launch.commit import Exports, commit
-from runmanager.launch.plan import Decisions, Plan, PlannedRun
+from runmanager.launch.plan import Action, Decisions, Plan, PlannedRun
 from runmanager.launch.stopwatch import Stopwatch
 from runmanager.launch.task import RunTask
+from runmanager.live.best import BestSoFar
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Outcome, Status
 from runmanager.search.base import Search
 from runmanager.storage import paths
+from runmanager.storage.design import Design
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import read_run
 
@@ -49,8 +52,9 @@ class Execution:
         retries: int,
         on_error: str,
         show: bool,
-        goal: Goal | None = None,
+        design: Design | None = None,
         notes: Sequence[str] = (),
+        screen: Screen | None = None,
     ) -> None:
         self._search = search
         self._decisions = Decisions(plan, search)
@@ -61,7 +65,12 @@ class Execution:
         self._max_retries = retries
         self._ends_at_failure = on_error == "stop"
         self._show = show
-        self._goal = goal
+        self._screen = screen
+        self._design = design or Design()
+        self._best = BestSoFar(self._design, plan.varying)
+        for planned in plan.runs if show else ():
+            if planned.action is Action.LEAVE:
+                self._best.add(planned.before)
         self._notes = notes  # to say at the start
         self._experiment = task.experiment.path
         self._exports = Exports(self._experiment)
@@ -83,7 +92,8 @@ class Execution:
             self.progress = GridProgress(
                 self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
                 lanes=lanes, past=batch.costs, show=self._show, check=self._stop.check,
-                goal=self._goal,
+                goal=self._design.goal, best=self._best, repeats=self._design.repeats or (),
+                page=self._page, screen=self._screen,
             )  # fmt: skip
             if is_first:
                 for note in self._notes:
@@ -99,6 +109,13 @@ class Execution:
                 break
         self.is_over = True
         return exit_code
+
+    def _page(self) -> str:
+        """Return the link to TensorBoard's page, "" if it would have nothing to show."""
+        try:
+            return page_of(self._experiment).link()
+        except (OSError, BoardError):
+            return ""
 
     def _execute(self, batch: Plan, runs: deque[Run], task: RunTask) -> int:
         """Execute a batch, and what the search adds to it if it is asynchronous; return the exit code."""

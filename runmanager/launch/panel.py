@@ -29,11 +29,11 @@ class Panel:
     conclusion: Conclusion
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        can_rule = encodable(_RULE, console) == _RULE
+        can_rule = encodable(_RULE, console.encoding) == _RULE
         for line in self.draw(options.max_width):
             for part in line:
                 content = part.text if can_rule else part.text.replace(_RULE, "-")
-                yield Segment(encodable(content, console), console.get_style(part.style))
+                yield Segment(encodable(content, console.encoding), console.get_style(part.style))
             yield Segment.line()
 
     def __str__(self) -> str:

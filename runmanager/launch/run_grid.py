@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.board import hparams
-from runmanager.console import printable
+from runmanager.console import Screen, choose_screen, printable
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
 from runmanager.executors import Executor
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run
+from runmanager.hyperparameters import counted
 from runmanager.launch import announce, arguments
 from runmanager.launch import only as only_runs
 from runmanager.launch.commit import export
@@ -186,11 +187,13 @@ def run_grid(
             arguments.check_design(goal, repeats, note, runs, group_seeds=group_seeds)
         )
         prune = prune.towards(design.goal) if prune and not numbers else None
+        screen = closing.enter_context(_starting(experiment, len(runs), show=is_shown))
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, "skip" if numbers else missing_device)
         grid = [run._asdict() for run in runs]
         chosen = only_runs.choose(numbers, grid, missing, Experiment(path))
-        with stop.at_once():  # data may be downloaded for minutes, and nothing is there yet
+        with _cleared(screen, when=plan_only or bool(numbers) or callable(data)), stop.at_once():
+            # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
             now = arguments.take_fingerprint(train, data)
         search = prune.search() if prune else AllRuns()
         task = RunTask(
@@ -201,8 +204,9 @@ def run_grid(
         if plan_only:
             plan = make_plan(runs, task.experiment.assign(grid, missing, design), now, chosen=chosen, **policy)
             batch = Decisions(plan, search).next()
-            lanes = executor.num_lanes([planned.run for planned in batch.due])
-            announce.show_plan(experiment, batch, lanes, show=is_main)
+            announce.show_plan(
+                experiment, batch, executor.num_lanes([due.run for due in batch.due]), show=is_main
+            )
             return replace(_grid_outcome(plan, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
         if is_main:
             closing.enter_context(_held(path))
@@ -218,7 +222,7 @@ def run_grid(
             return _execute_alone(plan, task, num_runs=len(runs), show=is_shown)
         execution = Execution(
             plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown,
-            goal=design.goal, notes=changes,
+            design=design, notes=changes, screen=screen,
         )  # fmt: skip
         exit_code = execution.run()
         if is_main and exit_code != STORAGE_FAILED:
@@ -230,6 +234,25 @@ def run_grid(
         execution.progress.conclude(panel)
         outcome = replace(outcome, panel=panel)
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
+
+
+@contextlib.contextmanager
+def _starting(experiment: str, num_runs: int, *, show: bool) -> Iterator[Screen]:
+    """Say at once that a grid starts, as the import of torch takes seconds; what follows replaces that."""
+    screen = choose_screen(show=show)
+    screen.show_start(f"{experiment}: starting {counted(num_runs, 'run')}")
+    try:
+        yield screen
+    finally:
+        screen.show_below(None)
+
+
+@contextlib.contextmanager
+def _cleared(screen: Screen, *, when: bool) -> Iterator[None]:
+    """Take away what is below the lines, where something else is shown from now on."""
+    if when:
+        screen.show_below(None)
+    yield
 
 
 @contextlib.contextmanager

@@ -1,91 +1,24 @@
-"""What a grid looks like while it runs: a line for each lane, and a bar."""
+"""What a grid looks like while it runs: a line for each lane, the best run so far, and a bar."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+import html
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
 from runmanager.console import cell, printable
-from runmanager.hyperparameters import text
+from runmanager.live import columns
+from runmanager.live.columns import GAP, Axis, Column, clock, cut
+from runmanager.live.running import Running
 from runmanager.live.screen import Part
-from runmanager.outcome import BatchProgress, EpochRecord
 
 _SILENT_S = 30  # without news before the line says so
-_LONGEST_VALUE = 20
-_LEAST_LABEL = 24  # characters left for hyperparameters before a column is left out
+_VALUE, _STEP, _EPOCH, _TIME = 6, 5, 5, 7  # the widths of most values, so that columns keep theirs
 _BAR = (10, 40)  # its least and greatest width
-_GAP = "  "
-_LEAST_PROGRESS = 0.01  # of a run, before its own speed counts
 _ECHO = 5  # columns free behind the last line: a terminal that echoes ^C there, twice, begins no new line
-
-
-@dataclass(frozen=True)
-class Running:
-    """The progress of a run that is being executed; all times are of one clock."""
-
-    number: int
-    params: Mapping[str, Any]
-    label: Sequence[str]  # the hyperparameters that tell it from the others, each as text
-    lane: int  # from 0
-    device: str
-    started: float  # when this attempt began
-    heard: float  # when its last message came
-    epoch: int = 0  # of that message, 0 before the first one
-    step: int = 0  # the batch of that message, 0 if it had none
-    num_epochs: int | None = None  # of the run, None if that is not known
-    first: int = 0  # the first epoch of this attempt, 0 before it began
-    committed: int = 0  # the last epoch that is committed
-    num_steps: int = 0  # of an epoch: as the loader says, else the largest number of a batch so far
-    is_measured: bool = False  # whether the loader says it
-    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last committed epoch; the loss so far
-    first_done: tuple[float, float] | None = None  # when this attempt was first heard of, the part done then
-
-    def after(self, news: EpochRecord | BatchProgress, now: float) -> "Running":
-        """Return the progress after a message."""
-        first = self.first or news.epoch
-        if isinstance(news, EpochRecord):
-            progress = replace(self, epoch=news.epoch, step=0, committed=news.epoch, metrics=news.metrics)
-        else:
-            progress = replace(
-                self, epoch=news.epoch, step=news.batch, num_epochs=news.num_epochs or self.num_epochs,
-                num_steps=max(news.num_batches or self.num_steps, news.batch),
-                is_measured=self.is_measured or bool(news.num_batches),
-                metrics=self.metrics if news.loss is None else {**self.metrics, "loss": news.loss},
-            )  # fmt: skip
-        progress = replace(progress, first=first, heard=now)
-        return replace(progress, first_done=self.first_done or (now, progress.done))
-
-    @property
-    def part(self) -> float:
-        """The part of its epochs that this attempt executes: 1 unless it continues after some."""
-        return max(self._num_to_execute / self.num_epochs, 0.0) or 1.0 if self.num_epochs else 1.0
-
-    @property
-    def done(self) -> float:
-        """The part of this attempt that is done; 0 in its first epoch if nobody says how long that is."""
-        if not self.num_epochs or not self.first or (self.committed < self.first and not self.is_measured):
-            return 0.0
-        in_epoch = self.step / self.num_steps if self.num_steps and self.epoch > self.committed else 0.0
-        num_done = max(self.committed - self.first + 1, 0) + in_epoch
-        return min(num_done / max(self._num_to_execute, 1), 1.0)
-
-    @property
-    def total(self) -> float | None:
-        """The estimated duration of this attempt (s), None before there is progress to judge by.
-
-        What comes before its first batch, such as loading data, is not repeated.
-        """
-        if not self.done or self.first_done is None:
-            return None
-        begin, done = self.first_done
-        if self.done - done < _LEAST_PROGRESS:
-            return None
-        return begin - self.started + (self.heard - begin) * (1 - done) / (self.done - done)
-
-    @property
-    def _num_to_execute(self) -> int:
-        return (self.num_epochs or 0) - max(self.first, 1) + 1
+_BEST = "best so far"
+_NOTEBOOK_WIDTH = 140
 
 
 class Picture(NamedTuple):
@@ -93,102 +26,120 @@ class Picture(NamedTuple):
 
     name: str  # of the experiment
     lanes: Sequence[tuple[str, Running | None]]  # the device of each lane and the run in it, None if idle
-    label_width: int  # of the longest label of all runs
+    axes: Sequence[Axis]  # of all runs, the least important last
     metrics: Sequence[str]  # that have columns, the most important first
+    best: str  # what is best so far, "" before a run has ended
     ended: int  # runs
     total: int  # runs
     elapsed: float  # seconds since the grid began
     left: str  # the time left, in words
     now: float  # of the same clock as that of the runs
+    margin: int = 0  # the width of the first column, at least
 
     def draw(self, width: int, height: int) -> list[list[Part]]:
         """Return lines of at most `width` characters, at most `height` of them."""
-        most = max(height - 4, 1)  # lanes; the cursor's line stays free
+        most = max(height - 5, 1)  # lanes; the cursor's line stays free
         lanes = self.lanes if len(self.lanes) <= most + 1 else self.lanes[:most]
-        lines = self._lanes(lanes, width) if lanes else []
+        lines = self._table(lanes, width) if lanes else []
         if len(lanes) < len(self.lanes):
-            lines.append([Part(_cut(f"and {len(self.lanes) - len(lanes)} more lanes", width), "dim")])
+            lines.append([Part(cut(f"and {len(self.lanes) - len(lanes)} more lanes", width), "dim")])
+        if self.best and len(lines) + 2 < height:
+            best = (
+                self.best if cell_len(f"{_BEST}{GAP}{self.best}") <= width else columns.abbreviated(self.best)
+            )
+            lines.append(_fitting([Part(_BEST, "dim"), Part(f"{GAP}{best}")], width))
         return [*lines, self._bar(max(width - _ECHO, 1))]
 
-    def _width(self, name: str) -> int:
-        """Return the width of a column, with the gap in front of it."""
-        steps = [_value(running, name) for _, running in self.lanes if running and name == "step"]
-        return len(_GAP) + max(cell_len(printable(name)), 5 if steps else 6, *map(len, steps))
+    def to_html(self) -> str:
+        """Return the same for a notebook."""
+        fitting = columns.fitting(self._columns(self.lanes), _NOTEBOOK_WIDTH) if self.lanes else []
+        styles = [f' style="text-align: {"left" if column.is_left else "right"}"' for column in fitting]
+        rows = [("th", [column.heading for column in fitting])]
+        rows += [("td", [column.cells[index] for column in fitting]) for index in range(len(self.lanes))]
+        lines = []
+        for tag, cells in rows:
+            parts = zip(styles, map(html.escape, cells), strict=True)
+            lines.append("".join(f"<{tag}{style}>{content}</{tag}>" for style, content in parts))
+        table = "".join(f"<tr>{line}</tr>\n" for line in lines)
+        best = f"<div>best so far: {html.escape(self.best)}</div>\n" if self.best else ""
+        bar = f'<progress max="{max(self.total, 1)}" value="{self._done:.4g}"></progress>'
+        counts = " · ".join(filter(None, [f"{self.ended}/{self.total}", clock(self.elapsed), self.left]))
+        return (
+            f'<table class="dataframe">\n{table}</table>\n{best}'
+            f"<div>{html.escape(printable(self.name))} {bar} {html.escape(counts)}</div>"
+        )
 
-    def _lanes(self, lanes: Sequence[tuple[str, Running | None]], width: int) -> list[list[Part]]:
-        devices = max(len("device"), *(cell_len(printable(device)) for device, _ in lanes))
-        epochs = max(len("epoch"), *(len(_epoch(running)) for _, running in lanes if running), 0)
-        room = width - len(_GAP.join(["", "run", "", "", "   time"])) - devices - epochs
-        columns = self._columns(room)
-        room -= sum(map(self._width, columns))
-        label = max(min(room, self.label_width), 0)
-        names = [printable(name).rjust(self._width(name) - len(_GAP)) for name in columns]
-        head = ["device".ljust(devices), "run", " " * label, "epoch".rjust(epochs), *names, "   time"]
-        lines = [[Part(_cut(_GAP.join(head), width), "dim")]]
-        for device, running in lanes:
-            start = Part(f"{set_cell_size(printable(device), devices)}{_GAP}")
-            line = self._run(running, label, epochs, columns) if running else [Part("idle", "dim")]
-            lines.append(_fitting([start, *line], width))
-        return lines
+    def _table(self, lanes: Sequence[tuple[str, Running | None]], width: int) -> list[list[Part]]:
+        device, *others = fitting = self._fitting_columns(lanes, width)
+        lines = [[Part(GAP.join(column.padded(column.heading) for column in fitting), "dim")]]
+        for index, (_, running) in enumerate(lanes):
+            parts = [Part(device.padded(device.cells[index]))]
+            if running is None:
+                parts.append(Part(f"{GAP}idle", "dim"))
+            else:
+                parts += [Part(f"{GAP}{column.padded(column.cells[index])}", column.style) for column in others]
+                if notice := self._notice(running):
+                    line = "".join(part.text for part in parts[:-1])
+                    start = set_cell_size(line, max(cell_len(line) - cell_len(notice), 0))
+                    parts = [Part(start), Part(notice, "yellow"), parts[-1]]
+            lines.append(parts)
+        return [_fitting(line, width) for line in lines]
 
-    def _columns(self, room: int) -> list[str]:
-        """Choose what there is room for: the first ones leave some of a label, others all of it."""
-        decisive = self.metrics[0] if self.metrics else "loss"
-        names = dict.fromkeys((decisive, "loss", "accuracy", "step"))
-        first = [name for name in names if name == "step" or name in self.metrics]
-        columns: list[str] = []
-        for name in [*first, *(name for name in self.metrics if name not in first)]:
-            least = min(self.label_width, _LEAST_LABEL) if name in first else self.label_width
-            if room - self._width(name) >= least:
-                columns.append(name)
-                room -= self._width(name)
-        return sorted(columns, key=["step", *self.metrics].index)
+    def _fitting_columns(self, lanes: Sequence[tuple[str, Running | None]], width: int) -> list[Column]:
+        """Choose the columns there is room for; the margin is for alignment alone, and costs none of them."""
+        device, *others = self._columns(lanes)
+        fitting = columns.fitting([replace(device, most=self.margin), *others], width)
+        without = columns.fitting([device, *others], width)
+        return fitting if len(fitting) == len(without) else without
 
-    def _run(self, running: Running, label: int, epochs: int, columns: Sequence[str]) -> list[Part]:
-        silent = self.now - running.heard
-        notice = f"no news for {silent:.0f} s" if silent > _SILENT_S else ""
-        values = ["" if notice else _value(running, name) for name in columns]
-        cells = [
-            value.rjust(self._width(name) - len(_GAP)) for value, name in zip(values, columns, strict=True)
+    def _columns(self, lanes: Sequence[tuple[str, Running | None]]) -> list[Column]:
+        """Return all columns that there could be, with a cell for each lane."""
+        runs = [running for _, running in lanes]
+
+        def column(heading: str, rank: int, cells: Sequence[str], most: int = 0, style: str = "") -> Column:
+            is_empty = rank in (columns.STEP, *columns.METRICS) and not any(cells)
+            return Column(heading, cells, columns.EMPTY if is_empty else rank, most=most, style=style)
+
+        all_columns = [
+            Column("device", [printable(device) for device, _ in lanes], columns.ALWAYS, is_left=True),
+            column("run", columns.ALWAYS, [str(run.number) if run else "" for run in runs]),
+            *columns.of_axes(self.axes, [run.params if run else None for run in runs]),
         ]
-        epoch = _epoch(running).rjust(epochs)
-        line = _GAP.join([f"{running.number:>3}", _padded(running.label, label), epoch, *cells])
-        start = set_cell_size(line, max(cell_len(line) - len(notice), 0))
-        time = f"{_GAP}{clock(self.now - running.started):>7}"
-        return [Part(start), Part(notice, "yellow"), Part(time)]
+        all_columns.append(
+            column("epoch", columns.ALWAYS, [_epoch(run) if run else "" for run in runs], _EPOCH)
+        )
+        is_heard = [run is not None and not self._notice(run) for run in runs]
+        values = [_step(run) if run and heard else "" for run, heard in zip(runs, is_heard, strict=True)]
+        widest = max([_STEP, *(len(f"{run.num_steps}") * 2 + 1 for run in runs if run and run.is_measured)])
+        all_columns.append(column("step", columns.STEP, values, widest))
+        for number, name in enumerate(self.metrics):
+            rank = columns.rank_of_metric(number, name)
+            values = [
+                _value(run, name) if run and heard else "" for run, heard in zip(runs, is_heard, strict=True)
+            ]
+            all_columns.append(column(printable(name), rank, values, _VALUE, "" if number else "bold"))
+        times = [clock(self.now - run.started) if run else "" for run in runs]
+        return [*all_columns, column("time", columns.ALWAYS, times, _TIME)]
+
+    def _notice(self, running: Running) -> str:
+        silent = self.now - running.heard
+        return f"no news for {silent:.0f} s" if silent > _SILENT_S else ""
+
+    @property
+    def _done(self) -> float:
+        """How many runs are done, with the parts of the running ones."""
+        return min(self.ended + sum(running.done for _, running in self.lanes if running), self.total)
 
     def _bar(self, width: int) -> list[Part]:
-        done = self.ended + sum(running.done for _, running in self.lanes if running)
         ended = f"{self.ended:>{len(str(self.total))}}/{self.total}"
-        counts = _GAP.join(["", ended, clock(self.elapsed), *filter(None, [self.left])])
+        counts = GAP.join(["", ended, clock(self.elapsed), *filter(None, [self.left])])
         least, most = _BAR
-        name = _cut(printable(self.name), max(width - len(counts) - least - len(_GAP), 0))
-        room = width - cell_len(name) - len(_GAP) - len(counts)
+        name = cut(printable(self.name), max(width - cell_len(counts) - least - len(GAP), 0))
+        room = width - cell_len(name) - len(GAP) - cell_len(counts)
         length = max(min(room, most), 0)
-        full = min(int(length * done / self.total), length) if self.total else length
+        full = int(length * self._done / self.total) if self.total else length
         bar = [Part("━" * full, "green"), Part("╌" * (length - full), "bright_black")]
-        return _fitting([Part(f"{name}{_GAP}" if name else ""), *bar, Part(counts)], width)
-
-
-def label(params: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """Name a run by the hyperparameters that vary; long values are cut.
-
-    >>> label({"lr": 0.01, "device": "cpu"}, ["lr"])
-    ['lr=0.01']
-    """
-    values = ((name, printable(text(params[name]))) for name in names if name in params)
-    return [f"{printable(name)}={_cut(value, _LONGEST_VALUE)}" for name, value in values]
-
-
-def clock(seconds: float) -> str:
-    """Write a time as a clock shows it.
-
-    >>> clock(83), clock(4983.4)
-    ('1:23', '1:23:03')
-    """
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+        return _fitting([Part(f"{name}{GAP}" if name else ""), *bar, Part(counts)], width)
 
 
 def _epoch(running: Running) -> str:
@@ -196,30 +147,19 @@ def _epoch(running: Running) -> str:
     return f"{running.epoch}{of}" if running.epoch else ""
 
 
+def _step(running: Running) -> str:
+    of = f"/{running.num_steps}" if running.is_measured else ""
+    return f"{running.step}{of}" if running.step else ""
+
+
 def _value(running: Running, name: str) -> str:
-    if name == "step":
-        of = f"/{running.num_steps}" if running.is_measured else ""
-        return f"{running.step}{of}" if running.step else ""
     return cell(running.metrics[name]) or "nan" if name in running.metrics else ""
-
-
-def _cut(line: str, width: int) -> str:
-    if cell_len(line) <= width:
-        return line
-    return f"{set_cell_size(line, width - 1)}…" if width > 0 else ""
-
-
-def _padded(parts: Sequence[str], width: int) -> str:
-    """Write as many parts as there is room for; part of a number would be another number."""
-    some = (" ".join([*parts[:number], "…"]) for number in range(len(parts) - 1, 0, -1))
-    fitting = (label for label in [" ".join(parts), *some] if cell_len(label) <= width)
-    return set_cell_size(next(fitting, "") or _cut(" ".join(parts), width), width)
 
 
 def _fitting(line: Sequence[Part], width: int) -> list[Part]:
     """Cut a line at the width."""
     fitting: list[Part] = []
     for part in line:
-        fitting.append(part._replace(text=_cut(part.text, width)))
+        fitting.append(part._replace(text=cut(part.text, width)))
         width -= cell_len(fitting[-1].text)
     return fitting

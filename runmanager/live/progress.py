@@ -2,27 +2,32 @@
 
 import contextlib
 import logging
+import statistics
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from rich.cells import cell_len
-
-from runmanager.console import Table, cell, choose_screen, duration, join, printable
+from runmanager.console import Screen, Table, choose_screen, printable
 from runmanager.goal import Goal, default_goal
 from runmanager.grid import Run
 from runmanager.live import time_left
-from runmanager.live.picture import Picture, Running, label
-from runmanager.live.screen import LivePicture, Part
+from runmanager.live.best import BestSoFar
+from runmanager.live.columns import Axis
+from runmanager.live.ended import Ended
+from runmanager.live.picture import Picture
+from runmanager.live.running import Running
+from runmanager.live.screen import LivePicture
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
+from runmanager.storage.run_state import read_run
 
 _LIVE_S = 0.25  # from one picture to the next, at least
 _CLOCK_S = 1.0  # and at most, as clocks go on
-_VALUE = 7  # characters of most values, so that lines are aligned
+_NUM_PAUSES = 50  # that count, the latest
 _PLAIN_S = 60.0  # from one plain line on the whole grid to the next, at least
 _PROBLEMS = ("✗", "!")  # how lines begin that are logged as warnings
 
@@ -39,6 +44,10 @@ class GridProgress:
         varying: The hyperparameters that tell the runs apart.
         past: Hyperparameters and duration (s) of the runs that were completed before.
         goal: Its metric is before all others; by default the one that decides by its name.
+        best: Compares the runs that are completed; by default those of this progress alone.
+        repeats: The hyperparameters that only repeat a setting: their columns are the last.
+        page: Returns where the word TensorBoard leads.
+        screen: Where it is shown; by default where the user looks.
         check: Called when a run begins or makes progress; what it raises goes to the executor.
     """
 
@@ -53,25 +62,34 @@ class GridProgress:
         show: bool = True,
         check: Callable[[], None] | None = None,
         goal: Goal | None = None,
+        best: BestSoFar | None = None,
+        repeats: Sequence[str] = (),
+        page: Callable[[], str] | None = None,
+        screen: Screen | None = None,
     ) -> None:
         self._name = name
         self._goal = goal
         self._check = check or (lambda: None)
         self._folders: dict[str, RunFolder] = {}
-        self._varying = varying
+        self._varying = sorted(varying, key=lambda name: name in repeats)
         self._num_lanes = max(lanes, 1)
         self._past = list(past)
         self._show = show
-        self._screen = choose_screen(show=show)
-        self._picture = LivePicture(self._draw)
+        self._screen = screen or choose_screen(show=show)
+        self._screen.links = {"TensorBoard": page} if page else {}
+        self._best = best or BestSoFar(Design(goal), varying)
+        self._best_line = str(self._best)
+        self._picture = LivePicture(self._picture_now)
         self._waiting: dict[str, Mapping[str, Any]] = {}
         self._begun: dict[str, Run] = {}
         self._running: dict[str, Running] = {}
         self._ended: set[str] = set()
         self._devices: dict[int, str] = {}
         self._metrics: dict[str, None] = {}
-        self._names = [name for name in varying if name != "device"]  # which has a column of its own
-        self._label_width = 0
+        self._headings = ""  # of the last row that was printed
+        self._explained: set[str] = set()  # causes and next steps that need not be repeated
+        self._free_since: dict[int, float] = {}  # lane -> when its last run had ended
+        self._pauses: deque[float] = deque([0.0], maxlen=_NUM_PAUSES)  # seconds between two runs of a lane
         self.add(folders)
         self._is_stopping = False
         self._lines: deque[str] = deque()
@@ -106,9 +124,13 @@ class GridProgress:
     def say(self, line: str) -> None:
         """Print a line above the picture, and log it; what would steer a terminal is escaped."""
         parts = (part.rstrip("\r").rpartition("\r")[2] for part in line.split("\n"))  # bars are drawn over
-        lines = [printable(part.expandtabs()) for part in parts]
-        _log.log(logging.WARNING if line.startswith(_PROBLEMS) else logging.INFO, "%s", "\n".join(lines))
-        self._lines.extend(lines)
+        self._say([printable(part.expandtabs()) for part in parts])
+
+    def _say(self, lines: Sequence[str], instead: Sequence[str] | None = None) -> None:
+        """Log lines, and print them, or others `instead`: together, so that nothing is printed between them."""
+        level = logging.WARNING if lines[0].startswith(_PROBLEMS) else logging.INFO
+        _log.log(level, "%s", "\n".join(lines))
+        self._lines.extend(lines if instead is None else instead)
         if self._thread is None or not self._screen.is_live or time.monotonic() >= self._printed + _LIVE_S:
             self._flush()
 
@@ -117,11 +139,9 @@ class GridProgress:
         self._folders = self._folders | {folder.id: folder for folder in folders}
         self._ended = self._ended - {folder.id for folder in folders}
         self._waiting = self._waiting | {folder.id: folder.params for folder in folders}
-        labels = (" ".join(label(folder.params, self._names)) for folder in folders)
-        self._label_width = max([self._label_width, *map(cell_len, labels)])
+        params = [folder.params for folder in self._folders.values()]
+        self._axes = [Axis.of(name, [each[name] for each in params if name in each]) for name in self._varying]
         self._number_width = max([len(str(folder.number)) for folder in self._folders.values()], default=1)
-        self._name_width = 0
-        self._name_width = max([cell_len(self._named(each)) for each in self._folders.values()], default=0)
         self._is_changed = True
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
@@ -132,8 +152,9 @@ class GridProgress:
         self._waiting.pop(folder.id, None)
         self._ended.discard(folder.id)  # it may be executed again
         self._devices[lane] = device
-        labels = label(folder.params, self._names)
-        self._running[folder.id] = Running(folder.number, folder.params, labels, lane, device, now, now)
+        if lane in self._free_since:
+            self._pauses.append(now - self._free_since.pop(lane))
+        self._running[folder.id] = Running(folder.number, folder.params, lane, device, now, now)
         self._is_changed = True
 
     def run_progressed(self, run: Run, news: EpochRecord | BatchProgress) -> None:
@@ -157,34 +178,37 @@ class GridProgress:
         self._begun.pop(folder.id, None)
         self._waiting.pop(folder.id, None)
         self._ended.add(folder.id)
-        is_completed, waits = outcome.status is Status.COMPLETED, outcome.status is Status.PRUNED
-        mark = "✓" if is_completed else "–" if waits else "✗"  # noqa: RUF001 - a dash
-        total = str(len(self._folders))
-        start = f"{mark} {len(self._ended):>{len(total)}}/{total} {self._named(folder)}"
-        before = [] if is_completed else ["waits" if waits else outcome.status]  # until all are at the rung
-        cause, after, values = printable(outcome.error), [], []
+        is_completed = outcome.status is Status.COMPLETED
+        if is_completed and self._show:
+            self._best.add(read_run(folder))
+            self._best_line = str(self._best)
+        seconds = None
         if running:
-            seconds = time.monotonic() - running.started
-            after = [f"{duration(seconds):>6}"]
-            ordered = ((name, running.metrics[name]) for name in self._in_order(running.metrics))
-            values = [f"{printable(name)} {cell(value) or 'nan':<{_VALUE}}" for name, value in ordered]
+            self._free_since[running.lane] = now = time.monotonic()
+            seconds = now - running.started
             if is_completed:
                 self._past.append((folder.params, seconds / running.part))
-        if outcome.status.is_exception or outcome.status is Status.DIVERGED:
-            values = []  # the cause says more
-        while values and cell_len(join([start, *before, *values, cause, *after])) > self._screen.width:
-            values.pop()
-        lines = [join([start, *before, *values, cause, *after])]
-        if cell_len(lines[0]) > self._screen.width:
-            lines = [join([start, *before, *after]), f"    {cause}"]
-        lines += [f"    {next_step}"] if next_step else []
-        self.say("\n".join(lines))  # together: nothing is printed between them
+        if self._left is None:
+            self._estimate_next = float("-inf")
+        total, metrics = str(len(self._folders)), running.metrics if running else {}
+        count = f"{len(self._ended):>{len(total)}}/{total}"
+        number = f"{folder.number:>{self._number_width}}"
+        metrics = {name: metrics[name] for name in self._in_order(metrics)}
+        ended = Ended(count, number, folder.params, outcome, metrics, seconds)
+        is_new = {next_step, outcome.error}.isdisjoint(self._explained)
+        steps = [f"    {next_step}"] if next_step and is_new else []
+        self._explained |= {next_step, outcome.error} - {""}
+        self._say([*ended.in_words(self._axes, self._screen.width), *steps], self._rows(ended, steps))
         self._is_changed = True
 
-    def _named(self, folder: RunFolder) -> str:
-        """Name a run by what varies, as wide as all runs are, so that their lines are aligned."""
-        name = f"run {folder.number:>{self._number_width}} {' '.join(label(folder.params, self._varying))}"
-        return name.rstrip() + " " * (self._name_width - cell_len(name.rstrip()))
+    def _rows(self, ended: Ended, steps: Sequence[str]) -> Sequence[str] | None:
+        """Return the lines of a run that has ended as a terminal shows them."""
+        if not self._screen.has_rows:
+            return None
+        headings, rows = ended.in_row(self._axes, list(self._metrics), self._screen.width)
+        first = [headings] if headings != self._headings else []
+        self._headings = headings
+        return [*first, *rows, *steps]
 
     def stopping(self) -> None:
         """Say, once, that the grid is being stopped."""
@@ -218,7 +242,7 @@ class GridProgress:
     def _in_order(self, metrics: Iterable[str]) -> list[str]:
         """Return the metrics to show: the one that decides, then losses and accuracies."""
         names = list(dict.fromkeys(metrics))
-        goal = self._goal or default_goal(names)
+        goal = self._best.goal or self._goal or default_goal(names)
         first = [goal.metric] if goal and goal.metric in names else []
         return [*first, *(n for n in names if n.endswith(("loss", "accuracy")) and n not in first)]
 
@@ -246,19 +270,22 @@ class GridProgress:
                 self._screen.print(lines)
                 self._printed = time.monotonic()
 
-    def _draw(self, width: int, height: int) -> list[list[Part]]:
+    def _picture_now(self) -> Picture:
         now = time.monotonic()
         runs = {running.lane: running for running in list(self._running.values())}
         lanes = [(device, runs.get(lane)) for lane, device in sorted(self._devices.copy().items())]
-        picture = Picture(
-            self._name, lanes, self._label_width, list(self._metrics),
-            len(self._ended), len(self._folders), now - self._began, self._left_in_words(now), now,
+        axes = [axis for axis in self._axes if axis.name != "device"]  # which has a column of its own
+        left = self._left_in_words(now) if lanes else "starting"
+        return Picture(
+            self._name, lanes, axes, list(self._metrics), self._best_line,
+            len(self._ended), len(self._folders), now - self._began, left, now,
+            2 * len(str(len(self._folders))) + len("✓ /"),
         )  # fmt: skip
-        return picture.draw(width, height)
 
     def _in_words(self, now: float) -> str:
         parts = [f"{len(self._ended)}/{len(self._folders)} done", f"{len(self._running)} running"]
-        return ", ".join([*parts, *filter(None, [self._left_in_words(now)])])
+        best = f"best so far: {self._best_line}" if self._best_line else ""
+        return ", ".join([*parts, *filter(None, [self._left_in_words(now), best])])
 
     def _left_in_words(self, now: float) -> str:
         if now >= self._estimate_next:
@@ -270,4 +297,6 @@ class GridProgress:
     def _time_left(self, now: float) -> time_left.Estimate | None:
         running = list(self._running.values())
         underway = [time_left.Underway(r.params, now - r.started, r.total, r.part) for r in running]
-        return time_left.time_left(list(self._waiting.values()), underway, self._past.copy(), self._num_lanes)
+        pause = statistics.median_low(self._pauses.copy())  # the first one is long: pandas is imported
+        waiting = list(self._waiting.values())
+        return time_left.time_left(waiting, underway, self._past.copy(), self._num_lanes, pause)

@@ -1,13 +1,10 @@
 """A picture in colors that is drawn again whenever a screen shows it."""
 
-import html
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
-
-from runmanager.console import encodable
 
 _NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT = 110, 100
 
@@ -19,21 +16,31 @@ class Part(NamedTuple):
     style: str = ""
 
 
-class LivePicture:
-    """What `Screen.show_below` shows of a grid; it is drawn line by line, in a width and a height."""
+class Drawn(Protocol):
+    """What can be drawn as lines, and as HTML."""
 
-    def __init__(self, draw: Callable[[int, int], Sequence[Sequence[Part]]]) -> None:
-        self._draw = draw
+    def draw(self, width: int, height: int) -> Sequence[Sequence[Part]]:
+        """Return lines of at most `width` characters, at most `height` of them."""
+
+    def to_html(self) -> str:
+        """Return the same for a notebook."""
+
+
+class LivePicture:
+    """What `Screen.show_below` shows of a grid: a picture of the moment in which it is shown."""
+
+    def __init__(self, picture: Callable[[], Drawn]) -> None:
+        self._picture = picture
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for line in self._draw(options.max_width, console.height):
+        for line in self._picture().draw(options.max_width, console.height):
             for part in line:
-                yield Segment(encodable(part.text, console), console.get_style(part.style))
+                yield Segment(part.text, console.get_style(part.style))
             yield Segment.line()
 
     def __repr__(self) -> str:
-        lines = self._draw(_NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT)
+        lines = self._picture().draw(_NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT)
         return "\n".join("".join(part.text for part in line).rstrip() for line in lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(repr(self))}</pre>"
+        return self._picture().to_html()

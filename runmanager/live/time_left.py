@@ -21,9 +21,13 @@ _SPREAD = (0.05, 0.35)  # standard deviation of a cost's logarithm: the least, a
 _DRIFT = 0.08  # of a machine's speed, which is common to all runs
 _RANGE = 1.8  # standard deviations on either side of an estimate
 _SECOND, _MINUTE, _HOUR, _DAY = 1, 60, 3600, 86400
-_STEPS = (  # (seconds, step): a time below these seconds is rounded to this step
+_FINE = (  # (seconds, step): a time below these seconds is rounded to this step
     (10, _SECOND),
     (_MINUTE, 5 * _SECOND),
+    (5 * _MINUTE, 10 * _SECOND),
+)
+_COARSE = (
+    *_FINE[:2],
     (20 * _MINUTE, _MINUTE),
     (_HOUR, 5 * _MINUTE),
     (10 * _HOUR, 10 * _MINUTE),
@@ -54,11 +58,16 @@ class Estimate(NamedTuple):
 
 
 def time_left(
-    waiting: Sequence[Mapping[str, Any]], running: Sequence[Underway], past: Sequence[Cost], lanes: int
+    waiting: Sequence[Mapping[str, Any]],
+    running: Sequence[Underway],
+    past: Sequence[Cost],
+    lanes: int,
+    between: float = 0.0,
 ) -> Estimate | None:
     """Estimate the seconds until all runs have ended, None before any cost is known.
 
-    The runs that are waiting start in their order. At most `lanes` runs are executed at the same time.
+    The runs that are waiting start in their order, `between` seconds after the one before them. At most `lanes`
+    runs are executed at the same time.
     """
     if not waiting and not running:
         return Estimate(0.0, 0.0, 0.0)
@@ -84,7 +93,7 @@ def time_left(
             total = max(math.exp(deviations * alone) * cost * run.part, least)
             total = total if run.total is None else math.exp(deviations * _DRIFT) * run.total
             busy.append(max(total - run.elapsed, 0.0))
-        queued = [math.exp(deviations * together) * cost for cost in estimated[len(running) :]]
+        queued = [math.exp(deviations * together) * (cost + between) for cost in estimated[len(running) :]]
         return scheduled(queued, [*busy, *[0.0] * (lanes - len(busy))])
 
     return Estimate(seconds(0), seconds(-_RANGE), seconds(_RANGE))
@@ -170,23 +179,24 @@ def _fit(name: str, factors: dict[str, float], samples: Sequence[_Sample]) -> No
 def about(estimate: Estimate) -> str:
     """Write an estimated time and its range, rounded as their precision allows.
 
-    >>> about(Estimate(12 * 60, 10 * 60, 15 * 60)), about(Estimate(23, 22, 24))
-    ('12 min left (10 to 15 min)', '25 s left (20 to 25 s)')
+    >>> about(Estimate(12 * 60, 10 * 60, 15 * 60)), about(Estimate(100, 70, 180))
+    ('12 min left (10 to 15 min)', '1 min 40 s left (1 to 3 min)')
     """
-    least, middle, most = (rounded(seconds) for seconds in (estimate.least, estimate.seconds, estimate.most))
+    least, most = rounded(estimate.least), rounded(estimate.most)
+    middle = rounded(estimate.seconds, (*_FINE, *_COARSE))
     if least == most:
         return f"{middle} left"
     (number, unit, *more), of_most = least.split(), most.split()
     return f"{middle} left ({least if more or of_most[1:] != [unit] else number} to {most})"
 
 
-def rounded(seconds: float) -> str:
+def rounded(seconds: float, steps: Sequence[tuple[float, int]] = _COARSE) -> str:
     """Write a time as coarsely as an estimate is known.
 
     >>> rounded(78 * 60), rounded(0)
     ('1 h 20 min', '1 s')
     """
-    step = next(step for most, step in _STEPS if seconds < most)
+    step = next(step for most, step in steps if seconds < most)
     rounded = max(round(seconds / step), 1) * step
     days, rest = (rounded // _DAY, 0) if rounded >= 2 * _DAY else (0, rounded)
     hours, minutes, rest = rest // _HOUR, rest % _HOUR // _MINUTE, rest % _MINUTE

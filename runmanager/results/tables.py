@@ -92,7 +92,7 @@ def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFr
     summaries = [_summary(run.epochs) for run in runs]
     if goal and any(_keeps(run) for run in runs):
         for run, summary in zip(runs, summaries, strict=True):
-            summary[f"{KEPT}{goal.metric}"] = _kept(run, goal, summary)
+            summary[f"{KEPT}{goal.metric}"] = kept(run, goal, summary)
     metrics = dict.fromkeys((*LEADING, *itertools.chain.from_iterable(summaries)))
     bests = sorted(name for name in metrics if name.startswith(("best ", KEPT)))
     order = dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *metrics))
@@ -243,7 +243,7 @@ def _keeps(run: RunResult) -> Goal | None:
     return Design().decisive([run.start])
 
 
-def _kept(run: RunResult, goal: Goal, last: Mapping[str, float]) -> float:
+def kept(run: RunResult, goal: Goal, last: Mapping[str, float]) -> float:
     """Return the metric of a goal at the epoch whose weights a run keeps, else its last value."""
     by = _keeps(run)
     if by is None:

@@ -166,7 +166,7 @@ def test_more_runs_than_the_page_selects_are_told_with_the_narrower_command(tmp_
     assert one.notes == [
         "! HParams shows 100 of 300 runs: choose more rows a page below its table",
     ]
-    assert f"tensorboard --logdir {tmp_path}/one" in hint(tmp_path / "one")[0]
+    assert hint(tmp_path / "one")[1:] == one.notes
 
 
 def test_an_experiment_that_is_too_large_itself_is_told(tmp_path):

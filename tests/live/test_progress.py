@@ -1,4 +1,4 @@
-import io
+import re
 import subprocess
 import sys
 import threading
@@ -6,11 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from runmanager import RunBuilder
-from runmanager import console as console_module
-from runmanager.executors import BatchProgress
+from runmanager import RunBuilder, run_grid
+from runmanager.executors import BatchProgress, InlineExecutor
 from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.launch.plan_table import estimate, plan_table, summary
 from runmanager.live import progress
@@ -42,19 +40,10 @@ def printed(capsys):
 
 
 @pytest.fixture
-def terminal(monkeypatch):
-    """What a terminal of 100 columns was sent, which is shown so often that no test has to wait for it."""
-
-    class Tty(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setenv("TERM", "xterm-256color")
-    file = Tty()
-    console = Console(file=file, width=100, height=20, highlight=False, markup=False, no_color=True)
-    monkeypatch.setattr(console_module, "wide_console", lambda: console)
+def terminal(open_terminal, monkeypatch):
+    """A terminal of 100 columns, which is shown so often that no test has to wait for it."""
     monkeypatch.setattr(progress, "_LIVE_S", 0.001)
-    return file
+    return open_terminal()
 
 
 def wait_for(condition):
@@ -115,7 +104,7 @@ def test_a_lane_may_begin_its_next_run_before_the_last_one_is_committed(terminal
         shown.run_started(RUNS[0], 0, "cpu")
         shown.run_started(RUNS[1], 0, "cpu")
         shown.run_ended(RUNS[0], COMPLETED, "")
-        wait_for(lambda: "cpu       8  lr=0.02" in terminal.getvalue())
+        terminal.wait_for("cpu       8  0.02")
 
 
 def test_nothing_is_shown_where_that_is_wanted(capsys):
@@ -128,20 +117,193 @@ def test_nothing_is_shown_where_that_is_wanted(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal):
+def journal_of(folder):
+    return RunResult(folder, Status.COMPLETED, [EpochRecord(1, {"accuracy": folder.params["lr"]})], 1, "", {})
+
+
+def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal, monkeypatch):
+    monkeypatch.setattr(progress, "read_run", journal_of)
+
     with grid(lanes=2, past=[({"lr": 0.3}, 3600.0)]) as shown:
+        starting = terminal.wait_for("0/2")
+        shown.say("exp: 2 runs")
         shown.run_started(RUNS[0], 0, "cuda:0")
         shown.run_started(RUNS[1], 1, "cpu")
-        shown.run_progressed(RUNS[0], BatchProgress(3, 1, 9))
         shown.run_progressed(RUNS[0], RECORD)
-        wait_for(lambda: "0.5987" in terminal.getvalue())
+        shown.run_progressed(RUNS[0], BatchProgress(4, 14, 9, 60, 0.25))
+        running = terminal.wait_for("14/60", "0.25")
         shown.run_ended(RUNS[1], COMPLETED, "")
-        wait_for(lambda: "1/2" in terminal.getvalue() and "idle" in terminal.getvalue())
+        one = terminal.wait_for("1/2", "idle", "best so far")
+        shown.run_ended(RUNS[0], Outcome(Status.DIVERGED, "loss became nan", 3), "it is not repeated")
 
-    written = terminal.getvalue()
-    assert "cuda:0    7  lr=0.01    3/9" in written
-    assert "1 h left (" in written
-    assert written.endswith("\x1b[2K")  # the picture is gone at the end
+    assert starting[-1].endswith("0/2  0:00  starting")
+    assert running[:2] == ["exp: 2 runs", "device  run    lr  epoch   step  test_accuracy    loss     time"]
+    assert running[2] == "cuda:0    7  0.01    4/9  14/60           0.75    0.25     0:00"
+    assert running[-1].endswith(" left")
+    assert one[1] == "       run    lr  test_accuracy     loss     time"
+    assert re.fullmatch(r"✓ 1/2    8  0\.02 {28}\d\.\d s", one[2])
+    assert one[-2] == "best so far  accuracy 0.02 · run 8 · lr=0.02"
+    lines = terminal.last_lines()
+    assert re.fullmatch(r"✗ 2/2    7  0\.01  diverged {18}\d\.\d s  loss became nan", lines[3])
+    assert lines[4:] == ["    it is not repeated"]  # the picture is gone at the end
+    assert not terminal.screen.cursor.hidden
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_a_completed_run_with_eight_hyperparameters_is_one_line(open_terminal, width):
+    axes = {
+        "lr": [0.001, 0.01], "batch_size": [1000], "num_workers": [0, 4], "optimizer": ["adam", "sgd"],
+        "dropout": [0.1, 0.25], "width": [128, 512], "depth": [3], "seed": [1, 2],
+    }  # fmt: skip
+    runs = RunBuilder.get_runs(axes)
+    folders = [
+        RunFolder(Path("runs/exp/7_x"), number, identity(run._asdict()), run._asdict())
+        for number, run in enumerate(runs, 1)
+    ]
+    terminal = open_terminal(width)
+    record = EpochRecord(1, {"loss": 0.51234, "accuracy": 0.7, "validation_accuracy": 0.76543})
+
+    with GridProgress("exp", folders, list(axes), repeats=["seed"]) as shown:
+        for run in runs[:3]:
+            shown.run_started(run, 0, "cpu")
+            shown.run_progressed(run, record)
+            shown.run_ended(run, COMPLETED, "")
+        lines = terminal.wait_for("3/64")
+
+    headings, *rows = lines[:4]
+    assert [row.split()[:2] for row in rows] == [["✓", f"{number}/64"] for number in (1, 2, 3)]
+    assert all(row.split()[3] == "0.001" and "0.7654" in row for row in rows)
+    ends = [headings.index(name) + len(name) for name in ("run", "lr", "time")]
+    assert all(row[end - 1] != " " and row[end : end + 1] in ("", " ") for row in rows for end in ends)
+    assert ("seed" in headings) == (width >= 100)
+
+
+def test_the_axes_that_repeat_are_the_last(open_terminal):
+    terminal = open_terminal()
+
+    with GridProgress("exp", FOLDERS, ["lr", "net"], repeats=["lr"]) as shown:
+        shown.run_started(RUNS[0], 0, "cpu")
+        head = terminal.wait_for("device")[0]
+
+    assert head.split()[2:4] == ["net", "lr"]
+
+
+@pytest.mark.parametrize(("encoding", "bar"), [("ascii", "."), ("latin-1", "."), ("utf-8", "╌")])
+def test_no_symbol_ends_a_grid_in_a_terminal_of_another_encoding(open_terminal, encoding, bar):
+    terminal = open_terminal(encoding=encoding)
+
+    with grid() as shown:
+        shown.run_started(RUNS[0], 0, "cpu")
+        shown.run_ended(RUNS[0], Outcome(Status.FAILED, "ValueError: … —"), "")
+        lines = terminal.wait_for("1/2", "failed")
+
+    assert lines[1].startswith("✗ 1/2" if encoding == "utf-8" else "x 1/2")
+    assert f"{bar * 20}  1/2" in lines[-1]
+
+
+def test_a_terminal_without_color_shows_the_same(open_terminal):
+    terminal = open_terminal(NO_COLOR="1")
+
+    with grid(page=lambda: "http://localhost:6006/") as shown:
+        shown.say("TensorBoard: runmanager tensorboard")
+        shown.run_started(RUNS[0], 0, "cpu")
+        shown.run_ended(RUNS[0], COMPLETED, "")
+        lines = terminal.wait_for("1/2")
+
+    assert "━" * 10 in lines[-1]
+    assert not re.search(rb"\x1b\[[0-9;]*3[0-9]", terminal.all_bytes())
+
+
+def test_a_dumb_terminal_gets_lines_with_names(open_terminal):
+    terminal = open_terminal(term="dumb")
+
+    with grid(page=lambda: "http://localhost:6006/") as shown:
+        shown.say("TensorBoard: runmanager tensorboard")
+        shown.run_started(RUNS[0], 0, "cpu")
+        shown.run_progressed(RUNS[0], RECORD)
+        shown.run_ended(RUNS[0], COMPLETED, "")
+
+    tensorboard, ended = terminal.last_lines()
+    assert tensorboard == "TensorBoard: runmanager tensorboard"
+    assert ended.startswith("✓ 1/2 run 7 lr=0.01 · test_accuracy 0.75    · loss 0.5987  ·")
+    assert b"\x1b[" not in terminal.all_bytes()
+
+
+def test_the_word_tensorboard_leads_to_its_page(terminal):
+    with grid(page=lambda: "http://localhost:6006/?smoothing=0") as shown:
+        shown.say("TensorBoard: runmanager tensorboard runs")
+        lines = terminal.wait_for("TensorBoard")
+
+    assert lines[0] == "TensorBoard: runmanager tensorboard runs"
+    link = rb"\x1b\]8;[^;]*;http://localhost:6006/\?smoothing=0\x1b\\(?:\x1b\[[0-9;]*m)?TensorBoard"
+    assert re.search(link, terminal.all_bytes())
+
+
+def test_a_terminal_that_is_made_narrower_or_wider_gets_what_fits(terminal):
+    with grid() as shown:
+        shown.run_started(RUNS[0], 0, "cpu")
+        shown.run_progressed(RUNS[0], RECORD)
+        terminal.wait_for("test_accuracy", "0.5987")
+        terminal.resize(50, 24)
+        shown.run_progressed(RUNS[0], EpochRecord(4, {"loss": 0.25, "test_accuracy": 0.5}))
+        narrow = terminal.wait_for("test_accuracy     time", "0.5 ")
+        terminal.resize(120, 24)
+        shown.run_progressed(RUNS[0], EpochRecord(5, {"loss": 0.125, "test_accuracy": 0.5}))
+        terminal.wait_for("test_accuracy", "0.125")
+
+    assert all(len(line) <= 50 for line in narrow[-3:])
+
+
+def test_the_next_step_is_printed_once_for_each_cause(capsys):
+    with grid() as shown:
+        for number, run in enumerate(RUNS):
+            shown.run_ended(run, Outcome(Status.FAILED, "KeyError: 'x'"), f"the traceback is in {number}.log")
+
+    assert capsys.readouterr().out.splitlines() == [
+        "✗ 1/2 run 7 lr=0.01 · failed · KeyError: 'x'",
+        "    the traceback is in 0.log",
+        "✗ 2/2 run 8 lr=0.02 · failed · KeyError: 'x'",
+    ]
+
+
+def test_a_sentence_that_is_the_same_for_many_runs_is_printed_once(capsys):
+    with grid() as shown:
+        for run in RUNS:
+            shown.run_ended(run, Outcome(Status.DIVERGED, "loss became nan"), "it is not repeated")
+
+    assert capsys.readouterr().out.count("it is not repeated") == 1
+
+
+class Preparing(InlineExecutor):
+    """Says what the user sees before anything that takes long."""
+
+    def __init__(self, look):
+        super().__init__()
+        self.look = look
+        self.seen = None
+
+    def prepare(self, train, folder):
+        self.seen = self.look()
+        super().prepare(train, folder)
+
+
+@pytest.mark.parametrize(("term", "stays"), [("xterm-256color", False), ("dumb", True)])
+def test_a_grid_shows_a_first_line_before_anything_that_takes_long(open_terminal, tmp_path, term, stays):
+    terminal = open_terminal(term=term)
+    executor = Preparing(terminal.last_lines)
+
+    run_grid({"lr": [0.1, 0.2]}, print, experiment="exp", root=tmp_path, executor=executor, plan_only=True)
+
+    assert executor.seen == ["exp: starting 2 runs"]
+    assert ("exp: starting 2 runs" in terminal.last_lines()) == stays
+
+
+def test_a_file_needs_no_first_line(capsys, tmp_path):
+    executor = Preparing(lambda: capsys.readouterr().out)
+
+    run_grid({"lr": [0.1]}, print, experiment="exp", root=tmp_path, executor=executor, plan_only=True)
+
+    assert executor.seen == ""
 
 
 def test_a_burst_of_lines_is_printed_together_and_in_order(terminal, monkeypatch):
@@ -150,10 +312,10 @@ def test_a_burst_of_lines_is_printed_together_and_in_order(terminal, monkeypatch
     with grid() as shown:
         for number in range(100):
             shown.say(f"line {number}")
-        pictures = terminal.getvalue().count("exp")
+        pictures = terminal.bytes.count(b"exp")
 
-    lines = [line for line in terminal.getvalue().split("\n") if "line " in line]
-    assert [int(line.rpartition("line ")[2]) for line in lines] == list(range(100))
+    lines = terminal.last_lines()
+    assert lines == [f"line {number}" for number in range(100)]
     assert pictures < 5
 
 
@@ -162,8 +324,10 @@ def test_nothing_comes_between_a_failure_and_its_next_step(terminal, monkeypatch
 
     with grid() as shown:
         shown.run_ended(RUNS[0], Outcome(Status.FAILED, "no"), "look into error.log")
+        lines = terminal.wait_for("look into error.log")
 
-        assert "    look into error.log" in terminal.getvalue()
+    assert lines[1].endswith("failed · no")
+    assert lines[2] == "    look into error.log"
 
 
 @pytest.mark.parametrize(
@@ -253,7 +417,7 @@ def test_no_thread_is_left(terminal):
         raise KeyboardInterrupt
 
     assert [thread.name for thread in threading.enumerate() if thread.name == "progress"] == []
-    assert "\x1b[?25h" in terminal.getvalue()  # the cursor is back
+    assert b"\x1b[?25h" in terminal.all_bytes()  # the cursor is back
 
 
 def test_ipython_is_not_imported():
@@ -281,28 +445,44 @@ def train(run, manager):
             if run.lr == 0.2 and epoch == 2:
                 raise ValueError("<b>no</b>")
 
-outcome = run_grid({"lr": [0.1, 0.2]}, train, experiment="exp", executor="inline", tensorboard=False)
+grid = {"lr": [0.2, *(n / 10 for n in range(3, 13))]}
+outcome = run_grid(grid, train, experiment="exp", executor="inline", tensorboard=False)
 """
 
 
 @pytest.mark.slow
-def test_a_notebook_shows_the_same_in_place(tmp_path):
+def test_a_notebook_shows_the_same_in_place(tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     cell = nbformat.v4.new_code_cell(NOTEBOOK)
     notebook = nbformat.v4.new_notebook(cells=[cell])
 
+    pages = []
+
+    process_message = nbclient.NotebookClient.process_message
+
+    def process_and_keep(self, message, cell, index):
+        if message["msg_type"] == "update_display_data":
+            pages.append(message["content"]["data"].get("text/html", ""))
+        return process_message(self, message, cell, index)
+
+    monkeypatch.setattr(nbclient.NotebookClient, "process_message", process_and_keep)
     nbclient.NotebookClient(notebook, timeout=180, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
     outputs = cell.outputs
     assert [output.output_type for output in outputs] == ["display_data"] * 2
     lines, picture = (output.data["text/plain"] for output in outputs)
-    assert "✓ 1/2 run 1 lr=0.1 · loss 0.1" in lines
-    assert "✗ 2/2 run 2 lr=0.2 · failed" in lines
-    assert "✓ The only one with a result: run 1 (lr=0.1), loss 0.1" in lines
-    assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in outputs[0].data["text/html"]
-    assert picture == ""
+    assert "✗  1/11 run  1 lr=0.2 · failed" in lines
+    assert "✓  2/11 run  2 lr=0.3 · loss 0.3" in lines
+    assert "completed 10 · failed 1" in lines
+    page = outputs[0].data["text/html"]
+    assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in page
+    assert "<details><summary>10 completed runs</summary>" in page
+    assert picture == outputs[1].data.get("text/html", "") == ""  # no frame of what is over
+    tables = [page for page in pages if page.startswith("<table")]
+    assert '<progress max="11"' in tables[-1]
+    assert "best so far: loss 0.3 · run 2 · lr=0.3" in tables[-1]
 
 
 def test_each_line_is_logged_too_and_what_went_wrong_as_a_warning(caplog):

@@ -140,6 +140,18 @@ def test_the_range_is_wider_the_less_is_known():
     assert width(alike) < width(unlike)
 
 
+def test_the_pause_between_two_runs_of_a_lane_counts_for_each_run_that_waits():
+    waiting, past = [{"lr": 1}] * 4, [({"lr": 1}, 10.0)]
+
+    def seconds(lanes, pause):
+        left = time_left(waiting, [], past, lanes, pause)
+        assert left is not None
+        return left.seconds
+
+    assert seconds(1, 2.0) - seconds(1, 0.0) == pytest.approx(8)
+    assert seconds(2, 2.0) - seconds(2, 0.0) == pytest.approx(4)
+
+
 def test_runs_are_taken_in_their_order_by_the_lane_that_is_free_first():
     assert scheduled([5, 1, 1, 1], [0, 0]) == 5
     assert scheduled([1, 1, 1, 5], [0, 0.5]) == 6.5
@@ -170,6 +182,8 @@ def test_a_time_is_written_as_coarsely_as_it_is_known(seconds, words):
     ("estimate", "words"),
     [
         ((720, 600, 900), "12 min left (10 to 15 min)"),
+        ((102, 70, 170), "1 min 40 s left (1 to 3 min)"),
+        ((290, 270, 330), "4 min 50 s left (4 to 6 min)"),
         ((50, 40, 70), "50 s left (40 s to 1 min)"),
         ((720, 715, 725), "12 min left"),
         ((5400, 4800, 6000), "1 h 30 min left (1 h 20 min to 1 h 40 min)"),

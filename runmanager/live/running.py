@@ -1,0 +1,76 @@
+"""How far one run has come, by the messages that it sends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from runmanager.outcome import BatchProgress, EpochRecord
+
+_LEAST_PROGRESS = 0.01  # of a run, before its own speed counts
+
+
+@dataclass(frozen=True)
+class Running:
+    """The progress of a run that is being executed; all times are of one clock."""
+
+    number: int
+    params: Mapping[str, Any]
+    lane: int  # from 0
+    device: str
+    started: float  # when this attempt began
+    heard: float  # when its last message came
+    epoch: int = 0  # of that message, 0 before the first one
+    step: int = 0  # the batch of that message, 0 if it had none
+    num_epochs: int | None = None  # of the run, None if that is not known
+    first: int = 0  # the first epoch of this attempt, 0 before it began
+    committed: int = 0  # the last epoch that is committed
+    num_steps: int = 0  # of an epoch: as the loader says, else the largest number of a batch so far
+    is_measured: bool = False  # whether the loader says it
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last committed epoch; the loss so far
+    first_done: tuple[float, float] | None = None  # when this attempt was first heard of, the part done then
+
+    def after(self, news: EpochRecord | BatchProgress, now: float) -> "Running":
+        """Return the progress after a message."""
+        first = self.first or news.epoch
+        if isinstance(news, EpochRecord):
+            progress = replace(self, epoch=news.epoch, step=0, committed=news.epoch, metrics=news.metrics)
+        else:
+            progress = replace(
+                self, epoch=news.epoch, step=news.batch, num_epochs=news.num_epochs or self.num_epochs,
+                num_steps=max(news.num_batches or self.num_steps, news.batch),
+                is_measured=self.is_measured or bool(news.num_batches),
+                metrics=self.metrics if news.loss is None else {**self.metrics, "loss": news.loss},
+            )  # fmt: skip
+        progress = replace(progress, first=first, heard=now)
+        return replace(progress, first_done=self.first_done or (now, progress.done))
+
+    @property
+    def part(self) -> float:
+        """The part of its epochs that this attempt executes: 1 unless it continues after some."""
+        return max(self._num_to_execute / self.num_epochs, 0.0) or 1.0 if self.num_epochs else 1.0
+
+    @property
+    def done(self) -> float:
+        """The part of this attempt that is done; 0 in its first epoch if nobody says how long that is."""
+        if not self.num_epochs or not self.first or (self.committed < self.first and not self.is_measured):
+            return 0.0
+        in_epoch = self.step / self.num_steps if self.num_steps and self.epoch > self.committed else 0.0
+        num_done = max(self.committed - self.first + 1, 0) + in_epoch
+        return min(num_done / max(self._num_to_execute, 1), 1.0)
+
+    @property
+    def total(self) -> float | None:
+        """The estimated duration of this attempt (s), None before there is progress to judge by.
+
+        What comes before its first batch, such as loading data, is not repeated.
+        """
+        if not self.done or self.first_done is None:
+            return None
+        begin, done = self.first_done
+        if self.done - done < _LEAST_PROGRESS:
+            return None
+        return begin - self.started + (self.heard - begin) * (1 - done) / (self.done - done)
+
+    @property
+    def _num_to_execute(self) -> int:
+        return (self.num_epochs or 0) - max(self.first, 1) + 1

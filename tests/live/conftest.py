@@ -1,0 +1,115 @@
+"""A terminal for tests: what is printed is read back from its screen."""
+
+import contextlib
+import fcntl
+import functools
+import os
+import pty
+import struct
+import termios
+import threading
+import time
+
+import pyte
+import pytest
+
+from runmanager import console
+
+PlainConsole = console._PlainConsole
+
+
+class Terminal:
+    """A pseudo-terminal whose screen can be read, as an emulator of a terminal shows it."""
+
+    def __init__(self, width, height, encoding):
+        self.screen = pyte.HistoryScreen(width, height, history=2000, ratio=0.5)
+        self._stream = pyte.ByteStream(self.screen)
+        if encoding != "utf-8":
+            self._stream.select_other_charset("@")
+        self.bytes = b""
+        self._ours, theirs = pty.openpty()
+        attributes = termios.tcgetattr(theirs)
+        attributes[1] |= termios.ONLCR
+        termios.tcsetattr(theirs, termios.TCSANOW, attributes)
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+        self.file = os.fdopen(theirs, "w", encoding=encoding, newline="")
+        self._lock = threading.Lock()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        with contextlib.suppress(OSError):
+            while data := os.read(self._ours, 1 << 16):
+                with self._lock:
+                    self.bytes += data
+                    self._stream.feed(data)
+
+    @property
+    def lines(self):
+        """All lines, those that have scrolled away too, without empty ones at the end."""
+        with self._lock:
+            above = [
+                "".join(line[x].data for x in range(self.screen.columns)) for line in self.screen.history.top
+            ]
+            lines = [line.rstrip() for line in (*above, *self.screen.display)]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    def wait_for(self, *parts):
+        """Return the lines once each part is in one of them."""
+        end = time.monotonic() + 10
+        while not all(part in "\n".join(self.lines) for part in parts) and time.monotonic() < end:
+            time.sleep(0.002)
+        lines = self.lines
+        assert [part for part in parts if part not in "\n".join(lines)] == [], "\n".join(lines)
+        return lines
+
+    def resize(self, width, height):
+        """Change the size."""
+        with self._lock:
+            self.screen.resize(height, width)
+
+    def all_bytes(self):
+        """Return all that was written, once it has been read: up to a title that is set last."""
+        last = b"\x1b]2;end\x07"
+        print(last.decode(), end="", file=self.file, flush=True)
+        end = time.monotonic() + 10
+        while last not in self.bytes and time.monotonic() < end:
+            time.sleep(0.002)
+        return self.bytes.removesuffix(last)
+
+    def last_lines(self):
+        """Return the lines once all that was written has been read."""
+        self.all_bytes()
+        return self.lines
+
+    def close(self):
+        self.file.close()
+        self._reader.join(10)
+        os.close(self._ours)
+
+
+@pytest.fixture
+def open_terminal(monkeypatch):
+    """Open terminals, which are this process's standard output one after the other."""
+    opened = []
+
+    def open_one(width=100, height=24, *, encoding="utf-8", term="xterm-256color", **environment):
+        terminal = Terminal(width, height, encoding)
+        opened.append(terminal)
+        for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"TERM": term, **environment}.items():
+            monkeypatch.setenv(name, value)
+        screen = terminal.screen
+        monkeypatch.setattr(
+            os, "get_terminal_size", lambda *_: os.terminal_size((screen.columns, screen.lines))
+        )
+        of_terminal = functools.partial(PlainConsole, file=terminal.file)  # pytest replaces sys.stdout itself
+        monkeypatch.setattr(console, "_PlainConsole", of_terminal)
+        return terminal
+
+    yield open_one
+    for terminal in opened:
+        terminal.close()
