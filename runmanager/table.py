@@ -206,12 +206,10 @@ class FittedTable:
         return ["".join(text for text, _ in line) for line in drawn]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        has_signs = console.encoding.startswith("utf")
         width = self._width or options.max_width
-        for line in self._table.drawn(self._kept, width, marked=console.is_terminal and has_signs):
+        for line in self._table.drawn(self._kept, width, marked=console.is_terminal):
             for text, style in line:
-                content = text if has_signs else text.replace("…", "~")  # as wide as that
-                yield Segment(content, Style.parse(style) if style else None)
+                yield Segment(text, Style.parse(style) if style else None)
             yield Segment.line()
 
 

@@ -9,7 +9,7 @@ from runmanager.hyperparameters import counted
 from runmanager.results.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, OVERALL
 from runmanager.results.findings import Findings
 from runmanager.results.ranking import AVERAGED, FAILED_REPEATS, RANKED, REPEATED, axes_of
-from runmanager.results.tables import HYPERPARAMETERS, beside, hyperparameters_of
+from runmanager.results.tables import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
 from runmanager.results.view import View, in_one_line, same_in_all, span
 from runmanager.wording import aligned, cell
 
@@ -159,10 +159,7 @@ def _difference(overall: Mapping[str, Any]) -> str:
 
 def _frame(columns: Mapping[str, Sequence[Any]], params: Sequence[str]) -> pd.DataFrame:
     """Make a table of values that keep their types."""
-    table = pd.DataFrame({name: pd.Series(values, dtype="object") for name, values in columns.items()})
-    table = table.infer_objects()
-    table.attrs = {HYPERPARAMETERS: list(params)}
-    return table
+    return from_columns({name: list(values) for name, values in columns.items()}, params)
 
 
 def _intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:

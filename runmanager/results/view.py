@@ -88,9 +88,7 @@ class View:
         Raises:
             InvalidArgumentError: There is no such column.
         """
-        is_empty = [
-            n for n in self.main if self.table[n].isna().all() or (self.table[n].astype(str) == "").all()
-        ]
+        is_empty = [n for n in self.main if self.table[n].isna().all() or self.table[n].eq("").all()]
         chosen = [name for name in self.main if name not in is_empty] if names is None else names
         everything = self.whole if len(self.whole) else self.table
         problems = [

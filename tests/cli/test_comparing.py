@@ -95,7 +95,7 @@ def test_diff_prints_a_table_and_says_when_nothing_differs(command, root):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("a", "nope"), "is no folder of an experiment"),
+        (("a", "nope"), "is no run"),
         (("a/99", "b/1"), "has no run '99'"),
         ((".", "a"), "has several experiments: give one of them, a, b"),
     ],

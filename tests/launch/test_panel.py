@@ -150,7 +150,7 @@ def test_a_file_gets_the_panel_without_colors(tmp_path):
     assert done.stderr == ""
     lines = panel_of(done.stdout.splitlines())
     assert "\x1b" not in done.stdout
-    assert lines[0].startswith("-- runs/e ? 15 completed ? 6 failed ? 3 diverged ---")
+    assert lines[0].startswith("-- runs/e - 15 completed - 6 failed - 3 diverged ---")
     assert lines[2] == (
         '    If seed only repeats a setting, repeats="seed" ranks settings by their mean; nothing is '
         "executed again."

@@ -141,7 +141,7 @@ def test_a_hyperparameter_that_is_called_like_a_computed_column_is_shown_beside_
     averaged = over_repeats(runs, "seed")
 
     assert view.table["repeats (hyperparameter)"].tolist() == [2, 1, 3]
-    assert view.table["repeats"].tolist() == ["1", "1", "1"]
+    assert view.table["repeats"].tolist() == [1, 1, 1]
     assert averaged["loss mean (hyperparameter)"].tolist() == ["a", "b", "c"]
     assert averaged["loss mean"].tolist() == [0.5, 0.25, 0.75]
 
