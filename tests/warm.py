@@ -27,8 +27,10 @@ class Warm:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # the end of its input may not reach it: a process that a test has forked and left holds the pipe too
+        self._process.kill()
         with self._process:
-            """End it: its input is closed."""
+            """Wait for it, and close its pipes."""
 
     def execute(self, program: Path) -> subprocess.CompletedProcess[str]:
         """Execute a program; return its exit code and what it printed."""

@@ -57,7 +57,7 @@ class TimeSpent:
         """Say how long it took, and the shares of what it was spent on.
 
         >>> print(TimeSpent(60.0, 1, 6.0, 45.0, 9.0, 6.0, 0.3, 1.5, 0.0))
-        1 min 0 s: 75 % training (of it 20 % waiting for batches), 10 % evaluation, 10 % start, 5 % other
+        1 min: 75 % training (of it 20 % waiting for batches), 10 % evaluation, 10 % start, 5 % other
         """
         whole = self.total * self.lanes
         if not whole or not self.training + self.setup + self.unfinished:

@@ -53,7 +53,7 @@ class Design:
                     goal = parse_goal(keep)
         return goal
 
-    def to_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return what grid.json holds of it: nothing of what nobody has said."""
         content: dict[str, Any] = {} if self.goal is None else {"goal": str(self.goal)}
         if self.repeats is not None:

@@ -94,7 +94,7 @@ class Experiment:
         durable.remove_leftovers(self.path, *whole)
         design = self.design if design is None else design
         planned = self.assign(grid, unavailable, design)
-        document = {"v": VERSION, **design.to_json(), "runs": [_to_json(run) for run in planned]}
+        document = {"v": VERSION, **design.as_json(), "runs": [_to_json(run) for run in planned]}
         durable.write_file(self.path / paths.GRID, strict_json(document))
         return planned
 
@@ -189,7 +189,7 @@ class Experiment:
 
 def _with(document: Mapping[str, Any] | None, design: Design) -> dict[str, Any]:
     """Return the content of a grid.json with another design."""
-    return {k: value for k, value in (document or {}).items() if k not in Design.NAMES} | design.to_json()
+    return {k: value for k, value in (document or {}).items() if k not in Design.NAMES} | design.as_json()
 
 
 def _lasting(params: Mapping[str, Any]) -> dict[str, Any]:

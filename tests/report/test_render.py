@@ -84,7 +84,7 @@ def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named
     assert lead == (
         "That is 0.07 above the next, lr 0.1, the mean of 2 repeats (seed), 95 % interval -1.841 to 3.241; "
         "the last, lr 0.001, has 0.1. "
-        "Its lead over 2 other settings may be chance: fewer than 4 repeats decide nothing."
+        "Its lead over the other 2 settings is within chance: fewer than 4 repeats decide nothing."
     )
     rows = [row for row in by_id(page, "runs").iter("tr") if row.get("data-r")]
     assert [text_of(row[0]) for row in rows] == ["run 4", "run 3", "run 2", "run 1", "run 6", "run 5"]
