@@ -16,6 +16,7 @@ import pytest
 from runmanager import console
 
 PlainConsole = console._PlainConsole
+_TITLE = b"\x1b]2;end\x07"
 
 
 class Terminal:
@@ -27,6 +28,7 @@ class Terminal:
         if encoding != "utf-8":
             self._stream.select_other_charset("@")
         self.bytes = b""
+        self._num_titles = 0
         self._ours, theirs = pty.openpty()
         attributes = termios.tcgetattr(theirs)
         attributes[1] |= termios.ONLCR
@@ -72,12 +74,12 @@ class Terminal:
 
     def all_bytes(self):
         """Return all that was written, once it has been read: up to a title that is set last."""
-        last = b"\x1b]2;end\x07"
-        print(last.decode(), end="", file=self.file, flush=True)
+        self._num_titles += 1
+        print(_TITLE.decode(), end="", file=self.file, flush=True)
         end = time.monotonic() + 10
-        while last not in self.bytes and time.monotonic() < end:
+        while self.bytes.count(_TITLE) < self._num_titles and time.monotonic() < end:
             time.sleep(0.002)
-        return self.bytes.removesuffix(last)
+        return self.bytes.replace(_TITLE, b"")
 
     def last_lines(self):
         """Return the lines once all that was written has been read."""
