@@ -125,7 +125,7 @@ def _meeting(by_folder: RunsByFolder, where: str) -> RunsByFolder:
 
     rows = meeting(_table(by_folder), where)
     named = {folder: name_of(folder.name) if "experiment" in rows else "" for folder in by_folder}
-    experiments = rows["experiment"].astype(str) if "experiment" in rows else [""] * len(rows)
+    experiments = rows["experiment"].map(str) if "experiment" in rows else [""] * len(rows)
     kept = set(zip(experiments, rows["run"], strict=True))
     return {
         folder: [run for run in runs if (named[folder], run.folder.number) in kept]

@@ -117,10 +117,12 @@ def _keys(values: "pd.Series[Any]") -> "pd.Series[Any]":
     """Return what sorts values: numbers as such, values of several types as text."""
     import pandas as pd
 
-    if values.dtype != object:
-        return values if pd.api.types.is_numeric_dtype(values) else values.astype(str)
-    numbers = pd.to_numeric(values, errors="coerce")
-    return values.astype(str) if numbers.isna().any() else numbers
+    if pd.api.types.is_numeric_dtype(values):
+        return values
+    numbers = pd.to_numeric(values, errors="coerce") if values.dtype == object else None
+    if numbers is not None and not numbers.isna().any():
+        return numbers
+    return pd.Series(list(map(str, values)), values.index, dtype="object")  # also half a surrogate pair
 
 
 def print_view(view: "View", columns: str | None, *, everything: bool = False, title: str = "") -> None:

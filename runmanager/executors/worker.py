@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from types import FrameType
@@ -123,7 +124,7 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         _redirect(output)  # a run may have closed it
         state = process_state()
         try:
-            outcome = execute(run, lambda news: send(news) if os.getpid() == process else None)
+            outcome = execute(run, partial(_tell, connection, process))
         except _Stopped:
             raise
         except BaseException as error:  # noqa: BLE001 - it ends the grid, in the parent
@@ -140,6 +141,20 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         if names := changes(state, process_state()):
             send(Changed(listed(names)))
         send(outcome)
+
+
+def _tell(connection: Connection, process: int, news: Message) -> None:
+    """Tell the parent news of a run, in the process of the lane alone.
+
+    Raises:
+        _Stopped: The parent has gone; the run that is to end is not at fault.
+    """
+    if os.getpid() != process:
+        return
+    try:
+        connection.send(news)
+    except BrokenPipeError:
+        raise _Stopped from None
 
 
 def _obey(faults: Connection) -> None:

@@ -149,7 +149,7 @@ def of_runs(
     whole = [name for name in rows if len(rows) == 1 or name not in same or name in ("run", metric, *always)]
     essential = [*_LEADING, *params, metric, _loss_of(metric, rows), _TIME, "status"]
     measured = [name for name in metrics_of(rows) if name not in (*essential, *LEADING[2:])]
-    errors = ["error"] if "error" in rows and (rows["error"].astype(str) != "").any() else []
+    errors = ["error"] if "error" in rows and rows["error"].ne("").any() else []
     order = [name for name in dict.fromkeys([*essential, *measured, *errors, *rows]) if name in whole]
     main = [name for name in order if name in {*essential, *measured, *errors}]
     first = [*_LEADING, metric, "status", *params, *essential, *errors, *measured]

@@ -111,7 +111,7 @@ class View:
             first=self.first,
             best=self.best,
             bars=self.bars,
-            hints=everything["error"].astype(str).tolist() if "error" in everything else (),
+            hints=list(map(str, everything["error"])) if "error" in everything else (),
         )
 
     def taken(self, positions: Sequence[int]) -> "View":

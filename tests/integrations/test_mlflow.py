@@ -41,7 +41,7 @@ def test_mlflow_gets_every_metric_of_every_epoch(tmp_path, mlflow):
     assert sorted(ids) == sorted(run.info.run_id for run in runs.values())
     assert sorted(runs) == ["1", "2"]  # not the one that was not begun
     done, failed = runs["1"], runs["2"]
-    assert done.info.run_name == "001-lr=0.1-size=0_3-device=cpu"
+    assert done.info.run_name == "001-lr=0.1-size=0_3"
     assert done.data.params == {"lr": "0.1", "size": "(0, 3)", "device": "cpu"}
     history = client.get_metric_history(done.info.run_id, "loss")
     assert sorted((metric.step, metric.value) for metric in history) == [(1, 0.5), (2, 0.25)]

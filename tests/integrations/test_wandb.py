@@ -55,8 +55,8 @@ def test_wandb_gets_every_metric_of_every_epoch(tmp_path, wandb):
     found = [list(records(wandb, folder)) for folder in folders]
     runs = [next(r.run for r in each if r.HasField("run")) for each in found]
     assert [(run.project, run.display_name) for run in runs] == [
-        ("study", "001-lr=0.1-size=0_3-device=cpu"),
-        ("study", "002-lr=10-size=None-device=cpu"),
+        ("study", "001-lr=0.1-size=0_3"),
+        ("study", "002-lr=10-size=None"),
     ]
     config = {item.key: item.value_json for item in runs[0].config.update}
     assert {name: config[name] for name in ("lr", "size", "device")} == {

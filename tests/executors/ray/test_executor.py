@@ -362,7 +362,7 @@ def test_ctrl_c_ends_a_grid_and_the_ray_that_it_started(tmp_path):
     assert process.returncode == 130
     assert seconds < 30
     assert "Traceback" not in shown
-    assert "interrupted 1 · pending 1" in shown
+    assert "1 interrupted · 1 pending" in shown
     deadline = time.monotonic() + 30
     while (left := list(processes_of(tmp_path))) and time.monotonic() < deadline:
         time.sleep(0.1)  # Ray's processes notice one after the other
