@@ -2,6 +2,7 @@
 
 import contextlib
 import html
+import re
 import shutil
 import sys
 import textwrap
@@ -28,7 +29,7 @@ __all__ = [
 
 _MOST_ROWS = 40  # of a table that is printed
 _MOST_LINES = 1000  # that a notebook keeps
-_COMPLETED = "✓"  # how the line of a completed run begins
+_COMPLETED = re.compile(r"✓ +\d+/")  # how the line of a completed run begins
 _MOST_COMPLETED = 8  # of these lines in a notebook, before they are folded
 _PLAIN = str.maketrans("✓✗–—·…━╌×±≥≤", "vx---~=.x~><")  # noqa: RUF001 - symbols for those without
 
@@ -269,10 +270,10 @@ class _Preformatted:
         return "\n".join(self._lines)
 
     def _repr_html_(self) -> str:
-        completed = [index for index, line in enumerate(self._lines) if line.startswith(_COMPLETED)]
+        completed = [index for index, line in enumerate(self._lines) if _COMPLETED.match(line)]
         if len(completed) <= _MOST_COMPLETED:
             return _pre(self._lines)
-        others = [line for line in self._lines[completed[0] :] if not line.startswith(_COMPLETED)]
+        others = [line for line in self._lines[completed[0] :] if not _COMPLETED.match(line)]
         runs = [self._lines[index] for index in completed]
         heading = f"{len(runs)} completed runs"
         if self._is_over:
