@@ -77,7 +77,9 @@ def epochs_table(epochs: Epochs) -> pd.DataFrame:
     rows = np.repeat(np.arange(len(epochs.numbers)), epochs.counts)
     names = _param_columns(epochs.params)
     params = {names[name]: _repeated(values, rows) for name, values in epochs.params.items()}
-    params = {name: _filled(series, epochs.metrics.get(name)) for name, series in params.items()}
+    for name, label in names.items():
+        if label in epochs.metrics:
+            params[label] = _filled([epochs.params[name][row] for row in rows], epochs.metrics[label])
     numbers = np.array(epochs.numbers, dtype=np.int64)[rows]
     columns: dict[str, Any] = in_order(numbers, epochs.epochs, params, epochs.metrics)
     if any(jobs > 1 for jobs in epochs.jobs):
@@ -100,7 +102,7 @@ def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFr
     values = {name: _column([summary.get(name, math.nan) for summary in summaries]) for name in order}
     names = _param_columns(dict.fromkeys(name for run in runs for name in run.folder.params))
     params = {
-        label: _filled(_values([run.folder.params.get(name, pd.NA) for run in runs]), values.get(label))
+        label: _filled([run.folder.params.get(name, pd.NA) for run in runs], values.get(label))
         for name, label in names.items()
     }
     leading = {name: values.pop(name) for name in (*LEADING[:2], *bests, *LEADING[2:])}
@@ -148,11 +150,11 @@ def beside(params: pd.DataFrame, computed: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _filled(values: pd.Series, metric: Iterable[Any] | None) -> pd.Series:
-    """Fill in a metric that is called like a hyperparameter of other runs."""
+def _filled(values: list[Any], metric: Iterable[Any] | None) -> pd.Series:
+    """Make the column of a hyperparameter, with a metric of other runs that is called like it."""
     if metric is None:
-        return values
-    return _values([m if v is pd.NA else v for v, m in zip(values.tolist(), metric, strict=True)])
+        return _values(values)
+    return _values([m if v is pd.NA else v for v, m in zip(values, metric, strict=True)])
 
 
 def from_columns(columns: Mapping[str, list[Any]], params: Iterable[str]) -> pd.DataFrame:

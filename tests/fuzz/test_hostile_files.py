@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import sys
@@ -79,7 +80,8 @@ def rows_of(table: Any, params: tuple[str, ...] = ("lr", "seed")) -> dict[str, l
     for row in table.to_dict(orient="records"):
         experiment, _, run = str(row["run"]).rpartition("/")
         experiment = experiment or str(row["experiment"])
-        number = int(run.partition("_")[0]) if run.partition("_")[0].isdigit() else 0
+        match = re.fullmatch("([0-9]+)(-lr=.*)?", run)
+        number = int(match[1]) if match else 0
         if experiment in (GOOD, MIXED) and 1 <= number <= NUM_GOOD:
             texts = {name: str(float(v) if isinstance(v := row[name], int) else v) for name in metrics}
             there = {name: text for name, text in texts.items() if text not in ("nan", "None", "<NA>")}

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 
+from runmanager import RunManager
 from runmanager.errors import RunsWarning
 from runmanager.hyperparameters import check_names
 from runmanager.outcome import Outcome, Status
@@ -376,3 +377,15 @@ def test_experiments_and_runs_of_several_folders_are_one_table(tmp_path):
     assert load_runs([runs[0], runs[2]])[["experiment", "run"]].to_numpy().tolist() == [["e", 2], ["f", 1]]
     with pytest.raises(FileNotFoundError, match="no results at"):
         load_runs([first, tmp_path / "z"])
+
+
+def test_a_metric_that_is_called_like_a_hyperparameter_of_another_run_is_kept(tmp_path):
+    manager = RunManager("e", tmp_path, display=False, tensorboard=False)
+    for params in ({"lr": 0.1}, {"lr": 0.1, "margin": 0.5}):
+        with manager.run(params):
+            for epoch in manager.epochs(2):
+                if "margin" not in params:
+                    manager.track(margin=epoch / 4)
+
+    assert load_results(tmp_path)["margin"].tolist() == [0.25, 0.5, 0.5, 0.5]
+    assert load_runs(tmp_path)["margin"].tolist() == [0.5, 0.5]
