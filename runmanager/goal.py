@@ -62,7 +62,8 @@ def parse_goal(given: object, argument: str = "goal") -> Goal:
         return given
     text = given if isinstance(given, str) else ""
     which, metric = (part.strip() for part in (text if ":" in text else f"best:{text}").split(":", 1))
-    if which not in ("max", "min", "best") or not metric:
+    is_writable = metric == metric.encode("utf-8", "ignore").decode()  # half a surrogate pair names no column
+    if which not in ("max", "min", "best") or not metric or not is_writable:
         rule = f"{argument} must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy'"
         raise InvalidArgumentError([f"{rule}, got {given!r}"])
     is_larger = is_larger_better(metric) if which == "best" else which == "max"

@@ -94,3 +94,8 @@ def test_without_a_goal_the_usual_metric_decides(names, metric):
 def test_the_score_of_an_epoch_is_larger_where_it_is_better():
     assert Goal("wer", -1).score({"wer": 0.25}) == -0.25
     assert Goal("wer", -1).score({"wer": math.nan}) == Goal("f1", 1).score({}) == -math.inf
+
+
+def test_a_metric_that_cannot_be_the_name_of_a_column_is_refused():
+    with pytest.raises(GridError, match="goal must be"):
+        parse_goal("max:\ud800")
