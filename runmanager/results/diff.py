@@ -131,7 +131,8 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     goal = goals[1] or goals[0]
     texts = [_said(runs) or str(own or "") for runs, own in zip(each, goals, strict=True)]
     rows = [_row("goal", "goal", *texts)] if texts[0] != texts[1] else []
-    if goal is None or any(goal.metric not in runs for runs in each):
+    # in other hands' files, a goal may be called like a column of text
+    if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in each):
         return rows
     best = [find(runs, goal.metric, largest=goal.is_larger_better).settings[:1] for runs in each]
     means = [settings[0].mean if settings else math.nan for settings in best]
