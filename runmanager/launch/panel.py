@@ -12,11 +12,11 @@ from runmanager.console import Table, cell, encodable, join, printable
 from runmanager.live.screen import Part
 from runmanager.outcome import Status
 from runmanager.results.conclusion import Column, Conclusion, Sentence
+from runmanager.table import MARKS
 
 _WIDEST = 120  # characters of a line of text
 _INDENT = "  "
 _RULE = "━"
-_COLORS = {"✓": "green", "✗": "red", "!": "yellow"}
 _HTML_COLORS = {"✓": "#2a9d55", "✗": "#d1495b", "!": "#c27c0e"}
 _BAR = "rgba(74, 144, 217, 0.3)"
 _STYLE = "text-align: left; padding: 2px 12px 2px 0; font-size: inherit"
@@ -99,12 +99,12 @@ def _mark(status: str) -> str:
 
 
 def _color(status: str) -> str:
-    return _COLORS.get(_mark(status), "")
+    return MARKS.get(_mark(status), "")
 
 
 def _sentence(sentence: Sentence, width: int, style: str = "") -> list[list[Part]]:
     first, *others = _wrapped(sentence.text, width, _INDENT, _INDENT)
-    lines = [[Part(f"{sentence.mark} ", _COLORS.get(sentence.mark, "")), Part(first[len(_INDENT) :], style)]]
+    lines = [[Part(f"{sentence.mark} ", MARKS.get(sentence.mark, "")), Part(first[len(_INDENT) :], style)]]
     lines += [[Part(line, style)] for line in others]
     return lines + [
         [Part(line)] for detail in sentence.details for line in _wrapped(detail, width, _INDENT * 2)
