@@ -62,6 +62,7 @@ def connected(address: str | None) -> Iterator[None]:
             options["_temp_dir"] = after.enter_context(folder)
         else:
             options = {"address": _answering(address)}
+        after.enter_context(_own_environment())
         after.callback(_shut_down)
         with _restrained(on_loop_back=address is None):
             try:
@@ -136,6 +137,18 @@ def _restrained(*, on_loop_back: bool) -> Iterator[None]:
         logger.setLevel(level)
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _own_environment() -> Iterator[None]:
+    """Set the variables back afterwards, which Ray sets: one makes `breakpoint()` look for a Ray."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        os.environ.update(before)
+        for name in os.environ.keys() - before:
+            del os.environ[name]
 
 
 @contextlib.contextmanager

@@ -161,6 +161,21 @@ def test_a_cluster_that_does_not_answer_is_refused_at_once():
     assert time.monotonic() - before < 5
 
 
+def test_the_variables_that_ray_sets_end_with_the_grid(monkeypatch):
+    ray = pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(
+        ray, "init", lambda **_: os.environ.update(PYTHONBREAKPOINT="ray.util.rpdb", RAY_AUTH_MODE="token")
+    )
+    before = dict(os.environ)
+
+    with connected(None):
+        assert os.environ["PYTHONBREAKPOINT"] == "ray.util.rpdb"
+
+    assert dict(os.environ) == before
+
+
 def test_a_second_grid_of_a_process_on_ray_is_refused_before_anything_is_written(tmp_path):
     with cluster.in_use, pytest.raises(ClusterError, match="a grid of this process is on Ray already"):
         run_grid({"lr": [0.1]}, print, experiment="e", root=tmp_path, executor="ray", display=False)
@@ -242,6 +257,7 @@ class TestOnThisMachine:
         assert "time.sleep(100)" in hung.log
         assert outcomes == {0.1: COMPLETED, 0.3: COMPLETED}
 
+    @pytest.mark.slow
     def test_runs_are_executed_side_by_side_if_that_is_wanted(self, tmp_path):
         def work(run, report):
             print("begun")  # noqa: T201
@@ -379,6 +395,7 @@ def processes_of(folder):
             continue
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("local_ray")
 def test_a_process_whose_settings_a_run_changed_gets_no_other_run():
     def work(run, _report):
