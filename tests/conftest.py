@@ -7,6 +7,9 @@ import sys
 import pytest
 from hypothesis import settings
 
+# threads of torch that wait for one another leave their cores to other tests; read when torch is imported
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from tests.warm import Warm
 
 settings.register_profile("runmanager", deadline=None, derandomize=True, max_examples=40)

@@ -16,7 +16,10 @@ RUNS = RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3]})
 ON_ACCELERATORS = "lanes on accelerators"
 
 
-@pytest.fixture(params=[*EXECUTORS, ON_ACCELERATORS])
+@pytest.fixture(
+    params=[pytest.param(name, marks=pytest.mark.slow if name == "ray" else ()) for name in EXECUTORS]
+    + [ON_ACCELERATORS]
+)
 def name(request):
     if request.param == "ray":
         request.getfixturevalue("local_ray")

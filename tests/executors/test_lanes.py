@@ -405,14 +405,11 @@ WITH_A_LOADER = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "executor"),
-    [
-        ("forkserver", "lanes"),  # the default from Python 3.14 on, of Linux
-        pytest.param("forkserver", "inline", marks=pytest.mark.slow),
-        pytest.param("forkserver", "ray", marks=pytest.mark.slow),
-        pytest.param("spawn", "lanes", marks=pytest.mark.slow),
-    ],
+    # the default from Python 3.14 on, of Linux, and that of the other systems
+    [("forkserver", "lanes"), ("forkserver", "inline"), ("forkserver", "ray"), ("spawn", "lanes")],
 )
 def test_a_loader_whose_workers_are_not_forked_gets_a_data_set_of_the_script(tmp_path, method, executor):
     script = tmp_path / "script.py"

@@ -239,7 +239,9 @@ def test_who_leaves_the_debugger_interrupts_the_run(program, tmp_path, how):
     assert (row["status"], row["epochs"]) == ("interrupted", 1)
 
 
-@pytest.mark.parametrize("debug", ["breakpoint()", "import pdb; pdb.set_trace()"])
+@pytest.mark.parametrize(
+    "debug", ["breakpoint()", pytest.param("import pdb; pdb.set_trace()", marks=pytest.mark.slow)]
+)
 def test_a_debugger_in_a_worker_says_where_it_can_be_used(program, tmp_path, debug):
     done = subprocess.run(
         [*program(debug), "debug"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180
@@ -252,6 +254,7 @@ def test_a_debugger_in_a_worker_says_where_it_can_be_used(program, tmp_path, deb
     assert "only=4 (--only 4) executes this run alone" in runs["error"][3]
 
 
+@pytest.mark.slow
 def test_a_debugger_of_the_users_own_is_left_alone_in_a_worker(program, tmp_path):
     done = subprocess.run(
         [*program(), "debug"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180,

@@ -139,6 +139,7 @@ def outcome_of(tmp_path, grid, train=train_small, **options):
     return run_grid(grid, train, experiment="e", root=tmp_path, **options)
 
 
+@pytest.mark.slow
 def test_a_file_gets_the_panel_without_colors(tmp_path):
     (tmp_path / "program.py").write_text(f"{PROGRAM}run_grid(GRID, train, **OPTIONS)")
 
