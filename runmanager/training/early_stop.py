@@ -76,8 +76,7 @@ def check(patience: object, min_delta: object, max_seconds: object) -> None:
         problems.append(f"min_delta={min_delta!r} without patience=: write patience=10, the epochs to wait")
     if not _is_number(min_delta) or min_delta < 0:
         problems.append(f"min_delta must be a number, 0 or more, got {min_delta!r}")
-    if max_seconds is not None and (not _is_number(max_seconds) or max_seconds <= 0):
-        problems.append(f"max_seconds must be a number of seconds above 0, got {max_seconds!r}")
+    problems.check_seconds("max_seconds", max_seconds)
     problems.raise_if_any(InvalidArgumentError)
 
 
