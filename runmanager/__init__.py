@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from runmanager.results.files import load_table as load_table
     from runmanager.results.loading import load_results as load_results
     from runmanager.results.loading import load_runs as load_runs
+    from runmanager.results.one_run import LoadedRun as LoadedRun
+    from runmanager.results.one_run import load_run as load_run
     from runmanager.results.ranking import best as best
     from runmanager.results.ranking import over_repeats as over_repeats
     from runmanager.results.ranking import over_seeds as over_seeds
@@ -91,6 +93,7 @@ _HOMES = {
     "results.effects": ("compare", "effects"),
     "results.files": ("export", "load_table"),
     "results.loading": ("load_results", "load_runs"),
+    "results.one_run": ("LoadedRun", "load_run"),
     "results.ranking": ("best", "over_repeats", "over_seeds"),
     "results.show": ("show",),
     "search.halving": ("SuccessiveHalving",),

@@ -62,7 +62,7 @@ def goal_of(runs: pd.DataFrame) -> Goal | None:
 
 def metrics_of(runs: pd.DataFrame) -> list[str]:
     """Return the columns of a table that may be metrics."""
-    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}}
+    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}, "folder", "stopped early"}
     return [str(name) for name in runs if name not in others and not str(name).startswith(("best ", KEPT))]
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from runmanager.results.tables import Epochs, Numbers
 
-LAST = ("jobs", "threads", "peak memory", "stopped early", "parameters", "attempts", "mixed", "error")
+LAST = ("jobs", "threads", "peak memory", "stopped early", "parameters", "attempts", "mixed", "folder", "error")
 
 COPY_VERSION = 4
 _WORTH_A_COPY = 200  # runs
