@@ -202,12 +202,14 @@ class FittedTable:
 
     def lines(self, width: int) -> list[str]:
         """Return the lines without colors."""
-        drawn = self._table.drawn(self._kept, width, marked=True)
-        return ["".join(text for text, _ in line) for line in drawn]
+        return ["".join(text for text, _ in line) for line in self.drawn(width)]
+
+    def drawn(self, width: int, *, marked: bool = True) -> Iterator[list[tuple[str, str]]]:
+        """Yield the lines as pieces with their styles; with `marked`, statuses have their signs."""
+        yield from self._table.drawn(self._kept, self._width or width, marked=marked)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        width = self._width or options.max_width
-        for line in self._table.drawn(self._kept, width, marked=console.is_terminal):
+        for line in self.drawn(options.max_width, marked=console.is_terminal):
             for text, style in line:
                 yield Segment(text, Style.parse(style) if style else None)
             yield Segment.line()

@@ -1,6 +1,5 @@
 """What a grid has come to: the best settings, why others have no result, what it took, and what comes next."""
 
-import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -18,10 +17,12 @@ from runmanager.outcome import LEADING, Status
 from runmanager.results.decisive import goal_of, metrics_of
 from runmanager.results.effects import compare, speeds
 from runmanager.results.failures import failures
-from runmanager.results.findings import SEEDS, Findings, brief, find
+from runmanager.results.findings import SEEDS, Findings, brief, find, intervals
 from runmanager.results.ranking import axes_of, numbered
 from runmanager.results.tables import KEPT, REPEATS
 from runmanager.results.time_spent import TimeSpent
+from runmanager.results.view import durations
+from runmanager.table import Table
 
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5
@@ -36,16 +37,6 @@ class Sentence:
     mark: str  # ✓ for what is good, ✗ bad, ! to be noticed; others are neither
     text: str
     details: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table of the best settings."""
-
-    name: str
-    cells: Sequence[Any]
-    least: int = 0  # its importance: a narrow terminal leaves out the least important column
-    is_goal: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,8 +55,8 @@ class Conclusion:
     folder: str
     counts: Sequence[tuple[str, int]]  # status -> runs
     best: Sentence
-    columns: Sequence[Column]  # of the table, none if there is no choice
-    table: str  # which settings it has
+    table: Table | None  # of the best settings, none if there is no choice
+    which: str  # settings it has
     problems: Sequence[Sentence]
     facts: Sequence[tuple[str, str]]  # name -> sentence
     steps: Sequence[Step]
@@ -146,29 +137,38 @@ def _unsaid_repeats(runs: pd.DataFrame) -> str:
     )
 
 
-def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[list[Column], str]:
-    """Return the columns of the best settings, and which settings these are."""
+def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None, str]:
+    """Return a table of the best settings, and which settings these are."""
     if findings is None or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
-        return [], ""
+        return None, ""
     metric, number = findings.goal.metric, len(findings.settings)
     what = "settings" if findings.repeats else "runs"
     best = findings.settings[: _NUM_BEST if number > _NUM_BEST + 1 else number]  # one less saves no line
     which = f"the best {len(best)} of {number} {what}" if len(best) < number else f"all {number} {what}"
-    columns = [] if findings.repeats else [Column("run", [setting.run for setting in best], 100)]
-    for index, name in enumerate(findings.varying):
-        columns.append(Column(name, [_readable(setting.params[name]) for setting in best], 90 - index))
-    columns.append(Column(metric, [setting.mean for setting in best], 100, is_goal=True))
+    means = [setting.mean for setting in best]
+    columns: list[tuple[str, Sequence[Any]]] = []
+    columns += [] if findings.repeats else [("run", [setting.run for setting in best])]
+    columns += [(name, [_readable(setting.params[name]) for setting in best]) for name in findings.varying]
+    columns.append((metric, means))
     if findings.repeats:
-        intervals = [f"{cell(s.low)} to {cell(s.high)}" if cell(s.low) else "" for s in best]
-        columns += [Column("95 % interval", intervals, 3), Column("repeats", [s.counts for s in best], 4)]
-    partner = _partner(findings, runs)
-    for name in [partner] if partner else []:
-        means = [runs[name].iloc[list(setting.rows)].mean() for setting in best]
-        columns.append(Column(name, means, 2))
+        columns.append(("95 % interval", intervals(metric, [s.low for s in best], [s.high for s in best])))
+        columns.append(("repeats", [s.counts for s in best]))
+    if partner := _partner(findings, runs):
+        columns.append((partner, [runs[partner].iloc[list(setting.rows)].mean() for setting in best]))
     if "run duration" in runs:
         seconds = [runs["run duration"].iloc[list(setting.rows)].mean() for setting in best]
-        columns.append(Column("time", ["" if math.isnan(s) else duration(s) for s in seconds], 1))
-    return [column for column in columns if any(cell(value) for value in column.cells)], which
+        columns.append(("time", durations(seconds)))
+    columns = [(name, cells) for name, cells in columns if any(map(cell, cells))]
+    table = Table(
+        [name for name, _ in columns],
+        zip(*(cells for _, cells in columns), strict=True),
+        right=["time", "repeats"],
+        even=[metric, partner],
+        first=["run", metric, *findings.varying, "repeats", "95 % interval", partner],
+        best=[0],
+        bars={metric: (0.0, max(means))} if min(means) >= 0 else {},
+    )
+    return table, which
 
 
 def _readable(value: Any) -> Any:
