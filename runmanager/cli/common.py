@@ -1,4 +1,4 @@
-"""What all commands share: declaration, options, exit codes, output, and how to name a run."""
+"""What all commands share: declaration, exit codes, output, and how to name a run."""
 
 import difflib
 import inspect
@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -24,33 +24,6 @@ SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
 """Exit codes. 0 is success; a reader that closes the pipe early (`| head`) is no error."""
 
 _MOST_NAMES = 8  # of experiments, in a message
-
-Folder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="The root of all experiments, an experiment, or a run.")
-]
-RunPath = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="A run's folder, or EXPERIMENT/NUMBER such as runs/fashion_grid/2."),
-]
-Largest = Annotated[
-    bool | None,
-    typer.Option(
-        "--largest/--smallest",
-        help="Which values are good. Known for accuracies, losses, durations and memory; "
-        "for any other metric, say --largest or --smallest.",
-        show_default=False,
-    ),
-]
-Metric = Annotated[
-    str | None,
-    typer.Option(
-        "--by",
-        metavar="COLUMN",
-        help="The metric to judge by, also as max:NAME or min:NAME; by default the goal of the grid, else the "
-        "validation, test or training accuracy, else a loss.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for scripts; messages go to standard error.")]
 
 
 def add_command(app: typer.Typer, name: str, function: Callable[..., None], panel: str) -> None:

@@ -39,7 +39,9 @@ class Panel:
     def draw(self, width: int) -> list[list[Part]]:
         """Return the lines; only a word that is longer than `width` makes a line longer."""
         content, of_text = self.conclusion, min(width, _WIDEST)
-        lines = [*self._title(of_text), *_sentence(content.best, of_text, "bold")]
+        lines = self._title(of_text)
+        lines += [[Part(line)] for line in _wrapped(content.note, of_text, "", _INDENT) if content.note]
+        lines += _sentence(content.best, of_text, "bold")
         lines += _table(content.table, content.which, width) if content.table else []
         for problem in content.problems:
             lines += _sentence(problem, of_text)
@@ -74,6 +76,7 @@ class Panel:
             for status, number in content.counts
         )
         parts = [f"<p>{join([f'<b>{html.escape(content.folder)}</b>', *counts])}</p>"]
+        parts += [f"<p>{html.escape(content.note)}</p>"] if content.note else []
         parts.append(_sentence_html(content.best, is_strong=True))
         if content.table:
             parts.append(content.table.to_html())

@@ -14,7 +14,7 @@ from runmanager.console import cell, duration, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import LEADING, Status
-from runmanager.results.decisive import goal_of, metrics_of
+from runmanager.results.decisive import goal_of, metrics_of, notes_of
 from runmanager.results.effects import compare, speeds
 from runmanager.results.failures import failures
 from runmanager.results.findings import SEEDS, Findings, brief, find, intervals
@@ -53,6 +53,7 @@ class Conclusion:
     """What a grid has come to, for a panel at its end."""
 
     folder: str
+    note: str  # why it was executed, "" if nobody has said it
     counts: Sequence[tuple[str, int]]  # status -> runs
     best: Sentence
     table: Table | None  # of the best settings, none if there is no choice
@@ -93,6 +94,7 @@ def conclude(
         best = Sentence("!", question or "No run has completed.")
     return Conclusion(
         printable(str(folder)),
+        " ".join(notes_of(runs)),
         [(str(status), statuses[status]) for status in Status if statuses[status]],
         best,
         *_table(findings, runs),

@@ -32,7 +32,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
     caption = in_one_line(
         (
             f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
-            f"best mean {metric} over {' and '.join(findings.repeats)} first",
+            f"best mean {metric} over {' and '.join(findings.repeats)} first" if listed else "",
             findings.verdict.rstrip(".").replace("Its", "its", 1),
             f"{counted(others, 'setting')} without a number" if others else "",
             same_in_all({name: cell(runs[name].iloc[0]) for name in same if len(runs)}),
@@ -109,10 +109,12 @@ def effects_view(effects: pd.DataFrame, n: int) -> View:
 def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
     """Show what `compare` returned: first what the pairs come to, then each."""
     rows = pairs.iloc[:n].reset_index(drop=True)
+    compared, axis = pairs.attrs[COMPARED], pairs.attrs[AXIS]
     caption = in_one_line(
         (
-            f"{pairs.attrs[COMPARED]} of runs that differ in {pairs.attrs[AXIS]} only",
+            f"{compared} of runs that differ in {axis} only",
             *_sentences(pairs),
+            f"no two completed runs differ in {axis} only and have {compared}" if pairs.empty else "",
             f"{len(rows):,} of {len(pairs):,} pairs" if len(rows) < len(pairs) else "",
         )
     )

@@ -194,6 +194,13 @@ def test_a_grid_of_failures_has_no_best_run(tmp_path):
     assert lines[-1].startswith(f"        runmanager list {tmp_path}/e")
 
 
+def test_the_note_is_below_the_title(tmp_path):
+    outcome = outcome_of(tmp_path, SMALL, note="does <width> matter?")
+
+    assert str(outcome.panel).splitlines()[1] == "note: does <width> matter?"
+    assert "<p>note: does &lt;width&gt; matter?</p>" in outcome._repr_html_()
+
+
 def test_a_single_run_is_no_choice(tmp_path):
     lines = text_of(tmp_path, {"lr": [0.1], "width": [8]})
 
