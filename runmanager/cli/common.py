@@ -1,6 +1,5 @@
 """What all commands share: declaration, exit codes, output, and how to name a run."""
 
-import difflib
 import inspect
 import json
 import os
@@ -16,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from runmanager.errors import RunManagerError, RunsWarning, StorageError
+from runmanager.wording import listed
 
 if TYPE_CHECKING:
     from runmanager.storage.folders import RunFolder
@@ -124,7 +124,7 @@ def find_run(path: Path) -> tuple[Path, "RunFolder"]:
         if absolute.is_dir() and is_experiment(absolute):
             first = next((run.number for run in read_runs(absolute)), 1)
             raise FileNotFoundError(f"{path} is an experiment: name a run, as {path / str(first)}")
-        raise FileNotFoundError(f"{path} is no run, {_no_experiment(path.parent)}")
+        raise FileNotFoundError(f"{path} is no run, {_no_experiment(path.parent, path)}")
     runs = read_runs(experiment)
     number = int(absolute.name) if absolute.name.isdecimal() and not absolute.exists() else None
     for run in runs:
@@ -168,19 +168,18 @@ def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
     return find_run(path) if is_run else (find_experiment(path), None)
 
 
-def _no_experiment(path: Path) -> str:
-    """Say that a path is no experiment, and which ones are there."""
+def _no_experiment(path: Path, asked: Path | None = None) -> str:
+    """Say that a path is no experiment, and which one was meant or is there; `asked` is what was given."""
+    from runmanager.storage import paths
     from runmanager.storage.folders import experiments, is_experiment
 
     root = path if path.is_dir() and not is_experiment(path) else path.parent
     folders = experiments(root) if root.is_dir() and not is_experiment(root) else []
     if not folders:
         return f"{path} is no experiment, and none is beside it"
-    names = [folder.name for folder in folders]
-    close = difflib.get_close_matches(path.name, names, n=1) if root != path else []
-    listed = ", ".join([*names[:_MOST_NAMES], *(["..."] if len(names) > _MOST_NAMES else [])])
-    hint = f"did you mean {root / close[0]}?" if close else f"{root} has: {listed}"
-    return f"{path} is no experiment; {hint}"
+    hint = paths.nearest(asked or path)
+    names = listed((folder.name for folder in folders), _MOST_NAMES)
+    return f"{path} is no experiment; {hint or f'{root} has: {names}'}"
 
 
 def check_folder(root: Path) -> None:
