@@ -33,6 +33,11 @@ class Panel:
                 yield Segment(part.text, console.get_style(part.style))
             yield Segment.line()
 
+    @property
+    def headline(self) -> str:
+        """What says the most."""
+        return f"{self.conclusion.best.mark} {self.conclusion.best.text}"
+
     def __str__(self) -> str:
         return "\n".join("".join(part.text for part in line).rstrip() for line in self.draw(_WIDEST))
 
@@ -141,6 +146,6 @@ def _sentence_html(sentence: Sentence, *, is_strong: bool = False) -> str:
     text = html.escape(sentence.text)
     lines = [
         f'<span style="color: {color}">{sentence.mark}</span> ' + (f"<b>{text}</b>" if is_strong else text),
-        *map(html.escape, sentence.details),
+        *map(html.escape, sentence.details if sentence.in_notebook is None else sentence.in_notebook),
     ]
     return f"<p>{'<br>'.join(lines)}</p>"

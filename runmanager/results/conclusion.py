@@ -1,9 +1,10 @@
 """What a grid has come to: the best settings, why others have no result, what it took, and what comes next."""
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class Sentence:
     mark: str  # ✓ for what is good, ✗ bad, ! to be noticed; others are neither
     text: str
     details: Sequence[str] = ()
+    in_notebook: Sequence[str] | None = None  # these details where Python is the next step, if they differ
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,14 @@ def _left(runs: pd.DataFrame, left: "pd.Series[bool]", *, is_broken_off: bool) -
     number = int(left.sum())
     if not number:
         return (
-            [Sentence("!", "The grid was broken off", ["start the same command again"])]
+            [
+                Sentence(
+                    "!",
+                    "The grid was broken off",
+                    ["start the same command again"],
+                    ["execute this cell again"],
+                )
+            ]
             if is_broken_off
             else []
         )
@@ -209,9 +218,9 @@ def _left(runs: pd.DataFrame, left: "pd.Series[bool]", *, is_broken_off: bool) -
         named = [f"{len(named)} of them continue after their last epoch"]
     done = int((runs["status"] == Status.COMPLETED).sum())
     text = f"{number} of {counted(len(runs), 'run')} {'is' if number == 1 else 'are'} left to execute"
-    return [
-        Sentence("!", "; ".join([text, *named]), [f"start the same command again: {done} completed are kept"])
-    ]
+    kept = f"again: {done} completed are kept"
+    text = "; ".join([text, *named])
+    return [Sentence("!", text, [f"start the same command {kept}"], [f"execute this cell {kept}"])]
 
 
 def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
@@ -220,13 +229,31 @@ def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
     for failure in groups[:_MOST_CAUSES]:
         mark = "!" if failure.status == Status.UNAVAILABLE else "✗"
         number = runs["run"].iloc[failure.rows[0]]
-        show = f"runmanager show {shlex.quote(f'{folder}/{number}')}"
-        details = [printable(each) for each in (failure.cause, failure.next_step(show)) if each]
-        sentences.append(Sentence(mark, f"{failure.status}: {failure.runs}", details))
-    if more := len(groups) - _MOST_CAUSES:
-        command = f"runmanager list {shlex.quote(str(folder))}"
-        sentences += [Sentence("✗", f"{counted(more, 'more cause')}: {printable(command)}")] if more > 0 else []
+        steps = (
+            failure.next_step(_command("show", f"{folder}/{number}")),
+            failure.next_step(_call(folder, number), "this cell"),
+        )
+        details, in_notebook = ([each for each in (failure.cause, step) if each] for step in steps)
+        sentences.append(Sentence(mark, f"{failure.status}: {failure.runs}", details, in_notebook))
+    if (more := len(groups) - _MOST_CAUSES) > 0:
+        text = counted(more, "more cause")
+        sentences.append(Sentence("✗", text, [f"see {_command('list', folder)}"], [f"see {_call(folder)}"]))
     return sentences
+
+
+def _command(name: str, path: Path | str) -> str:
+    """Return a command of the terminal about an experiment or a run."""
+    return f"runmanager {name} {printable(shlex.quote(str(path)))}"
+
+
+def _call(folder: Path, number: int | None = None) -> str:
+    """Return what shows the runs of an experiment in Python, or one of them."""
+    where = "" if number is None else f', where="run={number}"'
+    return f"show(load_runs({_text(folder)}){where})"
+
+
+def _text(folder: Path) -> str:
+    return printable(json.dumps(str(folder), ensure_ascii=False))
 
 
 def _pruned(statuses: Counter[str]) -> list[Sentence]:
@@ -249,19 +276,18 @@ def _facts(runs: pd.DataFrame, time: TimeSpent | None) -> list[tuple[str, str]]:
 
 def _steps(runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bool) -> list[Step]:
     """Return the two commands that help most."""
-    path, text = printable(shlex.quote(str(folder))), repr(str(folder)).replace("'", '"')
     steps = []
     if has_result:
-        call = f"write_report({text})"
-        steps.append(Step(f"runmanager report {path}", call, "a page: which is best, and why"))
+        call = f"write_report({_text(folder)})"
+        steps.append(Step(_command("report", folder), call, "a page: which is best, and why"))
     if has_events and (runs["epochs"] > 0).any():
-        call = f"open_tensorboard({text})"
-        steps.append(Step(f"runmanager tensorboard {path}", call, "all curves"))
-    steps.append(Step(f"runmanager list {path}", f"load_runs({text})", "all runs"))
+        call = f"open_tensorboard({_text(folder)})"
+        steps.append(Step(_command("tensorboard", folder), call, "all curves"))
+    steps.append(Step(_command("list", folder), _call(folder), "all runs"))
     if len(steps) < 2:  # noqa: PLR2004
         failed = failures(runs)
         number = runs["run"].iloc[failed[0].rows[0] if failed else 0]
-        show = f"runmanager show {printable(shlex.quote(f'{folder}/{number}'))}"
         purpose = "a run that failed" if failed else "one run"
-        steps.insert(0, Step(show, f"load_results({text})", purpose if len(runs) > 1 else "the run"))
+        step = Step(_command("show", f"{folder}/{number}"), _call(folder, number), purpose)
+        steps.insert(0, step if len(runs) > 1 else replace(step, purpose="the run"))
     return steps[:2]

@@ -1,3 +1,4 @@
+import html
 import io
 import math
 import re
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runmanager import SuccessiveHalving, run_grid
+from runmanager import SuccessiveHalving, load_runs, run_grid, show
 from runmanager.outcome import Status
 from tests.locations import line_with
 from tests.terminal import Screen, screen_of
@@ -303,7 +304,20 @@ def test_many_causes_are_cut(tmp_path):
     lines = text_of(tmp_path, {"lr": list(range(7))}, train)
 
     assert sum(line.startswith("✗ failed: run ") for line in lines) == 5
-    assert f"✗ 2 more causes: runmanager list {tmp_path}/e" in lines
+    assert lines[lines.index("✗ 2 more causes") + 1] == f"    see runmanager list {tmp_path}/e"
+
+
+def test_a_notebook_gets_calls_of_python_as_next_steps(tmp_path):
+    outcome = outcome_of(tmp_path, {"lr": [0.1, 0.2]}, fail)
+    page = html.unescape(outcome._repr_html_())
+
+    assert "runmanager " not in page
+    assert "--retry-failed" in page
+    call = f'show(load_runs("{tmp_path}/e"), where="run=1")'
+    assert f"see {call}; once it is fixed" in page
+    assert f"<code>{call}</code>" in page
+    scope = {"show": show, "load_runs": load_runs}
+    assert "no 0.1" in repr(eval(call, scope))  # noqa: S307
 
 
 def test_only_a_plan_has_no_panel(tmp_path):
@@ -353,4 +367,4 @@ def test_a_notebook_draws_the_panel_of_what_run_grid_returns(tmp_path):
     assert "failed: all 6 runs with lr=0.4" in page
     assert "<code>write_report(&quot;runs/e&quot;)</code>" in page
     above = cell.outputs[0].data["text/plain"]
-    assert "Best: lr=0.3 width=8" in above
+    assert "✓ Best: lr=0.3 width=8" in above
