@@ -128,8 +128,9 @@ def diff(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
 
     Exit codes: 0 shown; 2 no such experiment or run.
     """
-    from runmanager.console import print_table
+    from runmanager.console import print_fitted
     from runmanager.results.diff import diff as differences
+    from runmanager.table import Table
 
     sides = [path if path.exists() else find_run(path)[1].path for path in (first, second)]
     rows = differences(*sides)
@@ -139,8 +140,5 @@ def diff(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
         say(f"nothing differs between {first} and {second}")
     else:
         headings = {"first": str(first), "second": str(second)}
-        print_table(
-            [{headings.get(name, name): value for name, value in row.items()} for row in rows],
-            most=None,
-            right=list(headings.values()),
-        )
+        named = [{headings.get(name, name): value for name, value in row.items()} for row in rows]
+        print_fitted(Table.of(named, right=list(headings.values()), fold=True))

@@ -14,7 +14,7 @@ from runmanager.cli.tables import Selection, tell
 from runmanager.hyperparameters import json_value
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment
-from runmanager.wording import cell, file_size
+from runmanager.wording import cell, file_size, join
 
 if TYPE_CHECKING:
     from runmanager.storage.design import Design
@@ -105,7 +105,7 @@ def _more_to_json(run: "RunResult") -> dict[str, Any]:
 
 
 def _notes(run: "RunResult", design: "Design") -> dict[str, str | None]:
-    return {"note": (design.run_notes or {}).get(run.folder.id), "note of experiment": design.note}
+    return {"note": (design.run_notes or {}).get(run.folder.id), "experiment_note": design.note}
 
 
 def _print_run(run: "RunResult", design: "Design") -> None:
@@ -158,8 +158,10 @@ def _print_epochs(run: "RunResult", design: "Design") -> None:
 def _print_facts(run: "RunResult", design: "Design") -> None:
     sign = f"{run.status.sign} " if sys.stdout and sys.stdout.isatty() else ""
     facts: dict[str, Any] = {"run": paths.for_people(run.folder.path), "status": f"{sign}{run.status}"}
-    facts |= _notes(run, design)
-    facts |= {"error": run.error, "next": run.next_step, "attempts": run.attempts if run.attempts > 1 else ""}
+    note, of_experiment = _notes(run, design).values()
+    facts |= {"note": join([note or "", f"of the experiment: {of_experiment}" if of_experiment else ""])}
+    next_step = run.outcome.next_step(paths.for_people(run.folder.path / paths.ERROR_LOG))
+    facts |= {"error": run.error, "next": next_step, "attempts": run.attempts if run.attempts > 1 else ""}
     facts |= {"mixed": "code, data, versions or threads changed between its epochs" if run.mixed else ""}
     facts |= {"jobs": f"{run.jobs} runs shared the machine" if run.jobs > 1 else ""}
     _print_pairs(facts)

@@ -88,7 +88,9 @@ def print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
     if everything:
         console.print(table, soft_wrap=True)
     elif left_out := print_fitted(table, console):
-        tell(f"not shown: {', '.join(left_out)}; --all")
+        tell(f"not shown: {', '.join(name for name in left_out if name != 'note')}; --all")
+        for each in sums if "note" in left_out else ():
+            tell(f"{each.folder}: {each.note}" if each.note else "")
     if console.is_terminal:
         present = [status for status in Status if any(status in each.statuses for each in sums)]
         signs = dict.fromkeys(status.sign for status in present)

@@ -41,7 +41,7 @@ class Failure(NamedTuple):
             Status.DIVERGED: "not repeated: the same numbers would diverge again",
             Status.HUNG: f"see {show}; fix it, or raise timeout= (--timeout); {RETRY_FAILED}",
             Status.KILLED: f"see {show}; {same} continues them",
-            Status.UNAVAILABLE: f"execute {same} on a machine that has it",
+            Status.UNAVAILABLE: f"on a machine that has it, {same} executes them",
         }
         return steps[Status(self.status)]
 

@@ -243,10 +243,12 @@ def test_notes_are_where_a_person_looks_for_them(command, experiment, terminal):
     of_run = json.loads(command("show", experiment / "2", "--json").stdout)
 
     assert listed.stderr.splitlines()[1] == "note: larger steps?"
-    assert run.stdout.splitlines()[2:4] == ["note                the best", "note of experiment  larger steps?"]
+    assert run.stdout.splitlines()[2] == "note    the best · of the experiment: larger steps?"
     assert document["note"] == "larger steps?"
-    assert (of_run["note"], of_run["note of experiment"]) == ("the best", "larger steps?")
-    assert command("show", experiment / "1").stdout.splitlines()[2] == "note of experiment  larger steps?"
+    assert (of_run["note"], of_run["experiment_note"]) == ("the best", "larger steps?")
+    assert (
+        command("show", experiment / "1").stdout.splitlines()[2] == "note    of the experiment: larger steps?"
+    )
 
 
 def test_an_overview_has_the_notes_of_experiments(command, experiment, terminal, monkeypatch):
@@ -257,11 +259,13 @@ def test_an_overview_has_the_notes_of_experiments(command, experiment, terminal,
     assert "note" not in terminal(100, "list", ".")[0][-3]
     command("note", experiment, "does a larger batch need a larger learning rate?")
 
-    lines, _ = terminal(80, "list", ".")
+    wide, _ = terminal(140, "list", ".")
+    narrow, result = terminal(60, "list", ".")
 
-    assert lines[-3].split()[-1] == "note"
-    assert lines[-2].endswith("  does a larger ba…g rate?")
-    assert max(map(len, lines)) <= 80
+    assert wide[-3].split()[-1] == "note"
+    assert wide[-2].endswith("  does a larger batch need a larger learning rate?")
+    assert "note" not in narrow[-3]
+    assert "grid: does a larger batch need a larger learning rate?\n" in result.stderr
 
 
 def test_an_empty_note_removes_it_and_a_removed_run_takes_its_own_along(command, experiment):
