@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from runmanager.errors import MetricError as MetricError
     from runmanager.errors import MissingExtraError as MissingExtraError
     from runmanager.errors import NoRunsError as NoRunsError
+    from runmanager.errors import NotAFolderError as NotAFolderError
     from runmanager.errors import PruneError as PruneError
     from runmanager.errors import RankError as RankError
     from runmanager.errors import RunManagerError as RunManagerError
@@ -80,8 +81,8 @@ _HOMES = {
     "errors": (
         "BoardError", "CheckpointError", "ClusterError", "DataError", "DeviceError",
         "ExperimentLockedError", "GridError", "HeldError", "HyperparameterError", "InvalidArgumentError",
-        "LifecycleError", "MetricError", "MissingExtraError", "NoRunsError", "PruneError", "RankError",
-        "RunManagerError", "RunsWarning", "SettingError", "StorageError",
+        "LifecycleError", "MetricError", "MissingExtraError", "NoRunsError", "NotAFolderError", "PruneError",
+        "RankError", "RunManagerError", "RunsWarning", "SettingError", "StorageError",
     ),
     "executors": ("Executor", "InlineExecutor", "LanesExecutor", "RayExecutor"),
     "grid": ("Run", "RunBuilder"),

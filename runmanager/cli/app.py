@@ -11,6 +11,7 @@ import typer
 from runmanager import __version__
 from runmanager.cli import comparing, exporting, inspecting, maintaining
 from runmanager.cli.common import STORAGE_FAILED, Commands, Damage, add_command, check_folder, say, write
+from runmanager.cli.options import Root
 from runmanager.hyperparameters import counted
 
 app = typer.Typer(
@@ -40,9 +41,6 @@ def options(
     ] = False,
 ) -> None:
     """Take the options that come before a command."""
-
-
-Root = Annotated[Path, typer.Argument(metavar="FOLDER", help="The root of all experiments, or one experiment.")]
 
 
 def tensorboard(

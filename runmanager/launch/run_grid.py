@@ -184,7 +184,7 @@ def run_grid(
     is_shown = is_main and display is not False
     with contextlib.ExitStack() as closing:
         stop = Stop() if numbers else closing.enter_context(Stop())  # a debugger wants Ctrl-C for itself
-        runs = arguments.check_runs(params, train, experiment, max_runs, problems)
+        runs = arguments.check_runs(params, train, experiment, root, max_runs, problems)
         path = (Path(root) / experiment).absolute()  # train() may change the working directory
         design, changes = Experiment(path).design.updated(
             arguments.check_design(goal, repeats, note, runs, group_seeds=group_seeds)

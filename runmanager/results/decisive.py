@@ -75,6 +75,13 @@ def repeats_of(runs: pd.DataFrame, given: str | Collection[str] | None = None) -
     return [name for name in names if name in params]
 
 
+def notes_of(runs: pd.DataFrame) -> list[str]:
+    """Return a sentence with the note of each experiment of runs that has one."""
+    notes = {name: printable(note) for name, note in _of_experiments(runs, NOTES).items()}
+    is_one = "experiment" not in runs or len(set(map(str, runs["experiment"]))) == 1
+    return [f"note{'' if is_one else f' of {printable(name)}'}: {note}" for name, note in notes.items()]
+
+
 def _column(runs: pd.DataFrame, goal: Goal) -> Goal:
     """Return the goal by the column that has its value where the weights are kept, if there is one."""
     kept = f"{KEPT}{goal.metric}"

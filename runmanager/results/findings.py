@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from runmanager.results.ranking import (
 from runmanager.results.tables import KEPT
 from runmanager.results.verdict import Difference, difference
 from runmanager.storage.naming import varying
+from runmanager.wording import aligned
 
 SEEDS = ("seed", "fold", "split", "trial", "repeat")
 """Names of axes that as a rule only repeat a setting."""
@@ -132,7 +133,8 @@ class Findings:
         if not is_counted:
             one, many = (f"repeat ({axes})", f"{setting.number} repeats ({axes})")
         of = f", of one {one}" if setting.number == 1 else f", the mean of {many}"
-        interval = f", 95 % interval {cell(setting.low)} to {cell(setting.high)}" if cell(setting.low) else ""
+        (ends,) = intervals(self.metric, [setting.low], [setting.high])
+        interval = f", 95 % interval {ends}" if ends else ""
         return f"{of}{interval}" + "".join(f"; {number} {status}" for status, number in setting.lost.items())
 
     @property
@@ -215,6 +217,18 @@ def brief(value: Any) -> str:
     """Write the value of a hyperparameter in a sentence; a long one is cut."""
     content = "none" if value is pd.NA else printable(text(value))
     return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
+
+
+def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
+    """Write intervals; the mean of an accuracy is never outside of 0 to 1."""
+    ends = [*lows], [*highs]
+    if metric.endswith(("accuracy", "acc")) and not any(
+        low > 1 or high < 0 for low, high in zip(*ends, strict=True)
+    ):
+        ends = [max(low, 0.0) for low in ends[0]], [min(high, 1.0) for high in ends[1]]
+    texts = aligned([*ends[0], *ends[1]])
+    pairs = zip(texts[: len(texts) // 2], texts[len(texts) // 2 :], strict=True)
+    return [f"{low} to {high}" if low else "" for low, high in pairs]
 
 
 def _leads(
