@@ -18,10 +18,10 @@ from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from runmanager.board import hparams
-from runmanager.board.tags import EPOCH, tag
+from runmanager.board.tags import EPOCH, LAST, tag
 from runmanager.console import in_notebook
 from runmanager.errors import BoardError, NoRunsError
-from runmanager.goal import Goal, default_goal
+from runmanager.goal import default_goal
 from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import read_run
@@ -174,21 +174,35 @@ def _color(experiments: Experiments) -> str | None:
 
 
 def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
-    """Return the tags of the metric that decides, of the loss beside it, and of the epoch's duration."""
-    goals: set[Goal | None] = set()
-    metrics: Mapping[str, float] = {}
+    """Return the tags of the metric that decides, of the loss beside it, and of the epoch's duration.
+
+    Experiments in which other metrics decide share the tag of their goals.
+    """
+    deciding: dict[str, Mapping[str, float]] = {}  # metric -> the metrics of a run
     for runs in filter(None, experiments):
         begun = (read_run(run) for run in runs if run.path.is_dir())
         first = next((run for run in begun if run.epochs), None)  # to read all takes long
-        goals.add(Experiment(runs[0].path.parent).design.decisive([first.start] if first else []))
-        metrics = metrics or (first.epochs[-1].metrics if first else {})
-    goal = goals.pop() if len(goals) == 1 else None
-    metric = (goal or default_goal(metrics) or Goal("accuracy", 1)).metric
-    data, _, kind = metric.rpartition("_")
-    loss = f"{data}_loss" if f"{data}_loss" in metrics else "loss"
-    if goal is None and kind == "loss":  # the same link before the first epoch, when no metric is there yet
-        metric = f"{data}_accuracy" if data else "accuracy"
-    return list(dict.fromkeys([tag(metric), tag(loss), EPOCH]))
+        metrics = first.epochs[-1].metrics if first else {}
+        goal = Experiment(runs[0].path.parent).design.decisive([first.start] if first else [])
+        if goal := goal or default_goal(metrics):
+            deciding.setdefault(goal.metric, metrics)
+    # the same link before the first epoch, when no metric is there yet
+    metric, metrics = next(iter(deciding.items()), ("accuracy", {}))
+    tags = [LAST if len(deciding) > 1 else tag(metric), tag(_loss_beside(metric, metrics)), EPOCH]
+    return list(dict.fromkeys(tags))
+
+
+def _loss_beside(metric: str, metrics: Iterable[str]) -> str:
+    """Return the loss of the same data as a metric, else that of training, else the first that there is.
+
+    >>> _loss_beside("val_f1_macro", ["loss", "val_loss"]), _loss_beside("reward", ["policy_loss"])
+    ('val_loss', 'policy_loss')
+    """
+    words = metric.split("_")
+    data = ["_".join(words[:number]) for number in range(len(words), 0, -1)]
+    losses = [name for name in metrics if name.endswith("loss")]
+    named = [*(f"{name}_loss" for name in data), "loss"]
+    return next((name for name in (*named, *losses) if name in losses), "loss")
 
 
 class Server:

@@ -66,7 +66,7 @@ def test_a_run_has_every_specified_tag_in_order(tmp_path):
     scalars = [
         "loss/train", "accuracy/train", "time/epoch_s", "time/run_s", "loss/test", "accuracy/test",
         "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/throughput_images_per_s",
-        "tuning/best_accuracy_train", "tuning/best_accuracy_test", "train/grad_norm",
+        "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/last", "Goal/epoch_s", "train/grad_norm",
     ]  # fmt: skip
     drawn = ["weights/1.weight", "weights_grad/1.weight"]
     assert logged == [
@@ -85,7 +85,7 @@ def test_the_scalars_of_an_epoch_are_one_event(tmp_path):
 
     logged = [event for event in events_in(tmp_path) if event.step > 0]
     sizes = [(event.step, len(event.summary.value)) for event in logged]
-    assert sizes == [(1, 13), (2, 13), (3, 13), (3, 1), (3, 1)]
+    assert sizes == [(1, 16), (2, 16), (3, 16), (3, 1), (3, 1)]
 
 
 def test_scalars_equal_the_table(tmp_path):
@@ -123,17 +123,6 @@ def test_an_evaluation_named_train_stands_beside_the_training_itself(tmp_path):
     assert points(tmp_path, "loss/train") == [float32(table["loss"][0])]
     assert points(tmp_path, "loss/train_eval") == [float32(table["train_loss"][0])]
     assert points(tmp_path, "accuracy/train_eval") == [float32(table["train_accuracy"][0])]
-
-
-def test_the_best_accuracy_never_falls_and_passes_over_nan(tmp_path):
-    given = [math.nan, 0.25, 0.75, math.nan, 0.5]
-    manager = manager_in(tmp_path)
-
-    train(manager, RUN, 5, at_end=lambda epoch: manager.track(top5_accuracy=given[epoch - 1]))
-
-    first, *later = points(tmp_path, "tuning/best_accuracy_top5")
-    assert math.isnan(first)
-    assert later == [0.25, 0.75, 0.75, 0.75]
 
 
 def test_an_evaluation_before_the_first_epoch_is_step_0(tmp_path):
@@ -271,6 +260,7 @@ def test_the_layout_joins_train_and_test(tmp_path):
     (value,) = [value for _, value in values_in(tmp_path) if value.tag == "custom_scalars__config__"]
     (category,) = layout_pb2.Layout.FromString(value.tensor.string_val[0]).category
     assert [(chart.title, *chart.multiline.tag) for chart in category.chart] == [
+        ("goal", "^Goal/best$", "^Goal/last$"),
         ("loss", "^loss/"),
         ("accuracy", "^accuracy/"),
         ("epoch duration (s)", "^time/epoch_s$"),

@@ -169,10 +169,10 @@ def test_every_run_has_the_specified_scalars(server):
     names = {run: sorted(tags) for run, tags in server.json("plugin/scalars/tags").items()}
 
     expected = [
+        "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/epoch_s", "Goal/last",
         "accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s",
         "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/run_s",
         "time/throughput_images_per_s", "train/grad_norm",
-        "tuning/best_accuracy_test", "tuning/best_accuracy_train",
     ]  # fmt: skip
     assert names == dict.fromkeys([FAILED, *TRAINED], expected)
 
