@@ -156,15 +156,16 @@ def text(tag: str, markdown: str) -> Summary.Value:
     return _string_tensor(tag, "text", markdown.encode("utf-8", "replace"))
 
 
-def layout(charts: Mapping[str, Sequence[str]], title: str) -> Summary.Value:
-    """Make a custom-scalars layout of one category: chart title -> regular expressions of the tags in it."""
-    from tensorboard.plugins.custom_scalar import layout_pb2
+def layout(categories: Mapping[str, Mapping[str, Sequence[str]]]) -> Summary.Value:
+    """Make a custom-scalars layout: category -> chart -> regular expressions of the tags in it."""
+    from tensorboard.plugins.custom_scalar.layout_pb2 import Category, Chart, Layout, MultilineChartContent
 
-    drawn = [
-        layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=tags))
-        for name, tags in charts.items()
-    ]
-    content = layout_pb2.Layout(category=[layout_pb2.Category(title=title, chart=drawn)])
+    def drawn(charts: Mapping[str, Sequence[str]]) -> list[Chart]:
+        return [Chart(title=name, multiline=MultilineChartContent(tag=tags)) for name, tags in charts.items()]
+
+    content = Layout(
+        category=[Category(title=name, chart=drawn(charts)) for name, charts in categories.items()]
+    )
     return _string_tensor("custom_scalars__config__", "custom_scalars", content.SerializeToString())
 
 

@@ -28,13 +28,22 @@ from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 
 CHARTS = {
-    "goal": ["^Goal/best$", "^Goal/last$"],
-    "loss": ["^loss/"],
-    "accuracy": ["^accuracy/"],
-    "epoch duration (s)": ["^time/epoch_s$"],
-    "parts of an epoch (s)": ["^time/phase_"],
+    "side by side": {  # two charts in a row
+        "goal, best so far": ["^Goal/best$"],
+        "goal": ["^Goal/last$"],
+        "loss of the training": ["^loss/train$"],
+        "loss of the evaluation": ["^loss/(?!train$)"],
+        "accuracy of the training": ["^accuracy/train$"],
+        "accuracy of the evaluation": ["^accuracy/(?!train$)"],
+    },
+    "overview": {
+        "loss": ["^loss/"],
+        "accuracy": ["^accuracy/"],
+        "epoch duration (s)": ["^time/epoch_s$"],
+        "parts of an epoch (s)": ["^time/phase_"],
+    },
 }
-"""The custom-scalars page: chart title -> tags, so that train and test share a chart."""
+"""The custom-scalars page: category -> chart -> tags. Many runs are clearer side by side, few in one chart."""
 
 _LONGEST = 10_000  # characters of an error, and of the end of an error.log
 
@@ -132,7 +141,7 @@ class RunLog:
         form = hparams.read(folder.parent, self._kinds)
         values = [event_file.session_start(form.hparams(self._folder.params), form.trial_id(self._folder))]
         if first_step == 0:
-            values.append(event_file.layout(CHARTS, "overview"))
+            values.append(event_file.layout(CHARTS))
             details = {**({} if goal is None else {"goal": str(goal)}), **self._details}
             values.append(event_file.text("run/config", _markdown(self._folder.params, details)))
         waiting, self._waiting = self._waiting or [], None

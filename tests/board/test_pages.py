@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from runmanager import run_grid
-from runmanager.board.launch import Server, page_of
+from runmanager.board.launch import Server
+from runmanager.board.link import page_of
 from tests.board.reading import train
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")

@@ -1,5 +1,6 @@
 import errno
 import math
+import re
 import resource
 from importlib.metadata import version
 from pathlib import Path
@@ -254,18 +255,27 @@ def test_no_hook_stays_on_the_network(tmp_path, num_epochs):
     assert not network._forward_pre_hooks
 
 
-def test_the_layout_joins_train_and_test(tmp_path):
+def test_the_layout_has_train_and_test_side_by_side_and_in_one_chart(tmp_path):
     train(manager_in(tmp_path), RUN)
 
     (value,) = [value for _, value in values_in(tmp_path) if value.tag == "custom_scalars__config__"]
-    (category,) = layout_pb2.Layout.FromString(value.tensor.string_val[0]).category
-    assert [(chart.title, *chart.multiline.tag) for chart in category.chart] == [
-        ("goal", "^Goal/best$", "^Goal/last$"),
-        ("loss", "^loss/"),
-        ("accuracy", "^accuracy/"),
-        ("epoch duration (s)", "^time/epoch_s$"),
-        ("parts of an epoch (s)", "^time/phase_"),
-    ]
+    layout = layout_pb2.Layout.FromString(value.tensor.string_val[0])
+    tags = sorted(scalars_in(tmp_path))
+    assert {
+        category.title: [
+            [name for name in tags for expression in chart.multiline.tag if re.match(expression, name)]
+            for chart in category.chart
+        ]
+        for category in layout.category
+    } == {
+        "side by side": [
+            ["Goal/best"], ["Goal/last"], ["loss/train"], ["loss/test"], ["accuracy/train"], ["accuracy/test"],
+        ],
+        "overview": [
+            ["loss/test", "loss/train"], ["accuracy/test", "accuracy/train"], ["time/epoch_s"],
+            ["time/phase_data_s", "time/phase_eval_s", "time/phase_train_s"],
+        ],
+    }  # fmt: skip
 
 
 def test_the_configuration_is_a_table(tmp_path):
