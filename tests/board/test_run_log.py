@@ -69,7 +69,7 @@ def test_a_run_has_every_specified_tag_in_order(tmp_path):
         "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/throughput_images_per_s",
         "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/last", "Goal/epoch_s", "train/grad_norm",
     ]  # fmt: skip
-    drawn = ["weights/1.weight", "weights_grad/1.weight"]
+    drawn = ["weights/1.weight", "weights:grad/1.weight"]
     assert logged == [
         *((0, name) for name in begin),
         *((1, name) for name in scalars),

@@ -268,7 +268,7 @@ def test_the_five_metrics_that_are_shown_are_the_ones_to_decide_by(server):
 
 def test_histograms_have_every_step_and_count_every_value(server):
     numel = make_network()[1].weight.numel()  # type: ignore[index]
-    tags = dict.fromkeys(("weights/1.weight", "weights_grad/1.weight"), numel)
+    tags = dict.fromkeys(("weights/1.weight", "weights:grad/1.weight"), numel)
 
     assert set(server.json("plugin/histograms/tags")[TRAINED[0]]) == set(tags)
     for name, numel in tags.items():
