@@ -1,6 +1,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -127,7 +128,8 @@ def test_the_goal_is_pinned_with_a_loss_beside_it_whatever_it_is_called(tmp_path
         for _ in manager.epochs(1):
             if "policy_loss" not in metrics:
                 manager.track_loss(0.5, 1)
-            manager.track(**dict.fromkeys(metrics, 0.5))
+            values: dict[str, Any] = dict.fromkeys(metrics, 0.5)
+            manager.track(**values)
 
     pinned = json.loads(asked(page_of(tmp_path / "exp").link())["pinnedCards"])
 
@@ -140,7 +142,8 @@ def test_experiments_with_other_metrics_pin_what_all_runs_have(tmp_path):
         with manager.run({"lr": 0.1}):
             for _ in manager.epochs(1):
                 manager.track_loss(0.5, 1)
-                manager.track(**{f"{name}_accuracy": 0.5, f"{name}_loss": 0.5})
+                values: dict[str, Any] = {f"{name}_accuracy": 0.5, f"{name}_loss": 0.5}
+                manager.track(**values)
 
     pinned = [card["tag"] for card in json.loads(asked(page_of(tmp_path).link())["pinnedCards"])]
 
