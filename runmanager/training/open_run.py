@@ -93,9 +93,8 @@ class OpenRun:
         if histogram_every is not None and ranks.is_main():
             from runmanager.board import run_log
 
-            self._board = run_log.RunLog(
-                experiment, folder, self.attempt, details, histogram_every, kinds, grid.goal
-            )
+            settings = (histogram_every, kinds, grid.goal)
+            self._board = run_log.RunLog(experiment, folder, self.attempt, details, *settings)
             self._board.watch(network)
 
     def start_clock(self) -> None:
