@@ -60,7 +60,8 @@ def tensorboard(
     device if it varies, else by the first axis that does. With --experiment, every page shows that one alone,
     and HParams draws a line for each of its runs.
     """
-    from runmanager.board.launch import ALL_ADDRESSES, LOCALHOST, Server, page_of
+    from runmanager.board.launch import ALL_ADDRESSES, LOCALHOST, Server
+    from runmanager.board.link import page_of
 
     check_folder(root)
     if host in ALL_ADDRESSES or (bind_all and host):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from runmanager.board.launch import hint
+from runmanager.board.link import hint
 from runmanager.hyperparameters import counted
 from runmanager.launch.plan import Action, Plan
 from runmanager.launch.plan_table import estimate, plan_table, summary

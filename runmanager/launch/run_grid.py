@@ -201,7 +201,7 @@ def run_grid(
         search = prune.search() if prune else AllRuns()
         task = RunTask(
             train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, prune, batch_size,
-            raises=bool(numbers),
+            goal=design.goal, raises=bool(numbers),
         )  # fmt: skip
         policy = {"retry_failed": retry_failed or bool(numbers), "keep_changed": keep_changed}
         if plan_only:
