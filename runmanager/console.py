@@ -2,6 +2,7 @@
 
 import contextlib
 import html
+import os
 import re
 import shutil
 import sys
@@ -10,9 +11,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook
+from rich.control import Control
 from rich.live import Live
-from rich.segment import Segment
+from rich.segment import ControlType, Segment
 from rich.style import Style
 from rich.text import Text
 
@@ -84,6 +86,7 @@ class Screen:
         self.links: Mapping[str, Callable[[], str]] = {}
         self._console = console
         self._live: Live | None = None
+        self._picture = _Below(console)
 
     @property
     def width(self) -> int:
@@ -143,10 +146,15 @@ class Screen:
                 live, self._live = self._live, None
                 if live:
                     live.stop()
-            elif self._live:
-                self._live.update(content, refresh=True)
+                    self._console.pop_render_hook()
+                return
+            self._picture.content = content
+            if self._live:
+                self._live.refresh()
             elif self.is_live:
-                self._live = Live(content, console=self._console, auto_refresh=False, transient=True)
+                self._picture.lengths = []
+                self._console.push_render_hook(self._picture)
+                self._live = Live(self._picture, console=self._console, auto_refresh=False, transient=True)
                 self._live.start(refresh=True)
 
     def _colored(self, line: str) -> Text:
@@ -163,6 +171,38 @@ class Screen:
             yield
         except OSError:
             self._console.quiet = True
+
+
+class _Below(RenderHook):
+    """What rich's `Live` draws below the lines, and erases as many lines of.
+
+    A terminal that is made narrower breaks lines, of which there are then more: they are erased here.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.content: Any = ""
+        self.lengths: Sequence[int] = []  # of the lines that were drawn last
+        self._console = console
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        lines = console.render_lines(self.content, options, pad=False)
+        self.lengths = [Segment.get_line_length(line) for line in lines]
+        for line in lines:
+            yield from line
+            yield Segment.line()
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Erase what is above the lines that rich erases before it prints these."""
+        width = self._console.width
+        num_more = 0 if _cuts_lines() else sum(max(length - 1, 0) // width for length in self.lengths)
+        more: list[Any] = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * num_more
+        return [Control(*more), *renderables] if more else renderables
+
+
+def _cuts_lines() -> bool:
+    """Whether the terminal cuts lines that become too long; xterm, GNU screen and the kernel's console do."""
+    term = os.environ.get("TERM", "")
+    return "TMUX" not in os.environ and ("XTERM_VERSION" in os.environ or term.startswith(("screen", "linux")))
 
 
 class NotebookScreen(Screen):

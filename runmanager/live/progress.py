@@ -247,7 +247,7 @@ class GridProgress:
         return [*first, *(n for n in names if n.endswith(("loss", "accuracy")) and n not in first)]
 
     def _keep_up_to_date(self) -> None:
-        drawn, last_line = float("-inf"), ""
+        drawn, width, last_line = float("-inf"), 0, ""
         while not self._end.wait(_LIVE_S if self._screen.is_live else _PLAIN_S):
             now = time.monotonic()
             if not self._screen.is_live:
@@ -256,8 +256,8 @@ class GridProgress:
                     last_line = line
                 continue
             self._flush()
-            if self._is_changed or now >= drawn + _CLOCK_S:
-                self._is_changed, drawn = False, now
+            if self._is_changed or now >= drawn + _CLOCK_S or self._screen.width != width:
+                self._is_changed, drawn, width = False, now, self._screen.width
                 self._screen.show_below(self._picture)
 
     def _flush(self) -> None:
