@@ -187,14 +187,17 @@ def run_grid(
             arguments.check_design(goal, repeats, note, runs, group_seeds=group_seeds)
         )
         prune = prune.towards(design.goal) if prune and not numbers else None
-        screen = closing.enter_context(_starting(experiment, len(runs), show=is_shown))
+        screen = closing.enter_context(_first_line(_starting(experiment, len(runs)), show=is_shown))
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, "skip" if numbers else missing_device)
         grid = [run._asdict() for run in runs]
         chosen = only_runs.choose(numbers, grid, missing, Experiment(path))
-        with _cleared(screen, when=plan_only or bool(numbers) or callable(data)), stop.at_once():
-            # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
+        if plan_only or numbers or callable(data):
+            screen.show_below(None)  # data may be downloaded for minutes, with a bar of their own
+        with stop.at_once():  # nothing is there yet
             now = arguments.take_fingerprint(train, data)
+        if callable(data) and not (plan_only or numbers):
+            screen.show_below(_starting(experiment, len(runs)))
         search = prune.search() if prune else AllRuns()
         task = RunTask(
             train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, prune, batch_size,
@@ -237,22 +240,18 @@ def run_grid(
 
 
 @contextlib.contextmanager
-def _starting(experiment: str, num_runs: int, *, show: bool) -> Iterator[Screen]:
-    """Say at once that a grid starts, as the import of torch takes seconds; what follows replaces that."""
+def _first_line(line: str, *, show: bool) -> Iterator[Screen]:
+    """Show a line at once, as the import of torch takes seconds; what follows replaces it."""
     screen = choose_screen(show=show)
-    screen.show_start(f"{experiment}: starting {counted(num_runs, 'run')}")
+    screen.show_start(line)
     try:
         yield screen
     finally:
         screen.show_below(None)
 
 
-@contextlib.contextmanager
-def _cleared(screen: Screen, *, when: bool) -> Iterator[None]:
-    """Take away what is below the lines, where something else is shown from now on."""
-    if when:
-        screen.show_below(None)
-    yield
+def _starting(experiment: str, num_runs: int) -> str:
+    return f"{experiment}: starting {counted(num_runs, 'run')}"
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import pytest
 
 from runmanager import RunBuilder, run_grid
 from runmanager.executors import BatchProgress, InlineExecutor
+from runmanager.launch import run_grid as run_grid_module
 from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.launch.plan_table import estimate, plan_table, summary
 from runmanager.live import progress
@@ -296,6 +297,38 @@ def test_a_grid_shows_a_first_line_before_anything_that_takes_long(open_terminal
 
     assert executor.seen == ["exp: starting 2 runs"]
     assert ("exp: starting 2 runs" in terminal.last_lines()) == stays
+
+
+@pytest.mark.parametrize(("term", "number"), [("xterm-256color", 0), ("dumb", 1)])
+def test_the_first_line_is_there_again_once_the_data_are_loaded(
+    open_terminal, tmp_path, monkeypatch, term, number
+):
+    terminal = open_terminal(term=term)
+    seen = []
+    planned = run_grid_module.make_plan
+
+    def load():
+        seen.append(terminal.last_lines())
+        print("a bar of its own", file=terminal.file)
+        return [1]
+
+    def make_plan(*arguments, **options):
+        seen.append(terminal.last_lines())
+        return planned(*arguments, **options)
+
+    monkeypatch.setattr(run_grid_module, "make_plan", make_plan)
+
+    run_grid({"lr": [0.1]}, train_nothing, experiment="exp", root=tmp_path, data=load, executor="inline")
+
+    line = "exp: starting 1 run"
+    assert seen == [[line] * number, [*[line] * number, "a bar of its own", *[line] * (1 - number)]]
+    assert terminal.last_lines().count(line) == number
+
+
+def train_nothing(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(0.5, 1)
 
 
 def test_a_file_needs_no_first_line(capsys, tmp_path):
