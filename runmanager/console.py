@@ -267,7 +267,7 @@ def wide_console() -> Console:
     if not console.is_terminal:
         console.width = ENDLESS
     elif console.is_dumb_terminal:
-        console.width = shutil.get_terminal_size().columns  # for rich, all of them have 80
+        console.size = shutil.get_terminal_size()  # for rich, all of them have 80 columns
     return console
 
 

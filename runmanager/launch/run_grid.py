@@ -187,17 +187,15 @@ def run_grid(
             arguments.check_design(goal, repeats, note, runs, group_seeds=group_seeds)
         )
         prune = prune.towards(design.goal) if prune and not numbers else None
-        screen = closing.enter_context(_first_line(_starting(experiment, len(runs)), show=is_shown))
+        screen = closing.enter_context(_first_line(_starting(experiment, runs), show=is_shown))
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, "skip" if numbers else missing_device)
         grid = [run._asdict() for run in runs]
         chosen = only_runs.choose(numbers, grid, missing, Experiment(path))
-        if plan_only or numbers or callable(data):
-            screen.show_below(None)  # data may be downloaded for minutes, with a bar of their own
-        with stop.at_once():  # nothing is there yet
+        line = "" if plan_only or numbers else _starting(experiment, runs)
+        with _cleared(screen, when=not line or callable(data), then=line), stop.at_once():
+            # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
             now = arguments.take_fingerprint(train, data)
-        if callable(data) and not (plan_only or numbers):
-            screen.show_below(_starting(experiment, len(runs)))
         search = prune.search() if prune else AllRuns()
         task = RunTask(
             train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, prune, batch_size,
@@ -250,8 +248,18 @@ def _first_line(line: str, *, show: bool) -> Iterator[Screen]:
         screen.show_below(None)
 
 
-def _starting(experiment: str, num_runs: int) -> str:
-    return f"{experiment}: starting {counted(num_runs, 'run')}"
+def _starting(experiment: str, runs: Sequence[Run]) -> str:
+    return f"{experiment}: starting {counted(len(runs), 'run')}"
+
+
+@contextlib.contextmanager
+def _cleared(screen: Screen, *, when: bool, then: str) -> Iterator[None]:
+    """Take away what is below the lines, where something else may be shown; then show a line there."""
+    if when:
+        screen.show_below(None)
+    yield
+    if when and then:
+        screen.show_below(then)
 
 
 @contextlib.contextmanager

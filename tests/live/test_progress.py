@@ -9,7 +9,7 @@ import pytest
 
 from runmanager import RunBuilder, run_grid
 from runmanager.executors import BatchProgress, InlineExecutor
-from runmanager.launch import run_grid as run_grid_module
+from runmanager.launch import plan
 from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.launch.plan_table import estimate, plan_table, summary
 from runmanager.live import progress
@@ -223,8 +223,10 @@ def test_a_dumb_terminal_gets_lines_with_names(open_terminal):
         shown.run_started(RUNS[0], 0, "cpu")
         shown.run_progressed(RUNS[0], RECORD)
         shown.run_ended(RUNS[0], COMPLETED, "")
+        shown.say(f"! {'as wide as the terminal ' * 4}")
 
-    tensorboard, ended = terminal.last_lines()
+    tensorboard, ended, wide = terminal.last_lines()
+    assert len(wide) == len("! ") + 4 * len("as wide as the terminal ") - 1
     assert tensorboard == "TensorBoard: runmanager tensorboard"
     assert ended.startswith("✓ 1/2 run 7 lr=0.01 · test_accuracy 0.75    · loss 0.5987  ·")
     assert b"\x1b[" not in terminal.all_bytes()
@@ -305,7 +307,7 @@ def test_the_first_line_is_there_again_once_the_data_are_loaded(
 ):
     terminal = open_terminal(term=term)
     seen = []
-    planned = run_grid_module.make_plan
+    planned = plan.make_plan
 
     def load():
         seen.append(terminal.last_lines())
@@ -316,7 +318,7 @@ def test_the_first_line_is_there_again_once_the_data_are_loaded(
         seen.append(terminal.last_lines())
         return planned(*arguments, **options)
 
-    monkeypatch.setattr(run_grid_module, "make_plan", make_plan)
+    monkeypatch.setattr("runmanager.launch.run_grid.make_plan", make_plan)
 
     run_grid({"lr": [0.1]}, train_nothing, experiment="exp", root=tmp_path, data=load, executor="inline")
 

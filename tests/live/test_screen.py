@@ -10,6 +10,9 @@ class Wide:
     def draw(self, width, height):  # noqa: ARG002
         return [[Part("a" * width)], [Part("b" * (width - 5), "bold")]]
 
+    def to_html(self):
+        return ""
+
 
 @pytest.mark.parametrize(
     ("environment", "breaks_lines"), [({}, True), ({"XTERM_VERSION": "XTerm(390)"}, False)]
