@@ -1,9 +1,7 @@
 """Show tables and lines where the user looks: in a terminal, a notebook or a file."""
 
 import contextlib
-import html
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -18,6 +16,7 @@ from rich.segment import ControlType, Segment
 from rich.style import Style
 from rich.text import Text
 
+from runmanager.notebook import InPlace, Lines
 from runmanager.table import ENDLESS, MARKS, Table
 from runmanager.wording import cell, duration, join, printable
 
@@ -31,8 +30,6 @@ __all__ = [
 
 _MOST_ROWS = 40  # of a table that is printed
 _MOST_LINES = 1000  # that a notebook keeps
-_COMPLETED = re.compile(r"✓ +\d+/")  # how the line of a completed run begins
-_MOST_COMPLETED = 8  # of these lines in a notebook, before they are folded
 _PLAIN = str.maketrans("✓✗–—·…━╌×±≥≤", "vx---~=.x~><")  # noqa: RUF001 - symbols for those without
 
 
@@ -213,7 +210,7 @@ class NotebookScreen(Screen):
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._num_lines = 0
         self._is_over = False
-        self._above, self._below = _InPlace(), _InPlace()
+        self._above, self._below = InPlace(), InPlace()
 
     def print(self, lines: Sequence[str]) -> None:
         """Print lines above the rest."""
@@ -221,7 +218,7 @@ class NotebookScreen(Screen):
         self._num_lines += len(lines)
         left_out = self._num_lines - len(self._lines)
         head = [f"({left_out} earlier lines are not shown here)"] if left_out else []
-        self._above.show(_Preformatted([*head, *self._lines], is_over=self._is_over))
+        self._above.show(Lines([*head, *self._lines], is_over=self._is_over))
 
     def conclude(self, panel: Any) -> None:
         """Print what says the most: the notebook draws the whole panel, which is returned."""
@@ -240,7 +237,7 @@ class NotebookScreen(Screen):
             self._is_over = content is None
             self.print([])  # keeps the lines above
         if content is None or isinstance(content, str):
-            content = _Preformatted([content] if content else [])
+            content = Lines([content] if content else [])
         self._below.show(content)
 
 
@@ -282,52 +279,6 @@ class _PlainConsole(Console):
         """Render what the encoding of the file can write."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=encodable(segment.text, self.encoding))
-
-
-class _InPlace:
-    """Content below a notebook's cell that is replaced where it was shown first."""
-
-    def __init__(self) -> None:
-        self.handle: Any = None
-
-    def show(self, content: Any) -> None:
-        from IPython.display import display
-
-        if self.handle is None:
-            self.handle = display(content, display_id=True)
-        else:
-            self.handle.update(content)
-
-
-class _Preformatted:
-    """Lines as a notebook shows them: of many completed runs the last ones; at the end, they are folded."""
-
-    def __init__(self, lines: Sequence[str], *, is_over: bool = True) -> None:
-        self._lines = list(lines)
-        self._is_over = is_over
-
-    def __repr__(self) -> str:
-        return "\n".join(self._lines)
-
-    def _repr_html_(self) -> str:
-        completed = [index for index, line in enumerate(self._lines) if _COMPLETED.match(line)]
-        if len(completed) <= _MOST_COMPLETED:
-            return _pre(self._lines)
-        others = [line for line in self._lines[completed[0] :] if not _COMPLETED.match(line)]
-        runs = [self._lines[index] for index in completed]
-        heading = f"{len(runs)} completed runs"
-        if self._is_over:
-            middle = f"<details><summary>{heading}</summary>{_pre(runs)}</details>"
-        else:
-            last = runs[-_MOST_COMPLETED:]
-            middle = _pre([f"{heading}, the last {len(last)}:", *last])
-            others, middle = [], f"{_pre(others)}{middle}"
-        return f"{_pre(self._lines[: completed[0]])}{middle}{_pre(others)}"
-
-
-def _pre(lines: Sequence[str]) -> str:
-    content = html.escape("\n".join(lines))
-    return f'<pre style="white-space: pre-wrap">{content}</pre>' if content else ""
 
 
 def encodable(content: str, encoding: str) -> str:

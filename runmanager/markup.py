@@ -58,6 +58,17 @@ def html(
     return f'<div style="overflow-x: auto">{table}</div>'
 
 
+def marked(line: str) -> str:
+    """Draw a line of text, and in color the sign that it begins with.
+
+    >>> marked("! 1 < 2")
+    '<span style="color: #c88a04">!</span> 1 &lt; 2'
+    """
+    color = _COLORS.get(line[:1])
+    sign = f'<span style="color: {color}">{line[:1]}</span>' if color else escape(line[:1])
+    return f"{sign}{escape(line[1:])}"
+
+
 def markdown(names: Sequence[str], rows: Rows, is_left: Sequence[bool], best: Collection[int] = ()) -> str:
     """Write a table as GitHub and notebooks read it, the rows of `best` in bold."""
     text = [[_markdown(name) for name in names], ["---" if each else "---:" for each in is_left]]

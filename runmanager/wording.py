@@ -2,10 +2,17 @@
 
 import difflib
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from runmanager.hyperparameters import text
+
+VARIABLE = re.compile(
+    r"0x[0-9a-fA-F]+|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
+    r"|'[^']*'|\"[^\"]*\""
+)
+"""What may differ between the errors of runs that fail alike; the line of a file, as in x.py:7, does not."""
 
 _MOST_NAMES = 24  # that a message lists
 

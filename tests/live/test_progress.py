@@ -269,6 +269,23 @@ def test_the_next_step_is_printed_once_for_each_cause(capsys):
     ]
 
 
+def test_a_cause_without_room_is_explained_by_the_first_run_that_has_it(open_terminal):
+    terminal = open_terminal(60)
+
+    with grid() as shown:
+        for step, run in enumerate(RUNS):
+            error = f"loss became nan in epoch 3, step {step} (last finite 0.2{step})"
+            shown.run_started(run, 0, "cpu")
+            shown.run_progressed(run, RECORD)
+            shown.run_ended(run, Outcome(Status.DIVERGED, error), f"the log is {step}.log")
+
+    _, first, cause, step, second = terminal.last_lines()
+    assert first.startswith("✗ 1/2    7  0.01  diverged")
+    assert cause == "    loss became nan in epoch 3, step 0 (last finite 0.20)"
+    assert step == "    the log is 0.log"
+    assert re.fullmatch(r"✗ 2/2    8  0\.02  diverged · as run 7 +\d\.\d s", second)
+
+
 def test_a_sentence_that_is_the_same_for_many_runs_is_printed_once(capsys):
     with grid() as shown:
         for run in RUNS:
