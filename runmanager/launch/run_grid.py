@@ -195,8 +195,11 @@ def run_grid(
         missing = arguments.missing_devices(runs, executor.missing, "skip" if numbers else missing_device)
         grid = [run._asdict() for run in runs]
         chosen = only_runs.choose(numbers, grid, missing, Experiment(path))
-        line = "" if plan_only or numbers else _starting(experiment, runs)
-        with _cleared(screen, when=not line or callable(data), then=line), stop.at_once():
+        with (
+            _cleared(screen, when=plan_only or bool(numbers)),
+            _cleared(screen, when=callable(data), then=_starting(experiment, runs)),
+            stop.at_once(),
+        ):
             # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
             now = arguments.take_fingerprint(train, data)
         search = prune.search() if prune else AllRuns()
@@ -257,13 +260,13 @@ def _starting(experiment: str, runs: Sequence[Run]) -> str:
 
 
 @contextlib.contextmanager
-def _cleared(screen: Screen, *, when: bool, then: str) -> Iterator[None]:
+def _cleared(screen: Screen, *, when: bool, then: str = "") -> Iterator[None]:
     """Take away what is below the lines, where something else may be shown; then show a line there."""
     if when:
         screen.show_below(None)
     yield
-    if when and then:
-        screen.show_below(then)
+    if when:
+        screen.show_below(then or None)
 
 
 @contextlib.contextmanager
