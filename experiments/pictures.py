@@ -29,7 +29,7 @@ COMMAND = (
 )
 COLUMNS = 92
 SIZE: ViewportSize = {"width": 1480, "height": 740}
-NUM_COLORS = 128  # of the file, which is a third as large then
+NUM_COLORS = 255  # of the file, which is a third as large then
 
 PAGE = """
 <body style="margin: 0; background: #fff; font-family: sans-serif">
