@@ -32,6 +32,7 @@ _LIVE_S = 0.25  # from one picture to the next, at least
 _CLOCK_S = 1.0  # and at most, as clocks go on
 _NUM_PAUSES = 50  # that count, the latest
 _PLAIN_S = 60.0  # from one plain line on the whole grid to the next, at least
+_MOST_BELOW = 20  # rows below their headings, before these are printed again: they scroll away
 _PROBLEMS = ("✗", "!")  # how lines begin that are logged as warnings
 
 _log = logging.getLogger("runmanager")
@@ -89,7 +90,7 @@ class GridProgress:
         self._ended: set[str] = set()
         self._devices: dict[int, str] = {}
         self._metrics: dict[str, None] = {}
-        self._headings = ""  # of the last row that was printed
+        self._headings, self._num_below = "", 0  # of the rows that were printed last, and how many these are
         self._explained: dict[str, int] = {}  # a cause or next step that need not be repeated -> its first run
         self._free_since: dict[int, float] = {}  # lane -> when its last run had ended
         self._pauses: deque[float] = deque([0.0], maxlen=_NUM_PAUSES)  # seconds between two runs of a lane
@@ -227,9 +228,9 @@ class GridProgress:
         headings, rows = ended.in_row(self._axes, metrics, width)
         if len(rows) > 1 and briefly != ended:
             rows = briefly.in_row(self._axes, metrics, width)[1][:1]
-        first = [headings] if headings != self._headings else []
-        self._headings = headings
-        return [*first, *rows, *steps]
+        is_due = headings != self._headings or self._num_below >= _MOST_BELOW
+        self._headings, self._num_below = headings, len(rows) + (0 if is_due else self._num_below)
+        return [*([headings] if is_due else []), *rows, *steps]
 
     def stopping(self) -> None:
         """Say, once, that the grid is being stopped, and why if that was no signal."""

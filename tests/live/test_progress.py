@@ -179,6 +179,25 @@ def test_a_completed_run_with_eight_hyperparameters_is_one_line(open_terminal, w
     assert ("seed" in headings) == (width >= 100)
 
 
+def test_headings_that_have_scrolled_away_are_printed_again(open_terminal):
+    terminal = open_terminal()
+    runs = RunBuilder.get_runs({"lr": [number / 100 for number in range(1, 51)]})
+    folders = [
+        RunFolder(Path("runs/exp/7_x"), number, identity(run._asdict()), run._asdict())
+        for number, run in enumerate(runs, 1)
+    ]
+
+    with GridProgress("exp", folders, ["lr"]) as shown:
+        for run in runs:
+            shown.run_started(run, 0, "cpu")
+            shown.run_progressed(run, RECORD)
+            shown.run_ended(run, COMPLETED, "")
+
+    lines = terminal.last_lines()
+    assert [index for index, line in enumerate(lines) if "test_accuracy" in line] == [0, 21, 42]
+    assert len(lines) == 53
+
+
 def test_the_axes_that_repeat_are_the_last(open_terminal):
     terminal = open_terminal()
 
