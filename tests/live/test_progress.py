@@ -507,7 +507,7 @@ import warnings
 warnings.simplefilter("error")
 from runmanager import run_grid
 from runmanager.live import progress
-progress._CLOCK_S = 0.1
+progress._LIVE_S = progress._CLOCK_S = 0.01
 
 def train(run, manager):
     with manager.run(run):
