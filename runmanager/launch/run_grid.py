@@ -190,12 +190,16 @@ def run_grid(
             arguments.check_design(goal, repeats, note, runs, group_seeds=group_seeds)
         )
         prune = prune.towards(design.goal) if prune and not numbers else None
-        screen = closing.enter_context(_starting(experiment, len(runs), show=is_shown))
+        screen = closing.enter_context(_first_line(_starting(experiment, runs), show=is_shown))
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, "skip" if numbers else missing_device)
         grid = [run._asdict() for run in runs]
         chosen = only_runs.choose(numbers, grid, missing, Experiment(path))
-        with _cleared(screen, when=plan_only or bool(numbers) or callable(data)), stop.at_once():
+        with (
+            _cleared(screen, when=plan_only or bool(numbers)),
+            _cleared(screen, when=callable(data), then=_starting(experiment, runs)),
+            stop.at_once(),
+        ):
             # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
             now = arguments.take_fingerprint(train, data)
         search = prune.search() if prune else AllRuns()
@@ -241,22 +245,28 @@ def run_grid(
 
 
 @contextlib.contextmanager
-def _starting(experiment: str, num_runs: int, *, show: bool) -> Iterator[Screen]:
-    """Say at once that a grid starts, as the import of torch takes seconds; what follows replaces that."""
+def _first_line(line: str, *, show: bool) -> Iterator[Screen]:
+    """Show a line at once, as the import of torch takes seconds; what follows replaces it."""
     screen = choose_screen(show=show)
-    screen.show_start(f"{experiment}: starting {counted(num_runs, 'run')}")
+    screen.show_start(line)
     try:
         yield screen
     finally:
         screen.show_below(None)
 
 
+def _starting(experiment: str, runs: Sequence[Run]) -> str:
+    return f"{experiment}: starting {counted(len(runs), 'run')}"
+
+
 @contextlib.contextmanager
-def _cleared(screen: Screen, *, when: bool) -> Iterator[None]:
-    """Take away what is below the lines, where something else is shown from now on."""
+def _cleared(screen: Screen, *, when: bool, then: str = "") -> Iterator[None]:
+    """Take away what is below the lines, where something else may be shown; then show a line there."""
     if when:
         screen.show_below(None)
     yield
+    if when:
+        screen.show_below(then or None)
 
 
 @contextlib.contextmanager
