@@ -111,9 +111,9 @@ def test_every_page_is_in_the_navigation_of_the_site_once():
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NAVIGATION"
     ]
     entries = [entry for entries in ast.literal_eval(value).values() for entry in entries]
-    pages = sorted(f"{re.sub(r'.*<(.*)>', r'\\1', entry)[1:]}.md" for entry in entries)
+    pages = [re.sub(r".*<(.*)>", r"\1", entry)[1:] + ".md" for entry in entries]
 
-    assert pages == sorted([*map(name_of, [*PAGES, *OTHERS[:-1]]), "docs/api/index.md"])
+    assert sorted(pages) == sorted([*map(name_of, [*PAGES, *OTHERS[:-1]]), "docs/api/index.md"])
 
 
 def test_every_page_begins_with_a_program():
