@@ -42,9 +42,9 @@ exclude_patterns = [".*", "build", "data", "runs", "tests", "runmanager"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = True
 autosummary_generate = True
-maximum_signature_line_length = 80
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True}
 default_role = "code"  # single backticks in docstrings
 napoleon_use_rtype = False
 
@@ -68,7 +68,17 @@ def list_names(_app: Sphinx, _config: object) -> None:
     lines = ["Details of all public names", "===========================", ""]
     for title, *rest in (part.splitlines() for part in page.split("\n## ")[1:]):
         if names := [f"   runmanager.{name}" for name in NAME.findall("\n".join(rest))]:
-            lines += [title, "-" * len(title), "", ".. autosummary::", "   :toctree: .", "", *names, ""]
+            lines += [
+                title,
+                "-" * len(title),
+                "",
+                ".. autosummary::",
+                "   :toctree: .",
+                "   :nosignatures:",
+                "",
+                *names,
+                "",
+            ]
     (HERE / "api").mkdir(exist_ok=True)
     (HERE / "api" / "index.rst").write_text("\n".join(lines), encoding="utf-8")
 
@@ -79,6 +89,12 @@ def complete(_app: Sphinx, name: str, source: list[str]) -> None:
         source[0] = NAME.sub(r"| [`\1`](api/runmanager.\1.rst) |", source[0])
     if name in NAVIGATION:
         source[0] += "\n".join(["", "```{toctree}", ":hidden:", "", *NAVIGATION[name], "```", ""])
+
+
+def leave_out_private_arguments(*given: object) -> tuple[str, object] | None:
+    """Return a signature without the arguments that begin with an underscore, None to keep it."""
+    *_, signature, result = given
+    return (re.sub(r", _\w+=[^,)]*", "", signature), result) if isinstance(signature, str) else None
 
 
 def lead_to_the_first_page(app: Sphinx, error: Exception | None) -> None:
@@ -92,4 +108,5 @@ def setup(app: Sphinx) -> None:
     """Connect the functions."""
     app.connect("config-inited", list_names)
     app.connect("source-read", complete)
+    app.connect("autodoc-process-signature", leave_out_private_arguments)
     app.connect("build-finished", lead_to_the_first_page)
