@@ -43,6 +43,8 @@ myst_heading_anchors = 4
 myst_links_external_new_tab = True
 autosummary_generate = True
 autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+toc_object_entries_show_parents = "hide"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
 default_role = "code"  # single backticks in docstrings
@@ -65,9 +67,15 @@ html_theme_options = {
 def list_names(_app: Sphinx, _config: object) -> None:
     """Write docs/api/index.rst, from which autosummary makes a page for each public name."""
     page = (HERE / "public-api.md").read_text(encoding="utf-8")
-    lines = ["Details of all public names", "===========================", ""]
+    lines = [
+        "Details of all public names",
+        "===========================",
+        "",
+        ".. currentmodule:: runmanager",
+        "",
+    ]
     for title, *rest in (part.splitlines() for part in page.split("\n## ")[1:]):
-        if names := [f"   runmanager.{name}" for name in NAME.findall("\n".join(rest))]:
+        if names := [f"   {name}" for name in NAME.findall("\n".join(rest))]:
             lines += [
                 title,
                 "-" * len(title),
@@ -85,6 +93,8 @@ def list_names(_app: Sphinx, _config: object) -> None:
 
 def complete(_app: Sphinx, name: str, source: list[str]) -> None:
     """Add what a repository host would not show: a page's navigation, and links to the details of names."""
+    if name.startswith("docs/api/runmanager."):  # what autosummary wrote
+        source[0] = source[0].replace("runmanager.", "", 1).replace(".. automethod:: __init__", "")
     if name == "docs/public-api":
         source[0] = NAME.sub(r"| [`\1`](api/runmanager.\1.rst) |", source[0])
     if name in NAVIGATION:
