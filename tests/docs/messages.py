@@ -83,6 +83,11 @@ def _text(node: ast.AST, function: Function, module: ast.Module) -> str:
             return "…"
 
 
-if __name__ == "__main__":
-    for text, path in messages().items():
-        print(f"{path}\t{text}")  # noqa: T201
+if __name__ == "__main__":  # what docs/errors.md lacks, and what it has for nothing
+    page = (HOME / "docs" / "errors.md").read_text(encoding="utf-8")
+    listed = [text for _, text in re.findall(r"^\| (`+)(.+?) ?\1 \|", page, flags=re.MULTILINE)]
+    raised = messages()
+    for text in raised.keys() - set(listed):
+        print(f"add ({raised[text]}): | `{text}` | cause | cure |")  # noqa: T201
+    for text in set(listed) - raised.keys():
+        print(f"remove: {text}")  # noqa: T201
