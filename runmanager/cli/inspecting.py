@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.cli.common import Damage, check_folder, files_of, find_run, say, write, write_json
-from runmanager.cli.listing import print_experiments, print_runs, run_to_json, to_json
+from runmanager.cli.listing import print_experiments, print_runs, run_to_json, runs_to_json
 from runmanager.cli.options import All, AsJson, Columns, Limit, Root, RunPath, Sort, Where
 from runmanager.cli.tables import Selection, tell
 from runmanager.hyperparameters import json_value
@@ -60,7 +60,7 @@ def list_runs(
     by_folder = {folder: runs for folder, runs in by_folder.items() if runs}
     selection = Selection(where, columns, sort, limit, everything)
     if as_json:
-        write_json(to_json(by_folder, selection))
+        write_json(runs_to_json(by_folder, selection))
     elif not by_folder:
         say(no_runs(root))
     elif len(by_folder) > 1 and not selection.is_of_rows:

@@ -37,7 +37,7 @@ def print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     print_view(listed(runs), selection, [title, *notes_of(runs)], what="runs")
 
 
-def to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, Any]]:
+def runs_to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, Any]]:
     """Return the experiments with the runs that were asked for, in their order.
 
     An experiment comes again where the runs of another are between its own.

@@ -212,7 +212,7 @@ def test_a_grid_gives_the_same_table_as_inline(executor, machine, tmp_path):
             root=tmp_path / folder, executor=one,
             tensorboard=False, display=False,
         )  # fmt: skip
-        timing = ["epoch duration", "run duration", "jobs", "cold start", "peak memory"]
+        timing = ["epoch duration", "run duration", "jobs", "cold start", "peak memory", "folder"]
         timing += ["threads"] if machine else []  # one lane per device, which share the cores
         tables.append(
             [table.drop(columns=timing, errors="ignore") for table in (outcome.runs, outcome.results)]

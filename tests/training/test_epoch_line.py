@@ -80,6 +80,6 @@ def test_a_terminal_shows_a_line_for_each_epoch(tmp_path, monkeypatch, capsys, o
             manager.track(f1=0.25)
 
     lines = [line.rpartition(" · ")[0] for line in capsys.readouterr().out.splitlines() if " · " in line]
-    start = "run 1 lr=0.01 batch_size=100 …"
+    start = "run 1 lr=0.01 …"
     expected = [f"{start} · epoch {epoch}/2 · loss 0.5     · f1 0.25   " for epoch in (1, 2)]
     assert lines == ([] if options else expected)

@@ -488,7 +488,7 @@ def test_early_stopping_by_a_counter_goes_on_as_if_nothing_had_happened(tmp_path
 
 
 def test_a_run_that_was_killed_after_its_break_has_no_further_epoch(tmp_path, monkeypatch):
-    def killed(_, outcome, **facts):
+    def killed(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
