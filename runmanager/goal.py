@@ -18,7 +18,8 @@ _SMALLER = frozenset((
 _COSTS = ("duration", "memory")  # they never decide unless asked for
 _QUALIFIERS = frozenset(("macro", "mean", "micro", "rate", "score", "weighted"))  # as in f1_macro, error_rate
 _NEGATED = frozenset(("neg", "negative"))  # as in neg_mse
-_EVALUATED = ("validation", "val", "eval", "test")
+EVALUATED = ("validation", "val", "eval", "test")
+"""What names of metrics begin with that are of an evaluation."""
 _KINDS = ("accuracy", "loss")
 
 
@@ -104,16 +105,16 @@ def default_goal(names: Iterable[str]) -> Goal | None:
     """
     names = [name for name in names if " " not in name]  # as in "best accuracy" and "accuracy mean"
     accuracy, loss = (
-        [*(f"{data}_{kind}" for data in _EVALUATED), *(name for name in names if name.endswith(f"_{kind}"))]
+        [*(f"{data}_{kind}" for data in EVALUATED), *(name for name in names if name.endswith(f"_{kind}"))]
         for kind in _KINDS
     )
-    parts = loss[len(_EVALUATED) :]
+    parts = loss[len(EVALUATED) :]
     measures = [
         name for name in names if is_larger_better(name) is not None and not name.endswith((*_KINDS, *_COSTS))
     ]
-    evaluated = [name for data in _EVALUATED for name in measures if name.startswith(f"{data}_")]
+    evaluated = [name for data in EVALUATED for name in measures if name.startswith(f"{data}_")]
     last = [*evaluated, *measures, *parts, "loss"] if parts else ["loss", *evaluated, *measures]
-    for name in (*accuracy, "accuracy", *loss[: len(_EVALUATED)], *last):
+    for name in (*accuracy, "accuracy", *loss[: len(EVALUATED)], *last):
         if name in names:
             return parse_goal(name)
     return None

@@ -1,5 +1,7 @@
 """Under which tag TensorBoard shows a column of the results."""
 
+from runmanager.goal import EVALUATED
+
 EPOCH = "time/epoch_s"
 
 # TensorBoard sorts capitals first, and HParams shows five metrics at first: these. They are numbers from the
@@ -22,10 +24,13 @@ _TAGS = {
 def tag(column: str) -> str:
     """Return the tag under which TensorBoard shows a column of the results.
 
-    >>> tag("loss"), tag("test_accuracy"), tag("f1")
-    ('loss/train', 'accuracy/test', 'train/f1')
+    >>> tag("loss"), tag("test_accuracy"), tag("validation_f1_macro"), tag("f1")
+    ('loss/train', 'accuracy/test', 'f1_macro/validation', 'train/f1')
     """
     if column in _TAGS:
         return _TAGS[column]
     name, _, kind = column.rpartition("_")
-    return f"{kind}/{name}" if name and kind in ("loss", "accuracy") else f"train/{column}"
+    if name and kind in ("loss", "accuracy"):
+        return f"{kind}/{name}"
+    data, _, metric = column.partition("_")
+    return f"{metric}/{data}" if metric and data in EVALUATED else f"train/{column}"
