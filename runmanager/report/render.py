@@ -16,9 +16,11 @@ from runmanager.console import cell, duration, join, printable
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
-from runmanager.report import charts, text
+from runmanager.report import charts, curves, parallel, text, timeline
+from runmanager.report.colors import color_of, colored_axis
 from runmanager.report.link import WrittenReport
 from runmanager.report.model import Axis, ReportData, report_data
+from runmanager.report.page_data import page_data
 from runmanager.results.effects import OVERALL, compare
 from runmanager.results.loading import read_results
 from runmanager.storage import durable
@@ -28,6 +30,8 @@ _MOST_AXES = 8  # of the parallel coordinates, and panels of effects
 _MOST_NAMED = 12  # runs of a cause
 _LAST_LINES = 15  # of an error.log
 _FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -> key in a run's first line
+_MOST_ROWS = 1000  # of the table in the file; of more, its script writes those that are asked for
+_SCRIPTS = ("where.js", "state.js", "reading.js", "views.js", "brushes.js", "figures.js", "page.js")
 _ASSETS = Path(__file__).parent / "assets"
 
 
@@ -80,23 +84,28 @@ def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         finalize=_written,
     )  # fmt: skip
-    colored = next((axis for axis in data.axes if len(axis.labels) <= charts.NUM_COLORS), None)
-    script = (_ASSETS / "page.js").read_text(encoding="utf-8")
+    colored = colored_axis(data.axes)
+    table = _table(data)
+    script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
         data=data,
         text=text,
-        is_many=len(data.results) > charts.MANY,
+        is_many=len(data.results) > curves.MANY,
         style=(_ASSETS / "page.css").read_text(encoding="utf-8"),
         script=script,
         policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         cards=_cards(data),
-        table=_table(data),
-        legend=[(v, charts.color_of(colored, i)) for i, v in enumerate(colored.labels)] if colored else [],
+        table=table,
+        page_data=page_data(data, table, _metrics(data)[:2], colored),
+        columns_css=_columns_css(table),
+        legend=[(v, color_of(colored, i)) for i, v in enumerate(colored.labels)] if colored else [],
         legend_name=colored.name if colored else "",
         curves=_curves(data, colored),
-        parallel=_parallel(data),
-        effects=_effects(data),
+        parallel=_parallel(data, colored),
+        effects=_effects(data, colored),
+        timeline=timeline.timeline(data, colored),
+        cost=charts.cost(data, colored),
         devices=_devices(data),
         causes=_causes(data),
         facts=_facts(data),
@@ -135,14 +144,29 @@ def _table(data: ReportData) -> dict[str, Any]:
     ranked = [*data.order, *sorted({*range(len(data.results))} - {*data.order})]
     shares = _shares(data)
     rows = []
-    for index in ranked:
+    for index in ranked[:_MOST_ROWS]:
         cells: list[tuple[str, str, float | None]] = [(data.names[index], str(index), None)]
         cells.append((*_number(runs[data.findings.goal.metric].iloc[index]), shares.get(index)))
         cells += [(axis.labels[axis.codes[index]], str(axis.codes[index]), None) for axis in data.axes]
         cells += [(*_number(runs[name].iloc[index]), None) for name in (*others, *numbers, *times)]
         cells += [(str(runs[name].iloc[index]), str(runs[name].iloc[index]), None) for name in names]
         rows.append({"index": index, "cells": cells})
-    return {"columns": columns, "rows": rows}
+    essential = {0, 1, *range(2, 2 + min(6, len(data.axes)))}
+    lasts = [name for name in (*others[:1], *times[-1:], *names)]
+    essential |= {number for number, (name, _) in enumerate(columns) if name in lasts}
+    narrow = {0, 1, *range(2, 2 + min(2, len(data.axes)))}
+    return {"columns": columns, "rows": rows, "essential": essential, "narrow": narrow}
+
+
+def _columns_css(table: dict[str, Any]) -> str:
+    """Return the rules that hide the columns of the table that are not essential, and more of them on a phone."""
+    numbers = range(len(table["columns"]))
+
+    def hidden(kept: set[int]) -> str:
+        chosen = ",".join(f":nth-child({number + 1})" for number in numbers if number not in kept)
+        return f"#runs:not(.all) :is(th,td):is({chosen}){{display:none}}" if chosen else ""
+
+    return f"{hidden(table['essential'])}@media (max-width:640px){{{hidden(table['narrow'])}}}"
 
 
 def _shares(data: ReportData) -> dict[int, float]:
@@ -171,32 +195,32 @@ def _curves(data: ReportData, colored: Axis | None) -> list[dict[str, str]]:
     """Return the figures of the metric and its loss over the epochs, colored by an axis, with sentences."""
     if max(len(run.epochs) for run in data.results) < 2:  # noqa: PLR2004 - a curve needs two
         return []
-    curves = []
+    figures = []
     for number, metric in enumerate(_metrics(data)[:2]):
         partner = metric.rpartition("_")[2] if "_" in metric else None
         words = text.curves(data, metric, partner)
         records = (record for run in data.results for record in run.epochs)
         if any(math.isfinite(record.metrics.get(metric, math.nan)) for record in records):
-            figure = charts.curves(data, metric, colored, words, f"curves-{number}")
-            curves.append({"name": metric, "figure": figure, "words": words})
-    return curves
+            figure = curves.curves(data, metric, colored, words, f"curves-{number}")
+            figures.append({"name": metric, "figure": figure, "words": words})
+    return figures
 
 
-def _parallel(data: ReportData) -> tuple[str, str, int] | None:
+def _parallel(data: ReportData, colored: Axis | None) -> tuple[str, str, int] | None:
     """Return the parallel coordinates, their sentence, and how many runs are colored as the best."""
     if not data.compared:
         return None
     number = len(data.order)
     top = data.order[: max(1, min(3, number // 3), number // 10)]
     words = text.parallel(data, top)
-    return charts.parallel(data, data.compared[:_MOST_AXES], top, words), words, len(top)
+    return parallel.parallel(data, data.compared[:_MOST_AXES], top, words, colored), words, len(top)
 
 
-def _effects(data: ReportData) -> list[dict[str, Any]]:
+def _effects(data: ReportData, colored: Axis | None) -> list[dict[str, Any]]:
     effects = []
     for number, axis in enumerate(data.compared[:_MOST_AXES]):
         words = text.effect(data, axis)
-        figure = charts.effect(data, axis, words, f"effect-{number}")
+        figure = charts.effect(data, axis, words, f"effect-{number}", colored)
         share = data.explained.get(axis.name, math.nan)
         percent = 100 * share if math.isfinite(share) else None
         effects.append({"name": axis.name, "figure": figure, "words": words, "share": percent})

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from runmanager.report.charts import Scale
+from runmanager.report.svg import Scale
 
 
 @pytest.mark.parametrize(
