@@ -17,6 +17,7 @@ from runmanager.report.svg import (
     WIDTH,
     Figure,
     Scale,
+    apart,
     cut,
     polyline,
     spaced,
@@ -69,7 +70,7 @@ def pairs(columns: Sequence[str], rows: Sequence[Sequence[float]], value: str, w
 
 
 def cost(data: ReportData, colored: Axis | None) -> tuple[str, str] | None:
-    """Draw the scores of the runs by their training time, and which runs nothing cheaper beats, with a sentence."""
+    """Draw the scores of the runs by their training time, and which of them no cheaper run beats."""
     seconds = {index: _seconds(data, index) for index in data.order}
     indices = [index for index in data.order if seconds[index] > 0]
     if len(indices) < 2:  # noqa: PLR2004 - a trade needs two
@@ -77,7 +78,9 @@ def cost(data: ReportData, colored: Axis | None) -> tuple[str, str] | None:
     front = _front(data, indices, seconds)
     scores = [data.scores[index] for index in indices]
     y = value_scale(min(scores), max(scores), HEIGHT - BOTTOM, TOP)
-    x = value_scale(min(seconds[i] for i in indices), max(seconds[i] for i in indices), LEFT, WIDTH - RIGHT - 40)
+    x = value_scale(
+        min(seconds[i] for i in indices), max(seconds[i] for i in indices), LEFT, WIDTH - RIGHT - 40
+    )
     best, cheapest = front[-1], front[0]
     words = f"No run is both faster and better than {data.names[best]}."
     if best != cheapest:
@@ -95,17 +98,19 @@ def cost(data: ReportData, colored: Axis | None) -> tuple[str, str] | None:
     drawn = {*spaced(indices, _MOST_POINTS), *front}
     dots = [(x(seconds[index]), y(data.scores[index]), index) for index in indices if index in drawn]
     corners = [(x(seconds[index]), y(data.scores[index])) for index in front]
-    steps = [point for (x1, y1), (x2, y2) in itertools.pairwise(corners) for point in ((x1, y1), (x2, y1), (x2, y2))]
+    steps = [
+        point for (x1, y1), (x2, y2) in itertools.pairwise(corners) for point in ((x1, y1), (x2, y1), (x2, y2))
+    ]
     points(figure, dots, colored, "")
     figure.path(polyline(steps or corners), "front")
-    for (left, height), index in zip(corners[-4:], front[-4:], strict=True):
-        figure.text(left + 5, height + (13 if height < TOP + 12 else -5), data.names[index], "end", "start")
+    named = spaced(range(len(front) - 1, -1, -1), 4)
+    heights = apart([corners[number][1] - 1 for number in named], 12, TOP + 8, HEIGHT - BOTTOM)
+    for number, height in zip(named, heights, strict=True):
+        figure.text(corners[number][0] + 6, height, data.names[front[number]], "end", "start")
     return str(figure), words
 
 
-def points(
-    figure: Figure, dots: Sequence[tuple[float, float, int]], colored: Axis | None, kind: str
-) -> None:
+def points(figure: Figure, dots: Sequence[tuple[float, float, int]], colored: Axis | None, kind: str) -> None:
     """Draw a dot for each run, x, y and its index; dots of one color are one path."""
     by_color: dict[str, list[tuple[float, float, int]]] = {}
     for dot in dots if len(dots) <= _MOST_POINTS else spaced(range(len(dots)), _MOST_POINTS):

@@ -1,4 +1,4 @@
-"""The learning curves: a line per run, means and bands of repeats, the best epoch and where runs were resumed."""
+"""The learning curves: a line per run, means and bands of repeats, the best and the resumed epochs."""
 
 import itertools
 import math
@@ -55,14 +55,12 @@ def curves(data: ReportData, metric: str, colored: Axis | None, words: str, name
     figure = Figure(name, f"{metric} by epoch", words, right=_LABELS, facts=facts)
     figure.axes(x, y, "epoch")
     groups = groups_of(data, colored)
-    drawn = {index: points for index, points in lines.items() if index in _drawn(data, lines)}
-    visible = {*_visible(data, list(drawn))}
+    drawn = {index: lines[index] for index in drawn_of(data, lines)}
+    visible = {*visible_of(data, list(drawn))}
     for kind, runs, band in _bands(groups, lines):
         low_side = [(x(epoch), y(max(low, y.low))) for epoch, low, _ in band]
         high_side = [(x(epoch), y(min(high, y.high))) for epoch, _, high in band]
-        figure.path(
-            f"{polyline([*low_side, *reversed(high_side)])}Z", f"band {kind}", data_runs=_joined(runs)
-        )
+        figure.path(f"{polyline([*low_side, *reversed(high_side)])}Z", f"band {kind}", data_runs=_joined(runs))
     for index in sorted(drawn, key=lambda index: (index == best, index * _MIXING % 10_007)):
         kind = f"run {color(colored, index)}" + (" best" if index == best else "")
         kind += "" if index in visible else " spare"
@@ -92,8 +90,25 @@ def points_of(run: RunResult, metric: str) -> Curve:
     return [*points[:-1:step], points[-1]] if step > 1 else points
 
 
+def drawn_of(data: ReportData, lines: Mapping[int, Curve]) -> set[int]:
+    """Return the runs whose curves are in the file: all, of many the best and some of the others."""
+    ranked = [index for index in data.order if index in lines]
+    has_rank = set(ranked)
+    others = [index for index in lines if index not in has_rank]
+    return {*ranked[:MANY], *spaced(ranked, _MOST_LINES - MANY), *spaced(others, MANY)}
+
+
+def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
+    """Return the lines that are visible before anything is filtered: some of the best, some of the others."""
+    if len(drawn) <= MANY:
+        return list(drawn)
+    in_file = set(drawn)
+    ranked = [index for index in data.order if index in in_file]
+    return [*ranked[: MANY // 5], *spaced(drawn, MANY - MANY // 5)]
+
+
 def groups_of(data: ReportData, colored: Axis | None) -> list[tuple[str, list[int]]]:
-    """Return which runs have a mean of their own: repeats of the best settings, else of many runs each color."""
+    """Return which runs have a mean line: the repeats of the best settings, else of many runs each color."""
     repeats = set(data.findings.repeats) or {axis.name for axis in data.axes if axis.name in SEEDS}
     if any(axis.name in repeats for axis in data.axes):
         others = [axis for axis in data.axes if axis.name not in repeats]
@@ -107,20 +122,6 @@ def groups_of(data: ReportData, colored: Axis | None) -> list[tuple[str, list[in
                   for code in range(len(colored.labels))]  # fmt: skip
         return [(color_of(colored, code), runs) for code, runs in values if runs]
     return []
-
-
-def _drawn(data: ReportData, lines: Mapping[int, Curve]) -> set[int]:
-    ranked = [index for index in data.order if index in lines]
-    others = [index for index in lines if index not in set(ranked)]
-    return {*ranked[:MANY], *spaced(ranked, _MOST_LINES - MANY), *spaced(others, MANY)}
-
-
-def _visible(data: ReportData, drawn: Sequence[int]) -> list[int]:
-    """Return the lines that are visible before anything is filtered: some of the best, some of the others."""
-    if len(drawn) <= MANY:
-        return list(drawn)
-    ranked = [index for index in data.order if index in set(drawn)]
-    return [*ranked[: MANY // 5], *spaced(drawn, MANY - MANY // 5)]
 
 
 def _bands(
@@ -199,7 +200,7 @@ def _label(
     ends: list[tuple[float, str, str, str]] = []
     if data.order and data.order[0] in lines:
         end = _within(y, lines[data.order[0]][-1][1])
-        ends.append((end, data.names[data.order[0]].rpartition("run ")[2], "end best", "best"))
+        ends.append((end, f"run {data.names[data.order[0]].rpartition('run ')[2]}", "end best", "best"))
     if colored:
         codes = range(len(colored.labels))
         for code in spaced(codes, 6) if len(codes) > 6 else codes:  # noqa: PLR2004 - as there are colors
@@ -208,9 +209,8 @@ def _label(
                 end = _within(y, statistics.median(points[-1][1] for points in group))
                 ends.append((end, colored.labels[code], f"end {color_of(colored, code)}", str(code)))
     heights = apart([min(max(end[0], TOP), HEIGHT - BOTTOM) for end in ends], 12, TOP, HEIGHT - BOTTOM)
-    for height, (_, label, kind, code) in zip(heights, ends, strict=True):
-        label = f"run {label}" if code == "best" else label
-        figure.text(WIDTH - _LABELS + 14, height + 4, cut(label, _LABELS - 14), kind, "start", data_code=code)
+    for height, (_, label, kind, key) in zip(heights, ends, strict=True):
+        figure.text(WIDTH - _LABELS + 14, height + 4, cut(label, _LABELS - 14), kind, "start", data_code=key)
         figure.line(WIDTH - _LABELS + 4, height, WIDTH - _LABELS + 11, height, f"swatch {kind[4:]}")
 
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,12 +10,13 @@ import pandas as pd
 from runmanager.console import printable
 from runmanager.hyperparameters import text
 from runmanager.report.colors import color_of
-from runmanager.report.curves import lines_of, points_of
+from runmanager.report.curves import drawn_of, lines_of, points_of
 from runmanager.report.model import MISSING, Axis, ReportData
 from runmanager.storage.run_state import RunResult
 
 MOST_VIEWS = 300  # runs of which everything is in the page
-_MOST_WIDE = 2000  # runs of which every column can be filtered by
+_MOST_WIDE = 2000  # runs of which every column can be filtered by, with all digits
+_FACTS = ("command", "commit", "host", "device", "device_name")  # of the first line of a journal
 _LAST_LINES = 15  # of an error.log
 _DIGITS = 5
 _MOST_EPOCHS = 40  # of a curve in the view of a run
@@ -28,7 +29,8 @@ def page_data(data: ReportData, table: Mapping[str, Any], metrics: Sequence[str]
         "metric": data.metric, "larger": data.is_larger_better, "colored": colored.name if colored else None,
         "names": list(data.names) if _are_odd(data) else [run.folder.number for run in data.results],
         "order": list(data.order), "scores": [_rounded(score) for score in data.scores],
-        "axes": [_axis(axis) for axis in data.axes], "columns": _columns(data),
+        "axes": [_axis(axis) for axis in data.axes],
+        "columns": _columns(data, [name for name, _ in table["columns"]]),
         "heads": [{"name": name, "kind": kind} for name, kind in table["columns"]],
         "curves": {metric: _curves(data, metric) for metric in metrics},
         "views": {str(index): _view(data.results[index]) for index in viewed},
@@ -47,18 +49,19 @@ def _axis(axis: Axis) -> dict[str, Any]:
     return {"name": axis.name, "labels": list(axis.labels), "codes": list(axis.codes), "colors": colors}
 
 
-def _columns(data: ReportData) -> dict[str, Any]:
+def _columns(data: ReportData, heads: Collection[str]) -> dict[str, Any]:
     """Return the columns that runs can be filtered by: as their distinct values, and which one each run has."""
     columns = {}
-    leading = ("run", "status", "epochs", "loss", "accuracy", "error", data.metric)
+    leading = {"run", "status", "error", *heads}
+    is_long = len(data.runs) > _MOST_WIDE
     for position, name in enumerate(map(str, data.runs)):
         column = data.runs.iloc[:, position]
-        if len(data.runs) > _MOST_WIDE and column.nunique(dropna=False) > len(data.runs) / 2 and name not in leading:
+        if is_long and name not in leading and column.nunique(dropna=False) > len(column) / 2:
             continue
         numbers: dict[Any, int] = {}
         codes = []
         for value in column.tolist():
-            written = json.dumps(_value(value), ensure_ascii=True)
+            written = json.dumps(_value(value, 6 if is_long else 17), ensure_ascii=True)
             codes.append(numbers.setdefault(written, len(numbers)))
         distinct = [json.loads(each) for each in numbers]
         if len(distinct) == len(codes):
@@ -68,7 +71,7 @@ def _columns(data: ReportData) -> dict[str, Any]:
     return columns
 
 
-def _value(value: Any) -> Any:
+def _value(value: Any, digits: int) -> Any:
     """Return a value as the script compares it: JSON has no NaN, no infinity and no tuples."""
     if value is None or isinstance(value, (bool, str)):
         return value
@@ -76,16 +79,17 @@ def _value(value: Any) -> Any:
         return {"number": "nan"}
     if isinstance(value, float) and not math.isfinite(value):
         return {"number": str(value)}
-    return value if isinstance(value, (int, float)) else {"text": text(value)}
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    return value if isinstance(value, int) else {"text": text(value)}
 
 
 def _curves(data: ReportData, metric: str) -> dict[str, Any]:
     """Return each run's values by epoch; epochs are left out where they are 1, 2, 3, ..."""
     curves = {}
     lines = lines_of(data, metric)
-    for index in [*data.order, *(i for i in lines if math.isnan(data.scores[i]))][: 2 * MOST_VIEWS]:
-        if index in lines:
-            curves[str(index)] = _written(lines[index])
+    for index in sorted(drawn_of(data, lines)):
+        curves[str(index)] = _written(lines[index])
     return curves
 
 
@@ -98,7 +102,7 @@ def _written(points: Sequence[tuple[int, float]]) -> list[Any]:
 def _view(run: RunResult) -> dict[str, Any]:
     """Return what the view of a run shows and nothing else has."""
     versions = run.start.get("versions")
-    facts = {key: printable(str(run.start[key])) for key in ("command", "commit", "host", "device", "device_name") if run.start.get(key)}
+    facts = {key: printable(str(run.start[key])) for key in _FACTS if run.start.get(key)}
     names = dict.fromkeys(name for record in run.epochs[-1:] for name in record.metrics)
     curves = {}
     for name in names:
@@ -107,13 +111,22 @@ def _view(run: RunResult) -> dict[str, Any]:
         if len(points) > 1:
             curves[printable(name)] = _written([*points[:-1:step], points[-1]])
     return {
-        "folder": run.folder.path.name,
+        "folder": printable(run.folder.path.name),
         "params": {printable(name): _label(value) for name, value in run.folder.params.items()},
-        "facts": facts, "versions": {k: printable(str(v)) for k, v in versions.items()} if isinstance(versions, Mapping) else {},
+        "facts": facts,
+        "versions": _texts(versions) if isinstance(versions, Mapping) else {},
         "resumed": [record.epoch for record in run.epochs if record.cold and record.epoch > 1],
-        "attempts": run.attempts, "epochs": len(run.epochs), "error": printable(run.error), "next": printable(run.next_step),
-        "log": "\n".join(map(printable, run.error_log_tail(_LAST_LINES))), "curves": curves,
-    }  # fmt: skip
+        "attempts": run.attempts,
+        "epochs": len(run.epochs),
+        "error": printable(run.error),
+        "next": printable(run.next_step),
+        "log": "\n".join(map(printable, run.error_log_tail(_LAST_LINES))),
+        "curves": curves,
+    }
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {printable(name): printable(str(value)) for name, value in values.items()}
 
 
 def _label(value: Any) -> str:

@@ -152,14 +152,14 @@ def _table(data: ReportData) -> dict[str, Any]:
         cells += [(str(runs[name].iloc[index]), str(runs[name].iloc[index]), None) for name in names]
         rows.append({"index": index, "cells": cells})
     essential = {0, 1, *range(2, 2 + min(6, len(data.axes)))}
-    lasts = [name for name in (*others[:1], *times[-1:], *names)]
+    lasts = [*others[:1], *times[-1:], *names]
     essential |= {number for number, (name, _) in enumerate(columns) if name in lasts}
     narrow = {0, 1, *range(2, 2 + min(2, len(data.axes)))}
     return {"columns": columns, "rows": rows, "essential": essential, "narrow": narrow}
 
 
 def _columns_css(table: dict[str, Any]) -> str:
-    """Return the rules that hide the columns of the table that are not essential, and more of them on a phone."""
+    """Return the rules that hide columns of the table that are not essential, more of them on a phone."""
     numbers = range(len(table["columns"]))
 
     def hidden(kept: set[int]) -> str:

@@ -110,6 +110,14 @@ class Figure:
         position = {"x": f"{x:.1f}", "y": f"{y:.1f}", "class": kind, "text-anchor": anchor}
         ET.SubElement(self._root, "text", {**position, **dashed}).text = printable(words)
 
+    def label(self, x: float, y: float, words: str, number: str = "") -> None:
+        """Write a value beside its axis, readable above the lines that cross it, and how many runs have it."""
+        rect = {"x": f"{x - 3:.1f}", "y": f"{y - 7:.1f}", "width": f"{_LETTER * len(words + number) + 6:.1f}"}
+        ET.SubElement(self._root, "rect", {**rect, "height": "14", "class": "under"})
+        self.text(x, y + 4, words, "value", "start")
+        if number:
+            self.text(x + _LETTER * len(words) + 5, y + 4, number, "count", "start")
+
     def axes(self, x: Scale | None, y: Scale, x_name: str) -> None:
         """Draw the grid with its numbers."""
         end = self.width - self.right

@@ -23,7 +23,7 @@ _CUT = 0.03
 class Busy(NamedTuple):
     """An attempt at a run, in seconds since 1970."""
 
-    index: int  # of the run
+    run: int  # its index
     device: str
     begin: float
     end: float
@@ -39,18 +39,26 @@ def timeline(data: ReportData, colored: Axis | None) -> tuple[str, str] | None:
     total = sum(end - begin for begin, end in spans)
     if total <= 0:
         return None
-    words = _sentence(busy, spans, total)
+    words = _sentence(busy, total)
     lanes = [(device, row) for device, rows in _lanes(busy).items() for row in rows][:_MOST_LANES]
     height = _TOP + _LANE * len(lanes) + _BOTTOM
     facts = {"figure": "bars"}
-    figure = Figure("timeline", "Runs by device and time", words, _WIDTH, height, bottom=0, right=0, facts=facts)
+    figure = Figure(
+        "timeline", "Runs by device and time", words, _WIDTH, height, bottom=0, right=0, facts=facts
+    )
     positions, pauses, length = _compress(spans, total)
     x = Scale(0.0, length, _LEFT, _WIDTH - _RIGHT)
     base = _TOP + _LANE * len(lanes)
     for tick in x.ticks(6):
         figure.line(x(tick), _TOP, x(tick), base, "grid")
         figure.text(x(tick), base + 15, duration(tick) if tick else "0")
-    figure.text(_LEFT, base + 33, "time since the first run began" + ("; pauses are cut" if pauses else ""), "name", "start")
+    figure.text(
+        _LEFT,
+        base + 33,
+        "time since the first run began" + ("; pauses are cut" if pauses else ""),
+        "name",
+        "start",
+    )
     for begin, seconds in pauses:
         figure.line(x(begin), _TOP, x(begin), base, "pause")
         figure.text(x(begin) + 3, _TOP + 9, f"pause of {duration(seconds)}", "tick", "start")
@@ -61,10 +69,14 @@ def timeline(data: ReportData, colored: Axis | None) -> tuple[str, str] | None:
         for each in row:
             begin, end = x(positions(each.begin)), x(positions(each.end))
             d = f"M{begin:.1f} {y:.1f}h{max(1.0, end - begin - 1):.1f}"
-            kind = f"bar {color(colored, each.index)}" if each.is_success else "bar lost"
-            figure.path(d, kind, data_runs=str(each.index))
+            kind = f"bar {color(colored, each.run)}" if each.is_success else "bar lost"
+            figure.path(d, kind, data_runs=str(each.run))
             if not each.is_success:
-                figure.path(f"M{end - 3:.1f} {y - 3:.1f}l6 6M{end - 3:.1f} {y + 3:.1f}l6 -6", "cross", data_r=str(each.index))
+                figure.path(
+                    f"M{end - 3:.1f} {y - 3:.1f}l6 6M{end - 3:.1f} {y + 3:.1f}l6 -6",
+                    "cross",
+                    data_r=str(each.run),
+                )
     return str(figure), words
 
 
@@ -104,7 +116,7 @@ def union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return joined
 
 
-def _sentence(busy: Sequence[Busy], spans: Sequence[tuple[float, float]], total: float) -> str:
+def _sentence(busy: Sequence[Busy], total: float) -> str:
     """Say how much of the time in which anything was executed each device was busy."""
     parts = []
     for device in dict.fromkeys(each.device for each in busy):

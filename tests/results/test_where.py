@@ -14,7 +14,7 @@ from runmanager.results.where import names_in, parse, select
 from tests.report.reading import write_runs
 
 CASES = json.loads(Path(__file__).with_name("where_cases.json").read_text(encoding="utf-8"))
-"""What both readers of conditions are tried with: this one, and the page's (tests/report/test_where_page.py)."""
+"""What both readers of conditions are tried with: this one, and the page's (test_where_page.py)."""
 
 
 def value_of(written):

@@ -46,6 +46,7 @@ const figures = (() => {
           recolor(path, indices(path)[0]);
         }
       }
+      for (const path of this.svg.querySelectorAll(".cross")) path.classList.toggle("gone", !isVisible(Number(path.dataset.r)));
       const middles = this.means.map(({ path, d }) => {
         const { x, width } = marksOf({ getAttribute: () => d, dataset: {} })[0];
         const middle = x + width / 2;

@@ -35,13 +35,13 @@ const views = (() => {
       const better = (metric.endsWith("loss") ? -1 : 1);
       const [epoch, value] = line.reduce((a, b) => (better * b[1] > better * a[1] ? b : a));
       svg.append(drawn("path", { class: `peak ${color}`, d: `M${x.at(epoch)} ${y.at(value)}h0` }));
-      const end = drawn("text", { x: 298, y: 24 + 15 * n, class: `end ${color}` });
+      const end = drawn("text", { x: 316, y: 24 + 15 * n, class: `end ${color}` });
       end.textContent = metric.replace("validation_", "validation ").replace("test_", "test ");
-      svg.append(drawn("path", { class: `swatch ${color}`, d: `M298 ${28 + 15 * n}h24` }), end);
+      svg.append(drawn("path", { class: `swatch ${color}`, d: `M298 ${20 + 15 * n}h12` }), end);
     });
-    const name_ = drawn("text", { x: 167, y: 172, class: "name", "text-anchor": "middle" });
-    name_.textContent = `epoch ${Math.min(...all.map(([epoch]) => epoch))} to ${Math.max(...all.map(([epoch]) => epoch))}`;
-    svg.append(name_);
+    const below = drawn("text", { x: 167, y: 172, class: "name", "text-anchor": "middle" });
+    below.textContent = `epoch ${Math.min(...all.map(([epoch]) => epoch))} to ${Math.max(...all.map(([epoch]) => epoch))}`;
+    svg.append(below);
     return svg;
   };
 
