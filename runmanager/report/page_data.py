@@ -12,6 +12,7 @@ from runmanager.hyperparameters import text
 from runmanager.report.colors import color_of
 from runmanager.report.curves import drawn_of, lines_of, points_of
 from runmanager.report.model import MISSING, Axis, ReportData
+from runmanager.report.pictures import confusion_matrices
 from runmanager.storage.run_state import RunResult
 
 MOST_VIEWS = 300  # runs of which everything is in the page
@@ -19,6 +20,7 @@ _MOST_WIDE = 2000  # runs of which every column can be filtered by, with all dig
 _FACTS = ("command", "commit", "host", "device", "device_name")  # of the first line of a journal
 _LAST_LINES = 15  # of an error.log
 _DIGITS = 5
+_MOST_PICTURES = 1_000_000  # bytes, of the best runs
 _MOST_EPOCHS = 40  # of a curve in the view of a run
 
 
@@ -33,7 +35,7 @@ def page_data(data: ReportData, table: Mapping[str, Any], metrics: Sequence[str]
         "columns": _columns(data, [name for name, _ in table["columns"]]),
         "heads": [{"name": name, "kind": kind} for name, kind in table["columns"]],
         "curves": {metric: _curves(data, metric) for metric in metrics},
-        "views": {str(index): _view(data.results[index]) for index in viewed},
+        "views": _views(data, viewed),
         "paths": [str(run.folder.path.parent) for run in data.results[:1]],
     }  # fmt: skip
     written = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
@@ -97,6 +99,20 @@ def _written(points: Sequence[tuple[int, float]]) -> list[Any]:
     epochs = [epoch for epoch, _ in points]
     values = [_rounded(value) for _, value in points]
     return [values] if epochs == list(range(1, len(epochs) + 1)) else [values, epochs]
+
+
+def _views(data: ReportData, viewed: Sequence[int]) -> dict[str, Any]:
+    """Return the views of runs, with their pictures as long as there is room for them."""
+    views: dict[str, Any] = {}
+    room = _MOST_PICTURES
+    for index in viewed:
+        views[str(index)] = _view(data.results[index])
+        if room > 0:
+            pictures = confusion_matrices(data.results[index].folder.path)
+            room -= sum(map(len, pictures.values()))
+            if pictures and room > 0:
+                views[str(index)]["pictures"] = {printable(name): each for name, each in pictures.items()}
+    return views
 
 
 def _view(run: RunResult) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
         is_many=len(data.results) > curves.MANY,
         style=(_ASSETS / "page.css").read_text(encoding="utf-8"),
         script=script,
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+        policy=f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         cards=_cards(data),
         table=table,
         page_data=page_data(data, table, _metrics(data)[:2], colored),

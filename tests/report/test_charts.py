@@ -1,3 +1,5 @@
+import base64
+import contextlib
 import itertools
 import json
 import math
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.colors import SIGHTS, contrast, distance, least_distance
 from benchmarks.page import themes
 from runmanager import write_report
+from runmanager.board.event_file import EventFile, event, image
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.report.svg import Scale, apart, value_scale
 from runmanager.storage.folders import Experiment
@@ -163,3 +166,18 @@ def test_the_distance_of_colors_is_that_of_the_standard():
     assert distance("#ff0000", "#00ff00") == pytest.approx(86.61, abs=0.05)
     assert distance("#808080", "#808080") == 0
     assert distance("#0000ff", "#0000fa") == pytest.approx(distance("#0000fa", "#0000ff"))
+
+
+def test_the_page_has_the_confusion_matrices_of_the_best_runs(tmp_path):
+    path = write_runs(tmp_path / "grid", GRID[:2], lambda run: 0.5 + run["seed"])
+    (folder, _) = [run.path for run in Experiment(path).plan(GRID[:2], {})]
+    with contextlib.closing(EventFile(folder)) as file:
+        for content in (b"earlier", b"later"):
+            file.write(event(1, [image("visuals/confusion_test", content, 1, 1, 1)]))
+
+    page = parse(write_report(path, tmp_path / "report.html"))
+
+    views = json.loads(by_id(page, "page-data").text or "")["views"]
+    encoded = base64.b64encode(b"later").decode()
+    assert views["0"]["pictures"] == {"test": f"data:image/png;base64,{encoded}"}
+    assert "pictures" not in views["1"]

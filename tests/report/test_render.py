@@ -184,7 +184,9 @@ def test_the_policy_allows_no_network_and_no_script_but_its_own(page):
     (script,) = [element for element in page.iter("script") if not element.get("type")]
     digest = base64.b64encode(hashlib.sha256((script.text or "").encode()).digest()).decode()
 
-    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    assert (
+        policy == f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    )
 
 
 def test_text_of_runs_is_never_markup(tmp_path):

@@ -96,7 +96,8 @@ const views = (() => {
       parts.push(part("Curves", element("div", { class: "minis" }, ...figuresOf), ...resumed));
     }
     if (view && view.pictures) {
-      parts.push(part("Confusion matrix", ...view.pictures.map((source) => element("img", { src: source, alt: `Confusion matrix of ${name(run)}` }))));
+      parts.push(part("Confusion matrix", ...Object.entries(view.pictures).map(([evaluation, source]) => (
+        element("img", { src: source, alt: `Confusion matrix of ${name(run)}, ${evaluation}` })))));
     }
     const rows = neighbours(run);
     if (rows.length) {
