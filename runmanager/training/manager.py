@@ -38,13 +38,14 @@ from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
-from runmanager.training import at_exit, failures, metrics, run_table
+from runmanager.training import at_exit, early_stop, failures, metrics, resuming, run_table
 from runmanager.training.batch_size import Measure
 from runmanager.training.epoch_line import epoch_line
-from runmanager.training.evaluation import Evaluation, Loss
+from runmanager.training.evaluation import Evaluation, Loss, Metric, OpenEvaluation, Step
 from runmanager.training.grid_context import GridContext
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.open_run import OpenRun
+from runmanager.training.run_evaluation import evaluate_run, evaluating
 from runmanager.training.run_folders import RunFolders
 
 if TYPE_CHECKING:
@@ -288,7 +289,7 @@ class RunManager:
             LifecycleError: No epoch is open.
             MetricError: The loss is not a single value, or the batch has no tensor to count.
         """
-        self._open_epoch("track_loss()").add_loss(loss, batch)
+        self._tracking("track_loss()").add_loss(loss, batch)
 
     def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count where the largest score is the label's. Does not wait for the device.
@@ -304,27 +305,38 @@ class RunManager:
             LifecycleError: No epoch is open.
             MetricError: The shapes do not fit.
         """
-        sums = self._open_epoch("track_num_correct()").sums
+        sums = self._tracking("track_num_correct()").sums
         for name in ("_get_num_correct", "get_num_correct"):
             if getattr(type(self), name) is not getattr(RunManager, name):
                 sums.add_count(getattr(self, name)(preds, labels), len(labels), len(labels))
                 return
         sums.add_correct(preds, labels)
 
-    def track(self, **values: torch.Tensor | float) -> None:
-        """Add means over the current batch to further columns. Does not wait for the device.
+    def track(
+        self,
+        values: Mapping[str, torch.Tensor | float] | None = None,
+        /,
+        *,
+        how: metrics.How = "mean",
+        **named: torch.Tensor | float,
+    ) -> None:
+        """Add values of the current batch to further columns. Does not wait for the device.
 
         The current batch is the last one from `batches`, `track_loss(loss, batch)` or `track_num_correct`;
         without one, all calls weigh the same.
 
         Args:
-            **values: Column -> the mean over the batch.
+            values: Metric -> value, for names that are no keywords: ``track({"val/f1": f1})`` is the column
+                `val_f1`.
+            how: The column has the "mean" of the values, which are means over their batches; or their "sum",
+                the "last", "min" or "max" of them.
+            **named: The same, as in ``track(f1=f1)``.
 
         Raises:
             LifecycleError: No epoch is open.
-            MetricError: A value is not a single number, or the name is taken.
+            MetricError: A value is not a single number, the name is taken, or `how` is another than before.
         """
-        self._open_epoch("track()").track(values)
+        self._tracking("track()").track({**(values or {}), **named}, how)
 
     def get_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> int:
         """Return in how many samples the largest score is the label's; waits for the device."""
@@ -373,11 +385,20 @@ class RunManager:
             raise
 
     def epochs(
-        self, n: int, *, checkpoint: Mapping[str, Any] | None = None, keep: str | None = None
+        self,
+        n: int,
+        *,
+        checkpoint: Mapping[str, Any] | None = None,
+        keep: str | None = None,
+        patience: int | None = None,
+        min_delta: float = 0.0,
+        max_seconds: float | None = None,
     ) -> Iterator[int]:
         """Yield the numbers of `n` epochs, beginning and ending each.
 
-        Stops early when the loss is no longer finite. An epoch that the loop leaves with ``break`` counts.
+        Ends before the n-th when the loss is no longer finite, or as `patience` and `max_seconds` say; the
+        column `stopped early` of `load_runs` has the reason. An epoch that the loop leaves with ``break``
+        counts.
         With a checkpoint, an interrupted run is resumed after its last committed epoch, with the numbers of a
         run that was not interrupted: random states and the loader's generators are saved too.
 
@@ -391,9 +412,16 @@ class RunManager:
                 accuracy, "min:<metric>" or "max:<metric>" leaves those weights in the run's folder as
                 weights.pt. Without a goal, that metric decides between runs too. Weights of an earlier attempt
                 that was completed, or whose code has changed since, are kept beside it as attempt-1.weights.pt.
+            patience: End after that many epochs in which the metric of `keep`, else the goal, was not better
+                than before. The committed epochs decide: an interrupted run that is resumed ends after the
+                same epoch.
+            min_delta: By how much better a value has to be to count for `patience`.
+            max_seconds: Begin no epoch when the run has taken that long (s), earlier attempts included.
 
         Raises:
             LifecycleError: No run is open, or an epoch has begun already.
+            InvalidArgumentError: `patience`, `min_delta` or `max_seconds` cannot be used, or `patience` has no
+                metric to watch.
             CheckpointError: A part has no state or holds what is not JSON, here or at the end of an epoch, or
                 the saved one does not fit.
             StorageError: Something could not be committed.
@@ -401,6 +429,12 @@ class RunManager:
         opened = self._open_run("epochs()")
         if not is_count(n):
             raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
+        early_stop.check(patience, min_delta, max_seconds)
+        goal = None if patience is None else resuming.goal_of(keep) or self._folders.experiment.design.goal
+        if patience is not None and goal is None:
+            what = "keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
+            raise InvalidArgumentError([f"patience={patience} without a metric to watch: write {what}"])
+        opened.early_stop = early_stop.EarlyStop(goal, patience, min_delta, max_seconds)
         if checkpoint is not None or keep is not None:
             if opened.has_begun:
                 raise LifecycleError(
@@ -424,7 +458,13 @@ class RunManager:
         yield from epoch.batches()
 
     def evaluate(
-        self, loader: Iterable[Any], name: str = "test", *, loss: Loss = functional.cross_entropy
+        self,
+        loader: Iterable[Any],
+        name: str = "test",
+        *,
+        loss: Loss = functional.cross_entropy,
+        step: Step | None = None,
+        metrics: Mapping[str, Metric] | None = None,
     ) -> Evaluation:
         """Compute loss and accuracy in eval mode without gradients: the columns `test_loss`, `test_accuracy`.
 
@@ -434,22 +474,66 @@ class RunManager:
         with its part of the samples.
 
         Args:
-            loader: Yields (inputs, labels).
+            loader: Yields (inputs, labels), or with `step` anything.
             name: What the columns begin with.
             loss: The mean over a batch, of the network's output and the labels.
+            step: Called with the network and a batch on its device, returns (loss, outputs, targets), or the
+                loss alone. For batches that are a mapping, or have other parts than (inputs, labels).
+            metrics: Name -> metric with update(outputs, targets), compute() and reset(), as torchmetrics has
+                them: the column `test_<name>`, or `test_<name>_<key>` for each value where several are
+                computed. They are moved to the device and reset before.
+
+        Returns:
+            The means over the samples, as `.loss` and `.accuracy`, and name -> value in `.metrics`.
 
         Raises:
             LifecycleError: No run is open, it has no network, or the epoch has ended already.
-            MetricError: A column's name is taken.
+            MetricError: A column's name is taken, a batch is not (inputs, labels), or a metric is no number.
+
+        >>> from runmanager.training.evaluation import Evaluation
+        >>> Evaluation(0.5, 0.75, {"f1": 0.7}).metrics["f1"]
+        0.7
         """
         opened = self._open_run("evaluate()")
         if opened.network is None:
             raise LifecycleError("evaluate() without a network: pass it to begin_run(run, network, loader)")
-        if opened.number and opened.epoch is None:
-            raise LifecycleError(
-                f"evaluate() after epoch {opened.number} has ended: call it before end_epoch()"
-            )
-        return opened.evaluate(loader, name, loss)
+        self._check_evaluation("evaluate()")
+        return evaluate_run(opened, loader, name, loss, step, metrics)
+
+    @contextmanager
+    def evaluating(self, loader: Iterable[Any], name: str = "validation") -> Iterator[Iterator[Any]]:
+        """Evaluate in a loop of one's own: the block gets the loader's batches on the device.
+
+        The network is in eval mode, no gradients are computed, the epoch's clock stands still. What
+        `track_loss`, `track_num_correct` and `track` are given in the block goes to the columns
+        `validation_loss`, `validation_accuracy`, ... Modes and random states are given back, as by `evaluate`.
+
+        Args:
+            loader: Yields batches of any form.
+            name: What the columns begin with.
+
+        Raises:
+            LifecycleError: No run is open, the epoch has ended already, or another evaluation is open.
+            MetricError: A column's name is taken.
+
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> network, loader = nn.Linear(4, 1), [{"x": torch.ones(8, 4), "y": torch.ones(8)}]
+        >>> manager = RunManager("example", folder.name, display=False)
+        >>> with manager.run({"lr": 0.1}, network):
+        ...     for epoch in manager.epochs(1):
+        ...         with manager.evaluating(loader) as batches:
+        ...             for batch in batches:
+        ...                 error = network(batch["x"])[:, 0] - batch["y"]
+        ...                 manager.track(mae=error.abs().mean())
+        >>> [name for name in manager.results if name.startswith("validation")]
+        ['validation_mae']
+        >>> folder.cleanup()
+        """
+        opened = self._open_run("evaluating()")
+        self._check_evaluation("evaluating()")
+        with evaluating(opened, loader, name) as evaluation:
+            yield evaluation.batches()
 
     def remaining(self, runs: Iterable[Any]) -> Iterator[Any]:
         """Yield the runs that this experiment has not completed yet.
@@ -632,6 +716,16 @@ class RunManager:
         if self._current is None or self.outcome is not None:
             raise LifecycleError(f"{call} outside a run: call begin_run(run, network, loader) first")
         return self._current
+
+    def _tracking(self, call: str) -> OpenEpoch | OpenEvaluation:
+        """Return what values go to: the evaluation that is open, else the epoch."""
+        evaluation = None if self._current is None else self._current.evaluation
+        return self._open_epoch(call) if evaluation is None else evaluation
+
+    def _check_evaluation(self, call: str) -> None:
+        opened = self._open_run(call)
+        if opened.number and opened.epoch is None:
+            raise LifecycleError(f"{call} after epoch {opened.number} has ended: call it before end_epoch()")
 
     def _open_epoch(self, call: str) -> OpenEpoch:
         epoch = None if self._current is None else self._current.epoch
