@@ -4,6 +4,7 @@ import base64
 import hashlib
 import math
 import os
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,15 +18,19 @@ from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report import charts, text
+from runmanager.report.heatmap import Heatmap, heatmap
 from runmanager.report.link import WrittenReport
 from runmanager.report.model import Axis, ReportData, report_data
-from runmanager.results.effects import OVERALL, compare
+from runmanager.results.changes import repeats_differ
+from runmanager.results.effects import OVERALL, compare, speeds
 from runmanager.results.loading import read_results
-from runmanager.storage import durable
+from runmanager.storage import durable, paths
 from runmanager.storage.folders import no_runs
+from runmanager.wording import aligned
 
 _MOST_AXES = 8  # of the parallel coordinates, and panels of effects
 _MOST_NAMED = 12  # runs of a cause
+_MOST_SETTINGS = 10  # in their table
 _LAST_LINES = 15  # of an error.log
 _FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -> key in a run's first line
 _ASSETS = Path(__file__).parent / "assets"
@@ -91,6 +96,9 @@ def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
         script=script,
         policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         cards=_cards(data),
+        settings=_settings(data),
+        bars=_bars(data),
+        together=_heatmap(data),
         table=_table(data),
         legend=[(v, charts.color_of(colored, i)) for i, v in enumerate(colored.labels)] if colored else [],
         legend_name=colored.name if colored else "",
@@ -99,6 +107,8 @@ def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
         effects=_effects(data),
         devices=_devices(data),
         causes=_causes(data),
+        failed=text.failures(data.results),
+        differences=data.differences,
         facts=_facts(data),
         written=datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC"),
         damaged=[printable(problem) for problem in damaged],
@@ -116,9 +126,46 @@ def _cards(data: ReportData) -> list[tuple[str, str]]:
     results = data.results
     seconds = sum(run.epochs[-1].metrics.get("run duration", 0.0) for run in results if run.epochs)
     completed = sum(run.status is Status.COMPLETED for run in results)
-    cards = [("runs", f"{len(results):,}"), ("completed", f"{completed:,}")]
+    of = f" of {len(results):,}" if completed < len(results) else ""
+    cards = [("completed" if of else "runs", f"{completed:,}{of}")]
     cards += [("epochs", f"{sum(len(run.epochs) for run in results):,}"), ("training", duration(seconds))]
-    return [*cards, (f"best {data.metric}", cell(data.findings.settings[0].mean))] if data.order else cards
+    best = "best mean" if data.findings.repeats else "best"
+    return [*cards, (f"{best} {data.metric}", cell(data.findings.settings[0].mean))] if data.order else cards
+
+
+def _settings(data: ReportData) -> dict[str, Any] | None:
+    """Return the columns and rows of the table of the best settings, None without repeats."""
+    findings = data.findings
+    if not findings.repeats or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
+        return None
+    axes = [axis for axis in data.axes if axis.name not in findings.repeats]
+    columns = [(axis.name, "number" if axis.is_ordered else "text") for axis in axes]
+    metric = f"mean {data.metric}"
+    columns += [(metric, "number"), ("95 % interval", "text"), ("repeats", "text"), ("behind the best", "text")]
+    best = findings.settings[: _MOST_SETTINGS if len(findings.settings) > _MOST_SETTINGS + 1 else None]
+    means = aligned([setting.mean for setting in best])
+    rows = []
+    for index, (setting, mean) in enumerate(zip(best, means, strict=True)):
+        cells = [axis.labels[axis.codes[setting.rows[0]]] for axis in axes]
+        behind = text.behind(data, index)
+        rows.append([*cells, mean, findings.interval(setting), setting.counts, behind])
+    return {"columns": columns, "rows": rows, "number": len(findings.settings)}
+
+
+def _heatmap(data: ReportData) -> tuple[str, Heatmap] | None:
+    """Return the sentence and the table of the two hyperparameters that act together most."""
+    return (text.together(data, data.together), heatmap(data, data.together)) if data.together else None
+
+
+def _bars(data: ReportData) -> list[tuple[str, str, float]]:
+    """Return how much each hyperparameter changes, all others equal, as text and in per cent of the most."""
+    sizes = [(axis.name, data.changes[axis.name].mean) for axis in data.compared if axis.name in data.changes]
+    spread = repeats_differ(data.findings)
+    sizes = [(name, size) for name, size in sizes if math.isfinite(size)]
+    if sizes and math.isfinite(spread):
+        sizes.append((f"repeats ({', '.join(data.findings.repeats)})", spread))
+    most = max((size for _, size in sizes), default=0.0)
+    return [(name, f"{size:.2g}", round(100 * size / most, 1)) for name, size in sizes] if most else []
 
 
 def _table(data: ReportData) -> dict[str, Any]:
@@ -197,47 +244,43 @@ def _effects(data: ReportData) -> list[dict[str, Any]]:
     for number, axis in enumerate(data.compared[:_MOST_AXES]):
         words = text.effect(data, axis)
         figure = charts.effect(data, axis, words, f"effect-{number}")
-        share = data.explained.get(axis.name, math.nan)
-        percent = 100 * share if math.isfinite(share) else None
-        effects.append({"name": axis.name, "figure": figure, "words": words, "share": percent})
+        effects.append({"name": axis.name, "figure": figure, "words": words})
     return effects
 
 
-def _devices(data: ReportData) -> dict[str, Any]:
+def _devices(data: ReportData) -> dict[str, Any] | None:
     pairs: pd.DataFrame | None = None
     if "device" in data.runs and any(axis.name == "device" for axis in data.axes):
         try:
             pairs = compare(data.runs, "device", "epoch duration")
         except InvalidArgumentError:
             pairs = None
-    words = text.devices(data, pairs)
     if pairs is None or pairs.empty:
-        return {"words": words, "figure": None}
+        return None
+    words = " ".join(speeds(pairs))
     ratios = len(pairs.attrs[OVERALL])  # come last, after the differences and a column for each device
     columns = list(map(str, pairs))[-3 * ratios - 1 : len(pairs.columns) - 2 * ratios]
     rows = [row for row in pairs[columns].to_numpy().tolist() if all(map(math.isfinite, row))]
-    if not rows:
-        return {"words": words, "figure": None}
+    if not rows or not words:
+        return None
     return {"words": words, "figure": charts.pairs(columns, rows, "epoch duration (s)", words)}
 
 
 def _causes(data: ReportData) -> list[dict[str, Any]]:
-    """Group the runs without a result by what happened to them."""
-    grouped: dict[tuple[str, str], list[int]] = {}
-    for index, run in enumerate(data.results):
-        if run.status is not Status.COMPLETED:
-            grouped.setdefault((str(run.status), run.error), []).append(index)
+    """Return why runs have no result: what they have in common, the next step, the end of a log."""
     causes = []
-    for (status, error), indices in sorted(grouped.items(), key=lambda item: -len(item[1])):
-        first = data.results[indices[0]]
-        named = ", ".join(data.names[index] for index in indices[:_MOST_NAMED])
-        more = f" and {len(indices) - _MOST_NAMED} more" if len(indices) > _MOST_NAMED else ""
+    for failure in data.failures:
+        first = data.results[failure.rows[0]]
+        named = ", ".join(data.names[index] for index in failure.rows[:_MOST_NAMED])
+        more = f" and {len(failure.rows) - _MOST_NAMED} more" if len(failure.rows) > _MOST_NAMED else ""
+        run = f"{paths.for_people(first.folder.path.parent)}/{first.folder.number}"
         causes.append(
             {
-                "status": status,
-                "error": printable(error) or "no cause is recorded",
-                "runs": named + more,
-                "next": printable(first.next_step),
+                "status": failure.status,
+                "error": failure.cause or "no cause is recorded",
+                "which": failure.runs,
+                "runs": named + more if len(failure.rows) > 1 else "",
+                "next": failure.next_step(printable(f"runmanager show {shlex.quote(run)}")),
                 "log": "\n".join(map(printable, first.error_log_tail(_LAST_LINES))),
             }
         )
