@@ -162,11 +162,11 @@ class Findings:
         return f", of one {one}" if setting.number == 1 else f", the mean of {many}"
 
     def interval(self, setting: Setting) -> str:
-        """Write the 95 % interval of a mean, "" if it has none; no accuracy is outside of 0 to 1."""
+        """Write the 95 % interval of a mean, "" without a spread; no accuracy is outside of 0 to 1."""
         low, high = setting.low, setting.high
         if self.goal.metric.endswith("accuracy") and 0 <= setting.mean <= 1:
             low, high = max(low, 0.0), min(high, 1.0)
-        return f"{cell(low)} to {cell(high)}" if math.isfinite(setting.low) else ""
+        return f"{cell(low)} to {cell(high)}" if setting.std > 0 and math.isfinite(setting.low) else ""
 
     @property
     def verdict(self) -> str:

@@ -56,8 +56,8 @@ def test_the_first_lines_say_which_run_is_best_by_how_much_and_why(page):
         "settings is within chance: fewer than 4 repeats decide nothing."
     )
     assert text_of(by_id(page, "matters")) == (
-        "Changing lr alone changes test_accuracy by 0.2 on average, optimizer by 0.05, device by 0.00033; "
-        "repeats of a setting differ by 0.0011."
+        "Changing lr alone changes test_accuracy by 0.2 on average, optimizer by 0.05, device by 0.00025; "
+        "repeats of a setting differ by 0.0012."
     )
 
 
