@@ -21,6 +21,7 @@ RunManagerError
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -157,6 +158,12 @@ class Problems(list[str]):
         """Note a problem unless the value is one of the choices."""
         if value not in choices:
             self.append(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+    def check_seconds(self, name: str, value: object) -> None:
+        """Note a problem unless the value is None or a finite number above 0."""
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and not (is_number and 0 < value < math.inf):  # type: ignore[operator]
+            self.append(f"{name} must be a number of seconds above 0, got {value!r}")
 
     def check_function(self, name: str, value: object, argument: str) -> None:
         """Note a problem unless the value can be called; `argument` says with what."""

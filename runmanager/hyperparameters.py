@@ -24,7 +24,7 @@ RESERVED = frozenset((
     "attempts", "mixed", "error", "hyperparameters",
 ))  # fmt: skip
 """Names that columns of the results already have."""
-COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start"}
+COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start", "stopped early"}
 """The same, with those that no hyperparameter of a grid can have."""
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")

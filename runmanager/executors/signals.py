@@ -1,15 +1,21 @@
 """How Ctrl-C, SIGTERM and the end of a terminal (SIGHUP) end a grid."""
 
+import math
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, Self
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C: 128 and the signal's number, as shells have it."""
+
+TIME_IS_OVER = 75
+"""The exit code when a grid has used up its time: EX_TEMPFAIL of sysexits.h, try again."""
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """The signals that end a grid."""
@@ -50,16 +56,33 @@ def signals_wait() -> Iterator[None]:
 class Stop:
     """Lets Ctrl-C, SIGTERM and SIGHUP end a grid: at once while runs are executed, else before or after that.
 
+    `end_after` does the same without a signal.
+
     Planning, committing and summing up take a moment and are not interrupted, except by a second signal.
     Python drops an exception that is raised within ``__del__`` and the like, and prints it; so the signal is
     remembered for `check`, and nothing is printed.
     """
 
     def __init__(self) -> None:
-        self.exit_code = 0  # or 128 and the number of the signal that came
+        self.exit_code = 0  # or 128 and the number of the signal that came, or `TIME_IS_OVER`
+        self.why = ""  # what ends the grid, "" if that is a signal
+        self._end, self._end_why = math.inf, ""
         self._is_at_once = False
         self._before: dict[int, Any] = {}
+        self._timer: threading.Timer | None = None
         self._print_dropped = sys.unraisablehook
+
+    def end_after(self, began: float, max_seconds: float | None) -> None:
+        """End the grid some time after it began (time.monotonic, s); a thread notices it at the next event."""
+        if max_seconds is None:
+            return
+        self._end, self._end_why = began + max_seconds, f"max_seconds={max_seconds:g} are over"
+        main = threading.main_thread().ident
+        if signal.SIGINT in self._before and main is not None and hasattr(signal, "pthread_kill"):
+            wake = partial(signal.pthread_kill, main, signal.SIGINT)  # from whatever it waits for
+            self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), wake)
+            self._timer.daemon = True
+            self._timer.start()
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -83,7 +106,9 @@ class Stop:
         self.check()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal has come."""
+        """Raise KeyboardInterrupt if a signal has come, or the time is over."""
+        if time.monotonic() >= self._end:
+            self._time_is_over()
         if self.exit_code:
             raise KeyboardInterrupt
 
@@ -96,6 +121,9 @@ class Stop:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer.join()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if sys.unraisablehook == self._dropped:
@@ -105,9 +133,16 @@ class Stop:
         if not (self.exit_code and hook_args.exc_type is KeyboardInterrupt):
             self._print_dropped(hook_args)
 
+    def _time_is_over(self) -> None:
+        self._end = math.inf
+        self.exit_code, self.why = TIME_IS_OVER, self._end_why
+
     def _came(self, number: int, _frame: FrameType | None) -> None:
         is_at_once = self._is_at_once or self.exit_code != 0
-        self.exit_code = 128 + number
+        if time.monotonic() >= self._end:
+            self._time_is_over()
+        elif not self.why:
+            self.exit_code = 128 + number
         self._is_at_once = False
         if is_at_once:
             raise KeyboardInterrupt

@@ -65,12 +65,19 @@ def make_executor(
 
 
 def check_choices(
-    on_error: str, missing_device: str, retries: Any, batch_size: object, prune: object, problems: Problems
+    on_error: str,
+    missing_device: str,
+    retries: Any,
+    max_seconds: object,
+    batch_size: object,
+    prune: object,
+    problems: Problems,
 ) -> None:
     """Collect the problems of these arguments."""
     problems.check_choice("on_error", on_error, ("continue", "stop"))
     problems.check_choice("missing_device", missing_device, ("skip", "error"))
     problems.check_count("retries", retries, 0)
+    problems.check_seconds("max_seconds", max_seconds)
     problems.check_batch_size(batch_size)
     if not (prune is None or isinstance(prune, SuccessiveHalving)):
         problems.append(f"prune must be SuccessiveHalving(metric=...), or None to stop no run, got {prune!r}")

@@ -91,7 +91,7 @@ class Execution:
             self.num_lanes = max(self.num_lanes, lanes)
             self.progress = GridProgress(
                 self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
-                lanes=lanes, past=batch.costs, show=self._show, check=self._stop.check,
+                lanes=lanes, past=batch.costs, show=self._show, stop=self._stop,
                 goal=self._design.goal, best=self._best, repeats=self._design.repeats or (),
                 page=self._page, screen=self._screen,
             )  # fmt: skip

@@ -83,6 +83,7 @@ def run_grid(
     runs_per_device: int = 1,
     timeout: float | None = None,
     retries: int = 0,
+    max_seconds: float | None = None,
     on_error: str = "continue",
     missing_device: str = "skip",
     max_runs: int = 1000,
@@ -122,6 +123,8 @@ def run_grid(
         runs_per_device: How many runs may share an accelerator.
         timeout: Seconds without a batch or an epoch after which a run counts as hung; None waits for ever.
         retries: How often a run is executed again whose process was killed, or hung.
+        max_seconds: Stop as Ctrl-C does, with exit code 75, when the call has taken that long (s); the same
+            call goes on. None never stops.
         on_error: "continue" with the other runs when one fails, or "stop".
         missing_device: "skip" the runs whose device is not there (they are listed as unavailable and
             executed when the grid is started on a machine that has it), or "error".
@@ -175,7 +178,7 @@ def run_grid(
     executor = arguments.make_executor(
         executor, jobs, runs_per_device, timeout, problems, is_here=only is not None
     )
-    arguments.check_choices(on_error, missing_device, retries, batch_size, prune, problems)
+    arguments.check_choices(on_error, missing_device, retries, max_seconds, batch_size, prune, problems)
     keep_changed = arguments.keeps_changed(changed, resume_anyway, problems)
     is_main = ranks.is_main()
     is_shown = is_main and display is not False
@@ -224,6 +227,7 @@ def run_grid(
             plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown,
             design=design, notes=changes, screen=screen,
         )  # fmt: skip
+        stop.end_after(began, max_seconds)
         exit_code = execution.run()
         if is_main and exit_code != STORAGE_FAILED:
             exit_code = _export(path, execution.progress.say) or exit_code

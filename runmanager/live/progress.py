@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from runmanager.console import Screen, Table, choose_screen, printable
+from runmanager.executors.signals import Stop
 from runmanager.goal import Goal, default_goal
 from runmanager.grid import Run
 from runmanager.live import time_left
@@ -48,7 +49,7 @@ class GridProgress:
         repeats: The hyperparameters that only repeat a setting: their columns are the last.
         page: Returns where the word TensorBoard leads.
         screen: Where it is shown; by default where the user looks.
-        check: Called when a run begins or makes progress; what it raises goes to the executor.
+        stop: Asked when a run begins or makes progress; what it raises goes to the executor.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class GridProgress:
         lanes: int = 1,
         past: Sequence[tuple[Mapping[str, Any], float]] = (),
         show: bool = True,
-        check: Callable[[], None] | None = None,
+        stop: Stop | None = None,
         goal: Goal | None = None,
         best: BestSoFar | None = None,
         repeats: Sequence[str] = (),
@@ -69,7 +70,7 @@ class GridProgress:
     ) -> None:
         self._name = name
         self._goal = goal
-        self._check = check or (lambda: None)
+        self._stop = stop or Stop()
         self._folders: dict[str, RunFolder] = {}
         self._varying = sorted(varying, key=lambda name: name in repeats)
         self._num_lanes = max(lanes, 1)
@@ -146,7 +147,7 @@ class GridProgress:
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
         """Show that a run has begun in a lane."""
-        self._check()
+        self._stop.check()
         folder, now = self._folders[self._id(run)], time.monotonic()
         self._begun[folder.id] = run
         self._waiting.pop(folder.id, None)
@@ -159,7 +160,7 @@ class GridProgress:
 
     def run_progressed(self, run: Run, news: EpochRecord | BatchProgress) -> None:
         """Show how far a run has come."""
-        self._check()
+        self._stop.check()
         id_ = self._id(run)
         running = self._running.get(id_)
         if running is None:
@@ -211,14 +212,15 @@ class GridProgress:
         return [*first, *rows, *steps]
 
     def stopping(self) -> None:
-        """Say, once, that the grid is being stopped."""
+        """Say, once, that the grid is being stopped, and why if that was no signal."""
         if self._is_stopping:
             return
         self._is_stopping = True
         number = len(self._running)
         stops = "1 running run stops" if number == 1 else f"{number} running runs stop"
         dropped = f": {stops} now; the epoch in progress is dropped" if number else ""
-        self.say(f"Stopping{dropped}. Press Ctrl-C again to force.")
+        why = f"{self._stop.why}. " if self._stop.why else ""
+        self.say(f"{why}Stopping{dropped}. Press Ctrl-C again to force.")
         self._flush()
 
     def conclude(self, panel: Any) -> None:

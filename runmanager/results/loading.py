@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from runmanager.results.tables import Epochs, Numbers
 
-LAST = ("jobs", "threads", "peak memory", "parameters", "attempts", "mixed", "error")  # columns of load_runs
+LAST = ("jobs", "threads", "peak memory", "stopped early", "parameters", "attempts", "mixed", "error")
 
 COPY_VERSION = 4
 _WORTH_A_COPY = 200  # runs
@@ -87,10 +87,10 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
     goal at the epoch whose weights are kept (`kept accuracy`; only if a run keeps its best weights),
     `epoch duration` (median, s), `run duration` (s), the hyperparameters, `jobs` (how many runs of the grid
     shared the machine, at most; only if some did), `threads` (that torch computed with), `peak memory` (of the
-    run's tensors on an accelerator, MiB; only if a run used one), `parameters` (of the network), `attempts`,
-    `mixed` (whether code, data, versions or threads changed between epochs), `error`. If there are several
-    experiments, `experiment` comes first. `status` and `experiment` are categories. `best` sorts the table, and
-    `show` shows the best of it.
+    run's tensors on an accelerator, MiB; only if a run used one), `stopped early` (why the loop ended before
+    its last epoch; only if one did), `parameters` (of the network), `attempts`, `mixed` (whether code, data,
+    versions or threads changed between epochs), `error`. If there are several experiments, `experiment` comes
+    first. `status` and `experiment` are categories. `best` sorts the table, and `show` shows the best of it.
 
     Args:
         path: As for `load_results`; a list of two experiments sets them side by side, as

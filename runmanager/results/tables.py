@@ -25,6 +25,8 @@ GOALS, KEPT_BY, REPEATS, NOTES = "goals", "kept by", "repeats", "notes"
 """The keys for what decides: experiment -> its goal, the goal of ``keep=``, its repeat axes."""
 KEPT = "kept "
 """What the column of the goal begins with that has its value at the epoch whose weights are kept."""
+EARLY = "stopped early"
+"""The column that says why a loop over epochs ended before its last one."""
 COLD = "cold start"
 """The column that says which epochs are the first of their process."""
 
@@ -118,6 +120,7 @@ def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFr
             {"threads": _column([run.threads or pd.NA for run in runs])} if any(r.threads for r in runs) else {}
         ),
         **({} if all(map(math.isnan, peaks)) else {"peak memory": _column(peaks)}),
+        **({EARLY: _column([run.stopped_early for run in runs])} if any(r.stopped_early for r in runs) else {}),
         "parameters": _column([run.start.get("parameters", pd.NA) for run in runs]),
         "attempts": _column([run.attempts for run in runs]),
         "mixed": _column([run.mixed for run in runs]),

@@ -16,7 +16,7 @@ from runmanager.errors import StorageError
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would write two bytes for a line's end
 _NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # as opening a pipe would, for its writer
 _A_LINK = "a link, which is not followed"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -63,6 +63,7 @@ class _Facts(TypedDict, total=False):
     pid: int
     pid_start: str
     ranks: Count
+    stopped_early: str
     t_wall: Seconds
     threads: Count
     versions: dict[str, str]

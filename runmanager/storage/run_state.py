@@ -34,6 +34,7 @@ class RunResult:
     peak_memory: int | None = None  # the most bytes of tensors on its accelerator, None if not known
     threads: int | None = None  # that torch computed with in its first attempt, None if not known
     journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `durable.version`
+    stopped_early: str = ""  # why its loop ended before its last epoch, "" if it did not
 
     @property
     def outcome(self) -> Outcome:
@@ -100,6 +101,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         max(_counts("peak_memory", [attempt.end for attempt in current]), default=None),
         next(iter(_counts("threads", [attempt.start for attempt in current])), None),
         versions,
+        last.end.get("stopped_early", ""),
     )
 
 

@@ -38,7 +38,7 @@ from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
-from runmanager.training import at_exit, failures, metrics, run_table
+from runmanager.training import at_exit, early_stop, failures, metrics, resuming, run_table
 from runmanager.training.batch_size import Measure
 from runmanager.training.epoch_line import epoch_line
 from runmanager.training.evaluation import Evaluation, Loss
@@ -373,11 +373,20 @@ class RunManager:
             raise
 
     def epochs(
-        self, n: int, *, checkpoint: Mapping[str, Any] | None = None, keep: str | None = None
+        self,
+        n: int,
+        *,
+        checkpoint: Mapping[str, Any] | None = None,
+        keep: str | None = None,
+        patience: int | None = None,
+        min_delta: float = 0.0,
+        max_seconds: float | None = None,
     ) -> Iterator[int]:
         """Yield the numbers of `n` epochs, beginning and ending each.
 
-        Stops early when the loss is no longer finite. An epoch that the loop leaves with ``break`` counts.
+        Ends before the n-th when the loss is no longer finite, or as `patience` and `max_seconds` say; the
+        column `stopped early` of `load_runs` has the reason. An epoch that the loop leaves with ``break``
+        counts.
         With a checkpoint, an interrupted run is resumed after its last committed epoch, with the numbers of a
         run that was not interrupted: random states and the loader's generators are saved too.
 
@@ -391,9 +400,16 @@ class RunManager:
                 accuracy, "min:<metric>" or "max:<metric>" leaves those weights in the run's folder as
                 weights.pt. Without a goal, that metric decides between runs too. Weights of an earlier attempt
                 that was completed, or whose code has changed since, are kept beside it as attempt-1.weights.pt.
+            patience: End after that many epochs in which the metric of `keep`, else the goal, was not better
+                than before. The committed epochs decide: an interrupted run that is resumed ends after the
+                same epoch.
+            min_delta: By how much better a value has to be to count for `patience`.
+            max_seconds: Begin no epoch when the run has taken that long (s), earlier attempts included.
 
         Raises:
             LifecycleError: No run is open, or an epoch has begun already.
+            InvalidArgumentError: `patience`, `min_delta` or `max_seconds` cannot be used, or `patience` has no
+                metric to watch.
             CheckpointError: A part has no state or holds what is not JSON, here or at the end of an epoch, or
                 the saved one does not fit.
             StorageError: Something could not be committed.
@@ -401,6 +417,12 @@ class RunManager:
         opened = self._open_run("epochs()")
         if not is_count(n):
             raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
+        early_stop.check(patience, min_delta, max_seconds)
+        goal = None if patience is None else resuming.goal_of(keep) or self._folders.experiment.design.goal
+        if patience is not None and goal is None:
+            what = "keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
+            raise InvalidArgumentError([f"patience={patience} without a metric to watch: write {what}"])
+        opened.early_stop = early_stop.EarlyStop(goal, patience, min_delta, max_seconds)
         if checkpoint is not None or keep is not None:
             if opened.has_begun:
                 raise LifecycleError(

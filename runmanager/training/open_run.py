@@ -21,6 +21,8 @@ from runmanager.storage.journal import Journal, NoJournal
 from runmanager.storage.run_state import end_if_running, read_run
 from runmanager.training import failures, resuming
 from runmanager.training.batch_size import Measure
+from runmanager.training.circumstances import circumstances
+from runmanager.training.early_stop import EarlyStop
 from runmanager.training.evaluation import Evaluation, Loss, evaluate
 from runmanager.training.grid_context import GridContext
 from runmanager.training.metrics import EpochSums, check_column
@@ -61,6 +63,8 @@ class OpenRun:
         self.epoch: OpenEpoch | None = None  # None between epochs
         self.number = 0  # of the last epoch that was begun or resumed; 0 before the first and after the end
         self.num_epochs: int | None = None  # of the loop, None if there is none
+        self.early_stop = EarlyStop()  # of the loop
+        self._stopped_early = ""  # why the loop ended before its last epoch
         self.start = 0.0  # of the run's clock (perf_counter, s)
         self.start_time = 0.0  # the same as wall time (s)
         self._grid = grid
@@ -80,17 +84,8 @@ class OpenRun:
         self._last_metrics: Mapping[str, float] = {}
         self._has_board = histogram_every is not None  # the same on all ranks, of which one has the board
         self._board: RunLog | None = None
-        parameters = () if network is None else network.parameters()
-        details: Mapping[str, Any] = {
-            "device": str(device),
-            "device_name": torch_devices.device_name(device),
-            "parameters": sum(p.numel() for p in parameters if not isinstance(p, nn.UninitializedParameter)),
-            "versions": fingerprint.versions(),
-            "commit": fingerprint.commit(),
-            "command": fingerprint.command(),
-        }
-        shared = {"jobs": grid.jobs, "ranks": ranks.num_ranks()}
-        shared = {name: count for name, count in shared.items() if count > 1}
+        details = circumstances(device, network)
+        shared = {name: n for name, n in (("jobs", grid.jobs), ("ranks", ranks.num_ranks())) if n > 1}
         self._details = {**details, "fingerprint": fingerprint.recorded(grid.fingerprint), **shared}
         if histogram_every is not None and ranks.is_main():
             from runmanager.board import run_log
@@ -129,6 +124,7 @@ class OpenRun:
         self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self._committed
         self._num_resumed = ranks.broadcast(num_committed)
+        self.early_stop.add(*records)
         return records, problems + unusable
 
     @property
@@ -141,8 +137,7 @@ class OpenRun:
 
         It calls `begin` and `end`, which are the manager's: the user may have overridden them.
         """
-        prune = self._grid.prune
-        last = min(prune.next_rung(self._num_resumed), n) if prune else n
+        last = min(self._grid.prune.next_rung(self._num_resumed), n) if self._grid.prune else n
         loop = self._loop_to(last, n, begin, end)
         self._loop, self.num_epochs = weakref.ref(loop), last
         return loop
@@ -150,7 +145,7 @@ class OpenRun:
     def _loop_to(self, last: int, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
         if self._resume_state and self._resume_state.was_left:
             return
-        while self.number < last and self._status is Status.COMPLETED:
+        while self.number < last and self._status is Status.COMPLETED and not self.early_stop.reason:
             begin()
             try:
                 yield self.number
@@ -159,8 +154,11 @@ class OpenRun:
                     self.epoch.leave()  # by break or by an exception: the run's end shows which
                 raise
             end()
+        if self._status is not Status.COMPLETED:
+            return
         prune = self._grid.prune
-        if prune and self.number == last < n and self._status is Status.COMPLETED:
+        self._stopped_early = self.early_stop.reason if self.number < n else ""
+        if prune and self.number == last < n and not self._stopped_early:
             prune.check(self._last_metrics)
             self._status, self._cause = Status.PRUNED, f"after epoch {last} of {n}"
 
@@ -209,6 +207,7 @@ class OpenRun:
             self._status = Status.DIVERGED
             self._cause = epoch.divergence(loss, self._last_metrics.get("loss"))
         self._last_metrics = record.metrics
+        self.early_stop.add(record)
         if self._replaced and record.epoch == 1:
             checkpoints.set_weights_aside(self.folder.path, self._replaced)
         if self._resume_state and self._status is Status.COMPLETED:
@@ -286,7 +285,8 @@ class OpenRun:
         assert self._journal is not None
         outcome = self.outcome
         self._peak = torch_devices.peak_memory(self.device, self._peak)
-        facts = {} if self._peak is None else {"peak_memory": self._peak}
+        facts: dict[str, Any] = {} if self._peak is None else {"peak_memory": self._peak}
+        facts |= {"stopped_early": self._stopped_early} if self._stopped_early else {}
         try:
             self._journal.end(outcome, **facts)
             if self._resume_state and outcome.status is Status.COMPLETED:
