@@ -4,40 +4,31 @@ import base64
 import hashlib
 import math
 import os
-import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from runmanager.console import cell, duration, join, printable
+from runmanager.console import cell, printable
 from runmanager.errors import InvalidArgumentError, NoRunsError
-from runmanager.hyperparameters import counted
-from runmanager.outcome import Status
-from runmanager.report import charts, text
-from runmanager.report.heatmap import Heatmap, heatmap
+from runmanager.report import charts, sections, text
 from runmanager.report.link import WrittenReport
 from runmanager.report.model import Axis, ReportData, report_data
-from runmanager.results.changes import repeats_differ
+from runmanager.results.diff import diff_of
 from runmanager.results.effects import OVERALL, compare, speeds
-from runmanager.results.loading import read_results
-from runmanager.storage import durable, paths
+from runmanager.results.loading import Paths, read_results
+from runmanager.storage import durable
 from runmanager.storage.folders import no_runs
-from runmanager.wording import aligned
 
 _MOST_AXES = 8  # of the parallel coordinates, and panels of effects
-_MOST_NAMED = 12  # runs of a cause
-_MOST_SETTINGS = 10  # in their table
-_LAST_LINES = 15  # of an error.log
-_FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -> key in a run's first line
 _ASSETS = Path(__file__).parent / "assets"
 
 
 def write_report(
-    path: str | os.PathLike[str] = "runs",
+    path: Paths = "runs",
     target: str | os.PathLike[str] = "report.html",
     by: str | None = None,
     *,
@@ -48,7 +39,8 @@ def write_report(
     The file needs no network: figures, style and script are inside. All text that comes from runs is escaped.
 
     Args:
-        path: The root of all experiments, or one experiment.
+        path: The root of all experiments, one experiment, or several in a list: they are then set side by side,
+            with what differs between the first and each other.
         target: The file; it appears complete.
         by: The metric that runs are ranked by; by default the one that `best` sorts by.
         largest: Whether its large values are good; by default as its name says.
@@ -65,19 +57,43 @@ def write_report(
     Example::
 
         write_report("runs/fashion_grid", "report.html", by="test_accuracy")
+        write_report(["runs/before", "runs/after"])
     """
+    return write_page(path, target, by, largest=largest)
+
+
+def write_page(
+    path: Paths,
+    target: str | os.PathLike[str],
+    by: str | None = None,
+    *,
+    largest: bool | None = None,
+    seconds: float | None = None,
+) -> WrittenReport:
+    """Write a report; in a browser it loads itself again after so many `seconds`, if they are given."""
     results, damaged = read_results(path)
     experiments = dict(results)
     if not any(experiments.values()):
-        raise NoRunsError(no_runs(path))
-    title = next(iter(experiments)) if len(experiments) == 1 else Path(path).resolve().name
-    page = render(report_data(printable(title), experiments, by, largest=largest), damaged)
+        raise NoRunsError(no_runs(path) if isinstance(path, str | os.PathLike) else "no runs under these paths")
+    is_one = isinstance(path, str | os.PathLike)
+    title = next(iter(experiments)) if len(experiments) == 1 else " and ".join(experiments)
+    if is_one and len(experiments) > 1:
+        title = Path(str(path)).resolve().name
+    data = report_data(printable(title), experiments, by, largest=largest)
+    first, *others = [(name, runs) for name, runs in experiments.items() if runs]
+    if not is_one and others:
+        sides = [(printable(first[0]), printable(other[0]), diff_of(first, other)) for other in others]
+        data = replace(data, differences=sides)
+    page = render(data, damaged, seconds)
     durable.write_file(Path(target), page.encode("utf-8", "backslashreplace"))
     return WrittenReport(target)
 
 
-def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
-    """Return the page of a report as HTML; it names some of the files that are damaged."""
+def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None = None) -> str:
+    """Return the page of a report as HTML; it names some of the files that are damaged.
+
+    In a browser it loads itself again after so many `seconds`, if they are given.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(_ASSETS)
@@ -95,10 +111,10 @@ def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
         style=(_ASSETS / "page.css").read_text(encoding="utf-8"),
         script=script,
         policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
-        cards=_cards(data),
-        settings=_settings(data),
-        bars=_bars(data),
-        together=_heatmap(data),
+        cards=sections.cards(data),
+        settings=sections.settings(data),
+        bars=sections.bars(data),
+        together=sections.together(data),
         table=_table(data),
         legend=[(v, charts.color_of(colored, i)) for i, v in enumerate(colored.labels)] if colored else [],
         legend_name=colored.name if colored else "",
@@ -106,10 +122,12 @@ def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
         parallel=_parallel(data),
         effects=_effects(data),
         devices=_devices(data),
-        causes=_causes(data),
+        causes=sections.causes(data),
         failed=text.failures(data.results),
         differences=data.differences,
-        facts=_facts(data),
+        seconds=seconds,
+        number=_number_cell,
+        facts=sections.facts(data),
         written=datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC"),
         damaged=[printable(problem) for problem in damaged],
     )
@@ -120,52 +138,6 @@ def _written(value: Any) -> Any:
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return "\n".join(map(printable, value.split("\n")))
-
-
-def _cards(data: ReportData) -> list[tuple[str, str]]:
-    results = data.results
-    seconds = sum(run.epochs[-1].metrics.get("run duration", 0.0) for run in results if run.epochs)
-    completed = sum(run.status is Status.COMPLETED for run in results)
-    of = f" of {len(results):,}" if completed < len(results) else ""
-    cards = [("completed" if of else "runs", f"{completed:,}{of}")]
-    cards += [("epochs", f"{sum(len(run.epochs) for run in results):,}"), ("training", duration(seconds))]
-    best = "best mean" if data.findings.repeats else "best"
-    return [*cards, (f"{best} {data.metric}", cell(data.findings.settings[0].mean))] if data.order else cards
-
-
-def _settings(data: ReportData) -> dict[str, Any] | None:
-    """Return the columns and rows of the table of the best settings, None without repeats."""
-    findings = data.findings
-    if not findings.repeats or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
-        return None
-    axes = [axis for axis in data.axes if axis.name not in findings.repeats]
-    columns = [(axis.name, "number" if axis.is_ordered else "text") for axis in axes]
-    metric = f"mean {data.metric}"
-    columns += [(metric, "number"), ("95 % interval", "text"), ("repeats", "text"), ("behind the best", "text")]
-    best = findings.settings[: _MOST_SETTINGS if len(findings.settings) > _MOST_SETTINGS + 1 else None]
-    means = aligned([setting.mean for setting in best])
-    rows = []
-    for index, (setting, mean) in enumerate(zip(best, means, strict=True)):
-        cells = [axis.labels[axis.codes[setting.rows[0]]] for axis in axes]
-        behind = text.behind(data, index)
-        rows.append([*cells, mean, findings.interval(setting), setting.counts, behind])
-    return {"columns": columns, "rows": rows, "number": len(findings.settings)}
-
-
-def _heatmap(data: ReportData) -> tuple[str, Heatmap] | None:
-    """Return the sentence and the table of the two hyperparameters that act together most."""
-    return (text.together(data, data.together), heatmap(data, data.together)) if data.together else None
-
-
-def _bars(data: ReportData) -> list[tuple[str, str, float]]:
-    """Return how much each hyperparameter changes, all others equal, as text and in per cent of the most."""
-    sizes = [(axis.name, data.changes[axis.name].mean) for axis in data.compared if axis.name in data.changes]
-    spread = repeats_differ(data.findings)
-    sizes = [(name, size) for name, size in sizes if math.isfinite(size)]
-    if sizes and math.isfinite(spread):
-        sizes.append((f"repeats ({', '.join(data.findings.repeats)})", spread))
-    most = max((size for _, size in sizes), default=0.0)
-    return [(name, f"{size:.2g}", round(100 * size / most, 1)) for name, size in sizes] if most else []
 
 
 def _table(data: ReportData) -> dict[str, Any]:
@@ -266,53 +238,11 @@ def _devices(data: ReportData) -> dict[str, Any] | None:
     return {"words": words, "figure": charts.pairs(columns, rows, "epoch duration (s)", words)}
 
 
-def _causes(data: ReportData) -> list[dict[str, Any]]:
-    """Return why runs have no result: what they have in common, the next step, the end of a log."""
-    causes = []
-    for failure in data.failures:
-        first = data.results[failure.rows[0]]
-        named = ", ".join(data.names[index] for index in failure.rows[:_MOST_NAMED])
-        more = f" and {len(failure.rows) - _MOST_NAMED} more" if len(failure.rows) > _MOST_NAMED else ""
-        run = f"{paths.for_people(first.folder.path.parent)}/{first.folder.number}"
-        causes.append(
-            {
-                "status": failure.status,
-                "error": failure.cause or "no cause is recorded",
-                "which": failure.runs,
-                "runs": named + more if len(failure.rows) > 1 else "",
-                "next": failure.next_step(printable(f"runmanager show {shlex.quote(run)}")),
-                "log": "\n".join(map(printable, first.error_log_tail(_LAST_LINES))),
-            }
-        )
-    return causes
-
-
-def _facts(data: ReportData) -> dict[str, list[str]]:
-    """Return what the runs were executed with; where they differ, how many each."""
-    starts = [run.start for run in data.results if run.start]
-    counters: dict[str, Counter[str]] = {}
-    for start in starts:
-        versions = start.get("versions")
-        facts = {name: start.get(key) for name, key in _FACTS.items()}
-        facts |= {"device": join(dict.fromkeys(str(start.get(n) or "") for n in ("device", "device_name")))}
-        facts |= versions if isinstance(versions, Mapping) else {}
-        for name, value in facts.items():
-            if value not in (None, ""):
-                counters.setdefault(name, Counter())[printable(str(value))] += 1
-    listed: dict[str, list[str]] = {}
-    for name, counts in counters.items():
-        values = counts.most_common(6)
-        listed[name] = [v if len(counts) == 1 else f"{v} ({counted(number, 'run')})" for v, number in values]
-    walls = [start["t_wall"] for start in starts if isinstance(start.get("t_wall"), (int, float))]
-    if walls:
-        first, last = (datetime.fromtimestamp(wall, tz=UTC) for wall in (min(walls), max(walls)))
-        listed["begun"] = [f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"]
-    varying = {axis.name for axis in data.axes}
-    params = data.results[0].folder.params.items()
-    same = [f"{name} {cell(value)}" for name, value in params if name not in varying]
-    return {**listed, "the same in all runs": same} if same else listed
-
-
 def _number(value: float) -> tuple[str, str]:
     """Return a number as text, and the text to sort it by; both are empty if it is missing."""
     return (cell(float(value)), repr(float(value))) if math.isfinite(value) else ("", "")
+
+
+def _number_cell(value: Any) -> str:
+    """Write a value of either side of a difference."""
+    return cell(value) if isinstance(value, float) else str(value)

@@ -217,9 +217,10 @@ def parallel(data: ReportData, top: Sequence[int]) -> str:
 
 
 def failures(results: Sequence[RunResult]) -> str:
-    """Say how many runs have no result, and why, "" if all completed."""
+    """Say how many runs have no result, and why, "" if nothing went wrong."""
+    statuses = {run.status for run in results} - {Status.COMPLETED, Status.PENDING}
     counts = Counter(str(run.status) for run in results if run.status is not Status.COMPLETED)
-    if not counts:
+    if all(status.is_in_progress for status in statuses):
         return ""
     listed = ", ".join(f"{number} {status}" for status, number in counts.most_common())
     return f"{counts.total()} of {counted(len(results), 'run')} did not complete: {listed}."

@@ -419,3 +419,20 @@ def test_a_grid_of_integers_that_no_float_holds_is_reported(tmp_path):
     page = write_report(tmp_path, tmp_path / "report.html").read_text("utf-8")
 
     assert "1" + "0" * 400 in page
+
+
+def test_experiments_side_by_side_name_what_differs(tmp_path):
+    for name, gain, note in (("before", 0.0, ""), ("after", 0.1, "with dropout")):
+        grid = [{"lr": lr, "depth": 3 if gain else 2} for lr in (0.1, 0.2, 0.3, 0.4)]
+        path = write_runs(tmp_path / name, grid, lambda run, gain=gain: 0.5 + run["lr"] / 10 + gain)
+        Experiment(path).decide(Design(note=note))
+
+    page = parse(write_report([tmp_path / "before", tmp_path / "after"], tmp_path / "report.html"))
+
+    rows = [[text_of(cell) for cell in row] for row in by_id(page, "differences").iter("tr")]
+    assert rows[0] == ["what", "name", "before", "after", "difference"]
+    assert ["note", "experiment", "", "with dropout", ""] in rows
+    assert ["parameter", "depth", "2", "3", ""] in rows
+    assert ["metric", "test_accuracy, best setting", "0.54", "0.64", "0.1"] in rows
+    assert "What differs" in text_of(next(page.iter("nav")))
+    assert [text_of(p) for p in page.iter("p") if p.get("class") == "kicker"] == ["before and after"]

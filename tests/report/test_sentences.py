@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 import re
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -19,7 +20,12 @@ from runmanager.storage.run_state import RunResult
 
 KINDS = ("even", "uneven", "random", "failed", "ties", "single", "loss")
 NAMES = ("lr", "width", "net", "seed")
-SPACE = {"lr": [0.1, 0.01, 0.001], "width": [16, 64], "net": ["cnn", "mlp"], "seed": [1, 2, 3, 4, 5]}
+SPACE: dict[str, list[Any]] = {
+    "lr": [0.1, 0.01, 0.001],
+    "width": [16, 64],
+    "net": ["cnn", "mlp"],
+    "seed": [1, 2, 3, 4, 5],
+}
 
 
 class Case:
@@ -34,8 +40,8 @@ class Case:
         if kind == "uneven":
             grid = [run for run in grid if rng.random() < 0.5]
         elif kind == "random":
-            names = {"lr": rng.random, "width": lambda: rng.choice([16, 64]), "seed": lambda: 1}
-            grid = [{name: draw() for name, draw in names.items()} for _ in range(rng.randint(5, 40))]
+            draws = {"lr": rng.random, "width": lambda: rng.choice([16, 64]), "seed": lambda: 1}
+            grid = [{name: draw() for name, draw in draws.items()} for _ in range(rng.randint(5, 40))]
         elif kind == "single":
             grid = [run for run in grid if run["seed"] == 1]
         slopes = {name: rng.choice([0, 0.02, 0.1]) for name in NAMES}
@@ -63,8 +69,8 @@ class Case:
         self.axes = [name for name in grid[0] if name != "seed"]
         self.has_repeats = len(set(self.table["seed"])) > 1
         done = self.table[self.table["status"] == "completed"]
-        names = self.axes if self.has_repeats else ["seed", *self.axes]
-        keys = done[names].apply(tuple, axis="columns") if self.has_repeats else done.index
+        keys_of = self.axes if self.has_repeats else ["seed", *self.axes]
+        keys = done[keys_of].apply(tuple, axis="columns") if self.has_repeats else done.index
         self.settings = done.groupby(keys, sort=False)["score"].agg(["mean", "std", "count"])
         self.settings[self.axes] = done.groupby(keys, sort=False)[self.axes].first()
 
@@ -81,6 +87,13 @@ def case(request, tmp_path_factory):
     return Case(kind, int(number), tmp_path_factory.mktemp("runs"))
 
 
+def match(pattern, words):
+    """Return what a pattern matches, which has to be there."""
+    matched = re.search(pattern, words)
+    assert matched, words
+    return matched
+
+
 def written(number):
     """Match a number to the digits that a page shows."""
     return pytest.approx(number, rel=6e-3, abs=1e-12)
@@ -94,7 +107,7 @@ def test_no_sentence_of_the_headline_contradicts_the_table(case):
     ties = ranked[[math.isclose(mean, best, rel_tol=1e-12) for mean in ranked["mean"]]]
     title, lead = text.headline(case.data), text.margin(case.data)
 
-    numbers = re.search(rf"{case.metric} (\S+?)(?:, 95 % interval (\S+) to (\S+))?$", title)
+    numbers = match(rf"{case.metric} (\S+?)(?:, 95 % interval (\S+) to (\S+))?$", title)
     assert float(numbers[1]) == written(best)
     named = [row for _, row in ties.iterrows() if all(says(title, case.data, axis, row) for axis in case.axes)]
     assert named
@@ -109,7 +122,7 @@ def test_no_sentence_of_the_headline_contradicts_the_table(case):
     others = re.search(r"and (one|\d+) others? (?:is|are) best", title)
     assert (0 if not others else 1 if others[1] == "one" else int(others[1])) == len(ties) - 1
     if case.has_repeats:
-        of = re.match(r"(One seed|The mean of (\d+) seeds)", lead)
+        of = match(r"^(One seed|The mean of (\d+) seeds)", lead)
         assert int(of[2] or 1) == row["count"]
     if gap := re.search(r"(\S+) (above|below) the next", lead):
         following = (case.sign * ranked["mean"]).nlargest(2).iloc[1] * case.sign
