@@ -159,8 +159,10 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[list[Column],
         columns.append(Column(name, [_readable(setting.params[name]) for setting in best], 90 - index))
     columns.append(Column(metric, [setting.mean for setting in best], 100, is_goal=True))
     if findings.repeats:
-        intervals = [f"{cell(s.low)} to {cell(s.high)}" if cell(s.low) else "" for s in best]
-        columns += [Column("95 % interval", intervals, 3), Column("repeats", [s.counts for s in best], 4)]
+        columns += [
+            Column("95 % interval", list(map(findings.interval, best)), 3),
+            Column("repeats", [s.counts for s in best], 4),
+        ]
     partner = _partner(findings, runs)
     for name in [partner] if partner else []:
         means = [runs[name].iloc[list(setting.rows)].mean() for setting in best]

@@ -177,3 +177,61 @@
   if (runs.length > rowOf.size) update();
   views.follow();
 })();
+
+// Live: a page that is renewed loads itself again. What the reader has typed, opened and scrolled to is in the
+// address for that moment, as #state=...: a page from the file system has no other memory.
+(() => {
+  const prefix = "#state=";
+  const fields = () => [...document.querySelectorAll("input[id], select[id], details[id]")];
+  const value = (field) => (field.matches("details") ? field.open : field.value);
+  if (window.location.hash.startsWith(prefix)) {
+    let state = { hash: "", y: 0, fields: {}, sort: null, inner: [] };
+    try {
+      state = { ...state, ...JSON.parse(decodeURIComponent(window.location.hash.slice(prefix.length))) };
+    } catch { /* the address was written by hand */ }
+    window.history.replaceState(null, "", state.hash || "#");
+    for (const field of fields()) {
+      if (!(field.id in state.fields) || value(field) === state.fields[field.id]) continue;
+      if (field.matches("details")) field.open = state.fields[field.id];
+      else {
+        field.value = state.fields[field.id];
+        for (const name of ["input", "change"]) field.dispatchEvent(new Event(name, { bubbles: true }));
+      }
+    }
+    for (const button of document.querySelectorAll("#runs thead button")) {
+      const heading = button.closest("th");
+      for (let n = 0; state.sort && button.textContent === state.sort[0] && n < 2; n += 1) {
+        if (heading.getAttribute("aria-sort") !== state.sort[1]) button.click();
+      }
+    }
+    if (state.hash) window.dispatchEvent(new HashChangeEvent("hashchange"));
+    document.querySelectorAll(".scroll").forEach((box, n) => [box.scrollLeft, box.scrollTop] = state.inner[n] || [0, 0]);
+    document.documentElement.style.scrollBehavior = "auto";
+    window.scrollTo(0, state.y);
+    if (state.focus && document.getElementById(state.focus)) document.getElementById(state.focus).focus({ preventScroll: true });
+    document.documentElement.style.scrollBehavior = "";
+  }
+  const seconds = Number(document.body.dataset.seconds);
+  if (!seconds) return;
+  let used = 0; // when the reader last did something
+  for (const name of ["pointerdown", "keydown", "input", "wheel"]) {
+    document.addEventListener(name, () => { used = Date.now(); }, { passive: true });
+  }
+  const reload = () => {
+    const isBusy = Date.now() - used < 2000 || !window.getSelection().isCollapsed;
+    if (document.hidden || isBusy) {
+      window.setTimeout(reload, 1000);
+      return;
+    }
+    const sorted = document.querySelector("#runs th[aria-sort]");
+    const state = {
+      hash: window.location.hash, y: window.scrollY, focus: document.activeElement.id,
+      fields: Object.fromEntries(fields().map((field) => [field.id, value(field)])),
+      sort: sorted && [sorted.textContent, sorted.getAttribute("aria-sort")],
+      inner: [...document.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]),
+    };
+    window.history.replaceState(null, "", prefix + encodeURIComponent(JSON.stringify(state)));
+    window.location.reload();
+  };
+  window.setTimeout(reload, 1000 * seconds);
+})();
