@@ -116,7 +116,7 @@ class Figure:
         ET.SubElement(self._root, "rect", {**rect, "height": "14", "class": "under"})
         self.text(x, y + 4, words, "value", "start")
         if number:
-            self.text(x + _LETTER * len(words) + 5, y + 4, number, "count", "start")
+            self.text(x + 1.1 * _LETTER * len(words) + 4, y + 4, number, "count", "start")
 
     def axes(self, x: Scale | None, y: Scale, x_name: str) -> None:
         """Draw the grid with its numbers."""

@@ -187,15 +187,14 @@ def curves(data: ReportData, metric: str, partner: str | None) -> str:
 
 
 def parallel(data: ReportData, top: Sequence[int]) -> str:
-    """Say what the best runs have in common, and which runs are not drawn."""
+    """Say what the best runs have in common, and how runs without a score are drawn."""
     left_out = len(data.results) - len(data.order)
-    absent = (
-        f" {counted(left_out, 'run')} without a {data.metric} {'is' if left_out == 1 else 'are'} not drawn."
-    )
-    absent = absent if left_out else ""
+    begins = "begins" if left_out == 1 else "begin"
+    lost = f" {counted(left_out, 'run')} without a {data.metric} {begins} below the first axis."
+    absent = lost if left_out else ""
     if len(data.order) < 2:  # noqa: PLR2004 - something in common needs two
         return f"Each line is a run.{absent}"
-    which = "The best run has" if len(top) == 1 else f"Of the best {len(top)} runs (colored),"
+    which = "The best run has" if len(top) == 1 else f"Of the best {len(top)} runs (thick),"
     common: list[str] = []
     for axis in data.axes:
         if axis.name in data.findings.repeats:
@@ -210,9 +209,7 @@ def parallel(data: ReportData, top: Sequence[int]) -> str:
             amount = "all" if share == 1 else f"{number}"
             common.append(f"{amount} have {axis.name}={axis.labels[code]}")
     if not common:
-        return (
-            f"No value is much more frequent among the best {len(top)} runs (colored) than among all.{absent}"
-        )
+        return f"No value is much more frequent among the best {len(top)} runs (thick) than among all.{absent}"
     return f"{which} {', '.join(common)}.{absent}"
 
 

@@ -29,7 +29,7 @@ const views = (() => {
     }
     for (const epoch of resumed) svg.append(drawn("path", { class: "pause", d: `M${x.at(epoch)} 12V150` }));
     points.forEach(([metric, line], n) => {
-      const color = n ? "c5" : "c1";
+      const color = n ? "c3" : "c1";
       svg.append(drawn("path", { class: `run ${color} on-card`, d: line.map(([epoch, value], k) => (
         `${k ? "L" : "M"}${x.at(epoch).toFixed(1)} ${y.at(value).toFixed(1)}`)).join("") }));
       const better = (metric.endsWith("loss") ? -1 : 1);
@@ -119,12 +119,19 @@ const views = (() => {
     dialog.querySelector("h2").focus();
     if (window.location.hash !== `#${page.address(run)}`) window.history.replaceState(null, "", `#${page.address(run)}`);
   };
+  const unquoted = () => {
+    try {
+      return decodeURIComponent(window.location.hash.slice(1));
+    } catch { // written by hand
+      return "";
+    }
+  };
   const follow = () => {
-    const run = addresses.get(decodeURIComponent(window.location.hash.slice(1)));
+    const run = addresses.get(unquoted());
     if (run !== undefined) open(run);
   };
   dialog.addEventListener("close", () => {
-    if (addresses.has(decodeURIComponent(window.location.hash.slice(1)))) window.history.replaceState(null, "", "#");
+    if (addresses.has(unquoted())) window.history.replaceState(null, "", "#");
   });
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   window.addEventListener("hashchange", follow);
