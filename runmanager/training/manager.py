@@ -33,6 +33,7 @@ from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import column
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
+from runmanager.storage import checkpoints
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
@@ -337,6 +338,46 @@ class RunManager:
             MetricError: A value is not a single number, the name is taken, or `how` is another than before.
         """
         self._tracking("track()").track({**(values or {}), **named}, how)
+
+    def summary(
+        self, values: Mapping[str, torch.Tensor | float] | None = None, /, **named: torch.Tensor | float
+    ) -> None:
+        """Add results of the whole run: a column each of `load_runs`, with one value per run.
+
+        They are committed with the end of the run. After the loop over `epochs`, `evaluate` and `evaluating`
+        add theirs here too.
+
+        Args:
+            values: Name -> value, for names that are no keywords.
+            **named: The same, as in ``summary(final_f1=0.9)``.
+
+        Raises:
+            LifecycleError: No run is open.
+            MetricError: A value is not a single number, or the name is taken.
+        """
+        self._open_run("summary()").add_summary({**(values or {}), **named})
+
+    def load_weights(self, network: nn.Module | None = None) -> None:
+        """Load the weights that ``epochs(keep=...)`` has kept so far, for a final test on the best ones.
+
+        Args:
+            network: What they are loaded into; the run's network by default.
+
+        Raises:
+            LifecycleError: No run is open, or it has no network.
+            CheckpointError: The run has kept none, or they do not fit.
+
+        Example::
+
+            manager.load_weights()
+            manager.evaluate(test_loader, "final")  # columns final_loss and final_accuracy of load_runs
+        """
+        opened = self._open_run("load_weights()")
+        network = network or opened.network
+        if network is None:
+            raise LifecycleError("load_weights() without a network: pass it to begin_run(run, network, loader)")
+        ranks.broadcast(None)  # when they are written
+        checkpoints.load_weights(opened.folder.path, network)
 
     def get_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> int:
         """Return in how many samples the largest score is the label's; waits for the device."""
@@ -665,6 +706,11 @@ class RunManager:
             return run_table.table_of(self.run_data)
         return load_results(experiment.path)
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the current or the last run, None before the first; what is put there stays with it."""
+        return self._current.folder.path if self._current else None
+
     @_settable
     def tb(self) -> "SummaryWriter | None":
         """A SummaryWriter into the run's event file; None before the first run."""
@@ -724,7 +770,7 @@ class RunManager:
 
     def _check_evaluation(self, call: str) -> None:
         opened = self._open_run(call)
-        if opened.number and opened.epoch is None:
+        if opened.number and opened.epoch is None and not opened.is_trained:
             raise LifecycleError(f"{call} after epoch {opened.number} has ended: call it before end_epoch()")
 
     def _open_epoch(self, call: str) -> OpenEpoch:

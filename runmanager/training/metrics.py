@@ -287,6 +287,25 @@ def check_column(name: str, params: Container[str]) -> None:
     raise MetricError(f"{name!r} {problem}: give the metric another name, as in track(f1=...)")
 
 
+def summary_of(
+    values: Mapping[str, torch.Tensor | float], epoch: Container[str], params: Container[str]
+) -> dict[str, float]:
+    """Return the results of a whole run by column, beside the columns of its epochs and hyperparameters.
+
+    Raises:
+        MetricError: A value is not a single number, or a name is taken.
+    """
+    summary: dict[str, float] = {}
+    for name, value in values.items():
+        column = column_of(name)
+        if column in epoch:
+            raise MetricError(f"{column!r} is a column of the epochs: give it another name, as final_f1")
+        check_column(column, params)
+        number = single(column, value)
+        summary[column] = float(number)
+    return summary
+
+
 def column_of(name: str) -> str:
     """Return the column of a metric's name: other tools name metrics as folders, with slashes.
 

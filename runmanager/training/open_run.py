@@ -25,7 +25,7 @@ from runmanager.training.circumstances import circumstances
 from runmanager.training.early_stop import EarlyStop
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.grid_context import GridContext
-from runmanager.training.metrics import EpochSums
+from runmanager.training.metrics import EpochSums, summary_of
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import ResumeState
 from runmanager.training.threads import Threads
@@ -66,6 +66,8 @@ class OpenRun:
         self.num_epochs: int | None = None  # of the loop, None if there is none
         self.early_stop = EarlyStop()  # of the loop
         self._stopped_early = ""  # why the loop ended before its last epoch
+        self.is_trained = False  # whether the loop has come to its end
+        self._summary: dict[str, float] = {}  # results of the whole run
         self.start = 0.0  # of the run's clock (perf_counter, s)
         self.start_time = 0.0  # the same as wall time (s)
         self._grid = grid
@@ -145,6 +147,7 @@ class OpenRun:
 
     def _loop_to(self, last: int, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
         if self._resume_state and self._resume_state.was_left:
+            self.is_trained = True
             return
         while self.number < last and self._status is Status.COMPLETED and not self.early_stop.reason:
             begin()
@@ -155,6 +158,7 @@ class OpenRun:
                     self.epoch.leave()  # by break or by an exception: the run's end shows which
                 raise
             end()
+        self.is_trained = True
         if self._status is not Status.COMPLETED:
             return
         prune = self._grid.prune
@@ -223,11 +227,17 @@ class OpenRun:
         return ranks.broadcast(record)  # when it is committed
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
-        """Add the columns of an evaluation to the open epoch, else to TensorBoard alone."""
+        """Add the columns of an evaluation to the epoch, else to the whole run, or to TensorBoard alone."""
         if self.epoch is not None:
             self.epoch.add_evaluation(values, seconds)
+        elif self.is_trained:
+            self.add_summary(values)
         elif self._board:
             self._board.evaluation(values)
+
+    def add_summary(self, values: Mapping[str, torch.Tensor | float]) -> None:
+        """Add results of the whole run, see `RunManager.summary`."""
+        self._summary |= summary_of(values, self._last_metrics, self.folder.params)
 
     def add_confusion(self, name: str, confusion: Confusion | None, loader: Iterable[Any]) -> None:
         """Remember the confusion matrix of an evaluation for the end of the run."""
@@ -278,7 +288,7 @@ class OpenRun:
         facts: dict[str, Any] = {} if self._peak is None else {"peak_memory": self._peak}
         facts |= {"stopped_early": self._stopped_early} if self._stopped_early else {}
         try:
-            self._journal.end(outcome, **facts)
+            self._journal.end(outcome, self._summary, **facts)
             if self._resume_state and outcome.status is Status.COMPLETED:
                 self._resume_state.forget()
         finally:
