@@ -52,7 +52,7 @@ def ours(root: str, number: int) -> None:
     with manager.run(PARAMS | {"number": number}):
         for _ in manager.epochs(EPOCHS):
             manager.track_loss(METRICS["loss"], 1)
-            manager.track(**{name: value for name, value in METRICS.items() if name != "loss"})
+            manager.track({name: value for name, value in METRICS.items() if name != "loss"})
 
 
 def summary_writer(root: str, number: int) -> None:

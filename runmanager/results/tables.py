@@ -93,7 +93,7 @@ def epochs_table(epochs: Epochs) -> pd.DataFrame:
 
 def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFrame:
     """Build the table of `load_runs` for one experiment; runs that keep their best weights are judged there."""
-    summaries = [_summary(run.epochs) for run in runs]
+    summaries = [{**_summary(run.epochs), **run.summary} for run in runs]
     if goal and any(_keeps(run) for run in runs):
         for run, summary in zip(runs, summaries, strict=True):
             summary[f"{KEPT}{goal.metric}"] = kept(run, goal, summary)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from runmanager.devices import torch_devices
-from runmanager.errors import CheckpointError, gib
+from runmanager.errors import CheckpointError, first_line, gib
 from runmanager.outcome import EpochRecord
 from runmanager.storage import durable, paths, plain_state
 
@@ -151,6 +151,22 @@ def save_weights(folder: Path, network: torch.nn.Module) -> None:
     file = io.BytesIO()
     torch.save(network.state_dict(), file)
     durable.write_file(folder / paths.WEIGHTS, file.getvalue())
+
+
+def load_weights(folder: Path, network: torch.nn.Module) -> None:
+    """Load the weights that a run has kept into a network; no code in the file is executed.
+
+    Raises:
+        CheckpointError: The run has kept none, the file is damaged, or they are of another network.
+    """
+    path = folder / paths.WEIGHTS
+    if not path.exists():
+        rule = "has kept no weights: write manager.epochs(n, keep='best:validation_loss')"
+        raise CheckpointError(f"{paths.for_people(folder)} {rule}")
+    try:
+        network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:
+        raise CheckpointError(f"{paths.for_people(path)} cannot be loaded: {first_line(error)}") from error
 
 
 def state_of(name: str, part: Any) -> Any:

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypedDict, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, TypedDict, get_type_hints
 
 import msgspec
 
@@ -64,6 +64,7 @@ class _Facts(TypedDict, total=False):
     pid_start: str
     ranks: Count
     stopped_early: str
+    summary: dict[str, float | Literal["nan", "inf", "-inf"]]
     t_wall: Seconds
     threads: Count
     versions: dict[str, str]
@@ -131,8 +132,12 @@ class Journal:
         times = {name: round(value, 6) for name, value in record.times.items()}
         self._append("epoch", {"epoch": record.epoch, **extra, "metrics": metrics, "times": times})
 
-    def end(self, outcome: Outcome, **facts: Any) -> None:
-        """Commit how the attempt ended, with further facts of it, and close the file."""
+    def end(self, outcome: Outcome, summary: Mapping[str, float] | None = None, **facts: Any) -> None:
+        """Commit how the attempt ended, with the results of the whole run and further facts; close the file."""
+        values = {
+            name: value if math.isfinite(value) else str(value) for name, value in (summary or {}).items()
+        }
+        facts |= {"summary": values} if values else {}
         self._append("end", {**facts, **_end(outcome, self._crc)})
         self.close()
 
@@ -155,7 +160,7 @@ class NoJournal(Journal):
     def epoch(self, record: EpochRecord) -> None:
         """Do nothing."""
 
-    def end(self, outcome: Outcome, **facts: Any) -> None:
+    def end(self, outcome: Outcome, summary: Mapping[str, float] | None = None, **facts: Any) -> None:
         """Do nothing."""
 
     def close(self) -> None:

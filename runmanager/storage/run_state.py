@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runmanager.errors import StorageError
+from runmanager.hyperparameters import COLUMNS
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import lock, paths, processes
 from runmanager.storage.durable import read_end
@@ -35,6 +36,7 @@ class RunResult:
     threads: int | None = None  # that torch computed with in its first attempt, None if not known
     journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `durable.version`
     stopped_early: str = ""  # why its loop ended before its last epoch, "" if it did not
+    summary: Mapping[str, float] = field(default_factory=dict)  # results of the whole run, by column
 
     @property
     def outcome(self) -> Outcome:
@@ -102,7 +104,15 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         next(iter(_counts("threads", [attempt.start for attempt in current])), None),
         versions,
         last.end.get("stopped_early", ""),
+        _summary_of(last.end, epochs),
     )
+
+
+def _summary_of(end: Mapping[str, Any], epochs: Sequence[EpochRecord]) -> dict[str, float]:
+    """Return the results of a whole run, without those whose column has another meaning."""
+    taken = COLUMNS.union(*(record.metrics for record in epochs))
+    values = end.get("summary", {}).items()
+    return {name: float(value) for name, value in values if name.isidentifier() and name not in taken}
 
 
 def _is_sparse(epochs: Sequence[EpochRecord]) -> bool:

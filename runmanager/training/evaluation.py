@@ -1,61 +1,233 @@
-"""Loss and accuracy of a network, without changing its training."""
+"""Evaluating a network: means and metrics over the batches of a loader, without changing its training."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from math import nan
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import nn
 
 from runmanager.devices.torch_devices import undisturbed_random
+from runmanager.errors import MetricError
 from runmanager.training import loaders
 from runmanager.training.batch_size import Measure
-from runmanager.training.metrics import EpochSums
+from runmanager.training.metrics import EpochSums, How, are_classes, check_column, column_of, single
 
 if TYPE_CHECKING:
     from runmanager.board.confusion import Confusion
 
 Loss = Callable[[Any, Any], torch.Tensor]
+Step = Callable[[nn.Module, Any], Any]
+"""What `step=` takes: the network and a batch -> (loss, outputs, targets)."""
 
 
-class Evaluation(NamedTuple):
-    """The means over the samples of a loader; accuracy is NaN if the labels are not classes."""
+class Metric(Protocol):
+    """A metric that is updated batch after batch, as torchmetrics has them."""
 
+    def update(self, outputs: Any, targets: Any, /) -> None:
+        """Take a batch."""
+
+    def compute(self) -> Any:
+        """Return the value over all batches: a number, or a mapping of them."""
+
+    def reset(self) -> None:
+        """Forget all batches."""
+
+
+class _Means(NamedTuple):
     loss: float
     accuracy: float
 
 
+class Evaluation(_Means):
+    """The means over the samples of a loader.
+
+    Attributes:
+        loss: The mean loss, NaN without batches.
+        accuracy: Which part of the predictions is right; NaN if the targets are not classes.
+        metrics: Name -> value, of what `metrics=` was given.
+    """
+
+    metrics: Mapping[str, float]
+
+    def __new__(cls, loss: float, accuracy: float, metrics: Mapping[str, float] | None = None) -> Self:
+        """Make one without further metrics, or with them."""
+        made = super().__new__(cls, loss, accuracy)
+        made.metrics = metrics or {}
+        return made
+
+
+class OpenEvaluation:
+    """What is measured in one evaluation; nothing waits for the device before `means`.
+
+    Args:
+        name: What its columns begin with.
+        on_batch: Called at each batch.
+        measure: Counts the samples of a batch, None where that follows from the batch.
+        params: The run's hyperparameters, whose names no column may have.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        loader: Iterable[Any],
+        device: torch.device,
+        on_batch: Callable[[], None] = lambda: None,
+        measure: Measure | None = None,
+        params: Container[str] = (),
+    ) -> None:
+        self.device = device
+        self.num_batches = 0  # so far
+        self.sums = EpochSums(measure)
+        self.values: dict[str, float] = {}  # column -> value, at the end
+        self._name, self._loader = name, loader
+        self._on_batch = on_batch
+        self._params = params
+        self._columns: set[str] = set()  # that are checked
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the loader's batches on the device."""
+        for batch in loaders.batches(self._loader, self.device):
+            self.num_batches += 1
+            self._on_batch()
+            self.sums.begin_batch(batch)
+            yield batch
+
+    def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
+        """Add the mean loss of a batch, see `EpochSums.add_loss`."""
+        self.sums.add_loss(loss, batch, self._expected)
+
+    def track(self, values: Mapping[str, torch.Tensor | float], how: How = "mean") -> None:
+        """Add values of the current batch, see `RunManager.track`."""
+        for name, value in values.items():
+            self.column(name)
+            self.sums.track(column_of(name), value, how, self._expected)
+
+    def column(self, name: str) -> str:
+        """Return the name of a metric's column.
+
+        Raises:
+            MetricError: It is taken, or none.
+        """
+        column = f"{self._name}_{column_of(name)}"
+        if column not in self._columns:
+            check_column(column, self._params)
+            self._columns.add(column)
+        return column
+
+    def read(self) -> None:
+        """Read what was added, over all ranks, into `values`."""
+        self.sums.settle(lambda number: loaders.size_of_batch(self._loader, number))
+        self.values = {self.column(name): value for name, value in self.sums.means().items()} | self.values
+
+    def _expected(self) -> int | None:
+        return loaders.size_of_batch(self._loader, self.num_batches)
+
+
 def evaluate(
     network: nn.Module,
-    loader: Iterable[Any],
-    device: torch.device,
+    evaluation: OpenEvaluation,
     loss: Loss,
-    on_batch: Callable[[], None] = lambda: None,
+    step: Step | None = None,
+    metrics: Mapping[str, Metric] | None = None,
     confusion: "Confusion | None" = None,
-    measure: Measure | None = None,
 ) -> Evaluation:
-    """Compute the mean loss and accuracy in eval mode without gradients; waits for the device.
+    """Evaluate a network, and read the evaluation; waits for the device.
 
-    Modes and random states are restored, those of the loader's generators too.
-
-    `on_batch` is called at each batch. If labels are classes, `confusion` counts the predictions of each.
-    The other arguments are those of `RunManager.evaluate`.
+    If targets are classes, `confusion` counts the predictions of each. The other arguments are those of
+    `RunManager.evaluate`.
     """
-    sums = EpochSums(measure)
-    with undisturbed_random(device), _undisturbed(loader), _eval_mode(network), torch.no_grad():
-        for inputs, labels in loaders.batches(loader, device):
-            on_batch()
-            preds = network(inputs)
-            has_size = measure is None and isinstance(labels, torch.Tensor)
-            sums.add_loss(loss(preds, labels), len(labels) if has_size else (inputs, labels))
-            if isinstance(preds, torch.Tensor) and preds.ndim > 1 and not labels.is_floating_point():
-                sums.add_correct(preds, labels)
-                if confusion:
-                    confusion.add(preds, labels)
-    means = sums.means()
+    metrics = _ready(metrics, evaluation)
+    sums = evaluation.sums
+    for batch in evaluation.batches():
+        value, outputs, targets = _of_step(step(network, batch)) if step else _supervised(network, batch, loss)
+        if metrics and outputs is None:
+            raise MetricError("step= must return (loss, outputs, targets) for metrics=, got the loss alone")
+        has_size = not sums.is_measured and isinstance(targets, torch.Tensor) and targets.ndim > 0
+        evaluation.add_loss(value, len(targets) if has_size else batch)
+        is_class = isinstance(outputs, torch.Tensor) and outputs.ndim > 1 and not targets.is_floating_point()
+        if is_class and (step is None or are_classes(outputs, targets)):
+            sums.add_correct(outputs, targets)
+            if confusion:
+                confusion.add(outputs, targets)
+        for metric in metrics.values():
+            metric.update(outputs, targets)
+    values: dict[str, float] = {}
+    for name, metric in metrics.items() if evaluation.num_batches else ():
+        computed = metric.compute()
+        parts = computed.items() if isinstance(computed, Mapping) else [("", computed)]
+        values |= {f"{name}_{key}" if key else name: _number(name, part) for key, part in parts}
+    evaluation.values = {evaluation.column(name): value for name, value in values.items()}
+    evaluation.read()
     if confusion:
         confusion.add_ranks()
-    return Evaluation(means.get("loss", torch.nan), means.get("accuracy", torch.nan))
+    mean, accuracy = (evaluation.values.get(evaluation.column(name), nan) for name in ("loss", "accuracy"))
+    return Evaluation(mean, accuracy, values)
+
+
+@contextmanager
+def undisturbed(network: nn.Module | None, loader: Iterable[Any], device: torch.device) -> Iterator[None]:
+    """Evaluate in the block: in eval mode, without gradients; give modes and random states back afterwards."""
+    with undisturbed_random(device), _undisturbed(loader), _eval_mode(network), torch.no_grad():
+        yield
+
+
+def _ready(metrics: Any, evaluation: OpenEvaluation) -> dict[str, Metric]:
+    """Send metrics to the device and let them forget what they had before.
+
+    Raises:
+        MetricError: They are none, or their columns are taken.
+    """
+    if metrics is None:
+        return {}
+    if not callable(getattr(metrics, "items", None)):
+        raise MetricError(f"metrics must be a mapping, as in metrics={{'r2': R2Score()}}, got {metrics!r}")
+    for name, metric in metrics.items():
+        evaluation.column(name)
+        if lacks := [call for call in ("update", "compute", "reset") if not hasattr(metric, call)]:
+            rule = "a metric has update(outputs, targets), compute() and reset(), as those of torchmetrics"
+            raise MetricError(f"{rule}; {name!r} lacks {' and '.join(lacks)}: {metric!r}")
+        if callable(move := getattr(metric, "to", None)):
+            move(evaluation.device)
+        metric.reset()
+    return dict(metrics.items())
+
+
+def _supervised(network: nn.Module, batch: Any, loss: Loss) -> tuple[Any, Any, Any]:
+    """Take a step of a batch that is (inputs, labels)."""
+    pair: Any = () if isinstance(batch, Mapping | torch.Tensor) else batch  # a mapping has its keys for items
+    try:
+        inputs, labels = pair
+    except (TypeError, ValueError):
+        rule = f"evaluate() takes batches of (inputs, labels), got {_described(batch)}"
+        raise MetricError(f"{rule}: write step=lambda network, batch: (loss, outputs, targets)") from None
+    preds = network(inputs)
+    return loss(preds, labels), preds, labels
+
+
+def _described(batch: Any) -> str:
+    if isinstance(batch, Mapping):
+        return f"a mapping with {', '.join(map(repr, batch))}"
+    if isinstance(batch, tuple | list):
+        return f"a {type(batch).__name__} of {len(batch)}"
+    return f"a {type(batch).__name__}"
+
+
+def _of_step(result: Any) -> tuple[Any, Any, Any]:
+    """Take what a step returned: (loss, outputs, targets), or the loss alone."""
+    if isinstance(result, tuple) and len(result) == 3:  # noqa: PLR2004 - see above
+        return result
+    if isinstance(result, tuple | list | Mapping):
+        raise MetricError(f"step= must return (loss, outputs, targets) or the loss, got {_described(result)}")
+    return result, None, None
+
+
+def _number(column: str, value: Any) -> float:
+    with suppress(MetricError):
+        return float(single(column, value))
+    what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+    raise MetricError(f"{column} is {what}, not a number: leave this metric out, or let it return its mean")
 
 
 @contextmanager
@@ -69,7 +241,10 @@ def _undisturbed(loader: Iterable[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def _eval_mode(network: nn.Module) -> Iterator[None]:
+def _eval_mode(network: nn.Module | None) -> Iterator[None]:
+    if network is None:
+        yield
+        return
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:

@@ -127,7 +127,7 @@ def fit(
             if scheduler:
                 scheduler.step()
             if step.reduced_to is not None:
-                manager.track(**{column: step.reduced_to})
+                manager.track({column: step.reduced_to})
             if test_loader is not None:
                 with step.autocast:
                     manager.evaluate(test_loader, loss=loss)

@@ -33,6 +33,7 @@ from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import column
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
+from runmanager.storage import checkpoints
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
@@ -41,10 +42,11 @@ from runmanager.storage.run_state import read_run
 from runmanager.training import at_exit, early_stop, failures, metrics, resuming, run_table
 from runmanager.training.batch_size import Measure
 from runmanager.training.epoch_line import epoch_line
-from runmanager.training.evaluation import Evaluation, Loss
+from runmanager.training.evaluation import Evaluation, Loss, Metric, OpenEvaluation, Step
 from runmanager.training.grid_context import GridContext
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.open_run import OpenRun
+from runmanager.training.run_evaluation import evaluate_run, evaluating
 from runmanager.training.run_folders import RunFolders
 
 if TYPE_CHECKING:
@@ -288,7 +290,7 @@ class RunManager:
             LifecycleError: No epoch is open.
             MetricError: The loss is not a single value, or the batch has no tensor to count.
         """
-        self._open_epoch("track_loss()").add_loss(loss, batch)
+        self._tracking("track_loss()").add_loss(loss, batch)
 
     def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count where the largest score is the label's. Does not wait for the device.
@@ -304,27 +306,78 @@ class RunManager:
             LifecycleError: No epoch is open.
             MetricError: The shapes do not fit.
         """
-        sums = self._open_epoch("track_num_correct()").sums
+        sums = self._tracking("track_num_correct()").sums
         for name in ("_get_num_correct", "get_num_correct"):
             if getattr(type(self), name) is not getattr(RunManager, name):
                 sums.add_count(getattr(self, name)(preds, labels), len(labels), len(labels))
                 return
         sums.add_correct(preds, labels)
 
-    def track(self, **values: torch.Tensor | float) -> None:
-        """Add means over the current batch to further columns. Does not wait for the device.
+    def track(
+        self,
+        values: Mapping[str, torch.Tensor | float] | None = None,
+        /,
+        *,
+        how: metrics.How = "mean",
+        **named: torch.Tensor | float,
+    ) -> None:
+        """Add values of the current batch to further columns. Does not wait for the device.
 
         The current batch is the last one from `batches`, `track_loss(loss, batch)` or `track_num_correct`;
         without one, all calls weigh the same.
 
         Args:
-            **values: Column -> the mean over the batch.
+            values: Metric -> value, for names that are no keywords: ``track({"val/f1": f1})`` is the column
+                `val_f1`.
+            how: The column has the "mean" of the values, which are means over their batches; or their "sum",
+                the "last", "min" or "max" of them.
+            **named: The same, as in ``track(f1=f1)``.
 
         Raises:
             LifecycleError: No epoch is open.
+            MetricError: A value is not a single number, the name is taken, or `how` is another than before.
+        """
+        self._tracking("track()").track({**(values or {}), **named}, how)
+
+    def summary(
+        self, values: Mapping[str, torch.Tensor | float] | None = None, /, **named: torch.Tensor | float
+    ) -> None:
+        """Add results of the whole run: a column each of `load_runs`, with one value per run.
+
+        They are committed with the end of the run. After the loop over `epochs`, `evaluate` and `evaluating`
+        add theirs here too.
+
+        Args:
+            values: Name -> value, for names that are no keywords.
+            **named: The same, as in ``summary(final_f1=0.9)``.
+
+        Raises:
+            LifecycleError: No run is open.
             MetricError: A value is not a single number, or the name is taken.
         """
-        self._open_epoch("track()").track(values)
+        self._open_run("summary()").add_summary({**(values or {}), **named})
+
+    def load_weights(self, network: nn.Module | None = None) -> None:
+        """Load the weights that ``epochs(keep=...)`` has kept so far, for a final test on the best ones.
+
+        Args:
+            network: What they are loaded into; the run's network by default.
+
+        Raises:
+            LifecycleError: No run is open, or it has no network.
+            CheckpointError: The run has kept none, or they do not fit.
+
+        Example::
+
+            manager.load_weights()
+            manager.evaluate(test_loader, "final")  # columns final_loss and final_accuracy of load_runs
+        """
+        opened = self._open_run("load_weights()")
+        network = network or opened.network
+        if network is None:
+            raise LifecycleError("load_weights() without a network: pass it to begin_run(run, network, loader)")
+        ranks.broadcast(None)  # when they are written
+        checkpoints.load_weights(opened.folder.path, network)
 
     def get_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> int:
         """Return in how many samples the largest score is the label's; waits for the device."""
@@ -446,7 +499,13 @@ class RunManager:
         yield from epoch.batches()
 
     def evaluate(
-        self, loader: Iterable[Any], name: str = "test", *, loss: Loss = functional.cross_entropy
+        self,
+        loader: Iterable[Any],
+        name: str = "test",
+        *,
+        loss: Loss = functional.cross_entropy,
+        step: Step | None = None,
+        metrics: Mapping[str, Metric] | None = None,
     ) -> Evaluation:
         """Compute loss and accuracy in eval mode without gradients: the columns `test_loss`, `test_accuracy`.
 
@@ -456,22 +515,66 @@ class RunManager:
         with its part of the samples.
 
         Args:
-            loader: Yields (inputs, labels).
+            loader: Yields (inputs, labels), or with `step` anything.
             name: What the columns begin with.
             loss: The mean over a batch, of the network's output and the labels.
+            step: Called with the network and a batch on its device, returns (loss, outputs, targets), or the
+                loss alone. For batches that are a mapping, or have other parts than (inputs, labels).
+            metrics: Name -> metric with update(outputs, targets), compute() and reset(), as torchmetrics has
+                them: the column `test_<name>`, or `test_<name>_<key>` for each value where several are
+                computed. They are moved to the device and reset before.
+
+        Returns:
+            The means over the samples, as `.loss` and `.accuracy`, and name -> value in `.metrics`.
 
         Raises:
             LifecycleError: No run is open, it has no network, or the epoch has ended already.
-            MetricError: A column's name is taken.
+            MetricError: A column's name is taken, a batch is not (inputs, labels), or a metric is no number.
+
+        >>> from runmanager.training.evaluation import Evaluation
+        >>> Evaluation(0.5, 0.75, {"f1": 0.7}).metrics["f1"]
+        0.7
         """
         opened = self._open_run("evaluate()")
         if opened.network is None:
             raise LifecycleError("evaluate() without a network: pass it to begin_run(run, network, loader)")
-        if opened.number and opened.epoch is None:
-            raise LifecycleError(
-                f"evaluate() after epoch {opened.number} has ended: call it before end_epoch()"
-            )
-        return opened.evaluate(loader, name, loss)
+        self._check_evaluation("evaluate()")
+        return evaluate_run(opened, loader, name, loss, step, metrics)
+
+    @contextmanager
+    def evaluating(self, loader: Iterable[Any], name: str = "validation") -> Iterator[Iterator[Any]]:
+        """Evaluate in a loop of one's own: the block gets the loader's batches on the device.
+
+        The network is in eval mode, no gradients are computed, the epoch's clock stands still. What
+        `track_loss`, `track_num_correct` and `track` are given in the block goes to the columns
+        `validation_loss`, `validation_accuracy`, ... Modes and random states are given back, as by `evaluate`.
+
+        Args:
+            loader: Yields batches of any form.
+            name: What the columns begin with.
+
+        Raises:
+            LifecycleError: No run is open, the epoch has ended already, or another evaluation is open.
+            MetricError: A column's name is taken.
+
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> network, loader = nn.Linear(4, 1), [{"x": torch.ones(8, 4), "y": torch.ones(8)}]
+        >>> manager = RunManager("example", folder.name, display=False)
+        >>> with manager.run({"lr": 0.1}, network):
+        ...     for epoch in manager.epochs(1):
+        ...         with manager.evaluating(loader) as batches:
+        ...             for batch in batches:
+        ...                 error = network(batch["x"])[:, 0] - batch["y"]
+        ...                 manager.track(mae=error.abs().mean())
+        >>> [name for name in manager.results if name.startswith("validation")]
+        ['validation_mae']
+        >>> folder.cleanup()
+        """
+        opened = self._open_run("evaluating()")
+        self._check_evaluation("evaluating()")
+        with evaluating(opened, loader, name) as evaluation:
+            yield evaluation.batches()
 
     def remaining(self, runs: Iterable[Any]) -> Iterator[Any]:
         """Yield the runs that this experiment has not completed yet.
@@ -603,6 +706,11 @@ class RunManager:
             return run_table.table_of(self.run_data)
         return load_results(experiment.path)
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the current or the last run, None before the first; what is put there stays with it."""
+        return self._current.folder.path if self._current else None
+
     @_settable
     def tb(self) -> "SummaryWriter | None":
         """A SummaryWriter into the run's event file; None before the first run."""
@@ -654,6 +762,16 @@ class RunManager:
         if self._current is None or self.outcome is not None:
             raise LifecycleError(f"{call} outside a run: call begin_run(run, network, loader) first")
         return self._current
+
+    def _tracking(self, call: str) -> OpenEpoch | OpenEvaluation:
+        """Return what values go to: the evaluation that is open, else the epoch."""
+        evaluation = None if self._current is None else self._current.evaluation
+        return self._open_epoch(call) if evaluation is None else evaluation
+
+    def _check_evaluation(self, call: str) -> None:
+        opened = self._open_run(call)
+        if opened.number and opened.epoch is None and not opened.is_trained:
+            raise LifecycleError(f"{call} after epoch {opened.number} has ended: call it before end_epoch()")
 
     def _open_epoch(self, call: str) -> OpenEpoch:
         epoch = None if self._current is None else self._current.epoch

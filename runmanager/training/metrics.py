@@ -1,9 +1,10 @@
 """Metrics of an epoch: sums kept on the device, read once."""
 
+import math
 import warnings
 from collections import deque
 from collections.abc import Callable, Container, Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -12,6 +13,9 @@ from runmanager.errors import MetricError, RunsWarning
 from runmanager.hyperparameters import RESERVED
 from runmanager.training.batch_size import Measure, batch_size, measured
 from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact
+
+How = Literal["mean", "sum", "last", "min", "max"]
+"""What becomes of the values of an epoch's batches."""
 
 Expected = Callable[[], int | None]
 """Says how many samples the loader yields, None if that is not known."""
@@ -31,9 +35,16 @@ class EpochSums:
         self._first_not_finite = FirstNotFinite()
         self._loss = WeightedSum(self._first_not_finite)
         self._sums = {"loss": self._loss, "accuracy": WeightedSum()}
+        self._hows: dict[str, How] = {}  # of the metrics whose column is no mean
+        self._kept: dict[str, torch.Tensor | float] = {}  # the last, least or largest value of each
         self._num_losses = 0
         self._unsized: deque[tuple[int, torch.Tensor | float]] = deque()
         self._sizes: list[int] = []
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the user counts the samples of a batch."""
+        return self._measure is not None
 
     def begin_batch(self, batch: Any) -> None:
         """Take note of the batch that metrics are of from now on."""
@@ -109,6 +120,28 @@ class EpochSums:
             self._sums[name] = WeightedSum()
         self._sums[name].add(value, weight, weight)
 
+    def track(self, name: str, value: torch.Tensor | float, how: How, expected: Expected) -> None:
+        """Add a value of the current batch, as `RunManager.track`.
+
+        Raises:
+            MetricError: It is not a single number, or `how` is none or another one than before.
+        """
+        if how not in get_args(How):
+            rule = f"how must be one of {', '.join(map(repr, get_args(How)))}"
+            raise MetricError(f"{rule}, got {how!r}; a metric of that name: track({{'how': ...}})")
+        before = self._hows.get(name, "mean" if name in self._sums else how)
+        if before != how:
+            raise MetricError(f"{name!r} is tracked with how={before!r} and with how={how!r}: keep to one")
+        if how == "mean":
+            self.add_mean(name, value, self.current_size(expected))
+            return
+        self._hows[name] = how
+        value = single(name, value)
+        if how == "sum":
+            self._sums.setdefault(name, WeightedSum()).add(value, 1, 1)
+        else:
+            self._kept[name] = _kept(how, self._kept.get(name, value), value)
+
     def settle(self, size_of_batch: Callable[[int], int | None]) -> None:
         """Weigh the losses that were added without a batch, at the end of the epoch.
 
@@ -141,18 +174,27 @@ class EpochSums:
 
     def means(self) -> dict[str, float]:
         """Read sum / number of samples of every metric, over all ranks, with one transfer per device."""
-        totals = self.read()
+        values = {
+            name: (total, 1 if name in self._kept else self._sums[name].weight)
+            for name, total in self.read().items()
+        }
         merged: dict[str, tuple[float, int]] = {}
-        weighted = {name: (total, self._sums[name].weight) for name, total in totals.items()}
-        for of_rank in ranks.gather(weighted):
-            for name, (total, weight) in of_rank.items():
-                before = merged.get(name, (0.0, 0))
-                merged[name] = (before[0] + total, before[1] + weight)
-        return {name: total / weight for name, (total, weight) in merged.items()}
+        for of_rank in ranks.gather(values):
+            for name, value in of_rank.items():
+                merged[name] = self._merged(name, merged[name], value) if name in merged else value
+        return {
+            name: total if name in self._hows else total / weight for name, (total, weight) in merged.items()
+        }
+
+    def _merged(self, name: str, before: tuple[float, int], value: tuple[float, int]) -> tuple[float, int]:
+        how, (total, weight) = self._hows.get(name, "sum"), value
+        merged = before[0] + total if how == "sum" else float(_kept(how, total, before[0]))
+        return merged, before[1] + weight
 
     def read(self) -> dict[str, float]:
         """Read the sums of this process, with one transfer per device."""
-        return _read({name: values.total() for name, values in self._sums.items() if values.weight})
+        totals = {name: values.total() for name, values in self._sums.items() if values.weight}
+        return _read({**totals, **self._kept})
 
     def first_not_finite(self) -> tuple[int, float, float | None] | None:
         """Find the first loss of any rank that is not finite, see `FirstNotFinite`; waits for the device."""
@@ -171,6 +213,18 @@ class EpochSums:
             number, loss = self._unsized.popleft()
             size = self._sizes[number - 1]
             self._loss.add(loss, size, size)
+
+
+def _kept(how: How, before: torch.Tensor | float, value: torch.Tensor | float) -> torch.Tensor | float:
+    """Return which of two values the column has; NaN if one is."""
+    if how == "last":
+        return value
+    if isinstance(before, torch.Tensor) or isinstance(value, torch.Tensor):
+        least_or_most = torch.minimum if how == "min" else torch.maximum
+        device = next(one.device for one in (before, value) if isinstance(one, torch.Tensor))
+        first, second = (torch.as_tensor(one, dtype=exact(device), device=device) for one in (before, value))
+        return least_or_most(first, second)
+    return math.nan if math.isnan(before + value) else (min if how == "min" else max)(before, value)
 
 
 def warm(device: torch.device) -> None:
@@ -231,6 +285,40 @@ def check_column(name: str, params: Container[str]) -> None:
     if not name.isidentifier():
         problem = "is not an identifier"
     raise MetricError(f"{name!r} {problem}: give the metric another name, as in track(f1=...)")
+
+
+def summary_of(
+    values: Mapping[str, torch.Tensor | float], epoch: Container[str], params: Container[str]
+) -> dict[str, float]:
+    """Return the results of a whole run by column, beside the columns of its epochs and hyperparameters.
+
+    Raises:
+        MetricError: A value is not a single number, or a name is taken.
+    """
+    summary: dict[str, float] = {}
+    for name, value in values.items():
+        column = column_of(name)
+        if column in epoch:
+            raise MetricError(f"{column!r} is a column of the epochs: give it another name, as final_f1")
+        check_column(column, params)
+        number = single(column, value)
+        summary[column] = float(number)
+    return summary
+
+
+def column_of(name: str) -> str:
+    """Return the column of a metric's name: other tools name metrics as folders, with slashes.
+
+    >>> column_of("val/loss")
+    'val_loss'
+    """
+    return name.replace("/", "_")
+
+
+def are_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
+    """Whether predictions are scores ``(N, C, ...)`` and labels class numbers ``(N, ...)``."""
+    shape = preds.shape
+    return preds.ndim > 1 and labels.shape == shape[:1] + shape[2:]
 
 
 def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -95,13 +95,14 @@ class OpenEpoch:
             self.step += 1
             self.report_step()
 
-    def track(self, values: Mapping[str, torch.Tensor | float]) -> None:
-        """Add means over the current batch, see `RunManager.track`."""
+    def track(self, values: Mapping[str, torch.Tensor | float], how: metrics.How = "mean") -> None:
+        """Add values of the current batch, see `RunManager.track`."""
         for name, value in values.items():
-            if name not in self._columns:
-                metrics.check_column(name, self._params)
-                self._columns.add(name)
-            self.sums.add_mean(name, value, self.sums.current_size(self._expected))
+            column = metrics.column_of(name)
+            if column not in self._columns:
+                metrics.check_column(column, self._params)
+                self._columns.add(column)
+            self.sums.track(column, value, how, self._expected)
 
     def _expected(self) -> int | None:
         return loaders.size_of_batch(self._loader, self.step if self.counts_batches else self.step + 1)

@@ -23,9 +23,9 @@ from runmanager.training import failures, resuming
 from runmanager.training.batch_size import Measure
 from runmanager.training.circumstances import circumstances
 from runmanager.training.early_stop import EarlyStop
-from runmanager.training.evaluation import Evaluation, Loss, evaluate
+from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.grid_context import GridContext
-from runmanager.training.metrics import EpochSums, check_column
+from runmanager.training.metrics import EpochSums, summary_of
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import ResumeState
 from runmanager.training.threads import Threads
@@ -61,10 +61,13 @@ class OpenRun:
     ) -> None:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
         self.epoch: OpenEpoch | None = None  # None between epochs
+        self.evaluation: OpenEvaluation | None = None  # while one is open
         self.number = 0  # of the last epoch that was begun or resumed; 0 before the first and after the end
         self.num_epochs: int | None = None  # of the loop, None if there is none
         self.early_stop = EarlyStop()  # of the loop
         self._stopped_early = ""  # why the loop ended before its last epoch
+        self.is_trained = False  # whether the loop has come to its end
+        self._summary: dict[str, float] = {}  # results of the whole run
         self.start = 0.0  # of the run's clock (perf_counter, s)
         self.start_time = 0.0  # the same as wall time (s)
         self._grid = grid
@@ -82,7 +85,7 @@ class OpenRun:
         self._lr: float | None = None  # that the epoch began with
         self._sums: EpochSums | None = None  # of the current or the last epoch
         self._last_metrics: Mapping[str, float] = {}
-        self._has_board = histogram_every is not None  # the same on all ranks, of which one has the board
+        self.has_board = histogram_every is not None  # the same on all ranks, of which one has the board
         self._board: RunLog | None = None
         details = circumstances(device, network)
         shared = {name: n for name, n in (("jobs", grid.jobs), ("ranks", ranks.num_ranks())) if n > 1}
@@ -144,6 +147,7 @@ class OpenRun:
 
     def _loop_to(self, last: int, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
         if self._resume_state and self._resume_state.was_left:
+            self.is_trained = True
             return
         while self.number < last and self._status is Status.COMPLETED and not self.early_stop.reason:
             begin()
@@ -154,6 +158,7 @@ class OpenRun:
                     self.epoch.leave()  # by break or by an exception: the run's end shows which
                 raise
             end()
+        self.is_trained = True
         if self._status is not Status.COMPLETED:
             return
         prune = self._grid.prune
@@ -221,31 +226,26 @@ class OpenRun:
             torch_devices.reset_peak(self.device)
         return ranks.broadcast(record)  # when it is committed
 
-    def evaluate(self, loader: Iterable[Any], name: str, loss: Loss) -> Evaluation:
-        """Evaluate the network; the result is in the open epoch, else in TensorBoard alone."""
-        assert self.network is not None
-        for column in (f"{name}_loss", f"{name}_accuracy"):
-            check_column(column, self.folder.params)
-        confusion = Confusion() if self._has_board else None
-        torch_devices.wait_for(self.device)
-        before = perf_counter()
-        with failures.explained_evaluation(name):
-            result = evaluate(
-                self.network, loader, self.device, loss, self._report_step, confusion, self.measure
-            )
-        seconds = perf_counter() - before
-        if confusion and self._board:
-            self._board.confusion(name, confusion, loader)
-        values = {f"{name}_loss": result.loss}
-        if not math.isnan(result.accuracy):
-            values[f"{name}_accuracy"] = result.accuracy
+    def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
+        """Add the columns of an evaluation to the epoch, else to the whole run, or to TensorBoard alone."""
         if self.epoch is not None:
             self.epoch.add_evaluation(values, seconds)
+        elif self.is_trained:
+            self.add_summary(values)
         elif self._board:
             self._board.evaluation(values)
-        return result
 
-    def _report_step(self) -> None:
+    def add_summary(self, values: Mapping[str, torch.Tensor | float]) -> None:
+        """Add results of the whole run, see `RunManager.summary`."""
+        self._summary |= summary_of(values, self._last_metrics, self.folder.params)
+
+    def add_confusion(self, name: str, confusion: Confusion | None, loader: Iterable[Any]) -> None:
+        """Remember the confusion matrix of an evaluation for the end of the run."""
+        if confusion and self._board:
+            self._board.confusion(name, confusion, loader)
+
+    def report_step(self) -> None:
+        """Report that the run makes progress."""
         if self.epoch is not None:
             self.epoch.report_step()
         elif self._grid.on_step is not None:
@@ -288,7 +288,7 @@ class OpenRun:
         facts: dict[str, Any] = {} if self._peak is None else {"peak_memory": self._peak}
         facts |= {"stopped_early": self._stopped_early} if self._stopped_early else {}
         try:
-            self._journal.end(outcome, **facts)
+            self._journal.end(outcome, self._summary, **facts)
             if self._resume_state and outcome.status is Status.COMPLETED:
                 self._resume_state.forget()
         finally:

@@ -73,7 +73,7 @@ def study(root, *, values=(0.1, 0.2), metrics=("f1",)):
         with manager.run({"value": value, "device": "cpu"}):
             for _ in manager.epochs(2):
                 manager.track_loss(0.5, 10)
-                manager.track(**dict.fromkeys(metrics, 1.0))
+                manager.track(dict.fromkeys(metrics, 1.0))
     with suppress(ValueError), manager.run({"value": 9, "device": "=1+1"}):
         raise ValueError("=cmd()")
 

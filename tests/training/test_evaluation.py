@@ -10,11 +10,18 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager.training.evaluation import Evaluation, evaluate
+from runmanager.training import evaluation
+from runmanager.training.evaluation import Evaluation, OpenEvaluation
 from runmanager.training.loaders import ImageTensors, TensorLoader
 
 CPU = torch.device("cpu")
 LOADER = [(torch.ones(4, 3), torch.zeros(4, dtype=torch.long))] * 2
+
+
+def evaluate(network, loader, device, loss, **options):
+    opened = OpenEvaluation("test", loader, device)
+    with evaluation.undisturbed(network, loader, device):
+        return evaluation.evaluate(network, opened, loss, **options)
 
 
 class Recurrent(nn.Module):

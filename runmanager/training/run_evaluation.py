@@ -1,0 +1,63 @@
+"""Evaluations while a run is open: their columns are in its epoch, their time is not."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from runmanager.board.confusion import Confusion
+from runmanager.devices import torch_devices
+from runmanager.errors import LifecycleError
+from runmanager.training import failures
+from runmanager.training.evaluation import (
+    Evaluation,
+    Loss,
+    Metric,
+    OpenEvaluation,
+    Step,
+    evaluate,
+    undisturbed,
+)
+
+if TYPE_CHECKING:
+    from runmanager.training.open_run import OpenRun
+
+
+@contextmanager
+def evaluating(run: "OpenRun", loader: Iterable[Any], name: str) -> Iterator[OpenEvaluation]:
+    """Let everything that is tracked in the block go to the columns of an evaluation.
+
+    Raises:
+        LifecycleError: Another evaluation is open.
+    """
+    if run.evaluation is not None:
+        raise LifecycleError(f"an evaluation within another one, of {name!r}: end the first one before")
+    torch_devices.wait_for(run.device)
+    before = perf_counter()
+    run.evaluation = OpenEvaluation(name, loader, run.device, run.report_step, run.measure, run.folder.params)
+    try:
+        with failures.explained_evaluation(name), undisturbed(run.network, loader, run.device):
+            yield run.evaluation
+            run.evaluation.read()
+        values = run.evaluation.values
+    finally:
+        run.evaluation = None
+    torch_devices.wait_for(run.device)
+    run.add_evaluation(values, perf_counter() - before)
+
+
+def evaluate_run(
+    run: "OpenRun",
+    loader: Iterable[Any],
+    name: str,
+    loss: Loss,
+    step: Step | None,
+    metrics: Mapping[str, Metric] | None,
+) -> Evaluation:
+    """Evaluate the run's network, see `RunManager.evaluate`."""
+    assert run.network is not None
+    confusion = Confusion() if run.has_board else None
+    with evaluating(run, loader, name) as evaluation:
+        result = evaluate(run.network, evaluation, loss, step, metrics, confusion)
+    run.add_confusion(name, confusion, loader)
+    return result
