@@ -74,7 +74,7 @@ def write_page(
     largest: bool | None = None,
     seconds: float | None = None,
 ) -> WrittenReport:
-    """Write a report; in a browser it loads itself again after so many `seconds`, if they are given."""
+    """Write a report; given `seconds`, a browser that shows it loads it again after them."""
     results, damaged = read_results(path)
     experiments = dict(results)
     if not any(experiments.values()):
@@ -96,7 +96,7 @@ def write_page(
 def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None = None) -> str:
     """Return the page of a report as HTML; it names some of the files that are damaged.
 
-    In a browser it loads itself again after so many `seconds`, if they are given.
+    Given `seconds`, a browser that shows it loads it again after them.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
