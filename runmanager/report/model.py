@@ -82,7 +82,10 @@ class ReportData:
         """Name a setting by what varies, with the run's number if it is one."""
         row, names = setting.rows[0], self.findings.varying
         axes = [axis for axis in self.axes if {axis.name, f"{axis.name} (hyperparameter)"} & {*names}]
-        params = " ".join(f"{printable(axis.name)}={axis.labels[axis.codes[row]]}" for axis in axes)
+        labels = [(printable(axis.name), axis.labels[axis.codes[row]]) for axis in axes]
+        if "experiment" in names:  # what an experiment does not have says nothing
+            labels = [pair for pair in labels if pair[1] != MISSING]
+        params = " ".join(f"{name}={label}" for name, label in labels)
         if setting.run is None:
             return params or "the only setting"
         return self.names[setting.rows[0]] + (f" ({params})" if params else "")
@@ -109,7 +112,12 @@ def report_data(
     table = table.reset_index(drop=True)
     assumed: list[str] = []
     if not table.attrs.get(tables.REPEATS):
-        assumed = [name for name in SEEDS if name in axes_of(table) and len(numbered(table[name])[1]) > 1]
+        parts = [each for _, each in table.groupby("experiment")] if "experiment" in table else [table]
+        assumed = [
+            name
+            for name in SEEDS
+            if name in axes_of(table) and all(len(numbered(part[name])[1]) > 1 for part in parts)
+        ]
         table.attrs[tables.REPEATS] = dict.fromkeys(experiments, assumed)
     if by is None and goal_of(table) is None:
         by = "loss"

@@ -157,7 +157,14 @@ def together(data: ReportData, pair: Interaction) -> str:
         )
     number = "one setting" if pair.num == 1 else f"the mean of {pair.num} settings that are equal otherwise"
     chance = " That may be chance." if not pair.p < 0.05 else ""  # noqa: PLR2004 - NaN too
-    return f"{sentence}{chance} Each cell is {number}."
+    empty = [
+        f"{rows.label(value)} with {columns.name} {columns.label(pair.column_values[column])}"
+        for row, value in enumerate(pair.row_values)
+        for column in order
+        if math.isnan(pair.means[row, column])
+    ]
+    lacking = f" Not compared, as some of these settings lack a result: {_listed(empty)}." if empty else ""
+    return f"{sentence}{chance} Each cell is {number}.{lacking}"
 
 
 def curves(data: ReportData, metric: str, partner: str | None) -> str:

@@ -323,6 +323,36 @@ def test_the_strongest_interaction_is_a_table_of_means(tmp_path):
     assert cells == [["0.1", "0.9058", "0.5058"], ["1", "0.6058", "0.8058"]]
 
 
+def test_what_a_heatmap_cannot_compare_is_said(tmp_path):
+    grid = [
+        {"lr": lr, "optimizer": name, "width": width}
+        for lr, name, width in itertools.product((1, 2, 3), ("adam", "sgd"), (1, 2, 3))
+    ]
+    failed = dict.fromkeys(
+        (12, 13), Outcome(Status.DIVERGED, "loss became nan", 0)
+    )  # 3, adam: two of the widths
+    scores = {1: 0.1, 2: 0.2, 3: 0.15}
+    path = write_runs(
+        tmp_path / "grid",
+        grid,
+        lambda run: scores[run["lr"]] * (2 if run["optimizer"] == "sgd" else 1) + run["width"] / 100,
+        outcomes=failed,
+    )
+
+    words = text_of(by_id(report(path), "together"))
+
+    assert "Not compared, as some of these settings lack a result: 3 with optimizer adam." in words
+
+
+def test_repeats_are_not_assumed_where_an_experiment_has_none(tmp_path):
+    write_runs(tmp_path / "runs" / "a", [{"lr": 0.1, "seed": seed} for seed in (1, 2)], lambda _: 0.5)
+    write_runs(tmp_path / "runs" / "b", [{"lr": 0.2}], lambda _: 0.8)
+
+    page = report(tmp_path / "runs")
+
+    assert text_of(by_id(page, "headline")) == "B run 1 (experiment=b lr=0.2) is best: test_accuracy 0.8"
+
+
 def test_curves_need_more_than_one_epoch(tmp_path):
     write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"], num_epochs=1)
 
