@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from runmanager.errors import MetricError as MetricError
     from runmanager.errors import MissingExtraError as MissingExtraError
     from runmanager.errors import NoRunsError as NoRunsError
+    from runmanager.errors import NotAFolderError as NotAFolderError
     from runmanager.errors import PruneError as PruneError
     from runmanager.errors import RankError as RankError
     from runmanager.errors import RunManagerError as RunManagerError
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from runmanager.results.files import load_table as load_table
     from runmanager.results.loading import load_results as load_results
     from runmanager.results.loading import load_runs as load_runs
+    from runmanager.results.one_run import LoadedRun as LoadedRun
+    from runmanager.results.one_run import load_run as load_run
     from runmanager.results.ranking import best as best
     from runmanager.results.ranking import over_repeats as over_repeats
     from runmanager.results.ranking import over_seeds as over_seeds
@@ -78,8 +81,8 @@ _HOMES = {
     "errors": (
         "BoardError", "CheckpointError", "ClusterError", "DataError", "DeviceError",
         "ExperimentLockedError", "GridError", "HeldError", "HyperparameterError", "InvalidArgumentError",
-        "LifecycleError", "MetricError", "MissingExtraError", "NoRunsError", "PruneError", "RankError",
-        "RunManagerError", "RunsWarning", "SettingError", "StorageError",
+        "LifecycleError", "MetricError", "MissingExtraError", "NoRunsError", "NotAFolderError", "PruneError",
+        "RankError", "RunManagerError", "RunsWarning", "SettingError", "StorageError",
     ),
     "executors": ("Executor", "InlineExecutor", "LanesExecutor", "RayExecutor"),
     "grid": ("Run", "RunBuilder"),
@@ -91,6 +94,7 @@ _HOMES = {
     "results.effects": ("compare", "effects"),
     "results.files": ("export", "load_table"),
     "results.loading": ("load_results", "load_runs"),
+    "results.one_run": ("LoadedRun", "load_run"),
     "results.ranking": ("best", "over_repeats", "over_seeds"),
     "results.show": ("show",),
     "search.halving": ("SuccessiveHalving",),

@@ -185,7 +185,7 @@ class NotebookScreen(Screen):
 
     def conclude(self, panel: Any) -> None:
         """Print what says the most: the notebook draws the whole panel, which is returned."""
-        self.print(str(panel).split("\n")[1:2])
+        self.print([panel.headline])
 
     def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:  # noqa: ARG002
         """Replace the results that were shown."""

@@ -6,6 +6,7 @@ RunManagerError
 |   |-- MissingExtraError (ImportError)     an optional package that is not installed
 |   `-- ClusterError (ConnectionError)      a Ray cluster that cannot be reached or used
 |-- NoRunsError (FileNotFoundError)         a folder that is not there, or has no runs
+|-- NotAFolderError (NotADirectoryError)    a file where a folder is needed
 |-- PruneError (ValueError)                 runs that cannot be stopped early and compared
 |-- HyperparameterError (AttributeError)    a run has no hyperparameter of that name
 |-- DeviceError (RuntimeError)              a device that is not there
@@ -73,6 +74,10 @@ class ClusterError(GridError, ConnectionError):
 
 class NoRunsError(RunManagerError, FileNotFoundError):
     """A folder that is not there, or in which there are no runs."""
+
+
+class NotAFolderError(RunManagerError, NotADirectoryError):
+    """A file where a folder is needed."""
 
 
 class PruneError(RunManagerError, ValueError):

@@ -1,6 +1,5 @@
 """Hyperparameters: which names and devices they may have, and their values as text and as JSON."""
 
-import difflib
 import enum
 import hashlib
 import itertools
@@ -11,6 +10,8 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from runmanager.close_names import closest
 
 BOOL, NUMBER, TEXT = "bool", "number", "text"
 """The kinds of values that TensorBoard's HParams tells apart."""
@@ -24,7 +25,7 @@ RESERVED = frozenset((
     "attempts", "mixed", "error", "hyperparameters",
 ))  # fmt: skip
 """Names that columns of the results already have."""
-COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start", "stopped early"}
+COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start", "stopped early", "folder"}
 """The same, with those that no hyperparameter of a grid can have."""
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
@@ -56,11 +57,11 @@ def check_device(value: Any) -> str | None:
 
 def _device_hint(text: str) -> str:
     kind, _, number = text.lower().replace("gpu", "cuda").partition(":")
-    close = difflib.get_close_matches(kind, DEVICE_TYPES, n=1)
+    close = closest(kind, DEVICE_TYPES)
     if not close:
         return "write one of: " + ", ".join(DEVICE_TYPES[:4])
-    numbered = f"{close[0]}:{number.lstrip('0') or number[:1]}"
-    name = numbered if _DEVICE.fullmatch(numbered) and close[0] != "cpu" else close[0]
+    numbered = f"{close}:{number.lstrip('0') or number[:1]}"
+    name = numbered if _DEVICE.fullmatch(numbered) and close != "cpu" else close
     return f"did you mean {name!r}?"
 
 

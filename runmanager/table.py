@@ -69,6 +69,7 @@ class Table:
             for row, number, content in zip(self._rows, numbers, aligned(numbers), strict=True):
                 row[index] = row[index] if math.isnan(number) else content
         texts = [any(isinstance(row[index], str) for row in self._values) for index in range(len(given))]
+        self._is_text = texts
         self._is_left = [is_text and name not in right for is_text, name in zip(texts, given, strict=True)]
         self._fold, self._best, self._hints = fold, frozenset(best), hints
         self._order = sorted(range(len(given)), key=lambda i: (_index(given[i], first), i))
@@ -153,7 +154,7 @@ class Table:
                 [self._marked(row, index) for row in self._rows] if marked else [r[index] for r in self._rows]
             )
             most = max(map(cell_len, cells), default=0)
-            is_text = self._is_left[index] and index != self._status
+            is_text = self._is_text[index] and index != self._status
             least = 2 if self._fold else min(most, _LEAST_TEXT) if is_text else most
             rooms.append((max(max(map(cell_len, _pieces(name)), default=0), least), max(cell_len(name), most)))
         return rooms
@@ -161,12 +162,11 @@ class Table:
     def _lines(self, kept: Sequence[int], limit: int, marked: bool) -> Iterator[list[tuple[str, str]]]:
         rooms = [self._rooms(marked=marked)[index] for index in kept]
         widths = [most if limit >= ENDLESS else max(least, min(most, limit)) for least, most in rooms]
-        for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - limit):
-            pairs = enumerate(zip(widths, rooms, strict=True))
-            wide = [(width, index) for index, (width, (least, _)) in pairs if width > least]
-            if not wide:
-                break
-            widths[max(wide)[1]] -= 1
+        least = [least for least, _ in rooms]
+        if self._fold:  # words are broken once no column can be narrower without
+            longest = [max((_longest_word(row[i]) for row in self._rows), default=0) for i in kept]
+            _narrow(widths, list(map(max, least, longest)), limit)
+        _narrow(widths, least, limit)
         headings = [_folded_name(self._names[i], width) for i, width in zip(kept, widths, strict=True)]
         height = max(map(len, headings), default=0)  # headings are at the bottom, values at the top
         headings = [[""] * (height - len(heading)) + heading for heading in headings]
@@ -202,12 +202,14 @@ class FittedTable:
 
     def lines(self, width: int) -> list[str]:
         """Return the lines without colors."""
-        drawn = self._table.drawn(self._kept, width, marked=True)
-        return ["".join(text for text, _ in line) for line in drawn]
+        return ["".join(text for text, _ in line) for line in self.drawn(width)]
+
+    def drawn(self, width: int, *, marked: bool = True) -> Iterator[list[tuple[str, str]]]:
+        """Yield the lines as pieces with their styles; with `marked`, statuses have their signs."""
+        yield from self._table.drawn(self._kept, self._width or width, marked=marked)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        width = self._width or options.max_width
-        for line in self._table.drawn(self._kept, width, marked=console.is_terminal):
+        for line in self.drawn(options.max_width, marked=console.is_terminal):
             for text, style in line:
                 yield Segment(text, Style.parse(style) if style else None)
             yield Segment.line()
@@ -222,6 +224,19 @@ def _share(value: Any, low: float, high: float) -> float:
     if not isinstance(value, float | int) or not math.isfinite(value):
         return 0.0
     return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 1.0
+
+
+def _narrow(widths: list[int], least: Sequence[int], limit: int) -> None:
+    """Make the widest columns narrower, until a line fits or all are as narrow as they can be."""
+    for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - limit):
+        wide = [(width, index) for index, width in enumerate(widths) if width > least[index]]
+        if not wide:
+            break
+        widths[max(wide)[1]] -= 1
+
+
+def _longest_word(content: str) -> int:
+    return max(map(cell_len, content.split()), default=0)
 
 
 def _pieces(name: str) -> list[str]:

@@ -1,10 +1,10 @@
 """How values, durations and names are written, in tables, lines and messages."""
 
-import difflib
 import math
 from collections.abc import Iterable
 from typing import Any
 
+from runmanager.close_names import closest
 from runmanager.hyperparameters import text
 
 _MOST_NAMES = 24  # that a message lists
@@ -100,7 +100,6 @@ def did_you_mean(name: str, names: Iterable[Any], have: str = "they have") -> st
     >>> did_you_mean("widht", ["lr", "width"]), did_you_mean("x", ["lr", "width"])
     ("did you mean 'width'?", 'they have: lr, width')
     """
-    by_case = {str(each).lower(): str(each) for each in names}
-    cutoff = 0.6 if len(name) > 3 else 0.5  # noqa: PLR2004 - one letter of 'lr' counts for more
-    close = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=cutoff)
-    return f"did you mean {printable(by_case[close[0]])!r}?" if close else f"{have}: {listed(by_case.values())}"
+    texts = list(dict.fromkeys(map(str, names)))
+    close = closest(name, texts)
+    return f"did you mean {printable(close)!r}?" if close else f"{have}: {listed(texts)}"

@@ -103,6 +103,8 @@ def test_the_problems_of_settings_are_one_line_which_fits_into_a_row():
 CELLS = {
     "grid": "run_grid({'lr': 0.1}, print, experiment='a b')",
     "files": "load_runs('nope')",
+    "file": "open('a_file', 'w').close()\nload_runs('a_file')",
+    "root": "run_grid({'lr': [0.1]}, print, experiment='x', root='a_file')",
     "hooks": "def loop():\n    RunManager('x').track_loss(1, 1)\nloop()",
     "cause": "class Bad:\n"
     "    def __reduce__(self):\n"
@@ -153,6 +155,12 @@ def lines_of(output):
             "NoRunsError",
             "NoRunsError: no results at 'nope': give the folder that RunManager or run_grid",
         ),
+        (
+            "file",
+            "NotAFolderError",
+            "NotAFolderError: results are loaded from a folder, got the file 'a_file':",
+        ),
+        ("root", "GridError", "GridError: root must be a folder, such as 'runs'; 'a_file' is a file"),
         ("hooks", "LifecycleError", "LifecycleError: track_loss() outside a run: call begin_run(run, network"),
     ],
 )
@@ -163,8 +171,9 @@ def test_a_notebook_shows_the_line_of_the_user_and_the_sentence(notebook, cell, 
     assert lines[-1].startswith(last)
     assert not [line for line in lines if "runmanager/" in line]
     arrows = [line for line in lines if line.startswith("--")][1:]
-    asked = {"grid": ["run_grid("], "files": ["load_runs("], "hooks": ["loop()", "RunManager('x').track_loss"]}
-    assert [words in line for words, line in zip(asked[cell], arrows, strict=True)] == [True] * len(arrows)
+    calls = {"grid": "run_grid(", "root": "run_grid("}
+    asked = ["loop()", "RunManager('x').track_loss"] if cell == "hooks" else [calls.get(cell, "load_runs(")]
+    assert [words in line for words, line in zip(asked, arrows, strict=True)] == [True] * len(arrows)
 
 
 def test_the_cause_of_an_error_keeps_the_lines_of_the_user(notebook):

@@ -29,7 +29,9 @@ from tensorboard.plugins.hparams.api_pb2 import Status
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
 _NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
-_LARGEST = float(np.finfo(np.float32).max)  # that a scalar can hold
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number that a scalar can hold."""
+
 _HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
 _NOT_ZERO = re.compile(rb"[^\0]")
 _MASK = 0xA282EAD8
@@ -139,7 +141,7 @@ def event(step: int, values: Iterable[Summary.Value], wall_time: float | None = 
 
 def scalar(tag: str, value: float) -> Summary.Value:
     """Make a scalar; a value that is infinite in float32 becomes NaN, because it breaks TensorBoard's axes."""
-    return Summary.Value(tag=tag, simple_value=value if abs(value) <= _LARGEST else float("nan"))
+    return Summary.Value(tag=tag, simple_value=value if abs(value) <= LARGEST else float("nan"))
 
 
 def image(tag: str, png: bytes, width: int, height: int, channels: int) -> Summary.Value:
@@ -154,15 +156,16 @@ def text(tag: str, markdown: str) -> Summary.Value:
     return _string_tensor(tag, "text", markdown.encode("utf-8", "replace"))
 
 
-def layout(charts: Mapping[str, Sequence[str]], title: str) -> Summary.Value:
-    """Make a custom-scalars layout of one category: chart title -> regular expressions of the tags in it."""
-    from tensorboard.plugins.custom_scalar import layout_pb2
+def layout(categories: Mapping[str, Mapping[str, Sequence[str]]]) -> Summary.Value:
+    """Make a custom-scalars layout: category -> chart -> regular expressions of the tags in it."""
+    from tensorboard.plugins.custom_scalar.layout_pb2 import Category, Chart, Layout, MultilineChartContent
 
-    drawn = [
-        layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=tags))
-        for name, tags in charts.items()
-    ]
-    content = layout_pb2.Layout(category=[layout_pb2.Category(title=title, chart=drawn)])
+    def drawn(charts: Mapping[str, Sequence[str]]) -> list[Chart]:
+        return [Chart(title=name, multiline=MultilineChartContent(tag=tags)) for name, tags in charts.items()]
+
+    content = Layout(
+        category=[Category(title=name, chart=drawn(charts)) for name, charts in categories.items()]
+    )
     return _string_tensor("custom_scalars__config__", "custom_scalars", content.SerializeToString())
 
 

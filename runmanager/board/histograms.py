@@ -17,15 +17,16 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
     """Collect the weights and gradients of a network that have enough values, by tag.
 
-    TensorBoard sorts tags, so that biases, which are less telling, have groups of their own after the weights.
+    Biases, which are less telling, and gradients have groups of their own after the weights. TensorBoard sorts
+    tags, on some pages with '_' as '/', but never ':'.
     """
     drawn: dict[str, torch.Tensor] = {}
     for name, parameter in network.named_parameters():
         if _has_values(parameter) and parameter.numel() >= _LEAST:
-            kind = "_bias" if name.rpartition(".")[2].startswith("bias") else ""
+            kind = ":bias" if name.rpartition(".")[2].startswith("bias") else ""
             drawn[f"weights{kind}/{name}"] = parameter
             if parameter.grad is not None and _has_values(parameter.grad):
-                drawn[f"weights_grad{kind}/{name}"] = parameter.grad
+                drawn[f"weights:grad{kind}/{name}"] = parameter.grad
     return drawn
 
 

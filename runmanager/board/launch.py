@@ -1,40 +1,25 @@
-"""A TensorBoard of ours: its folder, how its page is set up, and its process, which ends with this one."""
+"""A TensorBoard of ours: its process, which ends with this one, and the page below a notebook's cell."""
 
 import atexit
 import ipaddress
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
-from runmanager.board import hparams
-from runmanager.board.tags import EPOCH, tag
+from runmanager.board.link import page_of
 from runmanager.console import in_notebook
-from runmanager.errors import BoardError, NoRunsError
-from runmanager.goal import Goal, default_goal
-from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs
-from runmanager.storage.naming import varying
-from runmanager.storage.run_state import read_run
-from runmanager.wording import did_you_mean
+from runmanager.errors import BoardError
 
 LOCALHOST = "127.0.0.1"
 ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - to refuse them
-DEFAULT_URL = "http://localhost:6006/"
-"""Where `tensorboard --logdir` answers as a rule."""
-
-_SELECTED = 500  # runs up to which the Time Series page selects any by itself
-_ROWS = 100  # that HParams shows at first
-_DEVICE = "device"
 
 _START_S, _STOP_S = 60.0, 5.0
 # a file beside a notebook may be named like a module of Python: its folder comes last
@@ -47,8 +32,6 @@ serve()
 _ADDRESS = re.compile(r"^TensorBoard \S+ at (http\S+)", re.MULTILINE)
 
 _SERVERS: dict[Path, "Server"] = {}  # a cell that is executed again shows the one that it started
-
-Experiments = Mapping[str, Sequence[RunFolder]]
 
 
 def open_tensorboard(
@@ -81,114 +64,6 @@ def open_tensorboard(
         from IPython.display import IFrame, display
 
         display(IFrame(link, width="100%", height=height))
-
-
-@dataclass(frozen=True)
-class TensorBoardPage:
-    """What TensorBoard is started on, and how its page is set up."""
-
-    logdir: Path
-    query: str  # the settings of the Time Series page in a link, encoded
-    notes: Sequence[str] = ()  # what the limits of TensorBoard's pages would hide, a sentence each
-
-    def link(self, url: str = DEFAULT_URL) -> str:
-        """Return the deep link into the TensorBoard that answers at `url`."""
-        return f"{url.rstrip('/')}/?{self.query}#timeseries"
-
-
-def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
-    """Set up TensorBoard's page for the runs in a folder, or for one experiment alone.
-
-    Curves are not smoothed; the metric that decides, its loss and the epoch duration are pinned; the color is
-    that of the axis that matters: device if it varies, else the first that does, or the experiment where there
-    are several. Of a root
-    with several, HParams draws only runs that have the hyperparameters of all others.
-
-    Raises:
-        NoRunsError: There is no such folder.
-        BoardError: It has no runs, or none of that experiment.
-    """
-    if not root.is_dir():
-        raise NoRunsError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
-    folders = {folder.resolve().name: folder for folder in experiments(root)}
-    all_runs = {name: [run for run in read_runs(folder) if run.is_here] for name, folder in folders.items()}
-    runs = {name: runs for name, runs in all_runs.items() if runs}
-    if experiment is not None and experiment not in runs:
-        hint = did_you_mean(experiment, runs, "it has those of")
-        raise BoardError(f"{str(root)!r} has no runs of an experiment {experiment!r}; {hint}")
-    if not runs and next(root.rglob("*tfevents*"), None) is None:
-        raise BoardError(f"no runs in {str(root)!r}: start a grid first, or give the folder that it wrote")
-    if experiment is not None:
-        root, runs = folders[experiment], {experiment: runs[experiment]}
-    return TensorBoardPage(root, _query(runs), _limits(root, runs))
-
-
-def hint(experiment: Path) -> list[str]:
-    """Return a few lines on how to see an experiment in TensorBoard, none if it has no runs here."""
-    root, name = experiment.parent, experiment.name
-    try:
-        page = page_of(experiment)
-    except (OSError, BoardError):
-        return []
-    if in_notebook():
-        return [f"TensorBoard: open_tensorboard({str(root)!r}, {name!r})"]
-    start = f"runmanager tensorboard {shlex.quote(str(root))} --experiment {name}"
-    return [f"TensorBoard: {start}", *page.notes]
-
-
-def _limits(root: Path, experiments: Experiments) -> list[str]:
-    notes = []
-    number = sum(map(len, experiments.values()))
-    show_one = f"show one experiment: runmanager tensorboard {shlex.quote(str(root))} --experiment NAME"
-    if number > _SELECTED:
-        step = show_one if len(experiments) > 1 else "tick those you want, or filter them by name"
-        notes.append(f"! {number} runs; above {_SELECTED}, TensorBoard selects none by itself: {step}")
-    kinds = [hparams.kinds_of([run.params for run in runs]) for runs in experiments.values()]
-    if any(other != kinds[0] for other in kinds):
-        rule = "hyperparameters differ between experiments, so HParams has no line for some runs"
-        notes.append(f"! {rule}: {show_one}")
-    if number > _ROWS:
-        notes.append(f"! HParams shows {_ROWS} of {number} runs: choose more rows a page below its table")
-    return notes
-
-
-def _query(experiments: Experiments) -> str:
-    parts = {"smoothing": "0"}  # 0.6, the default, misdraws short curves
-    color = _color(experiments)
-    if color:
-        parts["runColorGroup"] = f"regex:{color}"
-    if experiments:
-        pinned = [{"plugin": "scalars", "tag": tag} for tag in _pinned(experiments.values())]
-        parts["pinnedCards"] = json.dumps(pinned, separators=(",", ":"))
-    return urlencode(parts, quote_via=quote, safe=":,/=")
-
-
-def _color(experiments: Experiments) -> str | None:
-    """Return a regular expression; runs for which its group matches the same have the same color."""
-    axes = [axis for runs in experiments.values() for axis in varying([run.params for run in runs])]
-    if len(experiments) > 1 and _DEVICE not in axes:
-        return "^([^/]+)/"
-    axis = _DEVICE if _DEVICE in axes else next(iter(axes), "")
-    # from its name to the next one; earlier versions wrote '_' and ','
-    return rf"(?:\d[-_]|[-,]){axis}=(.*?)(?:[-,][a-zA-Z_]\w*=|~|$)" if axis else None
-
-
-def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
-    """Return the tags of the metric that decides, of the loss beside it, and of the epoch's duration."""
-    goals: set[Goal | None] = set()
-    metrics: Mapping[str, float] = {}
-    for runs in filter(None, experiments):
-        begun = (read_run(run) for run in runs if run.path.is_dir())
-        first = next((run for run in begun if run.epochs), None)  # to read all takes long
-        goals.add(Experiment(runs[0].path.parent).design.decisive([first.start] if first else []))
-        metrics = metrics or (first.epochs[-1].metrics if first else {})
-    goal = goals.pop() if len(goals) == 1 else None
-    metric = (goal or default_goal(metrics) or Goal("accuracy", 1)).metric
-    data, _, kind = metric.rpartition("_")
-    loss = f"{data}_loss" if f"{data}_loss" in metrics else "loss"
-    if goal is None and kind == "loss":  # the same link before the first epoch, when no metric is there yet
-        metric = f"{data}_accuracy" if data else "accuracy"
-    return list(dict.fromkeys([tag(metric), tag(loss), EPOCH]))
 
 
 class Server:

@@ -7,10 +7,11 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 from runmanager.board import archive, hparams
 from runmanager.board.run_log import OPENING, RunLog
-from runmanager.board.tags import tag
+from runmanager.board.tags import OF_GOAL, tag
 from runmanager.errors import ExperimentLockedError
+from runmanager.goal import Goal
 from runmanager.outcome import Outcome, Status
-from runmanager.storage.folders import read_runs
+from runmanager.storage.folders import Experiment, read_runs
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import RunResult, read_run
 
@@ -31,29 +32,30 @@ def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
         hparams.decide(experiment)
     results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
     rebuilt = [run for run in results if run.epochs and run.status is not Status.RUNNING]
-    num_rebuilt = 0
+    goal, num_rebuilt = Experiment(experiment).design.goal, 0
     for run in rebuilt:
         try:
-            _rebuild(experiment.name, run)
+            _rebuild(experiment.name, run, goal)
             num_rebuilt += 1
         except OSError as error:
             damaged.append(f"{run.folder.path} ({error.strerror})")
     return num_rebuilt
 
 
-def _rebuild(experiment: str, run: RunResult) -> None:
+def _rebuild(experiment: str, run: RunResult, goal: Goal | None) -> None:
     metrics = {tag(name) for record in run.epochs for name in record.metrics}
     times = {f"time/{name}" for record in run.epochs for name in record.times}
 
     def is_foreign(value: Summary.Value) -> bool:
-        return value.tag not in {*metrics, *times, *OPENING} and not value.tag.startswith("tuning/best_")
+        is_ours = value.tag in {*metrics, *times, *OF_GOAL, *OPENING}
+        return not is_ours and not value.tag.startswith("tuning/best_")  # of earlier versions
 
     kept = archive.kept(run.folder.path, run.epochs[-1].epoch, is_foreign)
     archive.retire(run.folder.path)
     details = {
         name: run.start[name] for name in ("device", "device_name", "versions", "commit") if name in run.start
     }
-    board = RunLog(experiment, run.folder, run.attempts, details)
-    board.open(run.epochs, before=kept)
+    board = RunLog(experiment, run.folder, run.attempts, details, goal=goal)
+    board.open(run.epochs, keep=run.start.get("keep"), before=kept)
     has_ended = run.status is Status.COMPLETED or run.status.is_fault
     board.end(Outcome(run.status if has_ended else Status.INTERRUPTED, run.error, len(run.epochs)))

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import math
 import textwrap
 import time
 import warnings
@@ -18,20 +17,33 @@ from torch.utils.tensorboard import SummaryWriter
 from runmanager.board import archive, confusion, event_file, histograms, hparams, images
 from runmanager.board.confusion import Confusion
 from runmanager.board.first_input import FirstInput
+from runmanager.board.goal_scalars import GoalScalars
 from runmanager.board.tags import tag
 from runmanager.errors import RunsWarning
+from runmanager.goal import Goal
 from runmanager.hyperparameters import plain, text
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import durable, paths
+from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 
 CHARTS = {
-    "loss": ["^loss/"],
-    "accuracy": ["^accuracy/"],
-    "epoch duration (s)": ["^time/epoch_s$"],
-    "parts of an epoch (s)": ["^time/phase_"],
+    "side by side": {  # two charts in a row
+        "goal, best so far": ["^Goal/best$"],
+        "goal": ["^Goal/last$"],
+        "loss of the training": ["^loss/train$"],
+        "loss of the evaluation": ["^loss/(?!train$)"],
+        "accuracy of the training": ["^accuracy/train$"],
+        "accuracy of the evaluation": ["^accuracy/(?!train$)"],
+    },
+    "overview": {
+        "loss": ["^loss/"],
+        "accuracy": ["^accuracy/"],
+        "epoch duration (s)": ["^time/epoch_s$"],
+        "parts of an epoch (s)": ["^time/phase_"],
+    },
 }
-"""The custom-scalars page: chart title -> tags, so that train and test share a chart."""
+"""The custom-scalars page: category -> chart -> tags. Many runs are clearer side by side, few in one chart."""
 
 _LONGEST = 10_000  # characters of an error, and of the end of an error.log
 
@@ -62,7 +74,8 @@ class RunLog:
     """The event file of one attempt, from begin to end. No method raises.
 
     The configuration shows `details` beside the hyperparameters. `histogram_every` counts epochs, 0 is never;
-    `kinds` has the kind of each hyperparameter in the run's grid, None if that is not known.
+    `kinds` has the kind of each hyperparameter in the run's grid, None if that is not known;
+    `goal` is the experiment's.
     """
 
     def __init__(
@@ -73,11 +86,13 @@ class RunLog:
         details: Mapping[str, Any],
         histogram_every: int = 1,
         kinds: Mapping[str, str] | None = None,
+        goal: Goal | None = None,
     ) -> None:
         self._name = f"{experiment}/{folder.path.name}"
         self._folder = folder
         self._every = histogram_every
-        self._best: dict[str, float] = {}
+        self._goal = goal
+        self._goal_scalars = GoalScalars()
         self._last: tuple[int, nn.Module | None] = (0, None)
         self._drawn = 0
         self._confusions: dict[str, tuple[Confusion, Any]] = {}
@@ -93,7 +108,9 @@ class RunLog:
         self._first: list[Event] = []
 
     @_guarded
-    def open(self, records: Sequence[EpochRecord] = (), *, before: Sequence[Event] = ()) -> None:
+    def open(
+        self, records: Sequence[EpochRecord] = (), *, keep: str | None = None, before: Sequence[Event] = ()
+    ) -> None:
         """Begin the event file.
 
         A resumed attempt gets a file beside the earlier ones. It replaces them, and begins with what they held,
@@ -101,9 +118,12 @@ class RunLog:
         epochs, which it would drop. A run from the first epoch replaces them too, and begins with nothing.
 
         `records` are the epochs that were committed before, `before` the events in front of them. Epochs that
-        the files lack, because a kill came between their commit and their event, are written now.
+        the files lack, because a kill came between their commit and their event, are written now. The metric of
+        `keep` decides where the experiment has no goal.
         """
         folder, after = self._folder.path, len(records)
+        goal = Design(self._goal).decisive([{"keep": keep}])
+        self._goal_scalars = GoalScalars(goal)
         epochs = [event_file.event(record.epoch, self._scalars(record, None)) for record in records]
         earlier = archive.event_files(folder)
         self._described = after > 0 and archive.is_described(folder)
@@ -121,8 +141,9 @@ class RunLog:
         form = hparams.read(folder.parent, self._kinds)
         values = [event_file.session_start(form.hparams(self._folder.params), form.trial_id(self._folder))]
         if first_step == 0:
-            values.append(event_file.layout(CHARTS, "overview"))
-            values.append(event_file.text("run/config", _markdown(self._folder.params, self._details)))
+            values.append(event_file.layout(CHARTS))
+            details = {**({} if goal is None else {"goal": str(goal)}), **self._details}
+            values.append(event_file.text("run/config", _markdown(self._folder.params, details)))
         waiting, self._waiting = self._waiting or [], None
         opening = [event_file.event(first_step, [value]) for value in values]
         first = [] if after else self._first  # they are in the first attempt's file
@@ -138,9 +159,10 @@ class RunLog:
         return self._writer
 
     @_guarded
-    def watch(self, network: nn.Module) -> None:
+    def watch(self, network: nn.Module | None) -> None:
         """Keep the network's first input, to show it after the first epoch."""
-        self._first_input.watch(network, self._see)
+        if network is not None:
+            self._first_input.watch(network, self._see)
 
     @_guarded
     def evaluation(self, metrics: Mapping[str, float]) -> None:
@@ -243,11 +265,7 @@ class RunLog:
     ) -> list[Summary.Value]:
         scalars = {tag(name): value for name, value in record.metrics.items()}
         scalars |= {f"time/{name}": value for name, value in record.times.items()}
-        for name, value in record.metrics.items():
-            if name.endswith("accuracy"):
-                best = max(self._best.get(name, -math.inf), -math.inf if math.isnan(value) else value)
-                self._best[name] = best
-                scalars[f"tuning/best_{tag(name).replace('/', '_')}"] = best
+        scalars |= self._goal_scalars.after(record)
         if lr is not None:
             scalars.setdefault("train/lr", lr)
         norm = histograms.gradient_norm(network) if network is not None else None

@@ -2,6 +2,13 @@
 
 EPOCH = "time/epoch_s"
 
+# TensorBoard sorts capitals first, and HParams shows five metrics at first: these. They are numbers from the
+# first epoch on that has one, so that parallel coordinates draw the run
+BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST = OF_GOAL = (
+    "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/epoch_s", "Goal/last",
+)  # fmt: skip
+"""Those of the goal, whatever its metric is called."""
+
 _TAGS = {
     "loss": "loss/train",
     "accuracy": "accuracy/train",

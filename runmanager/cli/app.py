@@ -11,6 +11,7 @@ import typer
 from runmanager import __version__
 from runmanager.cli import comparing, exporting, inspecting, maintaining
 from runmanager.cli.common import STORAGE_FAILED, Commands, Damage, add_command, check_folder, say, write
+from runmanager.cli.options import Root
 from runmanager.hyperparameters import counted
 
 app = typer.Typer(
@@ -42,9 +43,6 @@ def options(
     """Take the options that come before a command."""
 
 
-Root = Annotated[Path, typer.Argument(metavar="FOLDER", help="The root of all experiments, or one experiment.")]
-
-
 def tensorboard(
     root: Root = Path("runs"),
     experiment: Annotated[str | None, typer.Option(help="The name of the one to show, alone.")] = None,
@@ -62,7 +60,8 @@ def tensorboard(
     device if it varies, else by the first axis that does. With --experiment, every page shows that one alone,
     and HParams draws a line for each of its runs.
     """
-    from runmanager.board.launch import ALL_ADDRESSES, LOCALHOST, Server, page_of
+    from runmanager.board.launch import ALL_ADDRESSES, LOCALHOST, Server
+    from runmanager.board.link import page_of
 
     check_folder(root)
     if host in ALL_ADDRESSES or (bind_all and host):

@@ -1,6 +1,5 @@
-"""What all commands share: declaration, options, exit codes, output, and how to name a run."""
+"""What all commands share: declaration, exit codes, output, and how to name a run."""
 
-import difflib
 import inspect
 import json
 import os
@@ -10,12 +9,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from runmanager.errors import RunManagerError, RunsWarning, StorageError
+from runmanager.wording import listed
 
 if TYPE_CHECKING:
     from runmanager.storage.folders import RunFolder
@@ -24,33 +24,6 @@ SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
 """Exit codes. 0 is success; a reader that closes the pipe early (`| head`) is no error."""
 
 _MOST_NAMES = 8  # of experiments, in a message
-
-Folder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="The root of all experiments, an experiment, or a run.")
-]
-RunPath = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="A run's folder, or EXPERIMENT/NUMBER such as runs/fashion_grid/2."),
-]
-Largest = Annotated[
-    bool | None,
-    typer.Option(
-        "--largest/--smallest",
-        help="Which values are good. Known for accuracies, losses, durations and memory; "
-        "for any other metric, say --largest or --smallest.",
-        show_default=False,
-    ),
-]
-Metric = Annotated[
-    str | None,
-    typer.Option(
-        "--by",
-        metavar="COLUMN",
-        help="The metric to judge by, also as max:NAME or min:NAME; by default the goal of the grid, else the "
-        "validation, test or training accuracy, else a loss.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for scripts; messages go to standard error.")]
 
 
 def add_command(app: typer.Typer, name: str, function: Callable[..., None], panel: str) -> None:
@@ -151,7 +124,7 @@ def find_run(path: Path) -> tuple[Path, "RunFolder"]:
         if absolute.is_dir() and is_experiment(absolute):
             first = next((run.number for run in read_runs(absolute)), 1)
             raise FileNotFoundError(f"{path} is an experiment: name a run, as {path / str(first)}")
-        raise FileNotFoundError(f"{path} is no run, {_no_experiment(path.parent)}")
+        raise FileNotFoundError(f"{path} is no run, {_no_experiment(path.parent, path)}")
     runs = read_runs(experiment)
     number = int(absolute.name) if absolute.name.isdecimal() and not absolute.exists() else None
     for run in runs:
@@ -195,19 +168,18 @@ def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
     return find_run(path) if is_run else (find_experiment(path), None)
 
 
-def _no_experiment(path: Path) -> str:
-    """Say that a path is no experiment, and which ones are there."""
+def _no_experiment(path: Path, asked: Path | None = None) -> str:
+    """Say that a path is no experiment, and which one was meant or is there; `asked` is what was given."""
+    from runmanager.storage import paths
     from runmanager.storage.folders import experiments, is_experiment
 
     root = path if path.is_dir() and not is_experiment(path) else path.parent
     folders = experiments(root) if root.is_dir() and not is_experiment(root) else []
     if not folders:
         return f"{path} is no experiment, and none is beside it"
-    names = [folder.name for folder in folders]
-    close = difflib.get_close_matches(path.name, names, n=1) if root != path else []
-    listed = ", ".join([*names[:_MOST_NAMES], *(["..."] if len(names) > _MOST_NAMES else [])])
-    hint = f"did you mean {root / close[0]}?" if close else f"{root} has: {listed}"
-    return f"{path} is no experiment; {hint}"
+    hint = paths.nearest(asked or path)
+    names = listed((folder.name for folder in folders), _MOST_NAMES)
+    return f"{path} is no experiment; {hint or f'{root} has: {names}'}"
 
 
 def check_folder(root: Path) -> None:

@@ -2,36 +2,34 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from runmanager.cli.common import AsJson, Folder, Largest, Metric, RunPath, find_run, say, write_json
-from runmanager.cli.tables import (
+from runmanager.cli.common import find_run, say, write_json
+from runmanager.cli.options import (
     All,
+    AsJson,
     Columns,
+    Folder,
+    Folders,
+    Largest,
     Limit,
+    Metric,
+    RunPath,
     Sort,
     Where,
-    check_limit,
-    in_order,
-    limited,
-    load,
-    print_view,
-    tell,
 )
+from runmanager.cli.tables import Selection, load, print_view, tell, write_rows
 from runmanager.hyperparameters import json_value
 
-if TYPE_CHECKING:
-    import pandas as pd
+_NUM_BEST = 10
 
 
 def best(
     folder: Folder = Path("runs"),
     by: Metric = None,
-    n: Annotated[
-        int, typer.Option("-n", "--limit", callback=check_limit, metavar="N", help="How many rows.")
-    ] = 10,
+    limit: Limit = None,
     largest: Largest = None,
     repeats: Annotated[
         list[str] | None,
@@ -62,22 +60,22 @@ def best(
     """
     from runmanager.results.show import numbered_only, ranked
 
+    selection = Selection(where, columns, sort, None, everything)  # the best are sorted
+    n = limit or (None if everything else _NUM_BEST)
     runs = load(folder, where=where)
     if as_json:
-        _write_json(numbered_only(runs, by, n, largest=largest, repeats=repeats) if len(runs) else runs)
+        rows = numbered_only(runs, by, n, largest=largest, repeats=repeats) if len(runs) else runs
+        write_rows(rows, selection)
     elif len(runs):
-        view = ranked(runs, by, None if everything else n, largest=largest, repeats=repeats, with_others=False)
-        print_view(in_order(view, sort), columns, everything=everything)
+        view = ranked(runs, by, n, largest=largest, repeats=repeats, with_others=False)
+        print_view(view, selection)
 
 
 def compare(
     axis: Annotated[
         str, typer.Argument(metavar="AXIS", help="The hyperparameter, such as device, or 'experiment'.")
     ],
-    folders: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FOLDER...", help="Roots, experiments or runs.", show_default="runs"),
-    ] = None,
+    folders: Folders = None,
     value: Annotated[
         str | None,
         typer.Option(
@@ -107,22 +105,16 @@ def compare(
     from runmanager.results.effects import compare as pair
     from runmanager.results.readable import pairs_view
 
+    selection = Selection(where, columns, sort, limit, everything)
     runs = load(*(folders or [Path("runs")]), where=where)
-    if runs.empty:
-        if as_json:
-            _write_json(runs)
-        return
-    pairs = pair(runs, axis, value)
+    pairs = runs if runs.empty else pair(runs, axis, value)
     if as_json:
-        _write_json(pairs)
-        return
-    view = pairs_view(pairs)
-    for sentence in view.caption.split(" · "):
-        tell(sentence)
-    if pairs.empty:
-        say("nothing to compare: no two completed runs differ in this hyperparameter only and have the column")
-    rows = limited(in_order(replace(view, caption=""), sort), limit, "pairs", everything=everything)
-    print_view(rows, columns, everything=everything)
+        write_rows(pairs, selection)
+    elif len(runs):
+        view = pairs_view(pairs)
+        for sentence in view.caption.split(" · "):
+            tell(sentence)
+        print_view(replace(view, caption=""), selection, what="pairs")
 
 
 def diff(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
@@ -136,8 +128,9 @@ def diff(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
 
     Exit codes: 0 shown; 2 no such experiment or run.
     """
-    from runmanager.console import print_table
+    from runmanager.console import print_fitted
     from runmanager.results.diff import diff as differences
+    from runmanager.table import Table
 
     sides = [path if path.exists() else find_run(path)[1].path for path in (first, second)]
     rows = differences(*sides)
@@ -147,14 +140,5 @@ def diff(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
         say(f"nothing differs between {first} and {second}")
     else:
         headings = {"first": str(first), "second": str(second)}
-        print_table(
-            [{headings.get(name, name): value for name, value in row.items()} for row in rows],
-            most=None,
-            right=list(headings.values()),
-        )
-
-
-def _write_json(table: "pd.DataFrame") -> None:
-    from runmanager.results.files import to_rows
-
-    write_json(to_rows(table))
+        named = [{headings.get(name, name): value for name, value in row.items()} for row in rows]
+        print_fitted(Table.of(named, right=list(headings.values()), fold=True))

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from runmanager.cli.common import Folder, Largest, Metric, say
+from runmanager.cli.common import say
+from runmanager.cli.options import Folder, Largest, Metric
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 

@@ -3,58 +3,29 @@
 import math
 import sys
 import textwrap
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from runmanager.cli.common import (
-    AsJson,
-    Damage,
-    RunPath,
-    check_folder,
-    files_of,
-    find_run,
-    say,
-    write,
-    write_json,
-)
-from runmanager.cli.tables import (
-    All,
-    Columns,
-    Limit,
-    Sort,
-    Where,
-    in_order,
-    limited,
-    meeting,
-    print_view,
-    tell,
-)
-from runmanager.hyperparameters import counted, json_value
-from runmanager.outcome import Status
+from runmanager.cli.common import Damage, check_folder, files_of, find_run, say, write, write_json
+from runmanager.cli.listing import print_experiments, print_runs, run_to_json, to_json
+from runmanager.cli.options import All, AsJson, Columns, Limit, Root, RunPath, Sort, Where
+from runmanager.cli.tables import Selection, tell
+from runmanager.hyperparameters import json_value
 from runmanager.storage import paths
-from runmanager.wording import cell, duration, file_size
+from runmanager.storage.folders import Experiment
+from runmanager.wording import cell, file_size, join
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from runmanager.results.overview import Overview
+    from runmanager.storage.design import Design
     from runmanager.storage.run_state import RunResult
 
 _LAST_LINES = 12  # of a traceback
 _EPOCHS_SHOWN = 10
 
-RunsByFolder = Mapping[Path, Sequence["RunResult"]]
-
 
 def list_runs(
-    root: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The root of all experiments, or one experiment.")
-    ] = Path("runs"),
+    root: Root = Path("runs"),
     where: Where = None,
     columns: Columns = None,
     sort: Sort = None,
@@ -65,7 +36,8 @@ def list_runs(
     """List experiments, or the runs of one experiment, with their status.
 
     A terminal gets the columns that matter most. A pipe or a file gets all of them, whole, in one line per run.
-    With --where, --columns, --sort or --limit, the runs of all experiments are listed.
+    With --where, --columns, --sort or --limit, the runs of all experiments are listed; as JSON too, in which an
+    experiment comes again where the runs of another are between its own.
 
     For example:
 
@@ -86,15 +58,15 @@ def list_runs(
     damaged = Damage()
     by_folder = {folder: read_experiment(folder, damaged) for folder in experiments(root)}
     by_folder = {folder: runs for folder, runs in by_folder.items() if runs}
+    selection = Selection(where, columns, sort, limit, everything)
     if as_json:
-        chosen = by_folder if where is None else _meeting(by_folder, where)
-        write_json([_experiment_to_json(folder, runs) for folder, runs in chosen.items()])
+        write_json(to_json(by_folder, selection))
     elif not by_folder:
         say(no_runs(root))
-    elif len(by_folder) > 1 and not any((where, columns, sort, limit)):
-        _print_overview(by_folder, everything=everything)
+    elif len(by_folder) > 1 and not selection.is_of_rows:
+        print_experiments(by_folder, everything=everything)
     else:
-        _print_runs(by_folder, where, columns, sort, limit, everything=everything)
+        print_runs(by_folder, selection)
     damaged.tell()
 
 
@@ -113,128 +85,12 @@ def show(run: RunPath, as_json: AsJson = False) -> None:
 
     damaged = Damage()
     result = read_run(find_run(run)[1], damaged)
+    design = Experiment(result.folder.path.parent).design
     if as_json:
-        write_json({**_run_to_json(result), **_more_to_json(result)})
+        write_json({**run_to_json(result), **_more_to_json(result), **_notes(result, design)})
     else:
-        _print_run(result)
+        _print_run(result, design)
     damaged.tell()
-
-
-def _meeting(by_folder: RunsByFolder, where: str) -> RunsByFolder:
-    from runmanager.results.loading import name_of
-
-    rows = meeting(_table(by_folder), where)
-    named = {folder: name_of(folder.name) if "experiment" in rows else "" for folder in by_folder}
-    experiments = rows["experiment"].map(str) if "experiment" in rows else [""] * len(rows)
-    kept = set(zip(experiments, rows["run"], strict=True))
-    return {
-        folder: [run for run in runs if (named[folder], run.folder.number) in kept]
-        for folder, runs in by_folder.items()
-    }
-
-
-def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
-    """Return the table of `load_runs`."""
-    from runmanager.results import decisive, tables
-    from runmanager.results.loading import LAST, name_of
-
-    named = [(name_of(folder.name), runs) for folder, runs in by_folder.items()]
-    return tables.concat([(name, decisive.runs_table(name, runs)) for name, runs in named], LAST)
-
-
-def _print_runs(
-    by_folder: RunsByFolder,
-    where: str | None,
-    columns: str | None,
-    sort: str | None,
-    limit: int | None,
-    *,
-    everything: bool,
-) -> None:
-    from runmanager.results.show import listed
-
-    runs = meeting(_table(by_folder), where)
-    if runs.empty:
-        return
-    counts = Counter(runs["status"].astype(str))
-    folder = next(iter(by_folder)) if len(by_folder) == 1 else next(iter(by_folder)).parent
-    title = f"{folder}: {', '.join([counted(len(runs), 'run'), *(f'{n:,} {s}' for s, n in counts.items())])}"
-    view = limited(in_order(listed(runs), sort), limit, "runs", everything=everything)
-    print_view(view, columns, everything=everything, title=title)
-
-
-def _print_overview(by_folder: RunsByFolder, *, everything: bool) -> None:
-    from runmanager.console import print_fitted, wide_console
-    from runmanager.results.overview import overview
-    from runmanager.table import Table
-
-    console = wide_console()
-    sums = [overview(folder, runs) for folder, runs in by_folder.items()]
-    rows = [_row(each, is_short=console.is_terminal) for each in sums]
-    names = ["experiment", "runs", "status", "best", "goal", "last written", "run time", "size"]
-    table = Table.of(rows, right=("last written", "run time", "size"), first=names)
-    if everything:
-        console.print(table, soft_wrap=True)
-    elif left_out := print_fitted(table, console):
-        tell(f"not shown: {', '.join(left_out)}; --all")
-    if console.is_terminal:
-        present = [status for status in Status if any(status in each.statuses for each in sums)]
-        signs = dict.fromkeys(status.sign for status in present)
-        words = {sign: ", ".join(status for status in present if status.sign == sign) for sign in signs}
-        tell("   ".join(f"{sign} {statuses}" for sign, statuses in words.items()))
-
-
-def _row(each: "Overview", *, is_short: bool) -> dict[str, Any]:
-    """Describe an experiment for people in a terminal, or for programs."""
-    row: dict[str, Any] = {"experiment": str(each.folder), "runs": sum(each.statuses.values())}
-    if not is_short:
-        when = _moment(each).isoformat(" ", "seconds") if each.last_written else ""
-        row |= {str(status): number for status, number in each.statuses.items()}
-        row |= {"goal": str(each.goal or ""), "best": each.best, "last written": when}
-        return row | {"run seconds": each.run_seconds, "bytes": each.num_bytes}
-    by_sign: Counter[str] = Counter()
-    for status, number in each.statuses.items():
-        by_sign[status.sign] += number
-    row["status"] = "  ".join(f"{sign} {number}" for sign, number in by_sign.items())
-    row |= {"goal": each.goal.metric if each.goal else "", "best": each.best, "last written": _when(each)}
-    return row | {"run time": duration(each.run_seconds), "size": file_size(each.num_bytes)}
-
-
-def _moment(each: "Overview") -> datetime:
-    return datetime.fromtimestamp(each.last_written).astimezone()
-
-
-def _when(each: "Overview") -> str:
-    """Write when an experiment was last written as `ls` does: with the time, or the year if that is another."""
-    if not each.last_written:
-        return ""
-    moment = _moment(each)
-    is_this_year = moment.year == datetime.now().astimezone().year
-    return f"{moment:%b %d %H:%M}" if is_this_year else f"{moment:%b %d  %Y}"
-
-
-def _last(run: "RunResult") -> Mapping[str, float]:
-    return run.epochs[-1].metrics if run.epochs else {}
-
-
-def _experiment_to_json(folder: Path, runs: Sequence["RunResult"]) -> dict[str, Any]:
-    return {"experiment": folder.name, "folder": str(folder), "runs": [_run_to_json(run) for run in runs]}
-
-
-def _run_to_json(run: "RunResult") -> dict[str, Any]:
-    return {
-        "run": run.folder.number,
-        "folder": str(run.folder.path),
-        "status": str(run.status),
-        "params": {name: json_value(value) for name, value in run.folder.params.items()},
-        "epochs": len(run.epochs),
-        "metrics": {name: json_value(value) for name, value in _last(run).items()},
-        "attempts": run.attempts,
-        "mixed": run.mixed,
-        "jobs": run.jobs,
-        "threads": run.threads,
-        "error": run.error,
-    }
 
 
 def _more_to_json(run: "RunResult") -> dict[str, Any]:
@@ -248,14 +104,18 @@ def _more_to_json(run: "RunResult") -> dict[str, Any]:
     }
 
 
-def _print_run(run: "RunResult") -> None:
+def _notes(run: "RunResult", design: "Design") -> dict[str, str | None]:
+    return {"note": (design.run_notes or {}).get(run.folder.id), "experiment_note": design.note}
+
+
+def _print_run(run: "RunResult", design: "Design") -> None:
     from runmanager.console import print_table
 
-    _print_facts(run)
+    _print_facts(run, design)
     _heading("Hyperparameters")
     _print_pairs({name: cell(value) for name, value in run.folder.params.items()})
     if run.epochs:
-        _print_epochs(run)
+        _print_epochs(run, design)
     if how := _how(run):
         _heading("How it was executed")
         _print_pairs(how)
@@ -268,14 +128,13 @@ def _print_run(run: "RunResult") -> None:
         write("\n".join(lines))
 
 
-def _print_epochs(run: "RunResult") -> None:
+def _print_epochs(run: "RunResult", design: "Design") -> None:
     """Print the last epochs, and the best one if it is before them; its number is in bold and said below."""
     from runmanager.console import print_fitted
     from runmanager.goal import default_goal
-    from runmanager.storage.folders import Experiment
     from runmanager.table import Table
 
-    goal = Experiment(run.folder.path.parent).design.decisive([run.start])
+    goal = design.decisive([run.start])
     names = list(dict.fromkeys(name for record in run.epochs for name in record.metrics))
     goal = goal if goal and goal.metric in names else default_goal(names)
     best = max(run.epochs, key=lambda record: goal.score(record.metrics)) if goal else None
@@ -296,10 +155,13 @@ def _print_epochs(run: "RunResult") -> None:
         tell(f"not shown: {', '.join(left_out)}; --json has all")
 
 
-def _print_facts(run: "RunResult") -> None:
+def _print_facts(run: "RunResult", design: "Design") -> None:
     sign = f"{run.status.sign} " if sys.stdout and sys.stdout.isatty() else ""
     facts: dict[str, Any] = {"run": paths.for_people(run.folder.path), "status": f"{sign}{run.status}"}
-    facts |= {"error": run.error, "next": run.next_step, "attempts": run.attempts if run.attempts > 1 else ""}
+    note, of_experiment = _notes(run, design).values()
+    facts |= {"note": join([note or "", f"of the experiment: {of_experiment}" if of_experiment else ""])}
+    next_step = run.outcome.next_step(paths.for_people(run.folder.path / paths.ERROR_LOG))
+    facts |= {"error": run.error, "next": next_step, "attempts": run.attempts if run.attempts > 1 else ""}
     facts |= {"mixed": "code, data, versions or threads changed between its epochs" if run.mixed else ""}
     facts |= {"jobs": f"{run.jobs} runs shared the machine" if run.jobs > 1 else ""}
     _print_pairs(facts)

@@ -9,8 +9,6 @@ import typer
 
 from runmanager.cli.common import (
     SOME_WRONG,
-    AsJson,
-    RunPath,
     allow_unread,
     find_run,
     find_target,
@@ -18,6 +16,7 @@ from runmanager.cli.common import (
     write,
     write_json,
 )
+from runmanager.cli.options import AsJson, RunPath
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import json_value
 

@@ -1,17 +1,15 @@
-"""What the commands that print tables share: which rows and columns, in which order, and for which reader."""
+"""What the commands that show rows share: which rows and columns, in which order, and for which reader."""
 
 import shutil
 import sys
 import textwrap
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from runmanager.cli.common import say
-from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.wording import did_you_mean, join, listed
+from runmanager.cli.common import say, write_json
+from runmanager.wording import join, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,45 +17,24 @@ if TYPE_CHECKING:
     from runmanager.results.view import View
 
 
-def check_limit(limit: int | None) -> int | None:
-    """Refuse a number of rows that is not positive."""
-    problems = Problems()
-    if limit is not None:
-        problems.check_count("--limit (-n)", limit, 1)
-    problems.raise_if_any(InvalidArgumentError)
-    return limit
-
-
-Where = Annotated[
-    str | None,
-    typer.Option(
-        "--where", metavar="CONDITION", help="Which rows, as 'lr<0.1 and status=failed'.", show_default=False
-    ),
-]
-Columns = Annotated[
-    str | None,
-    typer.Option("--columns", metavar="A,B", help="These columns, in this order.", show_default=False),
-]
-Sort = Annotated[
-    str | None,
-    typer.Option(
-        "--sort", metavar="A,-B", help="Sort by columns; '-' in front: descending.", show_default=False
-    ),
-]
-All = Annotated[bool, typer.Option("--all", help="Every column and every row.")]
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        "-n",
-        "--limit",
-        callback=check_limit,
-        metavar="N",
-        help="How many rows; by default a screenful.",
-        show_default=False,
-    ),
-]
 SCREENFUL = 40
 """How many rows a terminal gets unless asked for more; a file gets all."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows and columns were asked for, whether they are drawn or written as JSON."""
+
+    where: str | None = None
+    columns: str | None = None
+    sort: str | None = None
+    limit: int | None = None
+    everything: bool = False
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether rows of runs were asked for."""
+        return any((self.where, self.columns, self.sort, self.limit))
 
 
 def load(*folders: Path, where: str | None = None) -> "pd.DataFrame":
@@ -94,23 +71,53 @@ def in_order(view: "View", by: str | None) -> "View":
     Raises:
         InvalidArgumentError: There is no such column.
     """
+    rows = view.whole if len(view.whole) else view.table
+    return view.taken(_order(rows, by)) if by else view
+
+
+def write_rows(rows: "pd.DataFrame", selection: Selection) -> None:
+    """Write rows as JSON: those that were asked for, in their order, with the columns that were asked for.
+
+    Raises:
+        InvalidArgumentError: There is no such column.
+    """
+    from runmanager.results.files import to_rows
+
+    write_json(to_rows(chosen(rows, selection)))
+
+
+def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
+    """Return the rows that were asked for, in their order, with the columns that were asked for.
+
+    Raises:
+        InvalidArgumentError: There is no such column.
+    """
+    from runmanager.results.view import check_columns
     from runmanager.results.where import names_in
 
-    rows = view.whole if len(view.whole) else view.table
+    # of settings, tables show the mean of a metric under its name
+    means = {name.removesuffix(" mean"): name for name in map(str, rows) if name.endswith(" mean")}
+    named = rows.assign(**{name: rows[mean] for name, mean in means.items() if name not in rows})
+    order = _order(named, selection.sort)
+    names = names_in(selection.columns or "")
+    check_columns(names, named)
+    rows = named[names] if names else rows
+    return rows.iloc[order[: selection.limit]]
+
+
+def _order(rows: "pd.DataFrame", by: str | None) -> list[int]:
+    """Return the positions of rows once they are sorted."""
+    from runmanager.results.view import check_columns
+    from runmanager.results.where import names_in
+
     names = [(name, False) if name in rows else (name.removeprefix("-"), True) for name in names_in(by or "")]
-    problems = [
-        f"these runs have no column {name!r}; {did_you_mean(name, rows)}"
-        for name, _ in names
-        if name not in rows
-    ]
-    if problems:
-        raise InvalidArgumentError(problems)
+    check_columns([name for name, _ in names], rows)
     order = list(range(len(rows)))
     for name, is_descending in reversed(names):
         keys = _keys(rows[name]).iloc[order].reset_index(drop=True)
         positions = keys.sort_values(ascending=not is_descending, kind="stable", na_position="last").index
         order = [order[position] for position in positions]
-    return view.taken(order) if names else view
+    return order
 
 
 def _keys(values: "pd.Series[Any]") -> "pd.Series[Any]":
@@ -125,8 +132,10 @@ def _keys(values: "pd.Series[Any]") -> "pd.Series[Any]":
     return pd.Series(list(map(str, values)), values.index, dtype="object")  # also half a surrogate pair
 
 
-def print_view(view: "View", columns: str | None, *, everything: bool = False, title: str = "") -> None:
-    """Print a table and what there is to say about it.
+def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *, what: str = "") -> None:
+    """Print a table, sorted as was asked for, and what there is to say about it.
+
+    With `what`, the name of the rows, there are as many as were asked for, else a screenful.
 
     A terminal gets the columns that matter most and for which it has room, and the names of the others. A file
     or a pipe gets every column whole, in lines as long as they need to be, as who searches it relies on that.
@@ -137,12 +146,15 @@ def print_view(view: "View", columns: str | None, *, everything: bool = False, t
     console = wide_console()
     if view.table.empty:
         return
+    columns, everything = selection.columns, selection.everything
+    view = in_order(view, selection.sort)
+    view = _limited(view, selection.limit, what, everything=everything) if what else view
     names = names_in(columns) if columns else None
     if names is None and (everything or not console.is_terminal):
         others = [str(name) for name in view.whole if name not in view.table]
         names = [*map(str, view.table), *others]
     drawn = view.drawn(names, is_plain=not console.is_terminal)
-    if title:
+    for title in titles:
         tell(title)
     if columns or everything:
         console.print(drawn, soft_wrap=True)
@@ -165,7 +177,7 @@ def tell(caption: str) -> None:
         say(caption)
 
 
-def limited(view: "View", limit: int | None, what: str, *, everything: bool = False) -> "View":
+def _limited(view: "View", limit: int | None, what: str, *, everything: bool) -> "View":
     """Return as many rows as were asked for, else as a terminal shows; the caption counts them."""
     from runmanager.console import wide_console
 

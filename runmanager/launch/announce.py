@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from runmanager.board.launch import hint
+from runmanager.board.link import hint
 from runmanager.console import Screen, choose_screen
 from runmanager.hyperparameters import counted
 from runmanager.launch.plan import Action, Plan

@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 from runmanager.board import hparams
@@ -118,7 +119,12 @@ def keeps_changed(changed: str | None, resume_anyway: bool | None, problems: Pro
 
 
 def check_runs(
-    params: Mapping[Any, Any] | Sequence[Run], train: Any, experiment: str, max_runs: int, problems: Problems
+    params: Mapping[Any, Any] | Sequence[Run],
+    train: Any,
+    experiment: str,
+    root: str | PathLike[str],
+    max_runs: int,
+    problems: Problems,
 ) -> list[Run]:
     """Return the runs of a grid if it can be executed.
 
@@ -129,6 +135,8 @@ def check_runs(
     runs: list[Run] = []
     with problems.collecting():
         paths.check_experiment(experiment)
+    with problems.collecting():
+        paths.check_root(root)
     with problems.collecting():
         runs += _runs(params, max_runs)
     if isinstance(params, Mapping):

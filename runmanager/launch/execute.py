@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runmanager.board.launch import page_of
+from runmanager.board.link import page_of
 from runmanager.console import Screen
 from runmanager.devices import ranks
 from runmanager.errors import BoardError, StorageError

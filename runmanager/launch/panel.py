@@ -1,24 +1,23 @@
 """The panel at the end of a grid, as a terminal, a file and a notebook show it."""
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
 
-from runmanager.console import Table, cell, encodable, join, printable
+from runmanager.console import Table, join
 from runmanager.live.screen import Part
 from runmanager.outcome import Status
-from runmanager.results.conclusion import Column, Conclusion, Sentence
+from runmanager.results.conclusion import Conclusion, Sentence
 from runmanager.table import MARKS
 
 _WIDEST = 120  # characters of a line of text
 _INDENT = "  "
 _RULE = "━"
 _HTML_COLORS = {"✓": "#2a9d55", "✗": "#d1495b", "!": "#c27c0e"}
-_BAR = "rgba(74, 144, 217, 0.3)"
 _STYLE = "text-align: left; padding: 2px 12px 2px 0; font-size: inherit"
 
 
@@ -29,12 +28,15 @@ class Panel:
     conclusion: Conclusion
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        can_rule = encodable(_RULE, console.encoding) == _RULE
         for line in self.draw(options.max_width):
             for part in line:
-                content = part.text if can_rule else part.text.replace(_RULE, "-")
-                yield Segment(encodable(content, console.encoding), console.get_style(part.style))
+                yield Segment(part.text, console.get_style(part.style))
             yield Segment.line()
+
+    @property
+    def headline(self) -> str:
+        """What says the most."""
+        return f"{self.conclusion.best.mark} {self.conclusion.best.text}"
 
     def __str__(self) -> str:
         return "\n".join("".join(part.text for part in line).rstrip() for line in self.draw(_WIDEST))
@@ -42,8 +44,10 @@ class Panel:
     def draw(self, width: int) -> list[list[Part]]:
         """Return the lines; only a word that is longer than `width` makes a line longer."""
         content, of_text = self.conclusion, min(width, _WIDEST)
-        lines = [*self._title(of_text), *_sentence(content.best, of_text, "bold")]
-        lines += _table(content.columns, content.table, width)
+        lines = self._title(of_text)
+        lines += [[Part(line)] for line in _wrapped(content.note, of_text, "", _INDENT) if content.note]
+        lines += _sentence(content.best, of_text, "bold")
+        lines += _table(content.table, content.which, width) if content.table else []
         for problem in content.problems:
             lines += _sentence(problem, of_text)
         for name, fact in content.facts:
@@ -77,10 +81,11 @@ class Panel:
             for status, number in content.counts
         )
         parts = [f"<p>{join([f'<b>{html.escape(content.folder)}</b>', *counts])}</p>"]
+        parts += [f"<p>{html.escape(content.note)}</p>"] if content.note else []
         parts.append(_sentence_html(content.best, is_strong=True))
-        if content.columns:
-            parts.append(_table_html(content.columns))
-            some = "" if content.table.startswith("all") else content.table
+        if content.table:
+            parts.append(content.table.to_html())
+            some = "" if content.which.startswith("all") else content.which
             parts.append(f"<p><small>{html.escape(some)}</small></p>" if some else "")
         parts += map(_sentence_html, content.problems)
         parts += [f"<p>{name}: {html.escape(fact)}</p>" for name, fact in content.facts]
@@ -124,27 +129,16 @@ def _wrapped(content: str, width: int, first: str, others: str = "") -> list[str
     return lines
 
 
-def _table(columns: Sequence[Column], which: str, width: int) -> list[list[Part]]:
+def _table(table: Table, which: str, width: int) -> list[list[Part]]:
     """Draw the columns that fit, and name the others."""
-    if not columns:
-        return []
-    fitting = list(columns)
-    while len(fitting) > 1 and max(map(cell_len, _lines(fitting))) > width:
-        fitting.remove(min(fitting, key=lambda column: column.least))
-    head, best, *others = _lines(fitting)
-    lines = [[Part(head, "dim")], [Part(best, "bold")], *([Part(line)] for line in others)]
-    left_out = ", ".join(printable(column.name) for column in columns if column not in fitting)
+    fitted, left_out = table.fitted(width - len(_INDENT))
+    drawn = fitted.drawn(width - len(_INDENT))
+    lines = [[Part(_INDENT), *(Part(*piece) for piece in line)] for line in drawn]
     if left_out:
-        which = f"{which}; without {left_out}"
+        which = f"{which}; not shown: {', '.join(left_out)}"
     if left_out or not which.startswith("all"):
         lines += [[Part(line, "dim")] for line in _wrapped(f"({which})", width, _INDENT)]
     return lines
-
-
-def _lines(columns: Sequence[Column]) -> list[str]:
-    rows = zip(*(column.cells for column in columns), strict=True)
-    table = Table([column.name for column in columns], rows, right=["time", "repeats"])
-    return [f"{_INDENT}{line}" for line in table.lines()]
 
 
 def _sentence_html(sentence: Sentence, *, is_strong: bool = False) -> str:
@@ -152,25 +146,6 @@ def _sentence_html(sentence: Sentence, *, is_strong: bool = False) -> str:
     text = html.escape(sentence.text)
     lines = [
         f'<span style="color: {color}">{sentence.mark}</span> ' + (f"<b>{text}</b>" if is_strong else text),
-        *map(html.escape, sentence.details),
+        *map(html.escape, sentence.details if sentence.in_notebook is None else sentence.in_notebook),
     ]
     return f"<p>{'<br>'.join(lines)}</p>"
-
-
-def _table_html(columns: Sequence[Column]) -> str:
-    head = "".join(f'<th style="{_STYLE}">{html.escape(printable(column.name))}</th>' for column in columns)
-    rows = []
-    for index in range(len(columns[0].cells)):
-        cells = "".join(_cell_html(column, index) for column in columns)
-        rows.append(f'<tr style="font-weight: {"bold" if index == 0 else "normal"}">{cells}</tr>')
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-
-
-def _cell_html(column: Column, index: int) -> str:
-    """Draw a value; behind that of the goal there is a bar, from 0, as long as its share of the largest."""
-    value, style = column.cells[index], _STYLE
-    largest = max(map(abs, column.cells)) if column.is_goal else 0
-    if largest and min(column.cells) >= 0:
-        share = f"{100 * value / largest:.1f}%"
-        style += f"; min-width: 120px; background: linear-gradient(90deg, {_BAR} {share}, transparent {share})"
-    return f'<td style="{style}">{html.escape(cell(value))}</td>'

@@ -188,7 +188,7 @@ def run_grid(
     is_shown = is_main and display is not False
     with contextlib.ExitStack() as closing:
         stop = Stop() if numbers else closing.enter_context(Stop())  # a debugger wants Ctrl-C for itself
-        runs = arguments.check_runs(params, train, experiment, max_runs, problems)
+        runs = arguments.check_runs(params, train, experiment, root, max_runs, problems)
         path = (Path(root) / experiment).absolute()  # train() may change the working directory
         design, changes = Experiment(path).design.updated(
             arguments.check_design(goal, repeats, note, runs, group_seeds=group_seeds)
@@ -205,7 +205,7 @@ def run_grid(
         search = prune.search() if prune else AllRuns()
         task = RunTask(
             train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, prune, batch_size,
-            raises=bool(numbers),
+            goal=design.goal, raises=bool(numbers),
         )  # fmt: skip
         policy = {"retry_failed": retry_failed or bool(numbers), "keep_changed": keep_changed}
         if plan_only:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from runmanager.errors import LifecycleError, PruneError, StorageError
 from runmanager.executors import Report
 from runmanager.executors.signals import is_stopped
+from runmanager.goal import Goal
 from runmanager.grid import Run, params_of
 from runmanager.outcome import BatchProgress, Outcome
 from runmanager.search.halving import SuccessiveHalving
@@ -48,6 +49,7 @@ class RunTask:
     jobs: int  # how many runs of the grid share the machine, at most
     prune: SuccessiveHalving | None = None
     batch_size: "Measure | None" = None
+    goal: Goal | None = None
     raises: bool = False  # what `train` raises, once it is recorded: for a debugger
     process: int = field(default_factory=os.getpid)  # of whoever started the grid, and may type
 
@@ -72,6 +74,7 @@ class RunTask:
             fingerprint=self.fingerprint,
             keep_changed=self.keep_changed,
             prune=self.prune,
+            goal=self.goal,
         )
         manager = RunManager(
             self.experiment,

@@ -1,10 +1,10 @@
 """What a grid has come to: the best settings, why others have no result, what it took, and what comes next."""
 
-import math
+import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ from runmanager.console import cell, duration, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import LEADING, Status
-from runmanager.results.decisive import goal_of, metrics_of
+from runmanager.results.decisive import goal_of, metrics_of, notes_of
 from runmanager.results.effects import compare, speeds
 from runmanager.results.failures import failures
-from runmanager.results.findings import SEEDS, Findings, brief, find
+from runmanager.results.findings import SEEDS, Findings, brief, find, intervals
 from runmanager.results.ranking import axes_of, numbered
 from runmanager.results.tables import KEPT, REPEATS
 from runmanager.results.time_spent import TimeSpent
+from runmanager.results.view import durations
+from runmanager.table import Table
 
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5
@@ -36,16 +38,7 @@ class Sentence:
     mark: str  # ✓ for what is good, ✗ bad, ! to be noticed; others are neither
     text: str
     details: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table of the best settings."""
-
-    name: str
-    cells: Sequence[Any]
-    least: int = 0  # its importance: a narrow terminal leaves out the least important column
-    is_goal: bool = False
+    in_notebook: Sequence[str] | None = None  # these details where Python is the next step, if they differ
 
 
 @dataclass(frozen=True)
@@ -62,10 +55,11 @@ class Conclusion:
     """What a grid has come to, for a panel at its end."""
 
     folder: str
+    note: str  # why it was executed, "" if nobody has said it
     counts: Sequence[tuple[str, int]]  # status -> runs
     best: Sentence
-    columns: Sequence[Column]  # of the table, none if there is no choice
-    table: str  # which settings it has
+    table: Table | None  # of the best settings, none if there is no choice
+    which: str  # settings it has
     problems: Sequence[Sentence]
     facts: Sequence[tuple[str, str]]  # name -> sentence
     steps: Sequence[Step]
@@ -102,6 +96,7 @@ def conclude(
         best = Sentence("!", question or "No run has completed.")
     return Conclusion(
         printable(str(folder)),
+        " ".join(notes_of(runs)),
         [(str(status), statuses[status]) for status in Status if statuses[status]],
         best,
         *_table(findings, runs),
@@ -146,31 +141,38 @@ def _unsaid_repeats(runs: pd.DataFrame) -> str:
     )
 
 
-def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[list[Column], str]:
-    """Return the columns of the best settings, and which settings these are."""
+def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None, str]:
+    """Return a table of the best settings, and which settings these are."""
     if findings is None or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
-        return [], ""
+        return None, ""
     metric, number = findings.goal.metric, len(findings.settings)
     what = "settings" if findings.repeats else "runs"
     best = findings.settings[: _NUM_BEST if number > _NUM_BEST + 1 else number]  # one less saves no line
     which = f"the best {len(best)} of {number} {what}" if len(best) < number else f"all {number} {what}"
-    columns = [] if findings.repeats else [Column("run", [setting.run for setting in best], 100)]
-    for index, name in enumerate(findings.varying):
-        columns.append(Column(name, [_readable(setting.params[name]) for setting in best], 90 - index))
-    columns.append(Column(metric, [setting.mean for setting in best], 100, is_goal=True))
+    means = [setting.mean for setting in best]
+    columns: list[tuple[str, Sequence[Any]]] = []
+    columns += [] if findings.repeats else [("run", [setting.run for setting in best])]
+    columns += [(name, [_readable(setting.params[name]) for setting in best]) for name in findings.varying]
+    columns.append((metric, means))
     if findings.repeats:
-        columns += [
-            Column("95 % interval", list(map(findings.interval, best)), 3),
-            Column("repeats", [s.counts for s in best], 4),
-        ]
-    partner = _partner(findings, runs)
-    for name in [partner] if partner else []:
-        means = [runs[name].iloc[list(setting.rows)].mean() for setting in best]
-        columns.append(Column(name, means, 2))
+        columns.append(("95 % interval", intervals(metric, [s.low for s in best], [s.high for s in best])))
+        columns.append(("repeats", [s.counts for s in best]))
+    if partner := _partner(findings, runs):
+        columns.append((partner, [runs[partner].iloc[list(setting.rows)].mean() for setting in best]))
     if "run duration" in runs:
         seconds = [runs["run duration"].iloc[list(setting.rows)].mean() for setting in best]
-        columns.append(Column("time", ["" if math.isnan(s) else duration(s) for s in seconds], 1))
-    return [column for column in columns if any(cell(value) for value in column.cells)], which
+        columns.append(("time", durations(seconds)))
+    columns = [(name, cells) for name, cells in columns if any(map(cell, cells))]
+    table = Table(
+        [name for name, _ in columns],
+        zip(*(cells for _, cells in columns), strict=True),
+        right=["time", "repeats"],
+        even=[metric, partner],
+        first=["run", metric, *findings.varying, "repeats", "95 % interval", partner],
+        best=[0],
+        bars={metric: (0.0, max(means))} if min(means) >= 0 else {},
+    )
+    return table, which
 
 
 def _readable(value: Any) -> Any:
@@ -198,7 +200,14 @@ def _left(runs: pd.DataFrame, left: "pd.Series[bool]", *, is_broken_off: bool) -
     number = int(left.sum())
     if not number:
         return (
-            [Sentence("!", "The grid was broken off", ["start the same command again"])]
+            [
+                Sentence(
+                    "!",
+                    "The grid was broken off",
+                    ["start the same command again"],
+                    ["execute this cell again"],
+                )
+            ]
             if is_broken_off
             else []
         )
@@ -209,9 +218,9 @@ def _left(runs: pd.DataFrame, left: "pd.Series[bool]", *, is_broken_off: bool) -
         named = [f"{len(named)} of them continue after their last epoch"]
     done = int((runs["status"] == Status.COMPLETED).sum())
     text = f"{number} of {counted(len(runs), 'run')} {'is' if number == 1 else 'are'} left to execute"
-    return [
-        Sentence("!", "; ".join([text, *named]), [f"start the same command again: {done} completed are kept"])
-    ]
+    kept = f"again: {done} completed are kept"
+    text = "; ".join([text, *named])
+    return [Sentence("!", text, [f"start the same command {kept}"], [f"execute this cell {kept}"])]
 
 
 def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
@@ -220,13 +229,31 @@ def _failed(runs: pd.DataFrame, folder: Path) -> list[Sentence]:
     for failure in groups[:_MOST_CAUSES]:
         mark = "!" if failure.status == Status.UNAVAILABLE else "✗"
         number = runs["run"].iloc[failure.rows[0]]
-        show = f"runmanager show {shlex.quote(f'{folder}/{number}')}"
-        details = [printable(each) for each in (failure.cause, failure.next_step(show)) if each]
-        sentences.append(Sentence(mark, f"{failure.status}: {failure.runs}", details))
-    if more := len(groups) - _MOST_CAUSES:
-        command = f"runmanager list {shlex.quote(str(folder))}"
-        sentences += [Sentence("✗", f"{counted(more, 'more cause')}: {printable(command)}")] if more > 0 else []
+        steps = (
+            failure.next_step(_command("show", f"{folder}/{number}")),
+            failure.next_step(_call(folder, number), "this cell"),
+        )
+        details, in_notebook = ([each for each in (failure.cause, step) if each] for step in steps)
+        sentences.append(Sentence(mark, f"{failure.status}: {failure.runs}", details, in_notebook))
+    if (more := len(groups) - _MOST_CAUSES) > 0:
+        text = counted(more, "more cause")
+        sentences.append(Sentence("✗", text, [f"see {_command('list', folder)}"], [f"see {_call(folder)}"]))
     return sentences
+
+
+def _command(name: str, path: Path | str) -> str:
+    """Return a command of the terminal about an experiment or a run."""
+    return f"runmanager {name} {printable(shlex.quote(str(path)))}"
+
+
+def _call(folder: Path, number: int | None = None) -> str:
+    """Return what shows the runs of an experiment in Python, or one of them."""
+    where = "" if number is None else f', where="run={number}"'
+    return f"show(load_runs({_text(folder)}){where})"
+
+
+def _text(folder: Path) -> str:
+    return printable(json.dumps(str(folder), ensure_ascii=False))
 
 
 def _pruned(statuses: Counter[str]) -> list[Sentence]:
@@ -249,19 +276,18 @@ def _facts(runs: pd.DataFrame, time: TimeSpent | None) -> list[tuple[str, str]]:
 
 def _steps(runs: pd.DataFrame, folder: Path, *, has_result: bool, has_events: bool) -> list[Step]:
     """Return the two commands that help most."""
-    path, text = printable(shlex.quote(str(folder))), repr(str(folder)).replace("'", '"')
     steps = []
     if has_result:
-        call = f"write_report({text})"
-        steps.append(Step(f"runmanager report {path}", call, "a page: which is best, and why"))
+        call = f"write_report({_text(folder)})"
+        steps.append(Step(_command("report", folder), call, "a page: which is best, and why"))
     if has_events and (runs["epochs"] > 0).any():
-        call = f"open_tensorboard({text})"
-        steps.append(Step(f"runmanager tensorboard {path}", call, "all curves"))
-    steps.append(Step(f"runmanager list {path}", f"load_runs({text})", "all runs"))
+        call = f"open_tensorboard({_text(folder)})"
+        steps.append(Step(_command("tensorboard", folder), call, "all curves"))
+    steps.append(Step(_command("list", folder), _call(folder), "all runs"))
     if len(steps) < 2:  # noqa: PLR2004
         failed = failures(runs)
         number = runs["run"].iloc[failed[0].rows[0] if failed else 0]
-        show = f"runmanager show {printable(shlex.quote(f'{folder}/{number}'))}"
         purpose = "a run that failed" if failed else "one run"
-        steps.insert(0, Step(show, f"load_results({text})", purpose if len(runs) > 1 else "the run"))
+        step = Step(_command("show", f"{folder}/{number}"), _call(folder, number), purpose)
+        steps.insert(0, step if len(runs) > 1 else replace(step, purpose="the run"))
     return steps[:2]

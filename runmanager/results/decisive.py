@@ -62,7 +62,7 @@ def goal_of(runs: pd.DataFrame) -> Goal | None:
 
 def metrics_of(runs: pd.DataFrame) -> list[str]:
     """Return the columns of a table that may be metrics."""
-    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}}
+    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}, "folder", "stopped early"}
     return [str(name) for name in runs if name not in others and not str(name).startswith(("best ", KEPT))]
 
 
@@ -73,6 +73,13 @@ def repeats_of(runs: pd.DataFrame, given: str | Collection[str] | None = None) -
     names = dict.fromkeys(name for axes in _of_experiments(runs, REPEATS).values() for name in axes)
     params = hyperparameters_of(runs)
     return [name for name in names if name in params]
+
+
+def notes_of(runs: pd.DataFrame) -> list[str]:
+    """Return a sentence with the note of each experiment of runs that has one."""
+    notes = {name: printable(note) for name, note in _of_experiments(runs, NOTES).items()}
+    is_one = "experiment" not in runs or len(set(map(str, runs["experiment"]))) == 1
+    return [f"note{'' if is_one else f' of {printable(name)}'}: {note}" for name, note in notes.items()]
 
 
 def _column(runs: pd.DataFrame, goal: Goal) -> Goal:

@@ -33,15 +33,15 @@ class Failure(NamedTuple):
     rows: Sequence[int]  # the positions of the runs in the table
     runs: str  # which runs they are, in words
 
-    def next_step(self, show: str) -> str:
-        """Say what to do about it; `show` is the command that shows the first of the runs."""
+    def next_step(self, show: str, same: str = "the same command") -> str:
+        """Say what to do about it; `show` shows the first of the runs, `same` is what executes the grid."""
         steps = {
             Status.FAILED: f"see {show}; once it is fixed, {RETRY_FAILED}",
             Status.OUT_OF_MEMORY: f"let them take less memory, as with a smaller batch; {RETRY_FAILED}",
             Status.DIVERGED: "not repeated: the same numbers would diverge again",
             Status.HUNG: f"see {show}; fix it, or raise timeout= (--timeout); {RETRY_FAILED}",
-            Status.KILLED: f"see {show}; the same command continues them",
-            Status.UNAVAILABLE: "start the same command on a machine that has it",
+            Status.KILLED: f"see {show}; {same} continues them",
+            Status.UNAVAILABLE: f"on a machine that has it, {same} executes them",
         }
         return steps[Status(self.status)]
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from runmanager.results.ranking import (
 from runmanager.results.tables import KEPT
 from runmanager.results.verdict import Difference, difference
 from runmanager.storage.naming import varying
+from runmanager.wording import aligned
 
 SEEDS = ("seed", "fold", "split", "trial", "repeat")
 """Names of axes that as a rule only repeat a setting."""
@@ -163,10 +164,8 @@ class Findings:
 
     def interval(self, setting: Setting) -> str:
         """Write the 95 % interval of a mean, "" without a spread; no accuracy is outside of 0 to 1."""
-        low, high = setting.low, setting.high
-        if self.goal.metric.endswith("accuracy") and 0 <= setting.mean <= 1:
-            low, high = max(low, 0.0), min(high, 1.0)
-        return f"{cell(low)} to {cell(high)}" if setting.std > 0 and math.isfinite(setting.low) else ""
+        (ends,) = intervals(self.metric, [setting.low], [setting.high])
+        return ends if setting.std > 0 else ""
 
     @property
     def verdict(self) -> str:
@@ -260,6 +259,18 @@ def brief(value: Any) -> str:
     """Write the value of a hyperparameter in a sentence; a long one is cut."""
     content = "none" if value is pd.NA else printable(text(value))
     return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
+
+
+def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
+    """Write intervals; the mean of an accuracy is never outside of 0 to 1."""
+    ends = [*lows], [*highs]
+    if metric.endswith(("accuracy", "acc")) and not any(
+        low > 1 or high < 0 for low, high in zip(*ends, strict=True)
+    ):
+        ends = [max(low, 0.0) for low in ends[0]], [min(high, 1.0) for high in ends[1]]
+    texts = aligned([*ends[0], *ends[1]])
+    pairs = zip(texts[: len(texts) // 2], texts[len(texts) // 2 :], strict=True)
+    return [f"{low} to {high}" if low else "" for low, high in pairs]
 
 
 def _leads(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runmanager.console import printable
-from runmanager.errors import NoRunsError, RunsWarning, StorageError, is_count
+from runmanager.errors import NoRunsError, NotAFolderError, RunsWarning, StorageError, is_count
 from runmanager.hyperparameters import decode, encode
 from runmanager.outcome import LARGEST
 from runmanager.storage import durable, paths
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from runmanager.results.tables import Epochs, Numbers
 
-LAST = ("jobs", "threads", "peak memory", "stopped early", "parameters", "attempts", "mixed", "error")
+LAST = ("jobs", "threads", "peak memory", "stopped early", "parameters", "attempts", "mixed", "folder", "error")
 
 COPY_VERSION = 4
 _WORTH_A_COPY = 200  # runs
@@ -144,7 +144,7 @@ def _find(path: Path) -> tuple[list[Path], Path | None]:
         hint = paths.nearest(path) or "give the folder that RunManager or run_grid wrote, as 'runs'"
         raise NoRunsError(f"no results at {str(path)!r}: {hint}")
     if not path.is_dir():
-        raise NotADirectoryError(
+        raise NotAFolderError(
             f"results are loaded from a folder, got the file {str(path)!r}: give its folder, "
             "or load the file with load_table()"
         )

@@ -13,6 +13,7 @@ from runmanager.outcome import Status
 from runmanager.results.decisive import runs_table
 from runmanager.results.findings import find
 from runmanager.results.loading import name_of
+from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
 
 
@@ -27,6 +28,7 @@ class Overview:
     last_written: float  # of its journals, as seconds since 1970; 0 if there are none
     run_seconds: float  # that all runs took together
     num_bytes: int  # of its files
+    note: str  # why it was executed, "" if nobody has said it
 
 
 def overview(folder: Path, runs: Sequence[RunResult]) -> Overview:
@@ -47,6 +49,7 @@ def overview(folder: Path, runs: Sequence[RunResult]) -> Overview:
         max(written, default=0.0),
         math.fsum(seconds for seconds in durations if math.isfinite(seconds)),
         size_of(folder),
+        Experiment(folder).design.note or "",
     )
 
 

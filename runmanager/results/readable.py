@@ -1,17 +1,17 @@
 """What `best`, `over_repeats`, `effects` and `compare` return, in a form to read."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from runmanager.hyperparameters import counted
 from runmanager.results.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, OVERALL
-from runmanager.results.findings import Findings
+from runmanager.results.findings import Findings, intervals
 from runmanager.results.ranking import AVERAGED, FAILED_REPEATS, RANKED, REPEATED, axes_of
 from runmanager.results.tables import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
 from runmanager.results.view import View, in_one_line, same_in_all, span
-from runmanager.wording import aligned, cell
+from runmanager.wording import cell
 
 _INTERVAL = "95 % interval"
 
@@ -24,7 +24,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
     params = {name: [s.params[name] for s in listed] for name in names}
     metric = findings.goal.metric
     computed: dict[str, list[Any]] = {metric: [setting.mean for setting in listed]}
-    computed[_INTERVAL] = _intervals(metric, [s.low for s in listed], [s.high for s in listed])
+    computed[_INTERVAL] = intervals(metric, [s.low for s in listed], [s.high for s in listed])
     counts = [setting.counts for setting in listed]
     computed["repeats"] = [int(count) for count in counts] if all(map(str.isdecimal, counts)) else counts
     same = [name for name in axes_of(runs) if name not in findings.repeats and name not in params]
@@ -32,7 +32,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
     caption = in_one_line(
         (
             f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
-            f"best mean {metric} over {' and '.join(findings.repeats)} first",
+            f"best mean {metric} over {' and '.join(findings.repeats)} first" if listed else "",
             findings.verdict.rstrip(".").replace("Its", "its", 1),
             f"{counted(others, 'setting')} without a number" if others else "",
             same_in_all({name: cell(runs[name].iloc[0]) for name in same if len(runs)}),
@@ -54,7 +54,7 @@ def averages_view(averages: pd.DataFrame, n: int) -> View:
     for name in names:
         mark = f"{name} " if len(names) > 1 else ""
         columns[name] = rows[f"{name} mean"].tolist()
-        columns[f"{mark}{_INTERVAL}"] = _intervals(name, rows[f"{name} low"], rows[f"{name} high"])
+        columns[f"{mark}{_INTERVAL}"] = intervals(name, rows[f"{name} low"], rows[f"{name} high"])
         columns["repeats" if not mark else f"{mark}n"] = rows[f"{name} n"].tolist()
     columns |= {name: rows[name].tolist() for name in (FAILED_REPEATS,) if name in rows}
     table = beside(_frame({name: rows[name].tolist() for name in params}, params), _frame(columns, ()))
@@ -90,7 +90,7 @@ def effects_view(effects: pd.DataFrame, n: int) -> View:
         f"mean {name}": rows["mean"].tolist(),
     }
     if "low" in rows:
-        columns[_INTERVAL] = _intervals(name, rows["low"], rows["high"])
+        columns[_INTERVAL] = intervals(name, rows["low"], rows["high"])
     else:
         columns["std"] = rows["std"].tolist()
     columns["settings" if "low" in rows else "runs"] = rows["n"].tolist()
@@ -109,10 +109,12 @@ def effects_view(effects: pd.DataFrame, n: int) -> View:
 def pairs_view(pairs: pd.DataFrame, n: int | None = None) -> View:
     """Show what `compare` returned: first what the pairs come to, then each."""
     rows = pairs.iloc[:n].reset_index(drop=True)
+    compared, axis = pairs.attrs[COMPARED], pairs.attrs[AXIS]
     caption = in_one_line(
         (
-            f"{pairs.attrs[COMPARED]} of runs that differ in {pairs.attrs[AXIS]} only",
+            f"{compared} of runs that differ in {axis} only",
             *_sentences(pairs),
+            f"no two completed runs differ in {axis} only and have {compared}" if pairs.empty else "",
             f"{len(rows):,} of {len(pairs):,} pairs" if len(rows) < len(pairs) else "",
         )
     )
@@ -160,13 +162,3 @@ def _difference(overall: Mapping[str, Any]) -> str:
 def _frame(columns: Mapping[str, Sequence[Any]], params: Sequence[str]) -> pd.DataFrame:
     """Make a table of values that keep their types."""
     return from_columns({name: list(values) for name, values in columns.items()}, params)
-
-
-def _intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:
-    """Write intervals; the mean of an accuracy is never outside of 0 to 1."""
-    ends = [*lows], [*highs]
-    if metric.endswith("accuracy") and not any(low > 1 or high < 0 for low, high in zip(*ends, strict=True)):
-        ends = [max(low, 0.0) for low in ends[0]], [min(high, 1.0) for high in ends[1]]
-    texts = aligned([*ends[0], *ends[1]])
-    pairs = zip(texts[: len(texts) // 2], texts[len(texts) // 2 :], strict=True)
-    return [f"{low} to {high}" if low else "" for low, high in pairs]

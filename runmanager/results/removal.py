@@ -3,7 +3,7 @@
 import contextlib
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,11 +85,12 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
     from runmanager.results.files import write_results
 
     runs = list(runs)
-    with hold(experiment):
-        check_ended(runs)
+    with _while_held(experiment, runs):
         for run in runs:
             with durable.explained(run.path):
-                _remove_files(run)
+                _unlink(look(run).files)
+                _remove_if_empty(run.path)
+                durable.sync_folder(experiment)
         Experiment(experiment).forget({run.id for run in runs})
         write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)
 
@@ -101,15 +102,12 @@ def remove_experiment(experiment: Path) -> None:
         ExperimentLockedError: It is being executed; nothing was removed.
         StorageError: Something could not be removed; the same call removes the rest.
     """
-    with hold(experiment):
-        check_ended(read_runs(experiment))
-        with durable.explained(experiment):
-            folders = _folders_in(experiment)
-            for path in look_at_experiment(experiment).files:
-                if path != experiment / paths.HOLDER:  # it goes last: until then, nobody else writes here
-                    path.unlink(missing_ok=True)
-            for folder in folders:
-                _remove_if_empty(folder)
+    with _while_held(experiment, read_runs(experiment)), durable.explained(experiment):
+        folders = _folders_in(experiment)
+        holder = experiment / paths.HOLDER  # it goes last: until then, nobody else writes here
+        _unlink(path for path in look_at_experiment(experiment).files if path != holder)
+        for folder in folders:
+            _remove_if_empty(folder)
     _remove_if_empty(experiment)
     durable.sync_folder(experiment.parent)
 
@@ -122,12 +120,10 @@ def remove_checkpoints(experiment: Path, runs: Iterable[RunFolder]) -> None:
         StorageError: Something could not be removed; the same call removes the rest.
     """
     runs = list(runs)
-    with hold(experiment):
-        check_ended(runs)
+    with _while_held(experiment, runs):
         for run in runs:
             with durable.explained(run.path):
-                for path in look_at_checkpoints(run).files:
-                    path.unlink(missing_ok=True)
+                _unlink(look_at_checkpoints(run).files)
 
 
 def check_ended(runs: Iterable[RunFolder]) -> None:
@@ -143,13 +139,17 @@ def check_ended(runs: Iterable[RunFolder]) -> None:
             )
 
 
-def _remove_files(run: RunFolder) -> None:
-    if not _is_folder(run.path):
-        return
-    for path in look(run).files:
+@contextlib.contextmanager
+def _while_held(experiment: Path, runs: Sequence[RunFolder]) -> Iterator[None]:
+    """Hold an experiment, once none of the runs is being executed by others."""
+    with hold(experiment):
+        check_ended(runs)
+        yield
+
+
+def _unlink(files: Iterable[Path]) -> None:
+    for path in files:
         path.unlink(missing_ok=True)
-    _remove_if_empty(run.path)
-    durable.sync_folder(run.path.parent)
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -13,7 +13,7 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
 from runmanager.hyperparameters import counted
 from runmanager.outcome import LEADING
-from runmanager.results.decisive import goal_of, metrics_of, repeats_of
+from runmanager.results.decisive import goal_of, metrics_of, notes_of, repeats_of
 from runmanager.results.effects import EXPLAINED, OVERALL
 from runmanager.results.findings import find
 from runmanager.results.ranking import (
@@ -72,6 +72,18 @@ def show(
     """
     check_table(runs)
     runs = runs if where is None else select(runs, where)
+    view = _view_of(runs, by, n, largest=largest, repeats=repeats)
+    return replace(view, caption=in_one_line((view.caption, *notes_of(runs))))
+
+
+def _view_of(
+    runs: pd.DataFrame,
+    by: str | None,
+    n: int,
+    *,
+    largest: bool | None,
+    repeats: str | Sequence[str] | None,
+) -> View:
     if by is None:
         if OVERALL in runs.attrs:
             return pairs_view(runs, n)
@@ -157,7 +169,7 @@ def of_runs(
     caption = in_one_line(
         (
             f"{n:,} of {len(rows):,} rows" if n is not None and n < len(rows) else "",
-            f"best {metric} first" if is_ranked else "",
+            f"best {metric} first" if is_ranked and len(rows) else "",
             *notes,
             same_in_all({name: value for name, value in dropped.items() if name not in order}),
         )

@@ -15,6 +15,7 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
 from runmanager.hyperparameters import column
 from runmanager.outcome import LEADING, EpochRecord, Status, in_order
+from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.run_state import RunResult
 
@@ -124,6 +125,7 @@ def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFr
         "parameters": _column([run.start.get("parameters", pd.NA) for run in runs]),
         "attempts": _column([run.attempts for run in runs]),
         "mixed": _column([run.mixed for run in runs]),
+        "folder": _column([str(paths.for_people(run.folder.path)) for run in runs]),
         "error": _column([run.error for run in runs]),
     }
     return _table(columns, params)

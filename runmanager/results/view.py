@@ -50,7 +50,7 @@ class View:
 
     def __repr__(self) -> str:
         if self.table.empty:
-            return "no rows"
+            return self._without_rows
         if not sys.stdout or not sys.stdout.isatty():
             return "\n".join([*self.drawn().lines(marked=True), join([self.caption, self._hidden([])])])
         width = shutil.get_terminal_size().columns
@@ -59,11 +59,16 @@ class View:
         return "\n".join([*fitted.lines(width), *textwrap.wrap(caption, width, break_long_words=False)])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        if self.table.empty:
+            yield Text(self._without_rows)
+            return
         fitted, names = self.drawn().fitted(options.max_width if console.is_terminal else ENDLESS)
         yield fitted
         yield Text(join([self.caption, self._hidden(names)]), "dim")
 
     def _repr_html_(self) -> str:
+        if self.table.empty:
+            return f"<p>{escape(self._without_rows)}</p>"
         order = sorted(self.main, key=lambda name: self.first.index(name) if name in self.first else math.inf)
         kept = set(order[:_MOST_IN_NOTEBOOK])
         left_out = [name for name in order if name not in kept]
@@ -91,13 +96,7 @@ class View:
         is_empty = [n for n in self.main if self.table[n].isna().all() or self.table[n].eq("").all()]
         chosen = [name for name in self.main if name not in is_empty] if names is None else names
         everything = self.whole if len(self.whole) else self.table
-        problems = [
-            f"these runs have no column {name!r}; {did_you_mean(name, [*self.table, *everything])}"
-            for name in chosen
-            if name not in self.table and name not in everything
-        ]
-        if problems:
-            raise InvalidArgumentError(problems)
+        check_columns(chosen, [*self.table, *everything])
         columns = {name: self.table[name] if name in self.table else everything[name] for name in chosen}
         even = [str(name) for name, values in columns.items() if is_float_dtype(values) and name in self.even]
         times = (
@@ -134,9 +133,29 @@ class View:
         """Return the columns that are not drawn, after those for which there is no room."""
         return [*left_out, *(str(name) for name in self.table if name not in self.main)]
 
+    @property
+    def _without_rows(self) -> str:
+        return join(["no rows", self.caption])
+
     def _hidden(self, left_out: Sequence[str]) -> str:
         names = self.hidden(left_out)
         return f"not shown: {listed(names, _MOST_NAMES)} (.table has all)" if names else ""
+
+
+def check_columns(names: Iterable[str], columns: Iterable[Any]) -> None:
+    """Refuse names that no column has.
+
+    Raises:
+        InvalidArgumentError: There are such names; all are named, with the one that may be meant.
+    """
+    columns = list(dict.fromkeys(columns))
+    problems = [
+        f"these runs have no column {name!r}; {did_you_mean(name, columns)}"
+        for name in names
+        if name not in columns
+    ]
+    if problems:
+        raise InvalidArgumentError(problems)
 
 
 def _taken(table: pd.DataFrame, positions: Sequence[int]) -> pd.DataFrame:

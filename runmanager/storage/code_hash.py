@@ -1,22 +1,19 @@
 """The hash of what code does: its instructions, without what cannot change numbers."""
 
-import ast
 import dis
-import functools
 import hashlib
 import inspect
-import linecache
 import types
 from collections.abc import Iterator
 from typing import Any
 
 from runmanager.storage.clock_readings import without_clock
-from runmanager.storage.code_parts import codes, enclosed, functions_of, instructions, is_plain
+from runmanager.storage.code_parts import enclosed, functions_of, is_plain
 from runmanager.storage.read_values import loaded_values
+from runmanager.storage.source_effects import without_effect
 
 _NO_EFFECT = ("NOP", "RESUME", "CACHE", "EXTENDED_ARG")  # they follow from the layout of the source
 _OF_CLASS_BODIES = ("__doc__", "__firstlineno__", "__static_attributes__")
-_ANNOTATED = 0x04 | 0x10  # flags of a function that is made: annotations, and what computes them
 _KINDS = (
     inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
     | inspect.CO_ASYNC_GENERATOR
@@ -26,15 +23,15 @@ _KINDS = (
 def hash_of_code(part: Any) -> str:
     """Hash the code of a function or a class as it is executed, with the constants that it loads.
 
-    Its source may have changed since. Comments, docstrings, annotations, layout and names of variables inside
-    do not count.
+    Its source may have changed since. Comments, docstrings, annotations, layout, names of variables inside and
+    stops at a debugger do not count.
     """
     functions = functions_of(part)
     content: list[Any] = [part.__qualname__]
     for function in functions:
         if function.__name__ in ("__annotate__", "__annotate_func__"):  # they compute annotations
             continue
-        code = _without_annotations(function.__code__)
+        code = without_effect(function.__code__)
         constants = [one for one in loaded_values(code, function.__globals__) if one.settings is None]
         content += [_compiled(code)]
         content += sorted(
@@ -96,43 +93,3 @@ def _constant(value: Any) -> Any:
         return _compiled(value)
     # the order of a set differs from process to process
     return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)
-
-
-@functools.cache  # the source may change while this process executes what it was
-def _without_annotations(code: types.CodeType) -> types.CodeType:
-    """Compile code without the annotations of the functions inside, if its source is what is executed."""
-    made = ("MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE")
-    if not any(step.opname in made and (step.arg or 0) & _ANNOTATED for step in instructions(code)):
-        return code
-    linecache.checkcache(code.co_filename)
-    source = "".join(linecache.getlines(code.co_filename))
-    try:
-        tree = ast.parse(source)
-        if _find(code, tree) != code:
-            return code
-        return _find(code, ast.fix_missing_locations(_Annotations().visit(tree))) or code
-    except (SyntaxError, ValueError, RecursionError):
-        return code
-
-
-def _find(code: types.CodeType, tree: ast.Module) -> types.CodeType | None:
-    """Compile a source and return the code that has the name and the line of another."""
-    module = compile(tree, code.co_filename, "exec", dont_inherit=True)
-    name = (code.co_qualname, code.co_firstlineno)
-    return next((inner for inner in codes(module) if (inner.co_qualname, inner.co_firstlineno) == name), None)
-
-
-class _Annotations(ast.NodeTransformer):
-    """Removes the annotations of functions; of classes they may be the fields."""
-
-    def visit_arg(self, node: ast.arg) -> ast.arg:
-        node.annotation = None
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.returns = None
-        return self.generic_visit(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        node.returns = None
-        return self.generic_visit(node)

@@ -36,7 +36,7 @@ _EPOCHS = msgspec.json.Decoder(EpochRecord)
 _DAMAGED = (
     ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, msgspec.MsgspecError
 )  # fmt: skip
-_TAKEN = COLUMNS - {*LEADING}
+_TAKEN = COLUMNS - {*LEADING, "folder"}  # which a metric of earlier versions may be called
 """What no metric is called: columns of the tables."""
 _ENDS = {status for status in Status if not (status.is_in_progress or status is Status.PENDING)}
 

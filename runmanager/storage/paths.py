@@ -1,6 +1,5 @@
 """Every file name under the root."""
 
-import difflib
 import hashlib
 import os
 import re
@@ -9,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from runmanager.close_names import closest
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import text
 
@@ -45,6 +45,8 @@ def for_people(path: Path) -> Path:
 
 def nearest(path: Path) -> str:
     """Ask for the path that was meant where one is missing, "" if none is like it."""
+    if path.exists():
+        return ""
     missing = path
     while not missing.parent.is_dir():
         missing = missing.parent
@@ -52,10 +54,25 @@ def nearest(path: Path) -> str:
             return ""
     with suppress(OSError):
         names = [entry.name for entry in missing.parent.iterdir() if not entry.name.startswith(".")]
-        close = difflib.get_close_matches(missing.name, names, n=1)
-        if close:
-            return f"did you mean {str(missing.parent / close[0] / path.relative_to(missing))!r}?"
+        if close := closest(missing.name, names):
+            return f"did you mean {str(missing.parent / close / path.relative_to(missing))!r}?"
     return ""
+
+
+def check_root(root: str | os.PathLike[str]) -> None:
+    """Refuse a root that cannot be a folder.
+
+    Raises:
+        InvalidArgumentError: It, or what it is said to be in, is a file.
+    """
+    path = Path(root).absolute()
+    present = path
+    with suppress(OSError, ValueError):  # where it cannot be read, writing says why
+        present = next(each for each in (path, *path.parents) if each.exists())
+    if present.is_file():
+        raise InvalidArgumentError(
+            [f"root must be a folder, such as 'runs'; {str(for_people(present))!r} is a file"]
+        )
 
 
 def check_experiment(name: str) -> str:

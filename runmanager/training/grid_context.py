@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from runmanager.goal import Goal
 from runmanager.grid import Run
 from runmanager.outcome import EpochRecord, OnStep, Status
 from runmanager.search.halving import SuccessiveHalving
@@ -24,6 +25,7 @@ class GridContext:
             executed from its first epoch.
         keep_changed: Resume such a run nevertheless; it is marked as mixed.
         prune: Ends the run as pruned at its next rung.
+        goal: That of the experiment, which TensorBoard shows.
     """
 
     run: Run | None = None
@@ -33,6 +35,7 @@ class GridContext:
     fingerprint: Fingerprint = field(default_factory=dict)
     keep_changed: bool = False
     prune: SuccessiveHalving | None = None
+    goal: Goal | None = None
 
     def is_changed(self, earlier: RunResult) -> bool:
         """Whether a run began with other code, data or versions."""

@@ -6,6 +6,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import wraps
 from os import PathLike
 from pathlib import Path
@@ -168,7 +169,7 @@ class RunManager:
         self.run_data: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
         self._goal = None if goal is None else parse_goal(goal)
-        self._design = Design(self._goal)  # until it is written
+        self._design: Design | None = Design(self._goal)  # until it is written
         self._folders = RunFolders(experiment, root)
         self._histogram_every = histogram_every if tensorboard else None
         self._batch_size = batch_size
@@ -598,10 +599,13 @@ class RunManager:
 
     def _write_goal(self) -> None:
         """Write the goal with the experiment, once; say so if it had another."""
-        design, self._design = self._design, Design()
-        if design != self._design and ranks.is_main():
-            for sentence in self._folders.experiment.decide(design):
-                warnings.warn(sentence, RunsWarning, stacklevel=4)
+        design, self._design = self._design, None
+        if design is None or not ranks.is_main():
+            return
+        for sentence in self._folders.experiment.decide(design) if self._goal else ():
+            warnings.warn(sentence, RunsWarning, stacklevel=4)
+        if self._tables:  # no grid has given it
+            self._grid = replace(self._grid, goal=self._folders.experiment.design.goal)
 
     def _end_by(self, error: BaseException, run: Any) -> None:
         """End the run as an exception that leaves the loop says."""

@@ -93,9 +93,9 @@ class OpenRun:
         if histogram_every is not None and ranks.is_main():
             from runmanager.board import run_log
 
-            self._board = run_log.RunLog(experiment, folder, self.attempt, details, histogram_every, kinds)
-            if network is not None:
-                self._board.watch(network)
+            settings = (histogram_every, kinds, grid.goal)
+            self._board = run_log.RunLog(experiment, folder, self.attempt, details, *settings)
+            self._board.watch(network)
 
     def start_clock(self) -> None:
         """Start the run's clock, after everything that was asked of the device so far."""
@@ -342,7 +342,7 @@ class OpenRun:
         for record in records[num_committed:]:
             self._journal.epoch(record)
         if self._board:
-            self._board.open(records)
+            self._board.open(records, keep=self._details.get("keep"))
         self._committed = num_committed
         if records:
             self._committed = records[-1].epoch

@@ -18,7 +18,7 @@ class RunFolders:
     """The folders of an experiment that one manager opens. A folder is made when its first run begins.
 
     Raises:
-        GridError: `experiment` cannot be a folder's name.
+        GridError: `experiment` cannot be a folder's name, or `root` no folder.
     """
 
     def __init__(self, experiment: str | Experiment | None, root: str | PathLike[str]) -> None:
@@ -27,6 +27,7 @@ class RunFolders:
         name = experiment.path.name if isinstance(experiment, Experiment) else experiment
         # None if its folder will be named by the time
         self.name = None if name is None else paths.check_experiment(name)
+        paths.check_root(root)
         self._root = Path(root).absolute()  # the loop may change the working directory
         self._num_begun: dict[str, int] = {}  # identity of a run -> how often
 

@@ -200,16 +200,14 @@ def test_a_session_ends_with_its_status_and_time(success, status):
     assert before <= info.end_time_secs <= time.time()
 
 
-def test_a_layout_has_the_charts_in_order():
-    value = event_file.layout({"loss": ["^loss/"], "time": ["^a$", "^b$"]}, "overview")
+def test_a_layout_has_the_categories_and_charts_in_order():
+    value = event_file.layout({"first": {"loss": ["^loss/"], "time": ["^a$", "^b$"]}, "second": {}})
 
     layout = layout_pb2.Layout.FromString(value.tensor.string_val[0])
-    (category,) = layout.category
-    assert category.title == "overview"
-    assert [(c.title, list(c.multiline.tag)) for c in category.chart] == [
-        ("loss", ["^loss/"]),
-        ("time", ["^a$", "^b$"]),
-    ]
+    assert [
+        (category.title, [(chart.title, list(chart.multiline.tag)) for chart in category.chart])
+        for category in layout.category
+    ] == [("first", [("loss", ["^loss/"]), ("time", ["^a$", "^b$"])]), ("second", [])]
 
 
 def test_text_keeps_all_but_what_is_no_unicode(tmp_path):

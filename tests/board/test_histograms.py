@@ -136,7 +136,7 @@ def test_every_tensor_has_one_row_of_statistics():
     found = statistics(tensors(network))
 
     numels = {name: p.numel() for name, p in network.named_parameters() if p.ndim > 1}
-    expected = {f"{kind}/{name}": n for name, n in numels.items() for kind in ("weights", "weights_grad")}
+    expected = {f"{kind}/{name}": n for name, n in numels.items() for kind in ("weights", "weights:grad")}
     assert {name: sum(stats[4:]) for name, stats in found.items()} == expected
     assert {len(stats) for stats in found.values()} == {4 + BINS}
 
@@ -160,10 +160,20 @@ def test_a_network_that_has_not_been_trained_has_weights_only():
     assert list(tensors(make_network())) == ["weights/1.weight"]
 
 
-def test_biases_come_after_the_weights_where_tags_are_sorted():
-    tags = sorted(tensors(with_gradients(nn.LayerNorm(32))))
+@pytest.mark.parametrize("layer", ["conv", "layers", "a_layer"])
+@pytest.mark.parametrize("separators", ["", "/_"])
+def test_biases_and_gradients_come_after_the_weights_as_each_page_sorts(layer, separators):
+    network = nn.ModuleDict({layer: nn.LayerNorm(32)})
 
-    assert tags == ["weights/weight", "weights_bias/bias", "weights_grad/weight", "weights_grad_bias/bias"]
+    # Histograms and Distributions take '_' for '/', Time Series does not
+    def key(tag):
+        return "".join("\0" if character in separators else character for character in tag)
+
+    tags = sorted(tensors(with_gradients(network)), key=key)
+
+    assert [tag.partition("/")[0] for tag in tags] == [
+        "weights", "weights:bias", "weights:grad", "weights:grad:bias",
+    ]  # fmt: skip
 
 
 def test_parameters_of_few_values_are_left_out():

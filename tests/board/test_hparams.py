@@ -13,7 +13,7 @@ from tensorboard.plugins.hparams import metadata
 
 from runmanager import RunBuilder, RunManager, RunsWarning, load_runs, run_grid
 from runmanager.board import archive, event_file, hparams
-from runmanager.board.launch import page_of
+from runmanager.board.link import page_of
 from runmanager.board.rebuild import rebuild
 from runmanager.errors import GridError, StorageError
 from runmanager.hyperparameters import TEXT

@@ -1,7 +1,6 @@
 import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -10,7 +9,7 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import nbclient
 import nbformat
@@ -18,200 +17,10 @@ import pytest
 
 from runmanager import BoardError, RunManager
 from runmanager.board import launch
-from runmanager.board.launch import Server, hint, page_of
-from runmanager.board.tags import tag
-from runmanager.storage.folders import Experiment
-from runmanager.storage.identity import identity
+from runmanager.board.launch import Server
 from tests.board.reading import train
 
 HOME = Path(__file__).parents[2]
-
-
-def make(root, name, number=2, *, devices=("cpu",), missing=()):
-    """Plan an experiment of `number` learning rates on each device; `missing` ones are not here."""
-    grid = [{"max_lr": 1, "lr": 0.1 + n, "device": device} for device in devices for n in range(number)]
-    unavailable = {identity(params): "not there" for params in grid if params["device"] in missing}
-    return Experiment(root / name).plan(grid, unavailable)
-
-
-def asked(link):
-    """Return what a link asks the page for."""
-    return {name: value for name, (value,) in parse_qs(urlsplit(link).query).items()}
-
-
-def colors(query, runs):
-    """Return what each run's color follows from: the groups of the expression that the page gets."""
-    expression = asked(f"?{query}")["runColorGroup"].removeprefix("regex:")
-    return [match.groups() if (match := re.search(expression, run)) else None for run in runs]
-
-
-def test_the_link_shows_the_experiment_without_smoothing_and_pins_what_matters(tmp_path):
-    make(tmp_path, "grid.v1")
-
-    link = page_of(tmp_path, "grid.v1").link("http://127.0.0.1:1234/")
-
-    assert link.startswith("http://127.0.0.1:1234/?")
-    assert link.endswith("#timeseries")
-    shown = asked(link)
-    assert shown["smoothing"] == "0"
-    assert "runFilter" not in shown  # it is alone
-    assert json.loads(shown["pinnedCards"]) == [
-        {"plugin": "scalars", "tag": tag(column)} for column in ("accuracy", "loss", "epoch duration")
-    ]
-
-
-def test_what_was_tested_is_pinned_if_anything_was(tmp_path):
-    train(RunManager("exp", tmp_path, display=False), {"lr": 0.1})
-
-    pinned = json.loads(asked(page_of(tmp_path).link())["pinnedCards"])
-
-    assert [card["tag"] for card in pinned] == [
-        tag(column) for column in ("test_accuracy", "test_loss", "epoch duration")
-    ]
-
-
-def test_a_link_has_no_character_at_which_a_terminal_or_a_shell_would_cut_it(tmp_path):
-    make(tmp_path, "grid")
-
-    assert re.fullmatch(r"http://localhost:6006/\?[\w%.,:=&/~+-]+#timeseries", page_of(tmp_path, "grid").link())
-
-
-def test_runs_have_the_color_of_their_device_if_it_varies(tmp_path):
-    runs = make(tmp_path, "grid", devices=("cpu", "cuda:0"))
-
-    assert colors(page_of(tmp_path).query, [f"grid/{run.path.name}" for run in runs]) == [
-        ("cpu",), ("cpu",), ("cuda0",), ("cuda0",),
-    ]  # fmt: skip
-
-
-def test_a_device_without_runs_here_gives_no_color(tmp_path):
-    runs = make(tmp_path, "grid", devices=("cuda", "cpu"), missing=("cuda",))
-
-    assert colors(page_of(tmp_path).query, [f"grid/{run.path.name}" for run in runs[2:]]) == [
-        ("0.1",),
-        ("1.1",),
-    ]
-
-
-def test_an_axis_is_not_taken_for_one_whose_name_ends_alike(tmp_path):
-    grid = [{"max_lr": top, "lr": low} for low in (1, 2) for top in (3, 4)]
-    runs = Experiment(tmp_path / "grid").plan([{"lr": run["lr"], "max_lr": run["max_lr"]} for run in grid], {})
-
-    query = page_of(tmp_path / "grid").query
-
-    assert colors(query, [run.path.name for run in runs]) == [("1",), ("1",), ("2",), ("2",)]
-    assert colors(query, ["001-max_lr=3-lr=1"]) == [("1",)]
-
-
-def test_several_experiments_have_a_color_each(tmp_path):
-    make(tmp_path, "one")
-    make(tmp_path, "two")
-
-    query = page_of(tmp_path).query
-
-    assert colors(query, ["one/001-lr=1", "two/001-lr=1"]) == [("one",), ("two",)]
-    assert "runFilter" not in asked(f"?{query}")
-
-
-@pytest.mark.parametrize("folder", ["", "grid"])
-def test_one_experiment_is_shown_alone_on_its_folder(tmp_path, folder):
-    runs = make(tmp_path, "grid")
-    make(tmp_path, "other", 300)
-
-    found = page_of(tmp_path / folder, "grid")
-
-    assert (found.logdir, found.notes) == (tmp_path / "grid", [])
-    assert colors(found.query, [run.path.name for run in runs]) == [("0.1",), ("1.1",)]
-
-
-def test_files_that_other_tools_wrote_are_shown_too(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "events.out.tfevents.1").touch()
-
-    assert asked(page_of(tmp_path).link()) == {"smoothing": "0"}
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="give the one that RunManager or run_grid wrote"):
-        page_of(tmp_path / "missing")
-
-
-def test_a_folder_without_runs_is_refused(tmp_path):
-    with pytest.raises(BoardError, match=r"no runs in .*: start a grid first"):
-        page_of(tmp_path)
-
-
-def test_an_experiment_that_is_not_there_is_refused_with_those_that_are(tmp_path):
-    make(tmp_path, "one")
-    make(tmp_path, "none_here", devices=("cuda",), missing=("cuda",))
-
-    with pytest.raises(BoardError, match=r"no runs of an experiment 'another'; it has those of: one$"):
-        page_of(tmp_path, "another")
-    with pytest.raises(BoardError, match=r"no runs of an experiment 'on'; did you mean 'one'\?$"):
-        page_of(tmp_path, "on")
-
-
-def test_more_runs_than_the_page_selects_are_told_with_the_narrower_command(tmp_path):
-    make(tmp_path, "one", 300)
-    make(tmp_path, "two", 300)
-
-    everything, one = page_of(tmp_path), page_of(tmp_path, "one")
-
-    assert everything.logdir == tmp_path
-    assert everything.notes[0].endswith(
-        f"show one experiment: runmanager tensorboard {tmp_path} --experiment NAME"
-    )
-    assert one.logdir == tmp_path / "one"
-    assert "runFilter" not in asked(one.link())
-    assert one.notes == [
-        "! HParams shows 100 of 300 runs: choose more rows a page below its table",
-    ]
-    assert hint(tmp_path / "one")[1:] == one.notes
-
-
-def test_an_experiment_that_is_too_large_itself_is_told(tmp_path):
-    make(tmp_path, "one", 501)
-
-    found = page_of(tmp_path, "one")
-
-    assert found.notes[0].endswith("tick those you want, or filter them by name")
-
-
-def test_100_runs_are_within_all_limits(tmp_path):
-    make(tmp_path, "one", 100)
-
-    assert page_of(tmp_path).notes == []
-
-
-def test_a_notebook_is_told_the_call_instead_of_a_command(tmp_path, monkeypatch):
-    make(tmp_path, "grid")
-    monkeypatch.setattr(launch, "in_notebook", lambda: True)
-
-    assert hint(tmp_path / "grid") == [f"TensorBoard: open_tensorboard({str(tmp_path)!r}, 'grid')"]
-
-
-def test_nothing_is_said_of_an_experiment_whose_runs_are_all_elsewhere(tmp_path):
-    make(tmp_path, "grid", devices=("cuda",), missing=("cuda",))
-
-    assert hint(tmp_path / "grid") == []
-
-
-def test_experiments_with_other_hyperparameters_are_better_shown_one_by_one(tmp_path):
-    make(tmp_path, "one")
-    Experiment(tmp_path / "two").plan([{"dropout": 0.5}], {})
-
-    rule = "! hyperparameters differ between experiments, so HParams has no line for some runs"
-    step = f"show one experiment: runmanager tensorboard {tmp_path} --experiment NAME"
-    assert page_of(tmp_path).notes == [f"{rule}: {step}"]
-    assert page_of(tmp_path, "two").notes == []
-
-
-def test_experiments_with_values_of_other_kinds_are_better_shown_one_by_one(tmp_path):
-    Experiment(tmp_path / "one").plan([{"lr": 0.5}], {})
-    Experiment(tmp_path / "two").plan([{"lr": "auto"}], {})
-    Experiment(tmp_path / "three").plan([{"lr": 0.1}], {})
-
-    assert len(page_of(tmp_path).notes) == 1
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from runmanager import run_grid
-from runmanager.board.launch import Server, page_of
-from tests.board.reading import train
+from runmanager.board.launch import Server
+from runmanager.board.link import page_of
+from runmanager.board.tags import OF_GOAL
+from tests.board.reading import LOADER, make_network, train
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -21,9 +23,10 @@ OPTIONS = [
     "--enable-unsafe-swiftshader",
     *(["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []),
 ]
-GROUPS = ["Pinned", "accuracy", "loss", "time", "train", "tuning", "visuals", "weights", "weights_grad"]
+GROUPS = ["Pinned", "Goal", "accuracy", "loss", "time", "train", "visuals", "weights", "weights:grad"]
 FIRST: dict[str, list[Any]] = {"lr": [0.1, 0.2, 0.3], "batch_size": [4, 8], "device": ["cpu"]}
 SECOND: dict[str, list[Any]] = {"momentum": [0.0, 0.9], "schedule": [None, "cosine"], "device": ["cpu"]}
+SMALL: dict[str, list[Any]] = {"lr": [0.1, 0.2], "width": [4, 8, 16], "device": ["cpu"]}
 LOAD_MS = 30_000
 SIDEBAR = 300  # pixels
 
@@ -39,6 +42,31 @@ def root(tmp_path_factory):
     for name, grid in (("first", FIRST), ("second", SECOND), ("second", {"dropout": [0.5]})):
         run_grid(grid, train_two_epochs, experiment=name, root=folder, display=False, executor="inline")
     return folder
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Serve two experiments of one grid that evaluate under other names, one of whose runs fail and diverge."""
+    folder = tmp_path_factory.mktemp("mixed")
+
+    def trainer(name):
+        def train_two_epochs(run, manager):
+            with manager.run(run, make_network(), LOADER):
+                for epoch in manager.epochs(2):
+                    for images, _ in manager.batches():
+                        is_nan = name == "reward" and run.width == 8 and epoch == 2
+                        manager.track_loss(float("nan") if is_nan else 0.5, images)
+                    if name == "reward" and run.width == 16 and epoch == 2:
+                        raise RuntimeError("fails in its second epoch")
+                    manager.track(**{name: run.lr * epoch})
+
+        return train_two_epochs
+
+    for name in ("reward", "validation_accuracy"):
+        options: dict[str, Any] = {"goal": f"max:{name}", "on_error": "continue", "executor": "inline"}
+        run_grid(SMALL, trainer(name), experiment=name, root=folder, display=False, **options)
+    with Server(folder) as started:
+        yield folder, started
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +143,7 @@ def test_all_groups_of_tags_stand_in_order_without_a_link_too(page, server):
 def test_custom_scalars_of_an_experiment_show_train_and_test_in_one_chart(page, first):
     page.goto(f"{first.url}#custom_scalars")
 
-    expect(page.locator("tf-custom-scalar-multi-line-chart-card")).to_have_count(4)
+    expect(page.locator("tf-custom-scalar-multi-line-chart-card")).to_have_count(10)
 
 
 @pytest.mark.parametrize(("experiment", "num_runs"), [("first", 6), ("second", 5)])
@@ -126,5 +154,45 @@ def test_parallel_coordinates_of_an_experiment_have_a_line_for_every_run(page, r
 
         expect(page.locator("g.foreground path")).to_have_count(num_runs)
         axes = page.locator(".axis-title").all_text_contents()
-        assert {"accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s"} <= set(axes)
+        assert axes[-5:] == sorted(OF_GOAL)
         page.goto("about:blank")  # asks no server that has ended
+
+
+def test_runs_whose_metrics_have_other_names_all_have_a_line(page, mixed):
+    _, server = mixed
+    page.goto(f"{server.url}#hparams")
+    page.get_by_text("PARALLEL COORDINATES VIEW").click()
+
+    expect(page.locator("g.foreground path")).to_have_count(2 * 6)
+    assert page.locator(".axis-title").all_text_contents()[-5:] == sorted(OF_GOAL)
+
+
+def test_the_first_metrics_of_the_hparams_table_are_those_of_the_goal(page, mixed):
+    _, server = mixed
+    page.goto(f"{server.url}#hparams")
+
+    expect(page.get_by_text("reward/001")).to_be_visible()
+    names = page.get_by_text(re.compile(r"^\s*(Goal|accuracy|loss|time|train)/\w+\s*$")).all_text_contents()
+    assert [name.strip() for name in names][:5] == sorted(OF_GOAL)
+
+
+def test_the_pins_of_experiments_with_other_metrics_have_a_card_with_all_runs(page, mixed):
+    folder, server = mixed
+    page.goto(page_of(folder).link(server.url))
+
+    pinned = page.locator("metrics-pinned-view scalar-card")
+    expect(pinned.locator(".tag")).to_have_text(["Goal/last", "loss/train", "time/epoch_s"])
+    for number in range(3):
+        expect(pinned.nth(number).locator("tb-data-table-content-row")).to_have_count(2 * 6)
+
+
+def test_no_page_smooths_the_curves(page, first, root):
+    page.goto(page_of(root, "first").link(first.url))
+    expect(page.locator(".group-title")).to_have_text(GROUPS)
+
+    for name, inputs in (("scalars", 1), ("custom_scalars", 2)):
+        page.locator(f".plugin-name[data-plugin-id={name}]").click()
+        smoothing = page.locator("tf-smoothing-input")
+        expect(smoothing).to_have_count(inputs)
+        weights = smoothing.evaluate_all("all => all.map(one => one.weight)")
+        assert weights == inputs * [0]

@@ -1,5 +1,6 @@
 import errno
 import math
+import re
 import resource
 from importlib.metadata import version
 from pathlib import Path
@@ -66,9 +67,9 @@ def test_a_run_has_every_specified_tag_in_order(tmp_path):
     scalars = [
         "loss/train", "accuracy/train", "time/epoch_s", "time/run_s", "loss/test", "accuracy/test",
         "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/throughput_images_per_s",
-        "tuning/best_accuracy_train", "tuning/best_accuracy_test", "train/grad_norm",
+        "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/last", "Goal/epoch_s", "train/grad_norm",
     ]  # fmt: skip
-    drawn = ["weights/1.weight", "weights_grad/1.weight"]
+    drawn = ["weights/1.weight", "weights:grad/1.weight"]
     assert logged == [
         *((0, name) for name in begin),
         *((1, name) for name in scalars),
@@ -85,7 +86,7 @@ def test_the_scalars_of_an_epoch_are_one_event(tmp_path):
 
     logged = [event for event in events_in(tmp_path) if event.step > 0]
     sizes = [(event.step, len(event.summary.value)) for event in logged]
-    assert sizes == [(1, 13), (2, 13), (3, 13), (3, 1), (3, 1)]
+    assert sizes == [(1, 16), (2, 16), (3, 16), (3, 1), (3, 1)]
 
 
 def test_scalars_equal_the_table(tmp_path):
@@ -123,17 +124,6 @@ def test_an_evaluation_named_train_stands_beside_the_training_itself(tmp_path):
     assert points(tmp_path, "loss/train") == [float32(table["loss"][0])]
     assert points(tmp_path, "loss/train_eval") == [float32(table["train_loss"][0])]
     assert points(tmp_path, "accuracy/train_eval") == [float32(table["train_accuracy"][0])]
-
-
-def test_the_best_accuracy_never_falls_and_passes_over_nan(tmp_path):
-    given = [math.nan, 0.25, 0.75, math.nan, 0.5]
-    manager = manager_in(tmp_path)
-
-    train(manager, RUN, 5, at_end=lambda epoch: manager.track(top5_accuracy=given[epoch - 1]))
-
-    first, *later = points(tmp_path, "tuning/best_accuracy_top5")
-    assert math.isnan(first)
-    assert later == [0.25, 0.75, 0.75, 0.75]
 
 
 def test_an_evaluation_before_the_first_epoch_is_step_0(tmp_path):
@@ -265,17 +255,27 @@ def test_no_hook_stays_on_the_network(tmp_path, num_epochs):
     assert not network._forward_pre_hooks
 
 
-def test_the_layout_joins_train_and_test(tmp_path):
+def test_the_layout_has_train_and_test_side_by_side_and_in_one_chart(tmp_path):
     train(manager_in(tmp_path), RUN)
 
     (value,) = [value for _, value in values_in(tmp_path) if value.tag == "custom_scalars__config__"]
-    (category,) = layout_pb2.Layout.FromString(value.tensor.string_val[0]).category
-    assert [(chart.title, *chart.multiline.tag) for chart in category.chart] == [
-        ("loss", "^loss/"),
-        ("accuracy", "^accuracy/"),
-        ("epoch duration (s)", "^time/epoch_s$"),
-        ("parts of an epoch (s)", "^time/phase_"),
-    ]
+    layout = layout_pb2.Layout.FromString(value.tensor.string_val[0])
+    tags = sorted(scalars_in(tmp_path))
+    assert {
+        category.title: [
+            [name for name in tags for expression in chart.multiline.tag if re.match(expression, name)]
+            for chart in category.chart
+        ]
+        for category in layout.category
+    } == {
+        "side by side": [
+            ["Goal/best"], ["Goal/last"], ["loss/train"], ["loss/test"], ["accuracy/train"], ["accuracy/test"],
+        ],
+        "overview": [
+            ["loss/test", "loss/train"], ["accuracy/test", "accuracy/train"], ["time/epoch_s"],
+            ["time/phase_data_s", "time/phase_eval_s", "time/phase_train_s"],
+        ],
+    }  # fmt: skip
 
 
 def test_the_configuration_is_a_table(tmp_path):

@@ -18,7 +18,7 @@ import pytest
 
 from runmanager import RunManager, load_results, run_grid
 from runmanager.board import images
-from runmanager.board.tags import tag
+from runmanager.board.tags import OF_GOAL, tag
 from runmanager.errors import RunsWarning
 from tests.board.reading import LOADER, event_files, make_network, train
 from tests.damaging import as_if_killed, flip
@@ -169,10 +169,10 @@ def test_every_run_has_the_specified_scalars(server):
     names = {run: sorted(tags) for run, tags in server.json("plugin/scalars/tags").items()}
 
     expected = [
+        "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/epoch_s", "Goal/last",
         "accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s",
         "time/phase_data_s", "time/phase_eval_s", "time/phase_train_s", "time/run_s",
         "time/throughput_images_per_s", "train/grad_norm",
-        "tuning/best_accuracy_test", "tuning/best_accuracy_train",
     ]  # fmt: skip
     assert names == dict.fromkeys([FAILED, *TRAINED], expected)
 
@@ -263,12 +263,12 @@ def test_the_hyperparameters_have_types_and_tell_which_vary(server):
 def test_the_five_metrics_that_are_shown_are_the_ones_to_decide_by(server):
     names = [info["name"]["tag"] for info in server.hparams("experiment")["metricInfos"]]
 
-    assert names[:5] == ["accuracy/test", "accuracy/train", "loss/test", "loss/train", "time/epoch_s"]
+    assert names[:5] == sorted(OF_GOAL)
 
 
 def test_histograms_have_every_step_and_count_every_value(server):
     numel = make_network()[1].weight.numel()  # type: ignore[index]
-    tags = dict.fromkeys(("weights/1.weight", "weights_grad/1.weight"), numel)
+    tags = dict.fromkeys(("weights/1.weight", "weights:grad/1.weight"), numel)
 
     assert set(server.json("plugin/histograms/tags")[TRAINED[0]]) == set(tags)
     for name, numel in tags.items():
@@ -317,23 +317,26 @@ def test_the_error_of_a_failed_run_is_shown_as_it_is(server):
     assert ", in fail\n" in shown["text"]
 
 
-def test_train_and_test_share_a_chart(server):
+def test_train_and_test_are_side_by_side_and_share_a_chart(server):
     layout = server.json("plugin/custom_scalars/layout")
 
-    (category,) = layout["category"]
-    charts = {chart["title"]: chart["multiline"]["tag"] for chart in category["chart"]}
     drawn = {
-        title: sorted(
-            server.json("plugin/custom_scalars/scalars", run=TRAINED[0], tag=pattern)["tag_to_events"]
-        )
-        for title, (pattern,) in charts.items()
+        category["title"]: [
+            sorted(server.json("plugin/custom_scalars/scalars", run=TRAINED[0], tag=pattern)["tag_to_events"])
+            for chart in category["chart"]
+            for pattern in chart["multiline"]["tag"]
+        ]
+        for category in layout["category"]
     }
     assert drawn == {
-        "loss": ["loss/test", "loss/train"],
-        "accuracy": ["accuracy/test", "accuracy/train"],
-        "epoch duration (s)": ["time/epoch_s"],
-        "parts of an epoch (s)": ["time/phase_data_s", "time/phase_eval_s", "time/phase_train_s"],
-    }
+        "side by side": [
+            ["Goal/best"], ["Goal/last"], ["loss/train"], ["loss/test"], ["accuracy/train"], ["accuracy/test"],
+        ],
+        "overview": [
+            ["loss/test", "loss/train"], ["accuracy/test", "accuracy/train"], ["time/epoch_s"],
+            ["time/phase_data_s", "time/phase_eval_s", "time/phase_train_s"],
+        ],
+    }  # fmt: skip
 
 
 def test_the_graph_has_the_layers(server):

@@ -11,7 +11,7 @@ import pytest
 
 from runmanager import RunManager, load_results, run_grid
 from runmanager.board.hparams import decide
-from runmanager.board.launch import page_of
+from runmanager.board.link import page_of
 from runmanager.board.run_log import RunLog
 from runmanager.board.tags import tag
 from runmanager.errors import RunsWarning

@@ -147,7 +147,7 @@ def test_tensorboard_is_opened_where_there_is_a_display(root, monkeypatch, displ
 
     result = CliRunner().invoke(app, ["tensorboard", str(root), "--port", "0"])
 
-    (link,) = re.findall(r"TensorBoard: (http://127\.0\.0\.1:\S+#timeseries)", result.stdout)
+    (link,) = re.findall(r"TensorBoard: (http://127\.0\.0\.1:\S+#timeseries\S*)", result.stdout)
     assert opened == ([link] if display else [])
 
 

@@ -1,8 +1,11 @@
 import json
+import shutil
 
 import pytest
 
 from runmanager import run_grid
+from runmanager.storage.design import Design
+from runmanager.storage.folders import Experiment
 
 GRID = {"lr": [0.1, 0.2], "device": ["cpu"], "seed": [1, 2, 3, 4]}
 
@@ -90,6 +93,23 @@ def test_diff_sets_runs_side_by_side_in_the_order_given(command, root):
 def test_diff_prints_a_table_and_says_when_nothing_differs(command, root):
     assert ["parameter", "lr", "0.2", "0.1"] in lines_of(command("diff", root / "a/5", root / "a/1"))
     assert "nothing differs" in command("diff", root / "a", root / "a").output
+
+
+def test_diff_has_both_sides_and_whole_words_in_a_narrow_terminal(root, terminal, tmp_path, monkeypatch):
+    shutil.copytree(root / "a", tmp_path / "first")
+    shutil.copytree(root / "b", tmp_path / "second")
+    note = "does a larger batch need a larger learning rate, as others say?"
+    Experiment(tmp_path / "first").decide(Design(note=note))
+    monkeypatch.chdir(tmp_path)
+
+    for width in (60, 80, 100):
+        lines, _ = terminal(width, "diff", "first", "second")
+
+        heading = next(line for line in lines if line.startswith("what"))
+        assert heading.split() == ["what", "name", "first", "second", "difference", "note"]
+        assert max(map(len, lines)) <= width
+        assert not [line for line in lines if "…" in line or "not shown" in line]
+        assert {word for line in lines for word in line.split()} >= {*note.split(), "0.5", "train_again"}
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,40 @@ def test_a_note_is_kept_with_its_experiment_and_with_its_run(command, experiment
     assert load_results(experiment.parent).attrs["notes"] == {"grid": "larger steps?"}
 
 
+def test_notes_are_where_a_person_looks_for_them(command, experiment, terminal):
+    command("note", experiment, "larger steps?")
+    command("note", experiment / "2", "the best")
+
+    listed, run = command("list", experiment), command("show", experiment / "2")
+    (document,) = json.loads(command("list", experiment, "--json").stdout)
+    of_run = json.loads(command("show", experiment / "2", "--json").stdout)
+
+    assert listed.stderr.splitlines()[1] == "note: larger steps?"
+    assert run.stdout.splitlines()[2] == "note    the best · of the experiment: larger steps?"
+    assert document["note"] == "larger steps?"
+    assert (of_run["note"], of_run["experiment_note"]) == ("the best", "larger steps?")
+    assert (
+        command("show", experiment / "1").stdout.splitlines()[2] == "note    of the experiment: larger steps?"
+    )
+
+
+def test_an_overview_has_the_notes_of_experiments(command, experiment, terminal, monkeypatch):
+    monkeypatch.chdir(experiment.parent)
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(PROGRAM, "program.py", "exec"), scope)  # noqa: S102
+    run_grid({"lr": [0.1]}, scope["train"], experiment="other", root=".", executor="inline", display=False)
+    assert "note" not in terminal(100, "list", ".")[0][-3]
+    command("note", experiment, "does a larger batch need a larger learning rate?")
+
+    wide, _ = terminal(140, "list", ".")
+    narrow, result = terminal(60, "list", ".")
+
+    assert wide[-3].split()[-1] == "note"
+    assert wide[-2].endswith("  does a larger batch need a larger learning rate?")
+    assert "note" not in narrow[-3]
+    assert "grid: does a larger batch need a larger learning rate?\n" in result.stderr
+
+
 def test_an_empty_note_removes_it_and_a_removed_run_takes_its_own_along(command, experiment):
     command("note", experiment, "first")
     command("note", experiment / "1", "gone soon")

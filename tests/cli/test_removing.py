@@ -134,6 +134,6 @@ def test_what_is_removed_is_named_as_it_is_written(command, experiment):
     root = command("rm", "--yes", experiment.parent)
 
     assert near.exit_code == root.exit_code == 2
-    assert f"did you mean {experiment}?" in near.stderr.replace("\n", "")
+    assert f"did you mean '{experiment}'?" in near.stderr.replace("\n", "")
     assert "is no experiment; " in root.stderr
     assert files_in(experiment)

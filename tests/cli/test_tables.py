@@ -137,6 +137,47 @@ def test_best_and_compare_take_conditions(root, command):
     assert [list(row)[:2] for row in pairs] == [["0.1", "0.01"]]
 
 
+def test_json_has_the_rows_and_columns_that_were_asked_for(root, command):
+    chosen = ["--sort=-lr,-width", "--columns", "width,lr", "--json"]
+    best = json.loads(command("best", root / "sweep", *chosen, "--where", "status=completed").stdout)
+    everything = json.loads(command("best", root / "many", "--all", "--json").stdout)
+    pairs = json.loads(command("compare", "width", root / "sweep", "--sort", "lr", "-n", 1, "--json").stdout)
+    (listed,) = json.loads(command("list", root / "sweep", *chosen, "--where", "lr<0.1", "-n", 3).stdout)
+
+    assert best == [
+        {"width": width, "lr": lr} for lr, width in ((0.1, 16), (0.01, 64), (0.01, 16), (0.001, 64))
+    ]
+    assert len(everything) == 50
+    assert [row["lr"] for row in pairs] == [0.01]
+    assert listed["runs"] == [{"width": w, "lr": lr} for lr, w in ((0.01, 64), (0.01, 16), (0.001, 64))]
+
+
+def test_json_of_several_experiments_keeps_the_order_that_was_asked_for(root, command):
+    document = json.loads(command("list", root, "--sort=-run", "-n", 47, "--json").stdout)
+
+    assert [each["experiment"] for each in document] == ["many", "sweep", "many"]
+    assert [run["run"] for each in document for run in each["runs"]] == [*range(50, 6, -1), 6, 6, 5]
+    assert {"params", "metrics", "status"} < set(document[-1]["runs"][0])
+
+
+def test_the_mean_of_settings_has_the_name_of_its_metric_in_json_too(root, command):
+    settings = ["best", root / "sweep", "--repeats", "width", "--columns", "lr,test_accuracy"]
+
+    rows = json.loads(command(*settings, "--json").stdout)
+
+    assert [list(row) for row in rows] == [["lr", "test_accuracy"]] * 3
+    assert command(*settings).stdout.splitlines()[1].split()[0] == str(rows[0]["lr"])
+
+
+@pytest.mark.parametrize("name", [["list"], ["best"], ["compare", "lr"]])
+@pytest.mark.parametrize("option", ["--columns", "--sort"])
+def test_json_refuses_a_column_that_is_not_there(root, command, name, option):
+    result = command(*name, root / "sweep", option, "widht", "--json")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no column 'widht'; did you mean 'width'?" in result.stderr
+
+
 def test_a_condition_that_no_run_meets_is_no_error(root, command):
     for arguments in (["list"], ["best"], ["compare", "lr"]):
         result = command(*arguments, root / "sweep", "--where", "lr>5")

@@ -14,7 +14,7 @@ from runmanager import (
     show,
     write_report,
 )
-from runmanager.board.launch import page_of
+from runmanager.board.link import page_of
 from runmanager.errors import GridError
 from runmanager.storage.folders import Experiment
 from tests.report.reading import parse, text_of

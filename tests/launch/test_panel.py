@@ -1,3 +1,4 @@
+import html
 import io
 import math
 import re
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runmanager import SuccessiveHalving, run_grid
+from runmanager import SuccessiveHalving, load_runs, run_grid, show
 from runmanager.outcome import Status
 from tests.locations import line_with
 from tests.terminal import Screen, screen_of
@@ -69,7 +70,7 @@ def start(tmp_path, options="", grid="GRID", pause=0, **terminal):
 
 
 def panel_of(lines):
-    title = next(index for index, line in enumerate(lines) if line.startswith(("━━ ", "-- ")))
+    title = next(index for index, line in enumerate(lines) if line.startswith(("━━ ", "== ")))
     return [line for line in lines[title:] if line]
 
 
@@ -83,13 +84,13 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(tmp_path):
     lines, screen = start(tmp_path, ", repeats='seed'")
 
     rows = [line for line in lines if line.startswith("  0.") and " to " in line and line.endswith(" s")]
-    assert without_time(lines) == [
+    assert [re.sub(" +time$", "  time", line) for line in without_time(lines)] == [
         TITLE,
         "✓ Best: lr=0.3 width=8, val_accuracy 0.816, the mean of 3 seeds, 95 % interval",
         "  0.7961 to 0.8359",
         "    Its lead over the other 4 settings is within chance: fewer than 4 repeats",
         "    decide nothing.",
-        "   lr  width  val_accuracy  95 % interval     repeats  val_loss   time",
+        "   lr  width  val_accuracy  95 % interval     repeats  val_loss  time",
         *rows,
         *FAILED,
         *NEXT,
@@ -111,12 +112,14 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(tmp_path):
     ("width", "names", "left_out"),
     [
         (42, "run lr width val_accuracy val_loss", "time"),
-        (31, "run lr val_accuracy", "width, val_loss, time"),
+        (31, "run lr width accuracy", "val_loss, time"),
         (80, "run lr width val_accuracy val_loss time", ""),
         (200, "run lr width val_accuracy val_loss time", ""),
     ],
 )
-def test_columns_that_do_not_fit_are_left_out_and_named(tmp_path, monkeypatch, width, names, left_out):
+def test_columns_that_do_not_fit_have_folded_headings_or_are_left_out_and_named(
+    tmp_path, monkeypatch, width, names, left_out
+):
     monkeypatch.chdir(tmp_path)
     panel = outcome_of(tmp_path, {**SMALL, "lr": [0.1, 0.2, 0.3, 0.35]}).panel
     file = io.StringIO()
@@ -129,9 +132,9 @@ def test_columns_that_do_not_fit_are_left_out_and_named(tmp_path, monkeypatch, w
     assert lines[heading].split() == names.split()
     assert all(len(line.split()) >= len(names.split()) for line in lines[heading : heading + 6])
     below = " ".join(line.strip() for line in lines[heading + 6 :])
-    assert f"(the best 5 of 8 runs{left_out and f'; without {left_out}'})" in below
+    assert f"(the best 5 of 8 runs{left_out and f'; not shown: {left_out}'})" in below
     assert file.getvalue().count("\n") == len(lines) - 1  # no line is longer than the terminal
-    assert ["1" in screen.style_of(line) for line in lines[heading + 1 : heading + 3]] == [True, False]
+    assert ["1" in screen.style_of(line.strip()) for line in lines[heading + 1 : heading + 3]] == [True, False]
 
 
 def outcome_of(tmp_path, grid, train=train_small, **options):
@@ -151,7 +154,7 @@ def test_a_file_gets_the_panel_without_colors(tmp_path):
     assert done.stderr == ""
     lines = panel_of(done.stdout.splitlines())
     assert "\x1b" not in done.stdout
-    assert lines[0].startswith("-- runs/e - 15 completed - 6 failed - 3 diverged ---")
+    assert lines[0].startswith("== runs/e - 15 completed - 6 failed - 3 diverged ===")
     assert lines[2] == (
         '    If seed only repeats a setting, repeats="seed" ranks settings by their mean; nothing is '
         "executed again."
@@ -190,6 +193,13 @@ def test_a_grid_of_failures_has_no_best_run(tmp_path):
     ]
     assert lines[-2].startswith(f"next    runmanager show {tmp_path}/e/1")
     assert lines[-1].startswith(f"        runmanager list {tmp_path}/e")
+
+
+def test_the_note_is_below_the_title(tmp_path):
+    outcome = outcome_of(tmp_path, SMALL, note="does <width> matter?")
+
+    assert str(outcome.panel).splitlines()[1] == "note: does <width> matter?"
+    assert "<p>note: does &lt;width&gt; matter?</p>" in outcome._repr_html_()
 
 
 def test_a_single_run_is_no_choice(tmp_path):
@@ -294,7 +304,20 @@ def test_many_causes_are_cut(tmp_path):
     lines = text_of(tmp_path, {"lr": list(range(7))}, train)
 
     assert sum(line.startswith("✗ failed: run ") for line in lines) == 5
-    assert f"✗ 2 more causes: runmanager list {tmp_path}/e" in lines
+    assert lines[lines.index("✗ 2 more causes") + 1] == f"    see runmanager list {tmp_path}/e"
+
+
+def test_a_notebook_gets_calls_of_python_as_next_steps(tmp_path):
+    outcome = outcome_of(tmp_path, {"lr": [0.1, 0.2]}, fail)
+    page = html.unescape(outcome._repr_html_())
+
+    assert "runmanager " not in page
+    assert "--retry-failed" in page
+    call = f'show(load_runs("{tmp_path}/e"), where="run=1")'
+    assert f"see {call}; once it is fixed" in page
+    assert f"<code>{call}</code>" in page
+    scope = {"show": show, "load_runs": load_runs}
+    assert "no 0.1" in repr(eval(call, scope))  # noqa: S307
 
 
 def test_only_a_plan_has_no_panel(tmp_path):
@@ -344,4 +367,4 @@ def test_a_notebook_draws_the_panel_of_what_run_grid_returns(tmp_path):
     assert "failed: all 6 runs with lr=0.4" in page
     assert "<code>write_report(&quot;runs/e&quot;)</code>" in page
     above = cell.outputs[0].data["text/plain"]
-    assert "Best: lr=0.3 width=8" in above
+    assert "✓ Best: lr=0.3 width=8" in above

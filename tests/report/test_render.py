@@ -103,7 +103,7 @@ def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named
 
     # the luckiest run, with 0.9, is of the second setting; the third has one seed
     assert text_of(by_id(page, "headline")) == (
-        "lr=0.01 leads: mean test_accuracy 0.77, 95 % interval 0.5159 to 1"
+        "lr=0.01 leads: mean test_accuracy 0.77, 95 % interval 0.516 to 1.000"
     )
     assert text_of(by_id(page, "lead")) == (
         "The mean of 2 seeds. 0.07 above the next, lr=0.1. "
@@ -111,7 +111,7 @@ def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named
     )
     lines = [[text_of(cell) for cell in row.iter("td")] for row in by_id(page, "settings").iter("tr")]
     assert lines[1:] == [
-        ["0.01", "0.77", "0.5159 to 1", "2", ""],
+        ["0.01", "0.77", "0.516 to 1.000", "2", ""],
         ["0.1", "0.70", "0 to 1", "2", "0.07, may be chance"],
         ["0.001", "0.10", "", "1 of 2, 1 diverged", "one seed: not ranked"],
     ]
@@ -416,7 +416,7 @@ def test_another_metric_can_be_asked_for_and_small_losses_are_best(path, tmp_pat
 
     assert text_of(next(page.iter("h1"))) == (
         "lr=0.01 optimizer=adam device=cpu and one other are best: mean loss 0.099, "
-        "95 % interval 0.09652 to 0.1015"
+        "95 % interval 0.0965 to 0.1015"
     )
     assert " below " in text_of(by_id(page, "why"))
 

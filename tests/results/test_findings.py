@@ -7,7 +7,7 @@ from scipy import stats
 
 from runmanager import best, compare, effects, over_repeats, over_seeds, show
 from runmanager.errors import GridError
-from runmanager.results.findings import find
+from runmanager.results.findings import find, intervals
 from runmanager.results.tables import HYPERPARAMETERS
 
 ROWS = [
@@ -179,7 +179,7 @@ def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(ru
         "0.8484; 1 failed"
     )
     assert find(runs, repeats="seed").headline() == (
-        "Best: lr=0.2 fold=1, accuracy 0.855, the mean of 2 seeds, 95 % interval 0.2832 to 1"
+        "Best: lr=0.2 fold=1, accuracy 0.855, the mean of 2 seeds, 95 % interval 0.283 to 1.000"
     )
 
 
@@ -252,3 +252,9 @@ def test_no_runs_have_no_findings(runs):
 
     assert (list(findings.settings), list(findings.leads), findings.verdict) == ([], [], "")
     assert len(findings.others) == 3
+
+
+def test_the_interval_of_a_mean_accuracy_ends_at_1():
+    assert intervals("val_acc", [0.93, math.nan], [1.02, math.nan]) == ["0.93 to 1.00", ""]
+    assert intervals("reward", [0.93], [1.02]) == ["0.93 to 1.02"]
+    assert intervals("accuracy", [-3.0, 93.0], [12.0, 101.0]) == ["-3 to 12", "93 to 101"]

@@ -42,14 +42,17 @@ def test_there_is_one_row_per_run_with_last_and_best_values(tmp_path):
 
     table = load_runs(tmp_path)
 
+    folder = table.pop("folder")[0]
+    assert folder.endswith("001-lr=0.1")
+    table.insert(len(list(table)) - 1, "folder", "")
     assert table.to_dict(orient="records") == [
         {
             "run": 1, "status": "failed", "epochs": 3, "loss": 0.4, "accuracy": 0.75,
             "best accuracy": 0.75, "best loss": 0.3, "epoch duration": 4.0, "run duration": 9.0,
-            "lr": 0.1, "parameters": 12, "attempts": 1, "mixed": False, "error": "ValueError: no",
+            "lr": 0.1, "parameters": 12, "attempts": 1, "mixed": False, "folder": "", "error": "ValueError: no",
         }
     ]  # fmt: skip
-    assert list(table)[-4:] == ["parameters", "attempts", "mixed", "error"]
+    assert list(table)[-5:] == ["parameters", "attempts", "mixed", "folder", "error"]
 
 
 def test_rows_of_runs_that_shared_the_machine_say_so(tmp_path):
@@ -60,7 +63,7 @@ def test_rows_of_runs_that_shared_the_machine_say_so(tmp_path):
 
     assert list(results) == [*COLUMNS, "lr", "f1", "jobs"]
     assert results["jobs"].tolist() == [2, 2, 1]
-    assert list(runs)[-5:] == ["jobs", "parameters", "attempts", "mixed", "error"]
+    assert list(runs)[-6:] == ["jobs", "parameters", "attempts", "mixed", "folder", "error"]
     assert runs["jobs"].tolist() == [2, 1]
     assert results["jobs"].dtype == runs["jobs"].dtype == "int64"
 
@@ -87,7 +90,7 @@ def test_runs_on_an_accelerator_tell_how_much_memory_they_took(tmp_path):
     gpu, both = load_runs(tmp_path / "gpu"), load_runs(tmp_path)
 
     for table in (gpu, both):
-        assert list(table)[-6:] == ["jobs", "peak memory", "parameters", "attempts", "mixed", "error"]
+        assert list(table)[-7:] == ["jobs", "peak memory", "parameters", "attempts", "mixed", "folder", "error"]
         assert table["peak memory"].dtype == "float64"
     assert gpu["peak memory"].fillna(0).tolist() == [1.5, 0]
     assert both["peak memory"].fillna(0).tolist() == [0, 1.5, 0]
@@ -116,7 +119,7 @@ def test_experiments_whose_runs_were_alone_join_those_whose_were_not(tmp_path):
     results, runs = load_results(tmp_path), load_runs(tmp_path)
 
     assert list(results) == ["experiment", *COLUMNS, "lr", "net", "f1", "jobs"]
-    assert list(runs)[-5:] == ["jobs", "parameters", "attempts", "mixed", "error"]
+    assert list(runs)[-6:] == ["jobs", "parameters", "attempts", "mixed", "folder", "error"]
     for table in (results, runs):
         assert table["jobs"].tolist() == [1, 3]
         assert table["jobs"].dtype == "int64"
@@ -198,7 +201,7 @@ def test_a_hyperparameter_with_the_name_of_a_column_has_a_column_of_its_own(tmp_
 
         assert {row[f"{name} (hyperparameter)"] for name in names} == {f"mine: {name}" for name in names}
         assert (row["experiment"], row["run"], row["loss"]) == ("c", 1, record(1).metrics["loss"])
-    assert len(names) == 11
+    assert len(names) == 12
 
 
 @pytest.mark.parametrize("load", [load_results, load_runs])

@@ -7,6 +7,8 @@ import pytest
 from runmanager import best, compare, effects, load_runs, over_repeats, show
 from runmanager.outcome import Outcome, Status
 from runmanager.results.view import View
+from runmanager.storage.design import Design
+from runmanager.storage.folders import Experiment
 from tests.report.reading import parse, write_runs
 from tests.screens import Terminal
 
@@ -158,13 +160,37 @@ def test_a_table_without_rows_is_shown_as_such(runs, repeats):
     view = show(runs, where="lr>5", repeats=repeats)
 
     assert (repr(view), len(view.table)) == ("no rows", 0)
-    assert "<table" in view._repr_html_()
+    assert view._repr_html_() == "<p>no rows</p>"
     assert view.to_markdown().count("\n") == 1
 
 
 def test_what_cannot_be_compared_has_a_form_too(runs):
     alone = runs.head(1)
 
-    assert repr(show(effects(alone))) == "no rows"
-    assert show(effects(alone)).caption.endswith("no hyperparameter varies")
-    assert show(compare(alone, "lr")).caption == "test_accuracy of runs that differ in lr only"
+    assert repr(show(effects(alone))).startswith("no rows · explained: ")
+    assert repr(show(effects(alone))).endswith("no hyperparameter varies")
+    why = "no two completed runs differ in lr only and have test_accuracy"
+    assert repr(show(compare(alone, "lr"))) == f"no rows · test_accuracy of runs that differ in lr only · {why}"
+
+
+def test_pairs_that_were_all_left_out_say_why_in_a_notebook(runs):
+    failed = runs.assign(status=runs["status"].astype(str).where(runs["lr"] > 0.05, "failed"))
+
+    page = show(compare(failed, "lr"))._repr_html_()
+
+    assert "left out: " in page
+    assert " failed" in page
+    assert "<table" not in page
+
+
+def test_the_notes_of_experiments_are_below_their_rows(tmp_path):
+    for name, note in (("a", "larger <steps>?"), ("b", "smaller steps?"), ("c", "")):
+        path = write_runs(tmp_path / name, [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"])
+        Experiment(path).decide(Design(note=note))
+
+    one, both = show(load_runs(tmp_path / "a")), show(load_runs(tmp_path))
+
+    assert one.caption.endswith(" · note: larger <steps>?")
+    assert "note: larger &lt;steps&gt;?" in one._repr_html_()
+    assert both.caption.endswith(" · note of a: larger <steps>? · note of b: smaller steps?")
+    assert "note" not in show(load_runs(tmp_path), where="experiment=c").caption

@@ -226,6 +226,72 @@ def test_what_can_change_numbers_counts(load, old, new):
     assert changed(load, (old, new), code=NESTED) == ["code of train"]
 
 
+STOPS = """
+import torch
+
+def limit(x):
+    return x
+
+def train(run, manager):
+    total = 0
+    for epoch in range(3):
+        loss = limit(epoch)
+        total += loss
+    return total
+"""
+LOSS = "        total += loss"
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        "breakpoint()",
+        "breakpoint(header='look')",
+        "import pdb; pdb.set_trace()",
+        "import ipdb as debugger\n        debugger.set_trace()",
+        "from pdb import set_trace; set_trace()",
+        "from IPython import embed\n        embed(colors='neutral')",
+        "__import__('pdb').set_trace()",
+        "pdb.Pdb().set_trace()",
+        "if epoch == 2: breakpoint()",
+        "if run.lr == 0.1 and torch.isnan(loss).any():\n            import pdb; pdb.set_trace()",
+    ],
+)
+def test_a_stop_at_a_debugger_does_not_count(load, stop):
+    assert changed(load, (LOSS, f"        {stop}\n{LOSS}"), code=STOPS) == []
+    assert changed(load, (LOSS, f"{LOSS}\n        {stop}"), code=STOPS) == []
+
+
+def test_a_debugger_that_the_module_imports_does_not_count(load):
+    replaced = ("import torch", "import pdb\nimport torch"), (LOSS, f"        pdb.set_trace()\n{LOSS}")
+
+    assert changed(load, *replaced, code=STOPS) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "breakpoint(header=limit(3))",
+        "if limit(epoch): breakpoint()",
+        "if (loss := 3): breakpoint()",
+        "if epoch:\n            breakpoint()\n            loss = 2",
+        "loss = breakpoint()",
+        "import pdb, math",
+        "print(epoch)",
+    ],
+)
+def test_what_a_stop_at_a_debugger_does_beside_counts(load, line):
+    assert changed(load, (LOSS, f"        {line}\n{LOSS}"), code=STOPS) == ["code of train"]
+
+
+def test_a_function_of_the_users_that_is_called_like_a_stop_counts(load):
+    own = "def breakpoint():\n    return 1\n\ndef train("
+
+    assert "code of train" in changed(
+        load, ("def train(", own), (LOSS, f"        breakpoint()\n{LOSS}"), code=STOPS
+    )
+
+
 def test_a_source_that_changes_while_its_code_is_executed_does_not_count(load):
     annotated = load(NESTED.replace("def step(x):", "def step(x: int):"))
     before = fingerprint(annotated.train)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runmanager import RunManager, run_grid
 from runmanager.errors import GridError
 from runmanager.storage import paths
 
@@ -84,6 +85,21 @@ def test_a_name_that_is_no_folder_is_refused(name):
         paths.check_experiment(name)
 
     assert f"got {name!r}: write " in str(caught.value)
+
+
+@pytest.mark.parametrize("root", ["file", "file/below"])
+def test_a_root_that_is_a_file_is_refused(tmp_path, monkeypatch, root):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    paths.check_root("not/there/yet")
+
+    with pytest.raises(GridError, match=r"^root must be a folder, such as 'runs'; 'file' is a file$"):
+        paths.check_root(root)
+    with pytest.raises(GridError, match="'file' is a file"):
+        RunManager("e", root)
+    with pytest.raises(GridError, match=r"(?s)2 problems.*'a b'.*'file' is a file"):
+        run_grid({"lr": [1]}, print, experiment="a b", root=root, display=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_attempts_are_found_in_the_order_of_their_numbers(tmp_path):

@@ -148,8 +148,10 @@ def test_damaged_weights_and_those_of_another_network_are_named(manager, tmp_pat
 
 
 def test_the_folder_of_the_run_is_known(manager, tmp_path):
-    assert manager.folder is None
+    before = manager.folder
     train(manager, after=lambda: (manager.folder / "predictions.txt").write_text("1"))
 
+    assert before is None
+
     assert manager.folder == tmp_path / "exp" / "001-lr=0.1"
-    assert (manager.folder / "predictions.txt").read_text() == "1"
+    assert (tmp_path / "exp" / "001-lr=0.1" / "predictions.txt").read_text() == "1"

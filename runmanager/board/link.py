@@ -1,0 +1,164 @@
+"""The link to TensorBoard that sets its page up: on which folder, what is pinned, what colors mean."""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+from runmanager.board import hparams
+from runmanager.board.tags import EPOCH, LAST, tag
+from runmanager.console import in_notebook
+from runmanager.errors import BoardError, NoRunsError
+from runmanager.goal import default_goal
+from runmanager.hyperparameters import text
+from runmanager.storage.design import Design
+from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs
+from runmanager.storage.naming import telling_first, varying
+from runmanager.storage.run_state import read_run
+from runmanager.wording import did_you_mean
+
+DEFAULT_URL = "http://localhost:6006/"
+"""Where `tensorboard --logdir` answers as a rule."""
+
+_SELECTED = 500  # runs up to which the Time Series page selects any by itself
+_ROWS = 100  # that HParams shows at first
+_COLORS = 7  # that it gives to groups of runs
+_DEVICE = "device"
+
+Experiments = Mapping[str, Sequence[RunFolder]]
+
+
+@dataclass(frozen=True)
+class TensorBoardPage:
+    """What TensorBoard is started on, and how its page is set up."""
+
+    logdir: Path
+    query: str  # the settings of the Time Series page in a link, encoded
+    notes: Sequence[str] = ()  # what the limits of TensorBoard's pages would hide, a sentence each
+
+    def link(self, url: str = DEFAULT_URL) -> str:
+        """Return the deep link into the TensorBoard that answers at `url`."""
+        # what follows the page is for those of Scalars and Custom Scalars
+        return f"{url.rstrip('/')}/?{self.query}#timeseries&_smoothingWeight=0"
+
+
+def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
+    """Set up TensorBoard's page for the runs in a folder, or for one experiment alone.
+
+    Curves are not smoothed; the metric that decides, its loss and the epoch duration are pinned; the color is
+    that of the axis that matters: device if it varies, else the first that does and has few values, or the
+    experiment where there are several. Of these, HParams draws only runs that have all hyperparameters.
+
+    Raises:
+        NoRunsError: There is no such folder.
+        BoardError: It has no runs, or none of that experiment.
+    """
+    if not root.is_dir():
+        raise NoRunsError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
+    folders = {folder.resolve().name: folder for folder in experiments(root)}
+    all_runs = {name: [run for run in read_runs(folder) if run.is_here] for name, folder in folders.items()}
+    runs = {name: runs for name, runs in all_runs.items() if runs}
+    if experiment is not None and experiment not in runs:
+        hint = did_you_mean(experiment, runs, "it has those of")
+        raise BoardError(f"{str(root)!r} has no runs of an experiment {experiment!r}; {hint}")
+    if not runs and next(root.rglob("*tfevents*"), None) is None:
+        raise BoardError(f"no runs in {str(root)!r}: start a grid first, or give the folder that it wrote")
+    if experiment is not None:
+        root, runs = folders[experiment], {experiment: runs[experiment]}
+    return TensorBoardPage(root, _query(runs), _limits(root, runs))
+
+
+def hint(experiment: Path) -> list[str]:
+    """Return a few lines on how to see an experiment in TensorBoard, none if it has no runs here."""
+    root, name = experiment.parent, experiment.name
+    try:
+        page = page_of(experiment)
+    except (OSError, BoardError):
+        return []
+    if in_notebook():
+        return [f"TensorBoard: open_tensorboard({str(root)!r}, {name!r})"]
+    start = f"runmanager tensorboard {shlex.quote(str(root))} --experiment {name}"
+    return [f"TensorBoard: {start}", *page.notes]
+
+
+def _limits(root: Path, experiments: Experiments) -> list[str]:
+    notes = []
+    number = sum(map(len, experiments.values()))
+    show_one = f"show one experiment: runmanager tensorboard {shlex.quote(str(root))} --experiment NAME"
+    if number > _SELECTED:
+        step = show_one if len(experiments) > 1 else "tick those you want, or filter them by name"
+        notes.append(f"! {number} runs; above {_SELECTED}, TensorBoard selects none by itself: {step}")
+    kinds = [hparams.kinds_of([run.params for run in runs]) for runs in experiments.values()]
+    if any(other != kinds[0] for other in kinds):
+        rule = "hyperparameters differ between experiments, so HParams has no line for some runs"
+        notes.append(f"! {rule}: {show_one}")
+    if number > _ROWS:
+        notes.append(f"! HParams shows {_ROWS} of {number} runs: choose more rows a page below its table")
+    return notes
+
+
+def _query(experiments: Experiments) -> str:
+    parts = {"smoothing": "0"}  # 0.6, the default, misdraws short curves
+    color = _color(experiments)
+    if color:
+        parts["runColorGroup"] = f"regex:{color}"
+    if experiments:
+        pinned = [{"plugin": "scalars", "tag": tag} for tag in _pinned(experiments.values())]
+        parts["pinnedCards"] = json.dumps(pinned, separators=(",", ":"))
+    return urlencode(parts, quote_via=quote, safe=":,/=")
+
+
+def _color(experiments: Experiments) -> str | None:
+    """Return a regular expression; runs for which its group matches the same have the same color.
+
+    None if no axis has so few values that its colors tell them apart.
+    """
+    rows = [run.params for runs in experiments.values() for run in runs]
+    axes = {axis for runs in experiments.values() for axis in varying([run.params for run in runs])}
+    if len(experiments) > 1 and _DEVICE not in axes:
+        return "^([^/]+)/"
+    repeats = [axis for runs in experiments.values() for axis in _design(runs).repeats or ()]
+    names = telling_first((name for params in rows for name in params if name in axes), repeats)
+    few = (name for name in names if len({text(params.get(name)) for params in rows}) <= _COLORS)
+    axis = _DEVICE if _DEVICE in axes else next(few, "")
+    # from its name to the next one; earlier versions wrote '_' and ','
+    return rf"(?:\d[-_]|[-,]){axis}=(.*?)(?:[-,][a-zA-Z_]\w*=|~|$)" if axis else None
+
+
+def _design(runs: Sequence[RunFolder]) -> Design:
+    return Experiment(runs[0].path.parent).design
+
+
+def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
+    """Return the tags of the metric that decides, of the loss beside it, and of the epoch's duration.
+
+    Where experiments have other such metrics, they are the tags that all runs share.
+    """
+    deciding: dict[str, Mapping[str, float]] = {}  # metric -> the metrics of a run
+    for runs in filter(None, experiments):
+        begun = (read_run(run) for run in runs if run.path.is_dir())
+        first = next((run for run in begun if run.epochs), None)  # to read all takes long
+        metrics = first.epochs[-1].metrics if first else {}
+        goal = _design(runs).decisive([first.start] if first else [])
+        if goal := goal or default_goal(metrics):
+            deciding.setdefault(goal.metric, metrics)
+    # the same link before the first epoch, when no metric is there yet
+    metric, metrics = next(iter(deciding.items()), ("accuracy", {}))
+    if len(deciding) > 1:
+        return [LAST, tag("loss"), EPOCH]
+    return list(dict.fromkeys([tag(metric), tag(_loss_beside(metric, metrics)), EPOCH]))
+
+
+def _loss_beside(metric: str, metrics: Iterable[str]) -> str:
+    """Return the loss of the same data as a metric, else that of training, else the first that there is.
+
+    >>> _loss_beside("val_f1_macro", ["loss", "val_loss"]), _loss_beside("reward", ["policy_loss"])
+    ('val_loss', 'policy_loss')
+    """
+    words = metric.split("_")
+    data = ["_".join(words[:number]) for number in range(len(words), 0, -1)]
+    losses = [name for name in metrics if name.endswith("loss")]
+    named = [*(f"{name}_loss" for name in data), "loss"]
+    return next((name for name in (*named, *losses) if name in losses), "loss")

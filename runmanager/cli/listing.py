@@ -1,0 +1,151 @@
+"""What `runmanager list` shows: one line per experiment, or the runs of one, as tables and as JSON."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runmanager.cli.tables import Selection, chosen, meeting, print_view, tell
+from runmanager.hyperparameters import counted, json_value
+from runmanager.outcome import Status
+from runmanager.storage.folders import Experiment
+from runmanager.wording import duration, file_size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from runmanager.results.overview import Overview
+    from runmanager.storage.run_state import RunResult
+
+RunsByFolder = Mapping[Path, Sequence["RunResult"]]
+
+
+def print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
+    """Print the runs that were asked for in one table, below how many they are, and the notes."""
+    from runmanager.results.decisive import notes_of
+    from runmanager.results.show import listed
+
+    runs = meeting(_table(by_folder), selection.where)
+    if runs.empty:
+        return
+    counts = Counter(runs["status"].astype(str))
+    folder = next(iter(by_folder)) if len(by_folder) == 1 else next(iter(by_folder)).parent
+    title = f"{folder}: {', '.join([counted(len(runs), 'run'), *(f'{n:,} {s}' for s, n in counts.items())])}"
+    print_view(listed(runs), selection, [title, *notes_of(runs)], what="runs")
+
+
+def to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, Any]]:
+    """Return the experiments with the runs that were asked for, in their order.
+
+    An experiment comes again where the runs of another are between its own.
+    """
+    if not selection.is_of_rows:
+        return [_experiment_to_json(folder, map(run_to_json, runs)) for folder, runs in by_folder.items()]
+    from runmanager.results.files import to_rows
+    from runmanager.results.loading import name_of
+
+    rows = meeting(_table(by_folder), selection.where)
+    is_named = "experiment" in rows
+    runs = {
+        (name_of(folder.name) if is_named else "", run.folder.number): (folder, run)
+        for folder, runs in by_folder.items()
+        for run in runs
+    }
+    ordered = chosen(rows, replace(selection, columns=None))
+    names = ordered["experiment"].map(str) if is_named else [""] * len(ordered)
+    pairs = [runs[key] for key in zip(names, ordered["run"], strict=True)]
+    contents = [run_to_json(run) for _, run in pairs]
+    contents = to_rows(chosen(rows, selection)) if selection.columns else contents
+    groups = groupby(zip(pairs, contents, strict=True), key=lambda each: each[0][0])
+    return [_experiment_to_json(folder, (content for _, content in group)) for folder, group in groups]
+
+
+def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
+    """Return the table of `load_runs`."""
+    from runmanager.results import decisive, tables
+    from runmanager.results.loading import LAST, name_of
+
+    named = [(name_of(folder.name), runs) for folder, runs in by_folder.items()]
+    return tables.concat([(name, decisive.runs_table(name, runs)) for name, runs in named], LAST)
+
+
+def print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
+    """Print one line per experiment."""
+    from runmanager.console import print_fitted, wide_console
+    from runmanager.results.overview import overview
+    from runmanager.table import Table
+
+    console = wide_console()
+    sums = [overview(folder, runs) for folder, runs in by_folder.items()]
+    rows = [_row(each, is_short=console.is_terminal) for each in sums]
+    if not any(row["note"] for row in rows):
+        rows = [{name: value for name, value in row.items() if name != "note"} for row in rows]
+    names = ["experiment", "runs", "status", "best", "goal", "note", "last written", "run time", "size"]
+    table = Table.of(rows, right=("last written", "run time", "size"), first=names)
+    if everything:
+        console.print(table, soft_wrap=True)
+    elif left_out := print_fitted(table, console):
+        tell(f"not shown: {', '.join(name for name in left_out if name != 'note')}; --all")
+        for each in sums if "note" in left_out else ():
+            tell(f"{each.folder}: {each.note}" if each.note else "")
+    if console.is_terminal:
+        present = [status for status in Status if any(status in each.statuses for each in sums)]
+        signs = dict.fromkeys(status.sign for status in present)
+        words = {sign: ", ".join(status for status in present if status.sign == sign) for sign in signs}
+        tell("   ".join(f"{sign} {statuses}" for sign, statuses in words.items()))
+
+
+def _row(each: "Overview", *, is_short: bool) -> dict[str, Any]:
+    """Describe an experiment for people in a terminal, or for programs."""
+    row: dict[str, Any] = {"experiment": str(each.folder), "runs": sum(each.statuses.values())}
+    if not is_short:
+        when = _moment(each).isoformat(" ", "seconds") if each.last_written else ""
+        row |= {str(status): number for status, number in each.statuses.items()}
+        row |= {"goal": str(each.goal or ""), "best": each.best, "last written": when}
+        return row | {"run seconds": each.run_seconds, "bytes": each.num_bytes, "note": each.note}
+    by_sign: Counter[str] = Counter()
+    for status, number in each.statuses.items():
+        by_sign[status.sign] += number
+    row["status"] = "  ".join(f"{sign} {number}" for sign, number in by_sign.items())
+    row |= {"goal": each.goal.metric if each.goal else "", "best": each.best, "last written": _when(each)}
+    row |= {"run time": duration(each.run_seconds), "size": file_size(each.num_bytes)}
+    return row | {"note": each.note}
+
+
+def _moment(each: "Overview") -> datetime:
+    return datetime.fromtimestamp(each.last_written).astimezone()
+
+
+def _when(each: "Overview") -> str:
+    """Write when an experiment was last written as `ls` does: with the time, or the year if that is another."""
+    if not each.last_written:
+        return ""
+    moment = _moment(each)
+    is_this_year = moment.year == datetime.now().astimezone().year
+    return f"{moment:%b %d %H:%M}" if is_this_year else f"{moment:%b %d  %Y}"
+
+
+def _experiment_to_json(folder: Path, runs: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    note = Experiment(folder).design.note
+    return {"experiment": folder.name, "folder": str(folder), "note": note, "runs": list(runs)}
+
+
+def run_to_json(run: "RunResult") -> dict[str, Any]:
+    """Return what there is to know about a run at first sight."""
+    metrics = run.epochs[-1].metrics if run.epochs else {}
+    return {
+        "run": run.folder.number,
+        "folder": str(run.folder.path),
+        "status": str(run.status),
+        "params": {name: json_value(value) for name, value in run.folder.params.items()},
+        "epochs": len(run.epochs),
+        "metrics": {name: json_value(value) for name, value in metrics.items()},
+        "attempts": run.attempts,
+        "mixed": run.mixed,
+        "jobs": run.jobs,
+        "threads": run.threads,
+        "error": run.error,
+    }

@@ -1,0 +1,115 @@
+"""One run, read back: its parameters, its epochs, how it ended and its weights."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runmanager.errors import InvalidArgumentError, NoRunsError
+from runmanager.hyperparameters import counted
+from runmanager.results.loading import load_results, warn_of
+from runmanager.storage import paths
+from runmanager.storage.folders import is_experiment, read_runs
+from runmanager.storage.run_state import RunResult, read_run
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import nn
+
+
+@dataclass(frozen=True, repr=False)
+class LoadedRun:
+    """A run under the root, as its files record it.
+
+    Attributes:
+        number: As the column `run` has it.
+        params: Hyperparameter -> value.
+        status: How it ended, as the column `status` has it.
+        epochs: How many epochs are committed.
+        summary: The results of the whole run, by column.
+        error: Why it failed, in one line, "" if it did not.
+        folder: Where its files are.
+    """
+
+    number: int
+    params: Mapping[str, Any]
+    status: str
+    epochs: int
+    summary: Mapping[str, float]
+    error: str
+    folder: Path
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.params.items())
+        return f"<run {self.number} ({settings}): {self.status}, {counted(self.epochs, 'epoch')}>"
+
+    @property
+    def results(self) -> "pd.DataFrame":
+        """One row per epoch, as `load_results` gives it."""
+        return load_results(self.folder)
+
+    def load_weights(self, network: "nn.Module") -> None:
+        """Load the weights that ``epochs(keep=...)`` has kept into a network; no code in the file is executed.
+
+        Raises:
+            CheckpointError: The run has kept none, or they do not fit.
+        """
+        from runmanager.storage import checkpoints
+
+        checkpoints.load_weights(self.folder, network)
+
+
+def load_run(run: Any) -> LoadedRun:
+    """Load one run.
+
+    Args:
+        run: Its number behind its experiment's folder, as "runs/circle/8", its own folder, or a row of
+            `load_runs`: ``load_run(best(runs).iloc[0])``.
+
+    Raises:
+        NoRunsError: There is no such run; the message says which there are.
+        InvalidArgumentError: It is neither a path nor such a row.
+
+    Example::
+
+        run = load_run("runs/circle/8")
+        network = make_network(run.params["width"])
+        run.load_weights(network)
+    """
+    damaged: list[str] = []
+    path = _path_of(run)
+    result = _find(path, damaged)
+    warn_of(damaged, path)
+    return LoadedRun(
+        result.folder.number, result.folder.params, str(result.status), len(result.epochs), result.summary,
+        result.error, paths.for_people(result.folder.path),
+    )  # fmt: skip
+
+
+def _path_of(run: Any) -> Path:
+    if isinstance(run, str | os.PathLike):
+        return Path(run)
+    folder = getattr(run, "folder", None)  # of a Series, a named tuple or a LoadedRun
+    if folder is None and hasattr(run, "get"):
+        folder = run.get("folder")
+    if not isinstance(folder, str | os.PathLike):
+        rule = "a run is a path as 'runs/circle/8', or a row of load_runs()"
+        raise InvalidArgumentError([f"{rule}, got {run!r:.200}"])
+    return Path(folder)
+
+
+def _find(path: Path, damaged: list[str]) -> RunResult:
+    absolute = Path(os.path.normpath(path.absolute()))
+    experiment = absolute.parent.resolve()
+    if not is_experiment(experiment):
+        if absolute.is_dir() and is_experiment(absolute):
+            raise NoRunsError(f"{path} is an experiment: name a run, as {str(path / '1')!r}")
+        raise NoRunsError(f"{path} is no run: name its experiment and its number, as 'runs/circle/8'")
+    runs = read_runs(experiment, damaged)
+    number = int(absolute.name) if absolute.name.isdecimal() and not absolute.exists() else None
+    for run in runs:
+        if run.number == number or run.path.name == absolute.name:
+            return read_run(run, damaged)
+    numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
+    raise NoRunsError(f"{path.parent} has no run {path.name!r}; {numbers}")

@@ -1,0 +1,87 @@
+from collections import namedtuple
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from runmanager import RunManager, best, load_run, load_runs
+from runmanager.errors import CheckpointError, InvalidArgumentError, NoRunsError
+
+
+def network_of(width):
+    return nn.Linear(2, width)
+
+
+def fail_if(is_wrong):
+    if is_wrong:
+        raise ValueError("no")
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """Two runs of an experiment; the second one failed."""
+    monkeypatch.chdir(tmp_path)
+    for width in (1, 2):
+        manager = RunManager("exp", tensorboard=False, display=False)
+        network = network_of(width)
+        with suppress(ValueError), manager.run({"width": width, "name": "a b"}, network):
+            for epoch in manager.epochs(2, keep="best:loss"):
+                with torch.no_grad():
+                    network.weight.fill_(10 * width + epoch)
+                manager.track_loss(epoch, 1)
+            manager.summary(final=width)
+            fail_if(width == 2)
+    return Path("runs")
+
+
+def test_a_run_is_found_by_its_number(root):
+    run = load_run("runs/exp/2")
+
+    assert (run.number, run.status, run.epochs, run.summary) == (2, "failed", 2, {"final": 2})
+    assert run.params == {"width": 2, "name": "a b"}
+    assert run.error.startswith("ValueError: no (in ")
+    assert run.folder == root / "exp" / "002-width=2-name=a_b"
+    assert run.results["loss"].tolist() == [1, 2]
+    assert repr(run) == "<run 2 (width=2, name='a b'): failed, 2 epochs>"
+
+
+def test_its_folder_and_rows_of_tables_are_runs_too(root):
+    runs = load_runs("runs")
+    row = namedtuple("Row", ["folder"])(runs["folder"][0])  # noqa: PYI024 - as itertuples makes them
+    for given in (
+        Path("runs/exp/001-width=1-name=a_b"), (root / "exp" / "1").absolute(), runs.iloc[0],
+        best(runs, "loss").iloc[0], runs.to_dict("records")[0], row, load_run("runs/exp/1"),
+    ):  # fmt: skip
+        assert load_run(given).params["width"] == 1
+
+
+def test_the_weights_that_were_kept_are_loaded(root):
+    network = network_of(1)
+    load_run("runs/exp/1").load_weights(network)
+
+    assert network.weight.tolist() == [[11, 11]]
+    with pytest.raises(CheckpointError, match=r"weights\.pt cannot be loaded"):
+        load_run("runs/exp/1").load_weights(network_of(3))
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ("runs/exp", "runs/exp is an experiment: name a run, as 'runs/exp/1'"),
+        ("runs/exp/7", "runs/exp has no run '7'; its runs are 1 to 2"),
+        ("runs/none/7", "runs/none/7 is no run: name its experiment and its number, as 'runs/circle/8'"),
+    ],
+)
+def test_a_run_that_is_not_there_is_named(root, run, message):
+    with pytest.raises(NoRunsError) as raised:
+        load_run(run)
+
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("run", [7, None, {"run": 7}, [1]])
+def test_anything_else_is_refused(root, run):
+    with pytest.raises(InvalidArgumentError, match="a run is a path as 'runs/circle/8', or a row of"):
+        load_run(run)
