@@ -1,8 +1,7 @@
 """Show tables and lines where the user looks: in a terminal, a notebook or a file."""
 
 import contextlib
-import html
-import re
+import os
 import shutil
 import sys
 import textwrap
@@ -10,12 +9,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook
+from rich.control import Control
 from rich.live import Live
-from rich.segment import Segment
+from rich.segment import ControlType, Segment
 from rich.style import Style
 from rich.text import Text
 
+from runmanager.notebook import InPlace, Lines
 from runmanager.table import ENDLESS, MARKS, Table
 from runmanager.wording import cell, duration, join, printable
 
@@ -29,8 +30,6 @@ __all__ = [
 
 _MOST_ROWS = 40  # of a table that is printed
 _MOST_LINES = 1000  # that a notebook keeps
-_COMPLETED = re.compile(r"✓ +\d+/")  # how the line of a completed run begins
-_MOST_COMPLETED = 8  # of these lines in a notebook, before they are folded
 _PLAIN = str.maketrans("✓✗–—·…━╌×±≥≤", "vx---~=.x~><")  # noqa: RUF001 - symbols for those without
 
 
@@ -84,6 +83,7 @@ class Screen:
         self.links: Mapping[str, Callable[[], str]] = {}
         self._console = console
         self._live: Live | None = None
+        self._picture = _Below(console)
 
     @property
     def width(self) -> int:
@@ -143,10 +143,15 @@ class Screen:
                 live, self._live = self._live, None
                 if live:
                     live.stop()
-            elif self._live:
-                self._live.update(content, refresh=True)
+                    self._console.pop_render_hook()
+                return
+            self._picture.content = content
+            if self._live:
+                self._live.refresh()
             elif self.is_live:
-                self._live = Live(content, console=self._console, auto_refresh=False, transient=True)
+                self._picture.lengths = []
+                self._console.push_render_hook(self._picture)
+                self._live = Live(self._picture, console=self._console, auto_refresh=False, transient=True)
                 self._live.start(refresh=True)
 
     def _colored(self, line: str) -> Text:
@@ -165,6 +170,38 @@ class Screen:
             self._console.quiet = True
 
 
+class _Below(RenderHook):
+    """What rich's `Live` draws below the lines, and erases as many lines of.
+
+    A terminal that is made narrower breaks lines, of which there are then more: they are erased here.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.content: Any = ""
+        self.lengths: Sequence[int] = []  # of the lines that were drawn last
+        self._console = console
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        lines = console.render_lines(self.content, options, pad=False)
+        self.lengths = [Segment.get_line_length(line) for line in lines]
+        for line in lines:
+            yield from line
+            yield Segment.line()
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Erase what is above the lines that rich erases before it prints these."""
+        width = self._console.width
+        num_more = 0 if _cuts_lines() else sum(max(length - 1, 0) // width for length in self.lengths)
+        more: list[Any] = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * num_more
+        return [Control(*more), *renderables] if more else renderables
+
+
+def _cuts_lines() -> bool:
+    """Whether the terminal cuts lines that become too long; xterm, GNU screen and the kernel's console do."""
+    term = os.environ.get("TERM", "")
+    return "TMUX" not in os.environ and ("XTERM_VERSION" in os.environ or term.startswith(("screen", "linux")))
+
+
 class NotebookScreen(Screen):
     """Keeps everything up to date below a notebook's cell; rich's own way needs ipywidgets."""
 
@@ -173,7 +210,7 @@ class NotebookScreen(Screen):
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._num_lines = 0
         self._is_over = False
-        self._above, self._below = _InPlace(), _InPlace()
+        self._above, self._below = InPlace(), InPlace()
 
     def print(self, lines: Sequence[str]) -> None:
         """Print lines above the rest."""
@@ -181,7 +218,7 @@ class NotebookScreen(Screen):
         self._num_lines += len(lines)
         left_out = self._num_lines - len(self._lines)
         head = [f"({left_out} earlier lines are not shown here)"] if left_out else []
-        self._above.show(_Preformatted([*head, *self._lines], is_over=self._is_over))
+        self._above.show(Lines([*head, *self._lines], is_over=self._is_over))
 
     def conclude(self, panel: Any) -> None:
         """Print what says the most: the notebook draws the whole panel, which is returned."""
@@ -200,7 +237,7 @@ class NotebookScreen(Screen):
             self._is_over = content is None
             self.print([])  # keeps the lines above
         if content is None or isinstance(content, str):
-            content = _Preformatted([content] if content else [])
+            content = Lines([content] if content else [])
         self._below.show(content)
 
 
@@ -227,7 +264,7 @@ def wide_console() -> Console:
     if not console.is_terminal:
         console.width = ENDLESS
     elif console.is_dumb_terminal:
-        console.width = shutil.get_terminal_size().columns  # for rich, all of them have 80
+        console.size = shutil.get_terminal_size()  # for rich, all of them have 80 columns
     return console
 
 
@@ -242,52 +279,6 @@ class _PlainConsole(Console):
         """Render what the encoding of the file can write."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=encodable(segment.text, self.encoding))
-
-
-class _InPlace:
-    """Content below a notebook's cell that is replaced where it was shown first."""
-
-    def __init__(self) -> None:
-        self.handle: Any = None
-
-    def show(self, content: Any) -> None:
-        from IPython.display import display
-
-        if self.handle is None:
-            self.handle = display(content, display_id=True)
-        else:
-            self.handle.update(content)
-
-
-class _Preformatted:
-    """Lines as a notebook shows them: of many completed runs the last ones; at the end, they are folded."""
-
-    def __init__(self, lines: Sequence[str], *, is_over: bool = True) -> None:
-        self._lines = list(lines)
-        self._is_over = is_over
-
-    def __repr__(self) -> str:
-        return "\n".join(self._lines)
-
-    def _repr_html_(self) -> str:
-        completed = [index for index, line in enumerate(self._lines) if _COMPLETED.match(line)]
-        if len(completed) <= _MOST_COMPLETED:
-            return _pre(self._lines)
-        others = [line for line in self._lines[completed[0] :] if not _COMPLETED.match(line)]
-        runs = [self._lines[index] for index in completed]
-        heading = f"{len(runs)} completed runs"
-        if self._is_over:
-            middle = f"<details><summary>{heading}</summary>{_pre(runs)}</details>"
-        else:
-            last = runs[-_MOST_COMPLETED:]
-            middle = _pre([f"{heading}, the last {len(last)}:", *last])
-            others, middle = [], f"{_pre(others)}{middle}"
-        return f"{_pre(self._lines[: completed[0]])}{middle}{_pre(others)}"
-
-
-def _pre(lines: Sequence[str]) -> str:
-    content = html.escape("\n".join(lines))
-    return f'<pre style="white-space: pre-wrap">{content}</pre>' if content else ""
 
 
 def encodable(content: str, encoding: str) -> str:

@@ -7,7 +7,9 @@ from html import escape
 Rows = Sequence[Sequence[str]]
 
 _BAR = "rgba(84, 137, 214, 0.32)"  # on white and on black, text stays readable
-_COLORS = {"✓": "#2e9e4f", "✗": "#e5534b", "!": "#c88a04", "…": "#2f93c8"}  # 3:1 on both, as graphics need
+COLORS = {"✓": "#2e9e4f", "✗": "#e5534b", "!": "#c88a04", "…": "#2f93c8"}
+"""The colors of signs on a page, 3:1 on white and on black, as graphics need."""
+
 _CELL = "white-space: nowrap; max-width: 26em; overflow: hidden; text-overflow: ellipsis"
 _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
@@ -49,13 +51,24 @@ def html(
                 end = f"{100 * share:.0f}%"
                 style += f"; background: linear-gradient(90deg, {_BAR} {end}, transparent {end})"
             sign, hint = signs[1][number] if index == signs[0] else ("", "")
-            color = f"color: {_COLORS[sign]}; " if sign in _COLORS else ""
+            color = f"color: {COLORS[sign]}; " if sign in COLORS else ""
             front = f'<span style="{color}font-weight: bold">{sign}</span> ' if sign else ""
             cells.append(f'<td style="{style}" title="{escape(hint or content)}">{front}{escape(content)}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>\n")
     head = f"<thead><tr>{''.join(heads)}</tr>\n</thead>"
     table = f'<table class="dataframe">\n{head}\n<tbody>{"".join(body)}</tbody></table>'
     return f'<div style="overflow-x: auto">{table}</div>'
+
+
+def marked(line: str) -> str:
+    """Draw a line of text, and in color the sign that it begins with.
+
+    >>> marked("! 1 < 2")
+    '<span style="color: #c88a04">!</span> 1 &lt; 2'
+    """
+    color = COLORS.get(line[:1])
+    sign = f'<span style="color: {color}">{line[:1]}</span>' if color else escape(line[:1])
+    return f"{sign}{escape(line[1:])}"
 
 
 def markdown(names: Sequence[str], rows: Rows, is_left: Sequence[bool], best: Collection[int] = ()) -> str:

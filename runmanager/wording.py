@@ -1,12 +1,20 @@
 """How values, durations and names are written, in tables, lines and messages."""
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from runmanager.close_names import closest
 from runmanager.hyperparameters import text
 
+VARIABLE = re.compile(
+    r"0x[0-9a-fA-F]+|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
+    r"|'[^']*'|\"[^\"]*\""
+)
+"""What may differ between the errors of runs that fail alike; the line of a file, as in x.py:7, does not."""
+
+_LARGEST_ERROR = 0.01  # of a number, by which it is not lost if it is rounded
 _MOST_NAMES = 24  # that a message lists
 
 
@@ -28,12 +36,15 @@ def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
 
     >>> aligned([0.758, 0.68743, math.nan]), aligned([1.431, 10.372]), aligned([0.00123, 250.0])
     (['0.7580', '0.6874', ''], ['1.43', '10.37'], ['0.00123', '250'])
+    >>> aligned([0.36, -0.0588, 0.0032])
+    ['0.3600', '-0.0588', '0.0032']
     """
     numbers = list(values)
     sizes = [abs(number) for number in numbers if math.isfinite(number) and number]
-    if not sizes or max(sizes) >= 1000 or min(sizes) < max(sizes) / 100:  # noqa: PLR2004 - no decimals; lost
+    decimals = max(digits - 1 - math.floor(math.log10(max(sizes))), 0) if sizes else 0
+    are_lost = any(abs(round(size, decimals) - size) > _LARGEST_ERROR * size for size in sizes)
+    if not sizes or max(sizes) >= 1000 or are_lost:  # noqa: PLR2004 - no decimals
         return [cell(number) for number in numbers]
-    decimals = max(digits - 1 - math.floor(math.log10(max(sizes))), 0)
     texts = [f"{number:.{decimals}f}" if math.isfinite(number) else cell(number) for number in numbers]
     zeros = min((len(t) - len(t.rstrip("0")) for t in texts if "." in t), default=0)  # that all of them end in
     whole = decimals == zeros

@@ -3,6 +3,7 @@ import re
 import sys
 import threading
 from functools import partial
+from html import unescape
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,7 @@ from runmanager.console import (
     wide_console,
 )
 from runmanager.live.screen import LivePicture, Part
+from runmanager.notebook import Lines
 
 ROW = {
     "run": 1, "epoch": 1, "loss": 0.598666, "accuracy": 0.7812, "epoch duration": 7.504123,
@@ -406,7 +408,11 @@ def test_a_notebook_keeps_the_last_lines(cell_output):
     assert cell_output[0].endswith("\n1000")
 
 
-PRE = '<pre style="white-space: pre-wrap">'
+def shown_lines(html):
+    """Return the lines that a reader sees, "> " before those that are folded."""
+    html = re.sub(r"<details><summary>(.*?)</summary>(.*?)</details>", r"<p>> \1</p>", html, flags=re.DOTALL)
+    html = re.sub(r"</(p|pre)>", "\n", html)
+    return unescape(re.sub(r"<[^>]*[a-z/\"]>", "", html)).split("\n")[:-1]
 
 
 def test_a_notebook_folds_the_lines_of_completed_runs_once_all_is_over(monkeypatch):
@@ -427,14 +433,27 @@ def test_a_notebook_folds_the_lines_of_completed_runs_once_all_is_over(monkeypat
     screen.show_below(None)
     screen.print(["completed 9 · failed 1"])
 
-    assert live == (
-        f"{PRE}exp: 10 runs</pre>{PRE}✗ 10/10 · failed</pre>"
-        f"{PRE}9 completed runs, the last 8:\n{chr(10).join(f'✓ {n}/10' for n in range(2, 10))}</pre>"
-    )
+    last = [f"✓ {number}/10" for number in range(2, 10)]
+    assert shown_lines(live) == ["exp: 10 runs", "✗ 10/10 · failed", "9 completed runs, the last 8:", *last]
     lines, picture = contents
-    assert lines._repr_html_() == (
-        f"{PRE}exp: 10 runs</pre><details><summary>9 completed runs</summary>"
-        f"{PRE}{chr(10).join(f'✓ {n}/10' for n in range(1, 10))}</pre></details>"
-        f"{PRE}✗ 10/10 · failed\ncompleted 9 · failed 1</pre>"
-    )
+    assert shown_lines(lines._repr_html_()) == [
+        "exp: 10 runs", "> 9 completed runs", "✗ 10/10 · failed", "completed 9 · failed 1"
+    ]  # fmt: skip
+    assert all(f">✓</span> {number}/10" in lines._repr_html_() for number in range(1, 10))
     assert picture._repr_html_() == ""
+
+
+def test_a_notebook_folds_the_lines_of_many_failed_runs_too():
+    failed = [line for number in range(1, 301) for line in (f"✗ {number}/300 <b>", "    fix it")]
+    lines = ["exp: 300 runs", *failed, "! a remark", "✓ Best: run 7"]
+
+    live, over = (Lines(lines, is_over=is_over)._repr_html_() for is_over in (False, True))
+
+    assert shown_lines(live) == [
+        "exp: 300 runs",
+        *lines[-2:],
+        "300 runs not completed, the last 8:",
+        *failed[-16:],
+    ]
+    assert shown_lines(over) == ["exp: 300 runs", "> 300 runs not completed", *lines[-2:]]
+    assert over.count("&lt;b&gt;") == 300

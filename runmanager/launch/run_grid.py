@@ -199,7 +199,11 @@ def run_grid(
         missing = arguments.missing_devices(runs, executor.missing, "skip" if numbers else missing_device)
         grid = [run._asdict() for run in runs]
         chosen = only_runs.choose(numbers, grid, missing, Experiment(path))
-        with announce.cleared(screen, when=plan_only or bool(numbers) or callable(data)), stop.at_once():
+        with (
+            announce.cleared(screen, when=plan_only or bool(numbers)),
+            announce.cleared(screen, when=callable(data), then=announce.first_line(experiment, len(runs))),
+            stop.at_once(),
+        ):
             # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
             now = arguments.take_fingerprint(train, data)
         search = prune.search() if prune else AllRuns()

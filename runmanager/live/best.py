@@ -1,6 +1,5 @@
 """Which run of a grid is best so far; where settings are repeated, which setting."""
 
-import json
 import math
 import statistics
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from runmanager.goal import Goal, default_goal
 from runmanager.live.columns import written
 from runmanager.outcome import Status
 from runmanager.storage.design import Design
-from runmanager.storage.identity import canonical
+from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult
 
 
@@ -46,15 +45,16 @@ class BestSoFar:
 
     def __str__(self) -> str:
         """Return the metric and the run or setting in a line, "" before there is one."""
-        numbers = {id_: value for id_, value in self._values.items() if math.isfinite(value)}
+        in_order = sorted(self._values, key=lambda id_: self._results[id_].folder.number)
+        numbers = {id_: self._values[id_] for id_ in in_order if math.isfinite(self._values[id_])}
         if self.goal is None or not numbers:
             return ""
         repeats = self._design.repeats or ()
         settings: dict[str, list[str]] = {}
         for id_ in numbers:
             params = self._results[id_].folder.params
-            setting = {name: canonical(value) for name, value in params.items() if name not in repeats}
-            settings.setdefault(json.dumps(setting, sort_keys=True) if repeats else id_, []).append(id_)
+            setting = {name: value for name, value in params.items() if name not in repeats}
+            settings.setdefault(identity(setting) if repeats else id_, []).append(id_)
         sign = self.goal.sign
         means = {key: statistics.fmean(numbers[id_] for id_ in ids) for key, ids in settings.items()}
         key = max(means, key=lambda key: (len(settings[key]) > 1, sign * means[key]))  # one repeat may be luck

@@ -12,6 +12,7 @@ from runmanager.live import columns
 from runmanager.live.columns import GAP, Axis, Column, clock, cut
 from runmanager.live.running import Running
 from runmanager.live.screen import Part
+from runmanager.markup import COLORS
 
 _SILENT_S = 30  # without news before the line says so
 _VALUE, _STEP, _EPOCH, _TIME = 6, 5, 5, 7  # the widths of most values, so that columns keep theirs
@@ -19,6 +20,7 @@ _BAR = (10, 40)  # its least and greatest width
 _ECHO = 5  # columns free behind the last line: a terminal that echoes ^C there, twice, begins no new line
 _BEST = "best so far"
 _NOTEBOOK_WIDTH = 140
+_TRACK = "rgba(128, 128, 128, 0.3)"  # what is left of a bar, on white and on black
 
 
 class Picture(NamedTuple):
@@ -62,7 +64,12 @@ class Picture(NamedTuple):
             lines.append("".join(f"<{tag}{style}>{content}</{tag}>" for style, content in parts))
         table = "".join(f"<tr>{line}</tr>\n" for line in lines)
         best = f"<div>best so far: {html.escape(self.best)}</div>\n" if self.best else ""
-        bar = f'<progress max="{max(self.total, 1)}" value="{self._done:.4g}"></progress>'
+        share = f"{100 * self._done / max(self.total, 1):.1f}"
+        bar = (
+            f'<span role="progressbar" aria-valuenow="{share}" style="display: inline-block; width: 20em; '
+            f"height: 0.6em; border-radius: 0.3em; background: linear-gradient(90deg, {COLORS['✓']} {share}%, "
+            f'{_TRACK} {share}%)"></span>'
+        )
         counts = " · ".join(filter(None, [f"{self.ended}/{self.total}", clock(self.elapsed), self.left]))
         return (
             f'<table class="dataframe">\n{table}</table>\n{best}'

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from runmanager.console import Screen, Table, choose_screen, printable
@@ -25,11 +26,13 @@ from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import read_run
+from runmanager.wording import VARIABLE
 
 _LIVE_S = 0.25  # from one picture to the next, at least
 _CLOCK_S = 1.0  # and at most, as clocks go on
 _NUM_PAUSES = 50  # that count, the latest
 _PLAIN_S = 60.0  # from one plain line on the whole grid to the next, at least
+_MOST_BELOW = 20  # rows below their headings, before these are printed again: they scroll away
 _PROBLEMS = ("✗", "!")  # how lines begin that are logged as warnings
 
 _log = logging.getLogger("runmanager")
@@ -87,8 +90,8 @@ class GridProgress:
         self._ended: set[str] = set()
         self._devices: dict[int, str] = {}
         self._metrics: dict[str, None] = {}
-        self._headings = ""  # of the last row that was printed
-        self._explained: set[str] = set()  # causes and next steps that need not be repeated
+        self._headings, self._num_below = "", 0  # of the rows that were printed last, and how many these are
+        self._explained: dict[str, int] = {}  # a cause or next step that need not be repeated -> its first run
         self._free_since: dict[int, float] = {}  # lane -> when its last run had ended
         self._pauses: deque[float] = deque([0.0], maxlen=_NUM_PAUSES)  # seconds between two runs of a lane
         self.add(folders)
@@ -196,20 +199,38 @@ class GridProgress:
         number = f"{folder.number:>{self._number_width}}"
         metrics = {name: metrics[name] for name in self._in_order(metrics)}
         ended = Ended(count, number, folder.params, outcome, metrics, seconds)
-        is_new = {next_step, outcome.error}.isdisjoint(self._explained)
+        kind = VARIABLE.sub("", outcome.error)
+        is_new = self._explained.keys().isdisjoint({kind, next_step})
         steps = [f"    {next_step}"] if next_step and is_new else []
-        self._explained |= {next_step, outcome.error} - {""}
-        self._say([*ended.in_words(self._axes, self._screen.width), *steps], self._rows(ended, steps))
+        first = self._explained.get(kind, folder.number)
+        self._explained = {text: folder.number for text in (kind, next_step) if text} | self._explained
+        is_repeated = first != folder.number and outcome.status is not Status.PRUNED
+        cause = f"as run {first}" if is_repeated else outcome.error
+        self._say(
+            [*ended.in_words(self._axes, self._screen.width), *steps],
+            self._live_lines(ended, replace(ended, outcome=replace(outcome, error=cause)), steps),
+        )
         self._is_changed = True
 
-    def _rows(self, ended: Ended, steps: Sequence[str]) -> Sequence[str] | None:
-        """Return the lines of a run that has ended as a terminal shows them."""
-        if not self._screen.has_rows:
+    def _live_lines(self, ended: Ended, briefly: Ended, steps: Sequence[str]) -> Sequence[str] | None:
+        """Return the lines of a run that has ended where something is below them, else None.
+
+        Args:
+            ended: The run.
+            briefly: The same, with a cause that was explained before left out.
+            steps: What to do next.
+        """
+        if not self._screen.is_live:
             return None
-        headings, rows = ended.in_row(self._axes, list(self._metrics), self._screen.width)
-        first = [headings] if headings != self._headings else []
-        self._headings = headings
-        return [*first, *rows, *steps]
+        if not self._screen.has_rows:
+            return [*briefly.in_words(self._axes, self._screen.width), *steps]
+        metrics, width = list(self._metrics), self._screen.width
+        headings, rows = ended.in_row(self._axes, metrics, width)
+        if len(rows) > 1 and briefly != ended:
+            rows = briefly.in_row(self._axes, metrics, width)[1][:1]
+        is_due = headings != self._headings or self._num_below >= _MOST_BELOW
+        self._headings, self._num_below = headings, len(rows) + (0 if is_due else self._num_below)
+        return [*([headings] if is_due else []), *rows, *steps]
 
     def stopping(self) -> None:
         """Say, once, that the grid is being stopped, and why if that was no signal."""
@@ -249,7 +270,7 @@ class GridProgress:
         return [*first, *(n for n in names if n.endswith(("loss", "accuracy")) and n not in first)]
 
     def _keep_up_to_date(self) -> None:
-        drawn, last_line = float("-inf"), ""
+        drawn, width, last_line = float("-inf"), 0, ""
         while not self._end.wait(_LIVE_S if self._screen.is_live else _PLAIN_S):
             now = time.monotonic()
             if not self._screen.is_live:
@@ -258,8 +279,8 @@ class GridProgress:
                     last_line = line
                 continue
             self._flush()
-            if self._is_changed or now >= drawn + _CLOCK_S:
-                self._is_changed, drawn = False, now
+            if self._is_changed or now >= drawn + _CLOCK_S or self._screen.width != width:
+                self._is_changed, drawn, width = False, now, self._screen.width
                 self._screen.show_below(self._picture)
 
     def _flush(self) -> None:

@@ -1,6 +1,5 @@
 """Why runs have no result: causes, what the runs of each cause have in common, and what to do about it."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,13 +11,8 @@ from runmanager.results.decisive import repeats_of
 from runmanager.results.findings import brief, label
 from runmanager.results.ranking import axes_of, lost, numbered
 from runmanager.results.tables import Numbers
+from runmanager.wording import VARIABLE
 
-_VARIABLE = (
-    re.compile(  # what may differ between runs that fail alike; the line of a file, as in x.py:7, is kept
-        r"0x[0-9a-fA-F]+|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
-        r"|'[^']*'|\"[^\"]*\""
-    )
-)
 _MOST_ALTERNATIVES = 2  # that a cause names
 _MOST_VALUES = 3  # of a hyperparameter that failed runs have in common
 
@@ -60,7 +54,7 @@ def failures(runs: pd.DataFrame) -> list[Failure]:
     groups: dict[tuple[str, str], list[int]] = {}
     for row, has_failed in enumerate(lost(runs)):
         if has_failed or is_missing[row]:
-            groups.setdefault((statuses[row], _VARIABLE.sub("\0", errors[row])), []).append(row)
+            groups.setdefault((statuses[row], VARIABLE.sub("\0", errors[row])), []).append(row)
     codes = {name: numbered(runs[name]) for name in axes_of(runs) if name not in repeats_of(runs)}
     failed: list[Failure] = []
     for (status, _), rows in groups.items():
@@ -77,9 +71,9 @@ def _common(errors: Sequence[str]) -> str:
     >>> _common(["KeyError: 'a' in step 7", "KeyError: 'a' in step 9"])
     "KeyError: 'a' in step 7 or 9"
     """
-    variants = [dict.fromkeys(values) for values in zip(*map(_VARIABLE.findall, errors), strict=True)]
+    variants = [dict.fromkeys(values) for values in zip(*map(VARIABLE.findall, errors), strict=True)]
     texts = iter(" or ".join(each) if len(each) <= _MOST_ALTERNATIVES else "…" for each in variants)
-    return _VARIABLE.sub(lambda _: next(texts), errors[0])
+    return VARIABLE.sub(lambda _: next(texts), errors[0])
 
 
 def _which(rows: Sequence[int], compared: Sequence[int], codes: _Codes, name: Callable[[int], str]) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 from runmanager.hyperparameters import counted
 from runmanager.results.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, OVERALL
 from runmanager.results.findings import Findings, intervals
-from runmanager.results.ranking import AVERAGED, FAILED_REPEATS, RANKED, REPEATED, axes_of
+from runmanager.results.ranking import AVERAGED, FAILED_REPEATS, RANKED, REPEATED, axes_of, numbered
 from runmanager.results.tables import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
 from runmanager.results.view import View, in_one_line, same_in_all, span
 from runmanager.wording import cell
@@ -50,13 +50,16 @@ def averages_view(averages: pd.DataFrame, n: int) -> View:
     rows = averages.head(n)
     own = {f"{name} {part}" for name in names for part in ("n", "mean", "std", "low", "high")}
     params = [str(name) for name in rows if name not in (*own, REPEATED, FAILED_REPEATS)]
+    same = [name for name in params if len(rows) > 1 and len(numbered(rows[name])[1]) == 1]
+    params = [name for name in params if name not in same]
     columns: dict[str, Any] = {}
     for name in names:
         mark = f"{name} " if len(names) > 1 else ""
         columns[name] = rows[f"{name} mean"].tolist()
         columns[f"{mark}{_INTERVAL}"] = intervals(name, rows[f"{name} low"], rows[f"{name} high"])
         columns["repeats" if not mark else f"{mark}n"] = rows[f"{name} n"].tolist()
-    columns |= {name: rows[name].tolist() for name in (FAILED_REPEATS,) if name in rows}
+    if FAILED_REPEATS in rows and rows[FAILED_REPEATS].any():
+        columns[FAILED_REPEATS] = rows[FAILED_REPEATS].tolist()
     table = beside(_frame({name: rows[name].tolist() for name in params}, params), _frame(columns, ()))
     ranked_by = averages.attrs.get(RANKED)
     caption = in_one_line(
@@ -64,6 +67,7 @@ def averages_view(averages: pd.DataFrame, n: int) -> View:
             f"{len(rows):,} of {len(averages):,} settings" if len(rows) < len(averages) else "",
             f"mean {' and '.join(names)} of each setting",
             "the best first" if ranked_by else "",
+            same_in_all({name: cell(rows[name].iloc[0]) for name in same}),
         )
     )
     is_best = bool(ranked_by) and len(rows) > 1

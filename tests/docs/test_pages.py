@@ -1,6 +1,8 @@
 """README.md and the pages under docs/: their programs run, their links lead somewhere, README stays short."""
 
+import ast
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -11,7 +13,11 @@ from tests.terminal import screen_of
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-OTHERS = [ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md", ROOT / "runs" / "README.md"]
+OTHERS = [
+    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    ROOT / "benchmarks" / "README.md",
+    ROOT / "runs" / "README.md",
+]
 
 FENCE = re.compile(
     r"(?P<skip><!-- not run by the tests: [^\n]+ -->\n)?^```(?P<language>\w*)\n(?P<content>.*?)^```",
@@ -95,6 +101,36 @@ def test_the_readme_leads_to_every_page():
     links = {link["file"] for link in LINK.finditer(README.read_text())}
 
     assert {name_of(page) for page in PAGES} <= links
+
+
+def test_every_page_is_in_the_navigation_of_the_site_once():
+    tree = ast.parse((ROOT / "docs" / "conf.py").read_text())
+    (value,) = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NAVIGATION"
+    ]
+    entries = [entry for entries in ast.literal_eval(value).values() for entry in entries]
+    pages = [re.sub(r".*<(.*)>", r"\1", entry)[1:] + ".md" for entry in entries]
+
+    assert sorted(pages) == sorted([*map(name_of, [*PAGES, *OTHERS[:-1]]), "docs/api/index.md"])
+
+
+def test_every_page_begins_with_a_program():
+    without = [page for page in PAGES if not FENCE.search(page.read_text())]
+    late = [page for page in PAGES if FENCE.split(page.read_text())[0].count("\n") > 20]
+
+    assert without == late == []
+
+
+def test_half_of_the_sentences_have_at_most_twenty_words_and_none_has_more_than_forty():
+    for page in [README, *PAGES, *OTHERS[1:3]]:
+        text = re.sub(r"`[^`]*`", "word", re.sub(r"\]\([^)]*\)", "]", prose(page)))
+        sentences = re.split(r"(?<=[.?!:;])\s+|\n\s*\n|\n- |\|", text)
+        lengths = [len(sentence.split()) for sentence in sentences if len(sentence.split()) > 2]
+
+        assert statistics.median(lengths) <= 20, page
+        assert max(lengths) <= 40, max(sentences, key=lambda sentence: len(sentence.split()))
 
 
 def test_ci_runs_the_commands_that_the_readme_names():

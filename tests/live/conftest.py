@@ -67,10 +67,31 @@ class Terminal:
         assert [part for part in parts if part not in "\n".join(lines)] == [], "\n".join(lines)
         return lines
 
-    def resize(self, width, height):
-        """Change the size."""
+    def resize(self, width, height, *, breaks_lines=True):
+        """Change the size; most terminals break lines that are now too long, some cut them."""
         with self._lock:
+            rows, cursor = self._rows(), self.screen.cursor
             self.screen.resize(height, width)
+            if not breaks_lines:
+                return
+            parts = [[row[x : x + width] for x in range(0, max(len(row), 1), width)] for row in rows]
+            lines = [part for parts_of_row in parts for part in parts_of_row]
+            above, visible = lines[:-height], lines[-height:]
+            self.screen.history.top.extend(map(self._line, above))
+            self.screen.buffer.clear()
+            self.screen.buffer.update({y: self._line(row) for y, row in enumerate(visible)})
+            cursor.y, cursor.x = len(visible) - 1, min(len(visible[-1]), width - 1)
+
+    def _rows(self):
+        """Return the characters of the lines down to the cursor's, without the blanks at their ends."""
+        lines = [self.screen.buffer[y] for y in range(self.screen.cursor.y + 1)]
+        rows = [[line[x] for x in range(self.screen.columns)] for line in lines]
+        return [row[: len("".join(character.data for character in row).rstrip())] for row in rows]
+
+    def _line(self, row):
+        line = type(self.screen.buffer[0])(self.screen.default_char)
+        line.update(enumerate(row))
+        return line
 
     def all_bytes(self):
         """Return all that was written, once it has been read: up to a title that is set last."""

@@ -1,13 +1,18 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runmanager.goal import Goal
 from runmanager.live.best import BestSoFar
 from runmanager.outcome import EpochRecord, Status
+from runmanager.results import decisive
+from runmanager.results.findings import find
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult
+from runmanager.wording import cell
 
 
 def result(number, *values, status=Status.COMPLETED, keep=None, **params):
@@ -31,8 +36,11 @@ def test_the_best_run_is_named_by_what_varies():
     assert best(Design(Goal("loss", -1)), *results) == "loss -0.75 · run 2 · lr=0.2"
 
 
-def test_of_equal_runs_the_first_is_best():
-    assert best(Design(), result(1, 0.5, lr=0.1), result(2, 0.5, lr=0.2)) == "accuracy 0.5 · run 1 · lr=0.1"
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_equal_runs_the_first_is_best_whichever_ends_first(order):
+    results = [result(1, 0.5, lr=0.1), result(2, 0.5, lr=0.2)]
+
+    assert best(Design(), *results[::order]) == "accuracy 0.5 · run 1 · lr=0.1"
 
 
 def test_repeats_are_averaged_and_counted():
@@ -65,3 +73,30 @@ def test_the_metric_that_decides_may_come_later():
 
     assert best(Design(), other) == "loss 0.5 · run 1 · lr=1"
     assert best(Design(), other, result(2, 0.1, lr=2)) == "accuracy 0.1 · run 2 · lr=2"
+
+
+RESULTS = st.tuples(
+    st.sampled_from([0.1, 0.2, 0.3]),
+    st.sampled_from([0.25, 0.5, 0.75, float("nan")]),
+    st.sampled_from([Status.COMPLETED, Status.COMPLETED, Status.DIVERGED]),
+)
+
+
+@given(st.lists(RESULTS, min_size=1, max_size=9), st.sampled_from([(), ("seed",)]), st.sampled_from([1, -1]))
+def test_the_best_so_far_is_the_one_that_the_panel_calls_best(drawn, repeats, sign):
+    results = [
+        result(number, value, status=status, lr=lr, seed=number)
+        for number, (lr, value, status) in enumerate(drawn, 1)
+    ]
+    goal = Goal("accuracy", sign)
+
+    line = best(Design(goal, repeats), *results)
+
+    runs = decisive.runs_table("exp", results)
+    settings = find(runs, "accuracy", largest=sign > 0, repeats=repeats).settings
+    assert bool(line) == bool(settings)
+    if settings:
+        ties = [results[s.rows[0]].folder.params for s in settings if s.mean == settings[0].mean]
+        names = ["lr"] if repeats else ["lr", "seed"]
+        assert line.startswith(f"accuracy {cell(settings[0].mean)} · ")
+        assert line.endswith(tuple(" ".join(f"{name}={params[name]}" for name in names) for params in ties))

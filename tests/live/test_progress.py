@@ -9,6 +9,7 @@ import pytest
 
 from runmanager import RunBuilder, run_grid
 from runmanager.executors import BatchProgress, InlineExecutor
+from runmanager.launch import plan
 from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.launch.plan_table import estimate, plan_table, summary
 from runmanager.live import progress
@@ -178,6 +179,25 @@ def test_a_completed_run_with_eight_hyperparameters_is_one_line(open_terminal, w
     assert ("seed" in headings) == (width >= 100)
 
 
+def test_headings_that_have_scrolled_away_are_printed_again(open_terminal):
+    terminal = open_terminal()
+    runs = RunBuilder.get_runs({"lr": [number / 100 for number in range(1, 51)]})
+    folders = [
+        RunFolder(Path("runs/exp/7_x"), number, identity(run._asdict()), run._asdict())
+        for number, run in enumerate(runs, 1)
+    ]
+
+    with GridProgress("exp", folders, ["lr"]) as shown:
+        for run in runs:
+            shown.run_started(run, 0, "cpu")
+            shown.run_progressed(run, RECORD)
+            shown.run_ended(run, COMPLETED, "")
+
+    lines = terminal.last_lines()
+    assert [index for index, line in enumerate(lines) if "test_accuracy" in line] == [0, 21, 42]
+    assert len(lines) == 53
+
+
 def test_the_axes_that_repeat_are_the_last(open_terminal):
     terminal = open_terminal()
 
@@ -222,8 +242,10 @@ def test_a_dumb_terminal_gets_lines_with_names(open_terminal):
         shown.run_started(RUNS[0], 0, "cpu")
         shown.run_progressed(RUNS[0], RECORD)
         shown.run_ended(RUNS[0], COMPLETED, "")
+        shown.say(f"! {'as wide as the terminal ' * 4}")
 
-    tensorboard, ended = terminal.last_lines()
+    tensorboard, ended, wide = terminal.last_lines()
+    assert len(wide) == len("! ") + 4 * len("as wide as the terminal ") - 1
     assert tensorboard == "TensorBoard: runmanager tensorboard"
     assert ended.startswith("✓ 1/2 run 7 lr=0.01 · test_accuracy 0.75    · loss 0.5987  ·")
     assert b"\x1b[" not in terminal.all_bytes()
@@ -266,6 +288,23 @@ def test_the_next_step_is_printed_once_for_each_cause(capsys):
     ]
 
 
+def test_a_cause_without_room_is_explained_by_the_first_run_that_has_it(open_terminal):
+    terminal = open_terminal(60)
+
+    with grid() as shown:
+        for step, run in enumerate(RUNS):
+            error = f"loss became nan in epoch 3, step {step} (last finite 0.2{step})"
+            shown.run_started(run, 0, "cpu")
+            shown.run_progressed(run, RECORD)
+            shown.run_ended(run, Outcome(Status.DIVERGED, error), f"the log is {step}.log")
+
+    _, first, cause, step, second = terminal.last_lines()
+    assert first.startswith("✗ 1/2    7  0.01  diverged")
+    assert cause == "    loss became nan in epoch 3, step 0 (last finite 0.20)"
+    assert step == "    the log is 0.log"
+    assert re.fullmatch(r"✗ 2/2    8  0\.02  diverged · as run 7 +\d\.\d s", second)
+
+
 def test_a_sentence_that_is_the_same_for_many_runs_is_printed_once(capsys):
     with grid() as shown:
         for run in RUNS:
@@ -296,6 +335,38 @@ def test_a_grid_shows_a_first_line_before_anything_that_takes_long(open_terminal
 
     assert executor.seen == ["exp: starting 2 runs"]
     assert ("exp: starting 2 runs" in terminal.last_lines()) == stays
+
+
+@pytest.mark.parametrize(("term", "number"), [("xterm-256color", 0), ("dumb", 1)])
+def test_the_first_line_is_there_again_once_the_data_are_loaded(
+    open_terminal, tmp_path, monkeypatch, term, number
+):
+    terminal = open_terminal(term=term)
+    seen = []
+    planned = plan.make_plan
+
+    def load():
+        seen.append(terminal.last_lines())
+        print("a bar of its own", file=terminal.file)
+        return [1]
+
+    def make_plan(*arguments, **options):
+        seen.append(terminal.last_lines())
+        return planned(*arguments, **options)
+
+    monkeypatch.setattr("runmanager.launch.run_grid.make_plan", make_plan)
+
+    run_grid({"lr": [0.1]}, train_nothing, experiment="exp", root=tmp_path, data=load, executor="inline")
+
+    line = "exp: starting 1 run"
+    assert seen == [[line] * number, [*[line] * number, "a bar of its own", *[line] * (1 - number)]]
+    assert terminal.last_lines().count(line) == number
+
+
+def train_nothing(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(0.5, 1)
 
 
 def test_a_file_needs_no_first_line(capsys, tmp_path):
@@ -436,7 +507,7 @@ import warnings
 warnings.simplefilter("error")
 from runmanager import run_grid
 from runmanager.live import progress
-progress._CLOCK_S = 0.1
+progress._LIVE_S = progress._CLOCK_S = 0.01
 
 def train(run, manager):
     with manager.run(run):
@@ -481,7 +552,7 @@ def test_a_notebook_shows_the_same_in_place(tmp_path, monkeypatch):
     assert "<details><summary>10 completed runs</summary>" in page
     assert picture == outputs[1].data.get("text/html", "") == ""  # no frame of what is over
     tables = [page for page in pages if page.startswith("<table")]
-    assert '<progress max="11"' in tables[-1]
+    assert 'role="progressbar"' in tables[-1]
     assert "best so far: loss 0.3 · run 2 · lr=0.3" in tables[-1]
 
 

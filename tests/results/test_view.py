@@ -110,6 +110,25 @@ def test_each_result_has_a_form_to_read_and_stays_a_data_frame(runs):
     assert views["settings"].best == [0]
 
 
+def test_what_tells_no_averages_apart_is_named_below_them():
+    runs = pd.DataFrame(
+        {
+            "run": range(1, 7),
+            "lr": [0.1, 0.1, 0.1, 0.2, 0.2, 0.2],
+            "device": "cpu",
+            "seed": [1, 2, 3, 1, 2, 3],
+            "epochs": 5,
+            "accuracy": [0.7, 0.75, 0.8, 0.85, 0.9, 0.95],
+        }
+    )
+    runs.attrs["hyperparameters"] = ["lr", "device", "seed"]
+
+    views = [show(over_repeats(runs, "seed")), show(best(runs, repeats="seed"))]
+
+    assert [list(view.table) for view in views] == [["lr", "accuracy", "95 % interval", "repeats"]] * 2
+    assert views[1].caption.endswith("the same in all: device=cpu")
+
+
 def test_each_value_of_an_axis_has_its_share_once(runs):
     table = show(effects(runs)).table
 
