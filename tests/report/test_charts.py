@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from runmanager import write_report
 from runmanager.board.event_file import EventFile, event, image
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.report.svg import Scale, apart, value_scale
+from runmanager.storage import journal
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal
 from tests.report.reading import by_id, figure, marks, parse, text_of, write_runs
@@ -69,11 +71,11 @@ def test_repeats_have_their_mean_and_interval(tmp_path):
 def test_the_best_and_the_resumed_epochs_are_marked(tmp_path):
     for number, folder in enumerate(Experiment(tmp_path / "grid").plan([{"lr": 0.1}, {"lr": 0.2}], {})):
         folder.path.mkdir()
-        journal = Journal(folder.path, 1, {"after": 0})
+        written = Journal(folder.path, 1, {"after": 0})
         for epoch, value in enumerate((0.1, 0.4, 0.9, 0.5), 1):
             record = EpochRecord(epoch, {"accuracy": value + number}, {}, cold=number == 0 and epoch in (1, 3))
-            journal.epoch(record)
-        journal.end(Outcome(Status.COMPLETED, "", 4))
+            written.epoch(record)
+        written.end(Outcome(Status.COMPLETED, "", 4))
 
     page = parse(write_report(tmp_path / "grid", tmp_path / "report.html"))
 
@@ -126,7 +128,10 @@ def test_the_runs_that_nothing_cheaper_beats_are_joined(tmp_path):
 
 def test_attempts_have_a_bar_on_their_device(tmp_path):
     outcomes = {3: Outcome(Status.FAILED, "ValueError: no", 1)}
-    page = page_of(tmp_path, GRID, lambda run: run["lr"], outcomes=outcomes)
+    with mock.patch.object(journal.time, "time", itertools.count(1.7e9).__next__):
+        write_runs(tmp_path / "grid", GRID, lambda run: run["lr"], outcomes=outcomes)
+
+    page = parse(write_report(tmp_path / "grid", tmp_path / "report.html"))
 
     bars = marks(page, "timeline", "bar")
     assert sorted(int(bar.attrib["data-runs"]) for bar in bars) == list(range(8))
