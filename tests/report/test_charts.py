@@ -16,7 +16,6 @@ from runmanager import write_report
 from runmanager.board.event_file import EventFile, event, image
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.report.svg import Scale, apart, value_scale
-from runmanager.storage import journal
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal
 from tests.report.reading import by_id, figure, marks, parse, text_of, write_runs
@@ -128,7 +127,7 @@ def test_the_runs_that_nothing_cheaper_beats_are_joined(tmp_path):
 
 def test_attempts_have_a_bar_on_their_device(tmp_path):
     outcomes = {3: Outcome(Status.FAILED, "ValueError: no", 1)}
-    with mock.patch.object(journal.time, "time", itertools.count(1.7e9).__next__):
+    with mock.patch("time.time", itertools.count(1.7e9).__next__):
         write_runs(tmp_path / "grid", GRID, lambda run: run["lr"], outcomes=outcomes)
 
     page = parse(write_report(tmp_path / "grid", tmp_path / "report.html"))
