@@ -14,28 +14,46 @@ Target = Annotated[Path | None, typer.Option(metavar="FILE", help="Write this fi
 
 
 def report(
-    folder: Folder = Path("runs"),
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FOLDER...",
+            help="The root of all experiments, an experiment, or several experiments, set side by side.",
+            show_default="runs",
+        ),
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = Path(
         "report.html"
     ),
     by: Metric = None,
     largest: Largest = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Renew the page while runs are executed, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Write one HTML file that shows which run is best, and why.
 
     It shows the runs, the effect of each hyperparameter, learning curves, a comparison of devices, failures,
-    and how the runs were executed. It opens without a network, and can be sent and printed.
+    and how the runs were executed. It opens without a network, and can be sent and printed. With --watch, a
+    browser that shows it follows.
 
     For example:
 
       runmanager report runs/fashion_grid -o report.html
       runmanager report runs/fashion_grid --by test_loss
+      runmanager report runs/before runs/after
+      runmanager report runs/fashion_grid --watch
 
     Exit codes: 0 written; 2 no runs or no such metric; 74 the file could not be written.
     """
     from runmanager.report import write_report
+    from runmanager.report.watch import watch_runs
 
-    write_report(folder, output, by, largest=largest)
+    path: Path | list[Path] = folders[0] if folders and len(folders) == 1 else folders or Path("runs")
+    if watch:
+        watch_runs(path, output, by, largest=largest, say=say)
+        return
+    write_report(path, output, by, largest=largest)
     say(f"{output} is written: open it in a browser")
 
 

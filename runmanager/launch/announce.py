@@ -1,10 +1,12 @@
 """What a grid says before its first run."""
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from runmanager.board.link import hint
+from runmanager.console import Screen, choose_screen
 from runmanager.hyperparameters import counted
 from runmanager.launch.plan import Action, Plan
 from runmanager.launch.plan_table import estimate, plan_table, summary
@@ -13,6 +15,32 @@ from runmanager.outcome import RETRY_FAILED, Status
 from runmanager.search.base import Search
 
 Say = Callable[[str], None]
+
+
+@contextlib.contextmanager
+def starting(experiment: str, num_runs: int, *, show: bool) -> Iterator[Screen]:
+    """Say at once that a grid starts, as the import of torch takes seconds; what follows replaces that."""
+    screen = choose_screen(show=show)
+    screen.show_start(first_line(experiment, num_runs))
+    try:
+        yield screen
+    finally:
+        screen.show_below(None)
+
+
+def first_line(experiment: str, num_runs: int) -> str:
+    """Return what is shown until there is more to say."""
+    return f"{experiment}: starting {counted(num_runs, 'run')}"
+
+
+@contextlib.contextmanager
+def cleared(screen: Screen, *, when: bool, then: str = "") -> Iterator[None]:
+    """Take away what is below the lines, where something else may be shown; then show a line there."""
+    if when:
+        screen.show_below(None)
+    yield
+    if when:
+        screen.show_below(then or None)
 
 
 def show_plan(experiment_name: str, plan: Plan, lanes: int, *, show: bool) -> None:

@@ -1,6 +1,7 @@
 """The arguments of run_grid: whether they can be used, all problems at once."""
 
 import json
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,11 +73,14 @@ def check_choices(
     max_seconds: object,
     batch_size: object,
     prune: object,
+    report: object,
     problems: Problems,
 ) -> None:
     """Collect the problems of these arguments."""
     problems.check_choice("on_error", on_error, ("continue", "stop"))
     problems.check_choice("missing_device", missing_device, ("skip", "error"))
+    if not isinstance(report, bool | str | os.PathLike):
+        problems.append(f"report must be True, False or a file to write, got {report!r:.60}")
     problems.check_count("retries", retries, 0)
     problems.check_seconds("max_seconds", max_seconds)
     problems.check_batch_size(batch_size)

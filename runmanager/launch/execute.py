@@ -15,6 +15,7 @@ from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.grid import Run
 from runmanager.launch.announce import announce, point_to_tensorboard
 from runmanager.launch.commit import Exports, commit
+from runmanager.launch.live_page import LivePage
 from runmanager.launch.plan import Action, Decisions, Plan, PlannedRun
 from runmanager.launch.stopwatch import Stopwatch
 from runmanager.launch.task import RunTask
@@ -55,6 +56,7 @@ class Execution:
         design: Design | None = None,
         notes: Sequence[str] = (),
         screen: Screen | None = None,
+        page: LivePage | None = None,
     ) -> None:
         self._search = search
         self._decisions = Decisions(plan, search)
@@ -74,7 +76,8 @@ class Execution:
         self._notes = notes  # to say at the start
         self._experiment = task.experiment.path
         self._exports = Exports(self._experiment)
-        self.stopwatch = Stopwatch()
+        self._report = page or LivePage(self._experiment)
+        self.stopwatch = Stopwatch(self._report.after_epoch)
         self._in_progress: dict[str, PlannedRun] = {}
         self._retries: dict[str, int] = {}
 
@@ -99,6 +102,7 @@ class Execution:
                 for note in self._notes:
                     self.progress.say(f"! {note}")
                 announce(self.progress.say, paths.for_people(self._experiment), batch, self._search)
+                self._report.begin(self.progress.say)
                 if self._task.tensorboard and self._show and batch.due:
                     point_to_tensorboard(self.progress.say, paths.for_people(self._experiment))
             ended = self._execute(batch, runs, replace(self._task, jobs=lanes))
@@ -182,4 +186,5 @@ class Execution:
         self.progress.run_ended(run, outcome, next_step)
         if ranks.is_main():
             self._exports.after_run()
+            self._report.after_run()
         return outcome, is_retried

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.board import hparams
-from runmanager.console import Screen, choose_screen, printable
+from runmanager.console import printable
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
 from runmanager.executors import Executor
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run
-from runmanager.hyperparameters import counted
 from runmanager.launch import announce, arguments
 from runmanager.launch import only as only_runs
 from runmanager.launch.commit import export
 from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
+from runmanager.launch.live_page import LivePage
 from runmanager.launch.plan import Action, Decisions, Plan, make_plan
 from runmanager.launch.task import RunTask, Train
 from runmanager.outcome import Outcome, Status
@@ -102,6 +102,7 @@ def run_grid(
     repeats: str | Sequence[str] | None = None,
     note: str | None = None,
     only: int | Sequence[int] | None = None,
+    report: bool | str | PathLike[str] = False,
 ) -> GridOutcome:
     """Execute every run of a grid that this experiment has not completed yet.
 
@@ -157,6 +158,9 @@ def run_grid(
         only: The number of a run, or of several, as the column `run` has it: they alone are executed, also
             those that failed, in this process and without a live display, for a debugger. What `train` raises
             is recorded and raised. `prune`, `jobs`, `timeout`, `retries` and the like do not count.
+        report: Whether the page of `write_report` is written while the grid runs, as `report.html` in the
+            experiment's folder, or the file to write. It is renewed in at most a twentieth of the time, and at
+            the end; a browser that shows it follows. With `only`, it is not written.
 
     Raises:
         LifecycleError: `verify` imports this file.
@@ -178,7 +182,7 @@ def run_grid(
     executor = arguments.make_executor(
         executor, jobs, runs_per_device, timeout, problems, is_here=only is not None
     )
-    arguments.check_choices(on_error, missing_device, retries, max_seconds, batch_size, prune, problems)
+    arguments.check_choices(on_error, missing_device, retries, max_seconds, batch_size, prune, report, problems)
     keep_changed = arguments.keeps_changed(changed, resume_anyway, problems)
     is_main = ranks.is_main()
     is_shown = is_main and display is not False
@@ -190,14 +194,14 @@ def run_grid(
             arguments.check_design(goal, repeats, note, runs, group_seeds=group_seeds)
         )
         prune = prune.towards(design.goal) if prune and not numbers else None
-        screen = closing.enter_context(_first_line(_starting(experiment, runs), show=is_shown))
+        screen = closing.enter_context(announce.starting(experiment, len(runs), show=is_shown))
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
         missing = arguments.missing_devices(runs, executor.missing, "skip" if numbers else missing_device)
         grid = [run._asdict() for run in runs]
         chosen = only_runs.choose(numbers, grid, missing, Experiment(path))
         with (
-            _cleared(screen, when=plan_only or bool(numbers)),
-            _cleared(screen, when=callable(data), then=_starting(experiment, runs)),
+            announce.cleared(screen, when=plan_only or bool(numbers)),
+            announce.cleared(screen, when=callable(data), then=announce.first_line(experiment, len(runs))),
             stop.at_once(),
         ):
             # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
@@ -230,6 +234,9 @@ def run_grid(
         execution = Execution(
             plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown,
             design=design, notes=changes, screen=screen,
+            page=closing.enter_context(
+                LivePage(path, report if is_main else False, is_alone=executor.is_in_process)
+            ),
         )  # fmt: skip
         stop.end_after(began, max_seconds)
         exit_code = execution.run()
@@ -242,31 +249,6 @@ def run_grid(
         execution.progress.conclude(panel)
         outcome = replace(outcome, panel=panel)
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
-
-
-@contextlib.contextmanager
-def _first_line(line: str, *, show: bool) -> Iterator[Screen]:
-    """Show a line at once, as the import of torch takes seconds; what follows replaces it."""
-    screen = choose_screen(show=show)
-    screen.show_start(line)
-    try:
-        yield screen
-    finally:
-        screen.show_below(None)
-
-
-def _starting(experiment: str, runs: Sequence[Run]) -> str:
-    return f"{experiment}: starting {counted(len(runs), 'run')}"
-
-
-@contextlib.contextmanager
-def _cleared(screen: Screen, *, when: bool, then: str = "") -> Iterator[None]:
-    """Take away what is below the lines, where something else may be shown; then show a line there."""
-    if when:
-        screen.show_below(None)
-    yield
-    if when:
-        screen.show_below(then or None)
 
 
 @contextlib.contextmanager

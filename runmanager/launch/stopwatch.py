@@ -1,6 +1,7 @@
 """How long the runs of a grid keep its lanes busy."""
 
 import time
+from collections.abc import Callable
 from typing import Self
 
 from runmanager.executors.base import Watch
@@ -12,12 +13,16 @@ from runmanager.storage.identity import identity
 class Stopwatch:
     """Passes on what an executor reports, and takes the time of each run.
 
+    Args:
+        epoch_ended: Called after every epoch that is reported.
+
     Attributes:
         first: When the first run began (time.monotonic), None before.
         seconds: Identity of a run -> how long it was executed; of several attempts, all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, epoch_ended: Callable[[], None] = lambda: None) -> None:
+        self._epoch_ended = epoch_ended
         self.first: float | None = None
         self.seconds: dict[str, float] = {}
         self._begun: dict[str, float] = {}
@@ -38,6 +43,8 @@ class Stopwatch:
     def run_progressed(self, run: Run, news: EpochRecord | BatchProgress) -> None:
         """Pass on how far a run has come."""
         self._watch.run_progressed(run, news)
+        if isinstance(news, EpochRecord):
+            self._epoch_ended()
 
     def stopping(self) -> None:
         """Pass on that the grid is being stopped."""

@@ -57,7 +57,7 @@ class BestSoFar:
             settings.setdefault(identity(setting) if repeats else id_, []).append(id_)
         sign = self.goal.sign
         means = {key: statistics.fmean(numbers[id_] for id_ in ids) for key, ids in settings.items()}
-        key = max(means, key=lambda key: sign * means[key])
+        key = max(means, key=lambda key: (len(settings[key]) > 1, sign * means[key]))  # one repeat may be luck
         folder = self._results[settings[key][0]].folder
         number = len(settings[key])
         count = f"mean of {number}" if number > 1 else "1 run"

@@ -1,4 +1,4 @@
-"""What a report is about: the runs, which of them are best, and what their differences come from."""
+"""What a report is about: the runs, which settings are best, and what their differences come from."""
 
 import json
 import math
@@ -12,9 +12,12 @@ from runmanager.console import printable
 from runmanager.hyperparameters import text
 from runmanager.outcome import Status
 from runmanager.results import decisive, tables
+from runmanager.results.changes import Change, Interaction, changes, interaction
 from runmanager.results.decisive import goal_of
-from runmanager.results.effects import effects
-from runmanager.results.findings import Findings, find
+from runmanager.results.diff import Row
+from runmanager.results.failures import Failure, failures
+from runmanager.results.findings import SEEDS, Findings, Setting, brief, find
+from runmanager.results.ranking import axes_of, numbered
 from runmanager.storage.identity import canonical
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult
@@ -30,6 +33,16 @@ class Axis:
     labels: Sequence[str]  # its values: numbers in ascending order, then the others as they came
     codes: Sequence[int]  # for each run, the index of its value in `labels`
     is_ordered: bool  # whether all values are numbers
+    keys: Sequence[str] = ()  # the canonical form of each value
+
+    def label(self, value: Any) -> str:
+        """Write a value as everywhere on the page."""
+        key = json.dumps(canonical(None if value is pd.NA else value))
+        return self.labels[self.keys.index(key)] if key in self.keys else brief(value)
+
+    def rank(self, label: str) -> int:
+        """Return the position of a value in their order."""
+        return self.labels.index(label) if label in self.labels else len(self.labels)
 
 
 @dataclass(frozen=True)
@@ -45,8 +58,15 @@ class ReportData:
     is_larger_better: bool  # of the metric
     scores: Sequence[float]  # the metric of each run, NaN if it is not completed
     order: Sequence[int]  # the runs that have a score, those of the best setting first
-    axes: Sequence[Axis]  # the hyperparameters that vary, the one that explains most first
-    explained: Mapping[str, float]  # hyperparameter -> its share of the metric's variation; it may be NaN
+    axes: Sequence[Axis]  # the hyperparameters that vary, the one that changes the metric most first
+    changes: Mapping[str, Change]  # hyperparameter -> what changing it does, all others equal
+    together: Interaction | None  # the two hyperparameters that act together most
+    failures: Sequence[Failure]  # why runs have no result
+    assumed: Sequence[str]  # repeat axes by their names alone: nobody has said so
+    note: str  # what the experiment is for
+    differences: Sequence[
+        tuple[str, str, Sequence[Row]]
+    ] = ()  # of experiments side by side: names, what differs
 
     @property
     def compared(self) -> list[Axis]:
@@ -54,10 +74,21 @@ class ReportData:
         axes = [axis for axis in self.axes if axis.name not in self.findings.repeats]
         return [axis for axis in axes if len({axis.codes[index] for index in self.order}) > 1]
 
-    def settings(self, index: int) -> str:
-        """Write the hyperparameters of a run's setting that vary."""
-        axes = (axis for axis in self.axes if axis.name not in self.findings.repeats)
-        return ", ".join(f"{axis.name} {axis.labels[axis.codes[index]]}" for axis in axes)
+    def axis(self, name: str) -> Axis:
+        """Return a hyperparameter that varies by its column."""
+        return next(axis for axis in self.axes if name in (axis.name, f"{axis.name} (hyperparameter)"))
+
+    def name(self, setting: Setting) -> str:
+        """Name a setting by what varies, with the run's number if it is one."""
+        row, names = setting.rows[0], self.findings.varying
+        axes = [axis for axis in self.axes if {axis.name, f"{axis.name} (hyperparameter)"} & {*names}]
+        labels = [(printable(axis.name), axis.labels[axis.codes[row]]) for axis in axes]
+        if "experiment" in names:  # what an experiment does not have says nothing
+            labels = [pair for pair in labels if pair[1] != MISSING]
+        params = " ".join(f"{name}={label}" for name, label in labels)
+        if setting.run is None:
+            return params or "the only setting"
+        return self.names[setting.rows[0]] + (f" ({params})" if params else "")
 
 
 def report_data(
@@ -78,21 +109,31 @@ def report_data(
     pairs = [(name, run) for name, runs in experiments.items() for run in runs]
     results = [run for _, run in pairs]
     table = tables.concat([(name, decisive.runs_table(name, runs)) for name, runs in experiments.items()])
+    table = table.reset_index(drop=True)
+    assumed: list[str] = []
+    if not table.attrs.get(tables.REPEATS):
+        parts = [each for _, each in table.groupby("experiment")] if "experiment" in table else [table]
+        assumed = [
+            name
+            for name in SEEDS
+            if name in axes_of(table) and all(len(numbered(part[name])[1]) > 1 for part in parts)
+        ]
+        table.attrs[tables.REPEATS] = dict.fromkeys(experiments, assumed)
     if by is None and goal_of(table) is None:
         by = "loss"
-    findings = find(table.reset_index(drop=True), by, largest=largest)
+    findings = find(table, by, largest=largest)
     column = findings.goal.metric
     completed = [run.status is Status.COMPLETED for run in results]
     scores = [float(v) if ok else math.nan for v, ok in zip(table[column], completed, strict=True)]
-    shares = effects(table, column).groupby("axis")["explained"].first()
-    explained = {str(name): float(share) for name, share in shares.items()}
     params = [dict(run.folder.params) for run in results]
     names = [f"run {run.folder.number}" for run in results]
     if len(experiments) > 1:
         params = [{"experiment": name, **run.folder.params} for name, run in pairs]
         names = [f"{printable(name)} run {run.folder.number}" for name, run in pairs]
     axes = [_axis(name, params) for name in varying(params)]
-    axes.sort(key=lambda axis: -explained[axis.name] if explained.get(axis.name, 0) > 0 else 0)  # NaN too
+    changed = {change.axis.removesuffix(" (hyperparameter)"): change for change in changes(table, findings)}
+    ranks = {name: rank for rank, name in enumerate(changed)}
+    axes.sort(key=lambda axis: ranks.get(axis.name, len(ranks)))
     is_larger = findings.goal.is_larger_better
     order = [
         row
@@ -100,8 +141,12 @@ def report_data(
         for row in sorted(setting.rows, key=lambda row: -findings.goal.sign * scores[row])
         if math.isfinite(scores[row])
     ]
-    metric = findings.metric
-    return ReportData(title, results, names, table, findings, metric, is_larger, scores, order, axes, explained)
+    notes = table.attrs.get(tables.NOTES) or {}
+    return ReportData(
+        title, results, names, table, findings, findings.metric, is_larger, scores, order, axes, changed,
+        interaction(table, findings), failures(table), assumed if findings.repeats else [],
+        "; ".join(f"{name}: {note}" if len(experiments) > 1 else note for name, note in notes.items()),
+    )  # fmt: skip
 
 
 def _axis(name: str, params: Sequence[Mapping[str, Any]]) -> Axis:
@@ -115,4 +160,4 @@ def _axis(name: str, params: Sequence[Mapping[str, Any]]) -> Axis:
     labels = [MISSING if by_key[key] is None else printable(text(by_key[key])) for key in distinct]
     if len(set(labels)) < len(labels):  # text() shortens
         labels = [printable(repr(by_key[key])) for key in distinct]
-    return Axis(name, labels, [codes[key] for key in keys], is_ordered=len(numbers) == len(by_key))
+    return Axis(name, labels, [codes[key] for key in keys], len(numbers) == len(by_key), distinct)

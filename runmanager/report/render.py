@@ -4,35 +4,35 @@ import base64
 import hashlib
 import math
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from runmanager.console import cell, duration, join, printable
+from runmanager.console import cell, printable
 from runmanager.errors import InvalidArgumentError, NoRunsError
-from runmanager.hyperparameters import counted
-from runmanager.outcome import Status
-from runmanager.report import charts, text
+from runmanager.report import charts, curves, parallel, sections, text, timeline
+from runmanager.report.colors import color_of, colored_axis
 from runmanager.report.link import WrittenReport
 from runmanager.report.model import Axis, ReportData, report_data
-from runmanager.results.effects import OVERALL, compare
-from runmanager.results.loading import read_results
+from runmanager.report.page_data import page_data
+from runmanager.results.diff import diff_of
+from runmanager.results.effects import OVERALL, compare, speeds
+from runmanager.results.loading import Paths, read_results
 from runmanager.storage import durable
 from runmanager.storage.folders import no_runs
 
 _MOST_AXES = 8  # of the parallel coordinates, and panels of effects
-_MOST_NAMED = 12  # runs of a cause
-_LAST_LINES = 15  # of an error.log
-_FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -> key in a run's first line
+_MOST_ROWS = 1000  # of the table in the file; of more, its script writes those that are asked for
+_SCRIPTS = ("where.js", "state.js", "reading.js", "views.js", "brushes.js", "figures.js", "page.js")
 _ASSETS = Path(__file__).parent / "assets"
 
 
 def write_report(
-    path: str | os.PathLike[str] = "runs",
+    path: Paths = "runs",
     target: str | os.PathLike[str] = "report.html",
     by: str | None = None,
     *,
@@ -43,7 +43,8 @@ def write_report(
     The file needs no network: figures, style and script are inside. All text that comes from runs is escaped.
 
     Args:
-        path: The root of all experiments, or one experiment.
+        path: The root of all experiments, one experiment, or several in a list: they are then set side by side,
+            with what differs between the first and each other.
         target: The file; it appears complete.
         by: The metric that runs are ranked by; by default the one that `best` sorts by.
         largest: Whether its large values are good; by default as its name says.
@@ -60,19 +61,43 @@ def write_report(
     Example::
 
         write_report("runs/fashion_grid", "report.html", by="test_accuracy")
+        write_report(["runs/before", "runs/after"])
     """
+    return write_page(path, target, by, largest=largest)
+
+
+def write_page(
+    path: Paths,
+    target: str | os.PathLike[str],
+    by: str | None = None,
+    *,
+    largest: bool | None = None,
+    seconds: float | None = None,
+) -> WrittenReport:
+    """Write a report; given `seconds`, a browser that shows it loads it again after them."""
     results, damaged = read_results(path)
     experiments = dict(results)
     if not any(experiments.values()):
-        raise NoRunsError(no_runs(path))
-    title = next(iter(experiments)) if len(experiments) == 1 else Path(path).resolve().name
-    page = render(report_data(printable(title), experiments, by, largest=largest), damaged)
+        raise NoRunsError(no_runs(path) if isinstance(path, str | os.PathLike) else "no runs under these paths")
+    is_one = isinstance(path, str | os.PathLike)
+    title = next(iter(experiments)) if len(experiments) == 1 else " and ".join(experiments)
+    if is_one and len(experiments) > 1:
+        title = Path(str(path)).resolve().name
+    data = report_data(printable(title), experiments, by, largest=largest)
+    first, *others = [(name, runs) for name, runs in experiments.items() if runs]
+    if not is_one and others:
+        sides = [(printable(first[0]), printable(other[0]), diff_of(first, other)) for other in others]
+        data = replace(data, differences=sides)
+    page = render(data, damaged, seconds)
     durable.write_file(Path(target), page.encode("utf-8", "backslashreplace"))
     return WrittenReport(target)
 
 
-def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
-    """Return the page of a report as HTML; it names some of the files that are damaged."""
+def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None = None) -> str:
+    """Return the page of a report as HTML; it names some of the files that are damaged.
+
+    Given `seconds`, a browser that shows it loads it again after them.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(_ASSETS)
@@ -80,26 +105,38 @@ def render(data: ReportData, damaged: Sequence[str] = ()) -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         finalize=_written,
     )  # fmt: skip
-    colored = next((axis for axis in data.axes if len(axis.labels) <= charts.NUM_COLORS), None)
-    script = (_ASSETS / "page.js").read_text(encoding="utf-8")
+    colored = colored_axis(data.axes)
+    table = _table(data)
+    script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
         data=data,
         text=text,
-        is_many=len(data.results) > charts.MANY,
+        is_many=len(data.results) > curves.MANY,
         style=(_ASSETS / "page.css").read_text(encoding="utf-8"),
         script=script,
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
-        cards=_cards(data),
-        table=_table(data),
-        legend=[(v, charts.color_of(colored, i)) for i, v in enumerate(colored.labels)] if colored else [],
+        policy=f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+        cards=sections.cards(data),
+        settings=sections.settings(data),
+        bars=sections.bars(data),
+        together=sections.together(data),
+        table=table,
+        page_data=page_data(data, table, _metrics(data)[:2], colored),
+        columns_css=_columns_css(table),
+        legend=[(v, color_of(colored, i)) for i, v in enumerate(colored.labels)] if colored else [],
         legend_name=colored.name if colored else "",
         curves=_curves(data, colored),
-        parallel=_parallel(data),
-        effects=_effects(data),
+        parallel=_parallel(data, colored),
+        effects=_effects(data, colored),
+        timeline=timeline.timeline(data, colored),
+        cost=charts.cost(data, colored),
         devices=_devices(data),
-        causes=_causes(data),
-        facts=_facts(data),
+        causes=sections.causes(data),
+        failed=text.failures(data.results),
+        differences=data.differences,
+        seconds=seconds,
+        number=_number_cell,
+        facts=sections.facts(data),
         written=datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC"),
         damaged=[printable(problem) for problem in damaged],
     )
@@ -110,15 +147,6 @@ def _written(value: Any) -> Any:
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return "\n".join(map(printable, value.split("\n")))
-
-
-def _cards(data: ReportData) -> list[tuple[str, str]]:
-    results = data.results
-    seconds = sum(run.epochs[-1].metrics.get("run duration", 0.0) for run in results if run.epochs)
-    completed = sum(run.status is Status.COMPLETED for run in results)
-    cards = [("runs", f"{len(results):,}"), ("completed", f"{completed:,}")]
-    cards += [("epochs", f"{sum(len(run.epochs) for run in results):,}"), ("training", duration(seconds))]
-    return [*cards, (f"best {data.metric}", cell(data.findings.settings[0].mean))] if data.order else cards
 
 
 def _table(data: ReportData) -> dict[str, Any]:
@@ -135,14 +163,29 @@ def _table(data: ReportData) -> dict[str, Any]:
     ranked = [*data.order, *sorted({*range(len(data.results))} - {*data.order})]
     shares = _shares(data)
     rows = []
-    for index in ranked:
+    for index in ranked[:_MOST_ROWS]:
         cells: list[tuple[str, str, float | None]] = [(data.names[index], str(index), None)]
         cells.append((*_number(runs[data.findings.goal.metric].iloc[index]), shares.get(index)))
         cells += [(axis.labels[axis.codes[index]], str(axis.codes[index]), None) for axis in data.axes]
         cells += [(*_number(runs[name].iloc[index]), None) for name in (*others, *numbers, *times)]
         cells += [(str(runs[name].iloc[index]), str(runs[name].iloc[index]), None) for name in names]
         rows.append({"index": index, "cells": cells})
-    return {"columns": columns, "rows": rows}
+    essential = {0, 1, *range(2, 2 + min(6, len(data.axes)))}
+    lasts = [*others[:1], *times[-1:], *names]
+    essential |= {number for number, (name, _) in enumerate(columns) if name in lasts}
+    narrow = {0, 1, *range(2, 2 + min(2, len(data.axes)))}
+    return {"columns": columns, "rows": rows, "essential": essential, "narrow": narrow}
+
+
+def _columns_css(table: dict[str, Any]) -> str:
+    """Return the rules that hide columns of the table that are not essential, more of them on a phone."""
+    numbers = range(len(table["columns"]))
+
+    def hidden(kept: set[int]) -> str:
+        chosen = ",".join(f":nth-child({number + 1})" for number in numbers if number not in kept)
+        return f"#runs:not(.all) :is(th,td):is({chosen}){{display:none}}" if chosen else ""
+
+    return f"{hidden(table['essential'])}@media (max-width:640px){{{hidden(table['narrow'])}}}"
 
 
 def _shares(data: ReportData) -> dict[int, float]:
@@ -171,105 +214,59 @@ def _curves(data: ReportData, colored: Axis | None) -> list[dict[str, str]]:
     """Return the figures of the metric and its loss over the epochs, colored by an axis, with sentences."""
     if max(len(run.epochs) for run in data.results) < 2:  # noqa: PLR2004 - a curve needs two
         return []
-    curves = []
+    figures = []
     for number, metric in enumerate(_metrics(data)[:2]):
         partner = metric.rpartition("_")[2] if "_" in metric else None
         words = text.curves(data, metric, partner)
         records = (record for run in data.results for record in run.epochs)
         if any(math.isfinite(record.metrics.get(metric, math.nan)) for record in records):
-            figure = charts.curves(data, metric, colored, words, f"curves-{number}")
-            curves.append({"name": metric, "figure": figure, "words": words})
-    return curves
+            figure = curves.curves(data, metric, colored, words, f"curves-{number}")
+            figures.append({"name": metric, "figure": figure, "words": words})
+    return figures
 
 
-def _parallel(data: ReportData) -> tuple[str, str, int] | None:
+def _parallel(data: ReportData, colored: Axis | None) -> tuple[str, str, int] | None:
     """Return the parallel coordinates, their sentence, and how many runs are colored as the best."""
     if not data.compared:
         return None
     number = len(data.order)
     top = data.order[: max(1, min(3, number // 3), number // 10)]
     words = text.parallel(data, top)
-    return charts.parallel(data, data.compared[:_MOST_AXES], top, words), words, len(top)
+    return parallel.parallel(data, data.compared[:_MOST_AXES], top, words, colored), words, len(top)
 
 
-def _effects(data: ReportData) -> list[dict[str, Any]]:
+def _effects(data: ReportData, colored: Axis | None) -> list[dict[str, Any]]:
     effects = []
     for number, axis in enumerate(data.compared[:_MOST_AXES]):
         words = text.effect(data, axis)
-        figure = charts.effect(data, axis, words, f"effect-{number}")
-        share = data.explained.get(axis.name, math.nan)
-        percent = 100 * share if math.isfinite(share) else None
-        effects.append({"name": axis.name, "figure": figure, "words": words, "share": percent})
+        figure = charts.effect(data, axis, words, f"effect-{number}", colored)
+        effects.append({"name": axis.name, "figure": figure, "words": words})
     return effects
 
 
-def _devices(data: ReportData) -> dict[str, Any]:
+def _devices(data: ReportData) -> dict[str, Any] | None:
     pairs: pd.DataFrame | None = None
     if "device" in data.runs and any(axis.name == "device" for axis in data.axes):
         try:
             pairs = compare(data.runs, "device", "epoch duration")
         except InvalidArgumentError:
             pairs = None
-    words = text.devices(data, pairs)
     if pairs is None or pairs.empty:
-        return {"words": words, "figure": None}
+        return None
+    words = " ".join(speeds(pairs))
     ratios = len(pairs.attrs[OVERALL])  # come last, after the differences and a column for each device
     columns = list(map(str, pairs))[-3 * ratios - 1 : len(pairs.columns) - 2 * ratios]
     rows = [row for row in pairs[columns].to_numpy().tolist() if all(map(math.isfinite, row))]
-    if not rows:
-        return {"words": words, "figure": None}
+    if not rows or not words:
+        return None
     return {"words": words, "figure": charts.pairs(columns, rows, "epoch duration (s)", words)}
-
-
-def _causes(data: ReportData) -> list[dict[str, Any]]:
-    """Group the runs without a result by what happened to them."""
-    grouped: dict[tuple[str, str], list[int]] = {}
-    for index, run in enumerate(data.results):
-        if run.status is not Status.COMPLETED:
-            grouped.setdefault((str(run.status), run.error), []).append(index)
-    causes = []
-    for (status, error), indices in sorted(grouped.items(), key=lambda item: -len(item[1])):
-        first = data.results[indices[0]]
-        named = ", ".join(data.names[index] for index in indices[:_MOST_NAMED])
-        more = f" and {len(indices) - _MOST_NAMED} more" if len(indices) > _MOST_NAMED else ""
-        causes.append(
-            {
-                "status": status,
-                "error": printable(error) or "no cause is recorded",
-                "runs": named + more,
-                "next": printable(first.next_step),
-                "log": "\n".join(map(printable, first.error_log_tail(_LAST_LINES))),
-            }
-        )
-    return causes
-
-
-def _facts(data: ReportData) -> dict[str, list[str]]:
-    """Return what the runs were executed with; where they differ, how many each."""
-    starts = [run.start for run in data.results if run.start]
-    counters: dict[str, Counter[str]] = {}
-    for start in starts:
-        versions = start.get("versions")
-        facts = {name: start.get(key) for name, key in _FACTS.items()}
-        facts |= {"device": join(dict.fromkeys(str(start.get(n) or "") for n in ("device", "device_name")))}
-        facts |= versions if isinstance(versions, Mapping) else {}
-        for name, value in facts.items():
-            if value not in (None, ""):
-                counters.setdefault(name, Counter())[printable(str(value))] += 1
-    listed: dict[str, list[str]] = {}
-    for name, counts in counters.items():
-        values = counts.most_common(6)
-        listed[name] = [v if len(counts) == 1 else f"{v} ({counted(number, 'run')})" for v, number in values]
-    walls = [start["t_wall"] for start in starts if isinstance(start.get("t_wall"), (int, float))]
-    if walls:
-        first, last = (datetime.fromtimestamp(wall, tz=UTC) for wall in (min(walls), max(walls)))
-        listed["begun"] = [f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"]
-    varying = {axis.name for axis in data.axes}
-    params = data.results[0].folder.params.items()
-    same = [f"{name} {cell(value)}" for name, value in params if name not in varying]
-    return {**listed, "the same in all runs": same} if same else listed
 
 
 def _number(value: float) -> tuple[str, str]:
     """Return a number as text, and the text to sort it by; both are empty if it is missing."""
     return (cell(float(value)), repr(float(value))) if math.isfinite(value) else ("", "")
+
+
+def _number_cell(value: Any) -> str:
+    """Write a value of either side of a difference."""
+    return cell(value) if isinstance(value, float) else str(value)

@@ -1,161 +1,170 @@
 """What each part of a report shows, in a sentence from its data."""
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runmanager.console import cell, duration
-from runmanager.errors import InvalidArgumentError
 from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report.model import Axis, ReportData
-from runmanager.results.effects import speeds
-from runmanager.results.findings import Setting
-from runmanager.results.ranking import over_repeats
+from runmanager.results.changes import Change, Interaction, repeats_differ
+from runmanager.results.findings import is_same
 from runmanager.storage.run_state import RunResult
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_SEED = "seed"
-_LITTLE = 0.05  # a share of the variation that is too small to list
 _BETTER = 0.01  # how much better an earlier epoch must be to be mentioned, relative to the last one
+_MOST_NAMED = 4  # values in a sentence
 
 
 def headline(data: ReportData) -> str:
-    """Say which run is best, of repeated settings which setting is."""
-    if not data.order:
+    """Say which setting is best and its interval, without repeats which run; ties are said."""
+    findings = data.findings
+    if not findings.settings:
         return f"No run has a {data.metric} yet"
-    if data.findings.repeats:
-        setting = data.findings.settings[0]
-        name = data.settings(setting.rows[0]) or "The only setting"
-        return f"{name} is best: {data.metric} {cell(setting.mean)}{_repeated(data, setting)}"
-    best = data.order[0]
-    score = f"{data.metric} {cell(data.scores[best])}"
-    if len(data.order) == 1:
-        return f"{_capital(data.names[best])} is the only run with a result: {score}"
-    return f"{_capital(data.names[best])} is best: {score}"
+    best = findings.settings[0]
+    mean = "mean " if findings.repeats and best.number > 1 else ""
+    interval = f", 95 % interval {findings.interval(best)}" if findings.interval(best) else ""
+    score = f"{data.metric} {cell(best.mean)}{interval}"
+    name = _capital(data.name(best))
+    if len(findings.settings) == 1 and findings.repeats and not findings.settings[0].params:
+        return f"Result: {mean}{score}"
+    if len(findings.settings) == 1:
+        return f"{name} is the only {_what(data)} with a result: {mean}{score}"
+    if ties := findings.num_ties:
+        others = "one other" if ties == 1 else f"{ties} others"
+        return f"{name} and {others} are best: {mean}{score}"
+    if findings.repeats and findings.num_undecided:
+        return f"{name} leads: {mean}{score}"
+    return f"{name} is best: {mean}{score}"
 
 
 def margin(data: ReportData) -> str:
-    """Say what the best run's settings are, and how far it leads."""
-    if not data.order:
+    """Say how many repeats the best mean is of, how far it leads, and whether that may be chance."""
+    findings = data.findings
+    if not findings.settings:
         return ""
-    if data.findings.repeats:
-        return _margin_of_settings(data)
-    best, *others = data.order
-    parts = [f"Its settings: {data.settings(best)}."] if data.axes else []
-    if others:
-        ties = sum(data.scores[index] == data.scores[best] for index in others)
-        if ties == len(others):
-            return " ".join([*parts, f"All {len(data.order)} runs with a result have the same score."])
-        gap = abs(data.scores[best] - data.scores[others[0]])
+    best = findings.settings[0]
+    parts = []
+    if findings.repeats:
+        lost = "".join(f"; {counted(number, 'repeat')} {status}" for status, number in best.lost.items())
+        parts.append(_capital(findings.of(best).removeprefix(", ").removeprefix("of ")) + f"{lost}.")
+    if findings.repeats and len(findings.ranked) > 1 and not findings.num_ties:
+        following = findings.ranked[1]
         side = "above" if data.is_larger_better else "below"
-        first, last = data.names[others[0]], data.names[others[-1]]
-        lead = f"That is {gap:.2g} {side} the next, {first}"
-        if ties:
-            more = f" and {counted(ties - 1, 'other')} have" if ties > 1 else " has"
-            lead = f"{_capital(first)}{more} the same score"
-        parts.append(f"{lead}; the last, {last}, has {cell(data.scores[others[-1]])}.")
-    return " ".join(parts)
+        parts.append(f"{abs(best.mean - following.mean):.2g} {side} the next, {data.name(following)}.")
+    return " ".join(filter(None, [*parts, findings.lead]))
 
 
-def _repeated(data: ReportData, setting: Setting) -> str:
-    """Say how many repeats a mean is of, with its interval; a failed one is never left out."""
-    axes = " and ".join(data.findings.repeats)
-    of = f"one {axes}" if setting.number == 1 else f"the mean of {setting.number} repeats ({axes})"
-    interval = f", 95 % interval {cell(setting.low)} to {cell(setting.high)}" if cell(setting.low) else ""
-    failed = "".join(f"; {counted(number, 'repeat')} {status}" for status, number in setting.lost.items())
-    return f", {of}{interval}{failed}"
-
-
-def _margin_of_settings(data: ReportData) -> str:
-    """Say how far the best setting leads, and whether that may be chance."""
-    best, *others = data.findings.settings
-    if not others:
+def assumption(data: ReportData) -> str:
+    """Say which axes were taken for repeats by their names, "" if none was."""
+    if not data.assumed:
         return ""
-    gap = abs(best.mean - others[0].mean)
-    side = "above" if data.is_larger_better else "below"
-    first, last = others[0], others[-1]
-    lead = f"That is {gap:.2g} {side} the next, {data.settings(first.rows[0])}{_repeated(data, first)}"
-    if not gap:
-        lead = f"{data.settings(first.rows[0])} has the same mean"
-    final = f"the last, {data.settings(last.rows[0])}, has {cell(last.mean)}"
-    return f"{lead}; {final}. {data.findings.verdict}"
+    names = " and ".join(data.assumed)
+    verb = "repeats" if len(data.assumed) == 1 else "repeat"
+    return f"By its name, {names} only {verb} a setting; run_grid(repeats=()) ranks the runs one by one."
 
 
-def seeds(data: ReportData) -> str:
-    """Say which settings are best on average over their seeds, "" if no seed varies."""
-    is_varied = any(axis.name == _SEED for axis in data.axes) and len(data.axes) > 1
-    if data.findings.repeats or not is_varied:
+def behind(data: ReportData, rank: int) -> str:
+    """Say how far a setting is behind the best one, and whether that may be chance."""
+    findings = data.findings
+    if not rank:
         return ""
-    column = data.findings.goal.metric
-    try:
-        table = over_repeats(data.runs, [_SEED], column)
-    except InvalidArgumentError:
-        return ""
-    mean = table[f"{column} mean"]
-    if mean.isna().all():
-        return ""
-    row = table.iloc[int(mean.argmax() if data.is_larger_better else mean.argmin())]
-    names = [axis.name for axis in data.axes if axis.name != _SEED and axis.name in table]
-    settings = ", ".join(f"{name} {cell(row[name])}" for name in names)
-    number, best, low, high = (float(row[f"{column} {part}"]) for part in ("n", "mean", "low", "high"))
-    interval = f", 95 % interval {cell(low)} to {cell(high)}" if math.isfinite(low) else ""
-    return (
-        f"On average over seeds, {settings} is best: {cell(best)} ({counted(int(number), 'seed')}{interval}). "
-        "A single run may lead because of its seed."
-    )
+    best, setting = findings.settings[0], findings.settings[rank]
+    if rank >= len(findings.ranked):
+        return f"one {' and '.join(findings.repeats)}: not ranked"
+    if is_same(best.mean, setting.mean):
+        return "the same mean"
+    chance = "" if findings.leads[rank - 1].is_decided else ", may be chance"
+    return f"{abs(best.mean - setting.mean):.2g}{chance}"
 
 
 def why(data: ReportData) -> str:
-    """Say which hyperparameters the differences come from."""
-    shares = {axis.name: data.explained.get(axis.name, math.nan) for axis in data.compared}
-    shares = {name: share for name, share in shares.items() if math.isfinite(share)}
-    if not shares or len(data.order) < 2:  # noqa: PLR2004 - a difference needs two
+    """Say how much each hyperparameter changes, all others equal."""
+    sizes = [(axis.name, data.changes[axis.name].mean) for axis in data.compared if axis.name in data.changes]
+    sizes = [(name, size) for name, size in sizes if math.isfinite(size)]
+    if len(data.findings.settings) < 2:  # noqa: PLR2004 - a difference needs two
         return "Too few completed runs differ to show what matters."
-    (first, share), *others = shares.items()
-    named = [f"{name} {_percent(part)}" for name, part in others if part >= _LITTLE]
-    little = len(others) - len(named)
-    parts = [f"{first} explains {_percent(share)} of the differences in {data.metric}", *named]
-    sentence = ", ".join(parts)
-    if little:
-        what = "the other" if little == 1 else f"the other {little}"
-        sentence += f"; {what} less than {_percent(_LITTLE)}" + (" each" if little > 1 else "")
-    if sum(shares.values()) > 1 + _LITTLE:
-        sentence += ". In an uneven grid, axes that vary together share what they explain: over 100 % in all"
-    return f"{sentence}."
+    if not sizes:
+        return (
+            "No two settings differ in one hyperparameter alone, so none can be compared with all others equal."
+        )
+    (first, size), *others = sizes
+    if not size:
+        return f"Changing one hyperparameter alone does not change {data.metric}."
+    parts = [f"Changing {first} alone changes {data.metric} by {size:.2g} on average"]
+    parts += [f"{name} by {size:.2g}" for name, size in others[:_MOST_NAMED]]
+    spread = repeats_differ(data.findings)
+    baseline = f"; repeats of a setting differ by {spread:.2g}" if math.isfinite(spread) else ""
+    return f"{', '.join(parts)}{baseline}."
 
 
 def effect(data: ReportData, axis: Axis) -> str:
-    """Say which value of a hyperparameter is best, and by how much."""
-    means = {}
-    for code in range(len(axis.labels)):
-        scores = [s.mean for s in data.findings.settings if axis.codes[s.rows[0]] == code]
-        if scores:
-            means[code] = (statistics.fmean(scores), len(scores))
-    ranked = sorted(means, key=lambda code: means[code][0], reverse=data.is_larger_better)
-    if len(ranked) < 2:  # noqa: PLR2004 - a comparison needs two
-        return f"Only runs with {axis.name} {axis.labels[ranked[0]]} have a result." if ranked else ""
-    (best_mean, number), (last_mean, _) = means[ranked[0]], means[ranked[-1]]
-    best, last = axis.labels[ranked[0]], axis.labels[ranked[-1]]
-    share = data.explained.get(axis.name, math.nan)
-    if share < _LITTLE:
-        return (
-            f"It hardly matters: from {cell(last_mean)} ({last}) to {cell(best_mean)} ({best}) on "
-            f"average. It explains {_percent(share)}."
+    """Say which value of a hyperparameter is best, all others equal, and by how much."""
+    change = data.changes.get(axis.name)
+    if change is None:
+        return ""
+    if not change.means:
+        return f"No two settings differ in {axis.name} alone. {_correlation(data, change)}".strip()
+    (best, mean), (_, following) = change.means[:2]
+    comparisons = "one comparison" if change.num == 1 else f"{change.num} comparisons"
+    top = [axis.label(value) for value, other in change.means if is_same(other, mean)]
+    if len(top) > 1:
+        listed = _listed(top)
+        sentence = f"All else equal, {listed} have the same mean: {cell(mean)} ({comparisons})"
+    else:
+        side = "above" if data.is_larger_better else "below"
+        average = " on average" if change.num > 1 else ""
+        sentence = (
+            f"All else equal, {axis.label(best)} is best{average}: {cell(mean)}, {abs(mean - following):.2g} "
+            f"{side} {axis.label(change.means[1][0])} ({comparisons}"
         )
-    gap = abs(best_mean - last_mean)
-    side = "above" if data.is_larger_better else "below"
-    what = "setting" if data.findings.repeats else "run"
-    number_of = f"one {what}" if number == 1 else f"{number} {what}s"
-    return (
-        f"{best} is best on average: {cell(best_mean)} ({number_of}), {gap:.2g} {side} {last}. "
-        f"It explains {_percent(share)}."
-    )
+        sentence += f", best in {change.num_best})" if change.num > 1 else ")"
+    parts = [f"{sentence}."]
+    setting = data.findings.settings[0].rows[0]
+    if (label := axis.labels[axis.codes[setting]]) not in top:
+        parts.append(f"The best {_what(data)} has {label}.")
+    if change.left_out:
+        left_out = _listed([axis.label(value) for value in change.left_out])
+        parts.append(f"Not in these comparisons: {left_out}.")
+    return " ".join(filter(None, [*parts, _correlation(data, change)]))
+
+
+def together(data: ReportData, pair: Interaction) -> str:
+    """Say how the effect of one hyperparameter depends on another one."""
+    rows, columns = data.axis(pair.rows), data.axis(pair.columns)
+    best = pair.best_rows(1 if data.is_larger_better else -1)
+    order = sorted(range(len(best)), key=lambda index: columns.rank(columns.label(pair.column_values[index])))
+    cells = [
+        f"{' or '.join(rows.label(pair.row_values[row]) for row in tops)} with {columns.name} "
+        f"{columns.label(value)} ({cell(float(pair.means[tops[0], index]))})"
+        for index, value, tops in ((index, pair.column_values[index], best[index]) for index in order)
+        if tops
+    ]
+    common = set.intersection(*map(set, best))
+    if not common:
+        more = f" and {len(cells) - _MOST_NAMED} more" if len(cells) > _MOST_NAMED else ""
+        sentence = (
+            f"Which {rows.name} is best depends on {columns.name}: {', '.join(cells[:_MOST_NAMED])}{more}."
+        )
+    else:
+        gaps = [float(max(column) - min(column)) for column in map(_finite, pair.means.T) if len(column) > 1]
+        label = rows.label(pair.row_values[min(common)])
+        sentence = (
+            f"{rows.name} {label} is best with every {columns.name}, but how much {rows.name} changes differs: "
+            f"from {min(gaps):.2g} to {max(gaps):.2g}."
+        )
+    number = "one setting" if pair.num == 1 else f"the mean of {pair.num} settings that are equal otherwise"
+    chance = " That may be chance." if not pair.p < 0.05 else ""  # noqa: PLR2004 - NaN too
+    empty = [
+        f"{rows.label(value)} with {columns.name} {columns.label(pair.column_values[column])}"
+        for row, value in enumerate(pair.row_values)
+        for column in order
+        if math.isnan(pair.means[row, column])
+    ]
+    lacking = f" Not compared, as some of these settings lack a result: {_listed(empty)}." if empty else ""
+    return f"{sentence}{chance} Each cell is {number}.{lacking}"
 
 
 def curves(data: ReportData, metric: str, partner: str | None) -> str:
@@ -177,52 +186,46 @@ def curves(data: ReportData, metric: str, partner: str | None) -> str:
             parts.append(f"Its last {partner} on the training data is {cell(run.epochs[-1].metrics[partner])}.")
     worse = sum(_was_better(_values(run, metric), larger=larger) for run in data.results)
     if worse:
-        were = f"{worse} of {len(data.results)} runs were over 1 % better at an earlier epoch"
-        parts.append(f'{were}; keep="best:{metric}" keeps the weights of the best one.')
+        were = (
+            f"{worse} of {counted(len(data.results), 'run')} {'was' if worse == 1 else 'were'} over 1 % better"
+        )
+        parts.append(f'{were} at an earlier epoch; keep="best:{metric}" keeps the weights of the best one.')
     return " ".join(parts)
 
 
 def parallel(data: ReportData, top: Sequence[int]) -> str:
-    """Say what the best runs have in common."""
+    """Say what the best runs have in common, and how runs without a score are drawn."""
+    left_out = len(data.results) - len(data.order)
+    begins = "begins" if left_out == 1 else "begin"
+    lost = f" {counted(left_out, 'run')} without a {data.metric} {begins} below the first axis."
+    absent = lost if left_out else ""
     if len(data.order) < 2:  # noqa: PLR2004 - something in common needs two
-        return "Each line is a run."
-    which = "The best run has" if len(top) == 1 else f"Of the best {len(top)} runs (colored),"
+        return f"Each line is a run.{absent}"
+    which = "The best run has" if len(top) == 1 else f"Of the best {len(top)} runs (thick),"
     common: list[str] = []
     for axis in data.axes:
-        if axis.name == _SEED:
-            continue  # what seeds have in common is chance
+        if axis.name in data.findings.repeats:
+            continue  # what repeats have in common is chance
         counts = Counter(axis.codes[index] for index in top)
         code, number = counts.most_common(1)[0]
         base = sum(axis.codes[index] == code for index in data.order) / len(data.order)
         share = number / len(top)
         if len(top) == 1:
-            common.append(f"{axis.name} {axis.labels[code]}")
+            common.append(f"{axis.name}={axis.labels[code]}")
         elif share >= max(0.6, 1.3 * base):
             amount = "all" if share == 1 else f"{number}"
-            common.append(f"{amount} have {axis.name} {axis.labels[code]}")
+            common.append(f"{amount} have {axis.name}={axis.labels[code]}")
     if not common:
-        return f"The best {len(top)} runs (colored) share no value more often than chance would have it."
-    return f"{which} {', '.join(common)}."
-
-
-def devices(data: ReportData, pairs: "pd.DataFrame | None") -> str:
-    """Say which device is faster, and by how much."""
-    if pairs is None or pairs.empty:
-        used = sorted({str(run.start.get("device")) for run in data.results if run.start.get("device")})
-        if not any(run.epochs for run in data.results):
-            return "No run has a result yet."
-        if len(used) == 1:
-            rule = "there is no other device to compare with"
-            return f"All runs with a result were executed on {used[0]}: {rule}."
-        return "No two completed runs differ in their device only: there are no pairs to compare."
-    return " ".join(speeds(pairs)) or "No pair of runs has durations to compare."
+        return f"No value is much more frequent among the best {len(top)} runs (thick) than among all.{absent}"
+    return f"{which} {', '.join(common)}.{absent}"
 
 
 def failures(results: Sequence[RunResult]) -> str:
-    """Say how many runs have no result, and why."""
+    """Say how many runs have no result, and why, "" if nothing went wrong."""
+    statuses = {run.status for run in results} - {Status.COMPLETED, Status.PENDING}
     counts = Counter(str(run.status) for run in results if run.status is not Status.COMPLETED)
-    if not counts:
-        return f"Nothing: all {len(results)} runs completed." if len(results) > 1 else "Nothing."
+    if all(status.is_in_progress for status in statuses):
+        return ""
     listed = ", ".join(f"{number} {status}" for status, number in counts.most_common())
     return f"{counts.total()} of {counted(len(results), 'run')} did not complete: {listed}."
 
@@ -234,6 +237,32 @@ def execution(results: Sequence[RunResult], facts: Mapping[str, Any]) -> str:
     machines = len(facts.get("machine", ()))
     where = f" on {machines} machine" + ("s" if machines > 1 else "") if machines else ""
     return f"{counted(epochs, 'epoch')} took {duration(seconds)} of training{where}."
+
+
+def _what(data: ReportData) -> str:
+    return "setting" if data.findings.repeats else "run"
+
+
+def _correlation(data: ReportData, change: Change) -> str:
+    """Say whether the metric rises or falls with a number."""
+    rho = change.correlation
+    if not math.isfinite(rho):
+        return ""
+    over = f"rank correlation {rho:.2f} over {change.num_settings} settings"
+    if change.is_chance:
+        return f"{_capital(data.metric)} neither rises nor falls with it beyond chance ({over})."
+    return f"{_capital(data.metric)} {'rises' if rho > 0 else 'falls'} with it ({over})."
+
+
+def _listed(names: Sequence[str]) -> str:
+    some = list(names[:_MOST_NAMED])
+    if len(names) > _MOST_NAMED:
+        some.append(f"{len(names) - _MOST_NAMED} more")
+    return " and ".join([", ".join(some[:-1]), some[-1]] if len(some) > 1 else some)
+
+
+def _finite(numbers: Sequence[float]) -> list[float]:
+    return [number for number in numbers if math.isfinite(number)]
 
 
 def _values(run: RunResult, metric: str) -> dict[int, float]:
@@ -249,9 +278,7 @@ def _was_better(values: Mapping[int, float], *, larger: bool) -> bool:
     return abs(best - last) > _BETTER * abs(last)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if math.isfinite(share) else "an unknown share"
-
-
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    """Begin a sentence, unless it begins with a name as in lr=0.1."""
+    first = text.split(" ", 1)[0]
+    return text if "=" in first or "_" in first else text[:1].upper() + text[1:]

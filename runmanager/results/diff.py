@@ -45,6 +45,12 @@ def diff(first: Path, second: Path) -> list[Row]:
     damaged: list[str] = []
     named = [_side(first, damaged), _side(second, damaged)]
     warn_of(list(dict.fromkeys(damaged)), [first, second])
+    return diff_of(*named)
+
+
+def diff_of(first: tuple[str, Sequence[RunResult]], second: tuple[str, Sequence[RunResult]]) -> list[Row]:
+    """Set the runs of two experiments side by side, or two runs, each with the name of its experiment."""
+    named = [first, second]
     sides = [runs for _, runs in named]
     rows = [
         *_notes(sides),

@@ -65,7 +65,7 @@ class Findings:
 
     goal: Goal  # its metric is a column of the table, by which settings are ranked
     repeats: Sequence[str]  # the repeat axes
-    settings: Sequence[Setting]  # that have a number, the best first
+    settings: Sequence[Setting]  # that have a number, the best first; those of one repeat after all of several
     others: Sequence[Setting]  # that have none
     leads: Sequence[Difference]  # how much better the best setting is than each other, paired by repeat
 
@@ -75,9 +75,15 @@ class Findings:
         return self.goal.metric.removeprefix(KEPT)
 
     @property
+    def ranked(self) -> Sequence[Setting]:
+        """The settings that compete: of at least two repeats, if any setting has two."""
+        repeated = [setting for setting in self.settings if setting.number > 1]
+        return repeated if self.repeats and repeated else self.settings
+
+    @property
     def num_undecided(self) -> int:
         """How many settings may be as good as the best one: its lead over them may be chance."""
-        return sum(not lead.is_decided for lead in self.leads)
+        return sum(not lead.is_decided for lead in self.leads[: len(self.ranked) - 1])
 
     @property
     def varying(self) -> list[str]:
@@ -106,13 +112,16 @@ class Findings:
     @property
     def lead(self) -> str:
         """Say how far the best setting leads, and whether that may be chance, "" without rivals."""
-        if len(self.settings) < 2:  # noqa: PLR2004 - a lead is over another one
+        return " ".join(filter(None, [self._lead(), self._better_by_one_repeat()]))
+
+    def _lead(self) -> str:
+        if len(self.ranked) < 2:  # noqa: PLR2004 - a lead is over another one
             return ""
-        best, *others = self.settings
-        ties = sum(other.mean == best.mean for other in others)
+        best, *others = self.ranked
+        ties = self.num_ties
         what = f"the same {'mean' if self.repeats else printable(self.metric)}"
         if ties == len(others):
-            return f"All {len(self.settings)} have {what}."
+            return f"All {len(self.ranked)} have {what}."
         if ties:
             which = f"{ties} others have" if ties > 1 else f"{self.name(others[0])} has"
             tie = f"{which} {what}." if self.repeats else f"{which[:1].upper()}{which[1:]} {what}."
@@ -123,39 +132,61 @@ class Findings:
         side = "above" if self.goal.is_larger_better else "below"
         return f"That is {gap} {side} the next; each setting ran once, so it may be chance."
 
+    @property
+    def num_ties(self) -> int:
+        """How many others have the same number as the best setting."""
+        return sum(is_same(other.mean, self.ranked[0].mean) for other in self.ranked[1:])
+
+    def _better_by_one_repeat(self) -> str:
+        """Name the setting of one repeat that has a better number than the best mean of several."""
+        sign, best = self.goal.sign, self.settings[0]
+        single = max(self.settings[len(self.ranked) :], key=lambda s: sign * s.mean, default=best)
+        if sign * single.mean <= sign * best.mean or is_same(single.mean, best.mean):
+            return ""
+        return f"{self.name(single)} has {cell(single.mean)}{self.of(single)}: too few to be ranked."
+
     def _of(self, setting: Setting) -> str:
         """Say how many repeats a mean is of, with its interval; a failed one is never left out."""
         if not self.repeats:
             return ""
+        interval = f", 95 % interval {self.interval(setting)}" if self.interval(setting) else ""
+        lost = "".join(f"; {number} {status}" for status, number in setting.lost.items())
+        return f"{self.of(setting)}{interval}{lost}"
+
+    def of(self, setting: Setting) -> str:
+        """Say how many repeats a mean is of: ", of one seed", ", the mean of 3 seeds"."""
         axes = printable(" and ".join(self.repeats))
         is_counted = len(self.repeats) == 1 and axes in SEEDS
         one, many = (axes, f"{setting.number} {axes}s")
         if not is_counted:
             one, many = (f"repeat ({axes})", f"{setting.number} repeats ({axes})")
-        of = f", of one {one}" if setting.number == 1 else f", the mean of {many}"
+        return f", of one {one}" if setting.number == 1 else f", the mean of {many}"
+
+    def interval(self, setting: Setting) -> str:
+        """Write the 95 % interval of a mean, "" without a spread; no accuracy is outside of 0 to 1."""
         (ends,) = intervals(self.metric, [setting.low], [setting.high])
-        interval = f", 95 % interval {ends}" if ends else ""
-        return f"{of}{interval}" + "".join(f"; {number} {status}" for status, number in setting.lost.items())
+        return ends if setting.std > 0 else ""
 
     @property
     def verdict(self) -> str:
         """Say whether the lead of the best setting may be chance, "" without repeats or rivals."""
-        if not self.repeats or not self.leads:
+        if not self.repeats or len(self.ranked) < 2:  # noqa: PLR2004 - as above
             return ""
-        number, all_of_them = self.num_undecided, len(self.leads)
+        leads = self.leads[: len(self.ranked) - 1]
+        number, all_of_them = self.num_undecided, len(leads)
         others = f"the other {all_of_them} settings" if all_of_them > 1 else "the other setting"
         if not number:
             return f"Its lead over {others} is more than chance."
-        if max(lead.n for lead in self.leads) < _LEAST:
+        if max(lead.n for lead in leads) < _LEAST:
             why = f": fewer than {_LEAST} repeats decide nothing"
         elif not self.settings[0].std:
             why = ": its repeats are all equal"
         else:
-            are_too_few = all(math.isnan(lead.low) or not lead.mean for lead in self.leads)
-            settings = f"{len(self.settings)} settings"
+            are_too_few = all(math.isnan(lead.low) or not lead.mean for lead in leads)
+            settings = f"{len(self.ranked)} settings"
             why = f": {self.settings[0].number} repeats cannot tell {settings} apart" if are_too_few else ""
         if number < all_of_them:
-            are_next = not any(lead.is_decided for lead in self.leads[:number])
+            are_next = not any(lead.is_decided for lead in leads[:number])
             following = f"the next {number} settings" if number > 1 else "the next setting"
             others = following if are_next else f"{number} of the other {all_of_them} settings"
         return f"Its lead over {others} is within chance{why}."
@@ -198,10 +229,21 @@ def find(
         counts = Counter(statuses[row] for row in rows[code] if failed[row])
         run = int(runs["run"].iloc[rows[code][0]]) if "run" in runs and not axes else None
         settings.append(Setting(params, rows[code], int(n), mean, std, low, high, counts, run))
-    ranked = sorted(filter(lambda s: s.number, settings), key=lambda setting: -goal.sign * setting.mean)
+    ranked = [setting for setting in settings if setting.number]
+    least = 2 if axes and any(setting.number > 1 for setting in ranked) else 1  # a single repeat may be luck
+    ranked.sort(key=lambda setting: (setting.number < least, -goal.sign * setting.mean))
     others = [setting for setting in settings if not setting.number]
     leads = _leads(runs, ranked, numbers, axes, goal)
     return Findings(goal, axes, ranked, others, leads)
+
+
+def is_same(one: float, other: float) -> bool:
+    """Whether two means differ in nothing but the rounding of their sums.
+
+    >>> is_same((0.1 + 0.2 + 0.3) / 3, (0.3 + 0.2 + 0.1) / 3), is_same(0.5, 0.5000001)
+    (True, False)
+    """
+    return math.isclose(one, other, rel_tol=1e-12)
 
 
 def label(params: Mapping[str, Any]) -> str:

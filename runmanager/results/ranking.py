@@ -60,7 +60,8 @@ def best(
     Returns:
         The rows, those without a finite number last; of equal ones the first in `runs` is first. With repeat
         axes, one row per setting: the other hyperparameters, and for the column, such as `accuracy`, what
-        `over_repeats` returns, over completed runs; `all repeats` is how many runs the setting has.
+        `over_repeats` returns, over completed runs; `all repeats` is how many runs the setting has. Settings
+        with a single completed run come after all that have more, as it may be luck.
 
     Raises:
         InvalidArgumentError: There is no such column, it does not hold numbers, or `largest` has to be given.
@@ -81,10 +82,13 @@ def best(
         statistics = pd.concat([_statistics(runs, group, [goal.metric]), sizes], axis="columns")
         table = beside(settings, statistics)
         table.attrs[AVERAGED] = [goal.metric]
-        numbers = table[f"{goal.metric} mean"]
+        numbers, counts = table[f"{goal.metric} mean"], table[f"{goal.metric} n"]
+        is_single = (counts < 2) & (counts.max() > 1)  # noqa: PLR2004 - repeats
     else:
         table, numbers = runs, _finite(runs[goal.metric]).reset_index(drop=True)
-    order = numbers.sort_values(ascending=not goal.is_larger_better, kind="stable").index
+        is_single = numbers.isna()
+    keys = pd.DataFrame({"single": is_single, "number": -goal.sign * numbers})
+    order = keys.sort_values(["single", "number"], kind="stable").index
     ranked = table.iloc[order[:n]]
     ranked.attrs = {**table.attrs, RANKED: tuple(goal)}
     return ranked

@@ -20,7 +20,7 @@ _OF_RUNS = (
     r"|attempt-\d+(-\d+)?\.(jsonl|evts|weights\.pt))"
 )
 _OF_EXPERIMENTS = (
-    r"(grid\.json|hparams\.json|results\.(csv|json)|holder\.json(\.[0-9a-f]{8})*|\.probe\.[0-9a-f]{32}"
+    r"(grid\.json|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*|\.probe\.[0-9a-f]{32}"
     r"|\.ray-probe)"
 )
 _OF_CACHES = r"results\.npz"

@@ -125,7 +125,7 @@ def as_number(word: str) -> int | float | None:
     >>> as_number("1e-3"), as_number("64"), as_number("cpu"), as_number("nan")
     (0.001, 64, None, None)
     """
-    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf", word):
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf", word, re.ASCII):
         return None
     try:
         return int(word)

@@ -22,6 +22,7 @@ CHECKPOINT = "checkpoint.pt"
 PREVIOUS_CHECKPOINT = "checkpoint.prev.pt"
 WEIGHTS = "weights.pt"
 HOLDER = "holder.json"
+REPORT = "report.html"
 CACHE = ".cache"
 PROBE = ".ray-probe"
 

@@ -15,7 +15,7 @@ def test_a_report_is_written_where_it_is_wanted(command, root, tmp_path):
 
     assert result.exit_code == 0
     assert result.stderr == f"{target} is written: open it in a browser\n"
-    assert "is best: test_accuracy" in target.read_text()
+    assert "Run 1 (lr=0.1) and one other are best: test_accuracy" in target.read_text()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_which_values_of_a_metric_are_good_can_be_told(command, tmp_path):
     assert (refused.exit_code, best.exit_code, written.exit_code) == (2, 0, 0)
     assert "--largest or --smallest" in refused.stderr
     assert [row["lr"] for row in json.loads(best.stdout)] == [0.1, 0.2]
-    assert "Run 1 is best: test_accuracy 0.1" in target.read_text()
+    assert "Run 1 (lr=0.1) is best: test_accuracy 0.1" in target.read_text()
 
 
 def test_a_duration_to_judge_by_is_one_column_of_the_page(command, tmp_path):
@@ -103,3 +103,14 @@ def test_a_duration_to_judge_by_is_one_column_of_the_page(command, tmp_path):
     table = by_id(parse(tmp_path / "report.html"), "runs")
     headings = [text_of(heading) for heading in table.iter("th") if heading.get("scope") == "col"]
     assert headings.count("epoch duration") == 1
+
+
+def test_several_experiments_are_set_side_by_side(command, tmp_path):
+    for name in ("before", "after"):
+        write_runs(tmp_path / name, [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"])
+    target = tmp_path / "report.html"
+
+    written = command("report", tmp_path / "before", tmp_path / "after", "-o", target)
+
+    assert written.exit_code == 0
+    assert "whatnamebeforeafterdifference" in text_of(by_id(parse(target), "differences"))

@@ -1,8 +1,34 @@
+import base64
+import contextlib
+import itertools
+import json
 import math
+import re
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from runmanager.report.charts import Scale
+from benchmarks.colors import SIGHTS, contrast, distance, least_distance
+from benchmarks.page import themes
+from runmanager import write_report
+from runmanager.board.event_file import EventFile, event, image
+from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.report.svg import Scale, apart, value_scale
+from runmanager.storage.folders import Experiment
+from runmanager.storage.journal import Journal
+from tests.report.reading import by_id, figure, marks, parse, text_of, write_runs
+
+GRID = [{"lr": lr, "seed": seed, "device": "cpu"} for lr in (0.1, 0.01) for seed in range(4)]
+
+
+def page_of(tmp_path, grid, score, **options):
+    return parse(write_report(write_runs(tmp_path / "grid", grid, score, **options), tmp_path / "report.html"))
+
+
+def numbers(d):
+    return [float(number) for number in re.findall(r"-?[\d.]+", d)]
 
 
 @pytest.mark.parametrize(
@@ -13,3 +39,149 @@ def test_any_numbers_have_a_scale(low, high, is_logarithmic):
     scale = Scale(low, high, 0, 100, is_logarithmic=is_logarithmic and low > 0)
 
     assert all(map(math.isfinite, [scale(1.0), *map(scale, scale.ticks())]))
+
+
+@given(st.lists(st.floats(0, 200), min_size=1, max_size=12))
+def test_labels_are_apart_wherever_lines_end(positions):
+    moved = apart(positions, 12, 0, 200)
+
+    assert len(moved) == len(positions)
+    assert all(after - before >= 12 - 1e-9 for before, after in itertools.pairwise(sorted(moved)))
+    assert all(-1e-9 <= each <= 200 for each in moved)
+
+
+def test_an_axis_is_logarithmic_if_positive_numbers_span_two_decades():
+    assert value_scale(0.01, 7.0, 0, 100).is_logarithmic
+    assert not value_scale(0.1, 7.0, 0, 100).is_logarithmic
+    assert not value_scale(-0.01, 7.0, 0, 100).is_logarithmic
+
+
+def test_repeats_have_their_mean_and_interval(tmp_path):
+    page = page_of(tmp_path, GRID, lambda run: 0.5 + 4 * run["lr"] + 0.01 * run["seed"])
+
+    (band, other), middles = marks(page, "curves-0", "band"), marks(page, "curves-0", "middle")
+    assert {band.get("data-runs"), other.get("data-runs")} == {"3 2 1 0", "7 6 5 4"}
+    assert len(middles) == 2
+    ends = numbers(marks(page, "curves-0", "middle")[0].get("d"))[-2:]
+    _, low = numbers(band.get("d"))[4:6]
+    assert low > ends[1]  # the lower side of the band is below the mean
+
+
+def test_the_best_and_the_resumed_epochs_are_marked(tmp_path):
+    for number, folder in enumerate(Experiment(tmp_path / "grid").plan([{"lr": 0.1}, {"lr": 0.2}], {})):
+        folder.path.mkdir()
+        written = Journal(folder.path, 1, {"after": 0})
+        for epoch, value in enumerate((0.1, 0.4, 0.9, 0.5), 1):
+            record = EpochRecord(epoch, {"accuracy": value + number}, {}, cold=number == 0 and epoch in (1, 3))
+            written.epoch(record)
+        written.end(Outcome(Status.COMPLETED, "", 4))
+
+    page = parse(write_report(tmp_path / "grid", tmp_path / "report.html"))
+
+    (peak,) = marks(page, "curves-0", "peak")
+    (best,) = [mark for mark in marks(page, "curves-0", "run") if "best" in mark.attrib["class"]]
+    assert numbers(peak.get("d"))[:2] == numbers(best.get("d"))[4:6]  # of the third epoch
+    (resumed,) = marks(page, "curves-0", "resumed")
+    assert resumed.get("data-r") == "0"
+    assert resumed.attrib["d"].count("M") == 1
+
+
+def test_the_ends_of_lines_are_labelled(tmp_path):
+    page = page_of(tmp_path, GRID, lambda run: 0.5 + 0.001 * run["lr"])
+
+    ends = [text for text in figure(page, "curves-0").iter("text") if "end" in text.get("class", "")]
+    assert sorted(map(text_of, ends)) == ["0.01", "0.1", "run 1"]
+    heights = sorted(float(text.attrib["y"]) for text in ends)
+    assert min(after - before for before, after in itertools.pairwise(heights)) >= 12
+
+
+def test_lines_with_the_same_value_are_apart_and_counted(tmp_path):
+    outcomes = {0: Outcome(Status.DIVERGED, "loss became nan", 1)}
+    page = page_of(tmp_path, GRID, lambda run: run["lr"] + 0.01 * run["seed"], outcomes=outcomes)
+
+    runs = marks(page, "parallel", "run")
+    at_lr = [numbers(run.get("d"))[7] for run in runs]
+    assert len(runs) == len(set(at_lr)) == 8
+    (lost,) = [mark for mark in marks(page, "parallel", "lost") if mark.tag == "path"]
+    assert numbers(lost.get("d"))[1] > max(numbers(run.get("d"))[1] for run in runs if run is not lost)
+    labels = [text_of(text) for text in figure(page, "parallel").iter("text")]
+    assert "1 without" in labels
+    assert labels.count("\N{MULTIPLICATION SIGN}4") == 2
+
+
+def test_a_long_label_is_whole_where_there_is_room(tmp_path):
+    page = page_of(tmp_path, [{"net": "a network with a name"}, {"net": "small"}], lambda run: len(run["net"]))
+
+    assert "a network with a name" in [text_of(text) for text in figure(page, "parallel").iter("text")]
+
+
+def test_the_runs_that_nothing_cheaper_beats_are_joined(tmp_path):
+    grid = [{"device": device, "lr": lr} for device in ("cuda", "cpu") for lr in (0.1, 0.2)]
+    page = page_of(tmp_path, grid, lambda run: run["lr"] + 0.5 * (run["device"] == "cpu"))
+
+    assert len(marks(page, "cost", "front")) == 1
+    assert "2 runs have no rival that is both faster and better: from run 2 to run 4" in text_of(
+        by_id(page, "time")
+    )
+
+
+def test_attempts_have_a_bar_on_their_device(tmp_path):
+    outcomes = {3: Outcome(Status.FAILED, "ValueError: no", 1)}
+    with mock.patch("time.time", itertools.count(1.7e9).__next__):
+        write_runs(tmp_path / "grid", GRID, lambda run: run["lr"], outcomes=outcomes)
+
+    page = parse(write_report(tmp_path / "grid", tmp_path / "report.html"))
+
+    bars = marks(page, "timeline", "bar")
+    assert sorted(int(bar.attrib["data-runs"]) for bar in bars) == list(range(8))
+    assert [bar.get("data-runs") for bar in bars if "lost" in bar.attrib["class"]] == ["3"]
+    assert len(marks(page, "timeline", "cross")) == 1
+    assert "cpu was busy" in text_of(by_id(page, "time"))
+    assert "(8 attempts, 1 of them failed)" in text_of(by_id(page, "time"))
+
+
+def test_the_page_has_everything_of_the_best_runs_and_numbers_of_all(tmp_path):
+    grid = [{"lr": number / 1000, "device": "cpu"} for number in range(310)]
+    page = page_of(tmp_path, grid, lambda run: run["lr"], num_epochs=2)
+
+    data = json.loads(by_id(page, "page-data").text or "")
+    assert len(data["views"]) == 300
+    assert "309" in data["views"]
+    assert "0" not in data["views"]
+    assert len(data["scores"]) == 310
+    visible = [mark for mark in marks(page, "curves-0", "run") if "spare" not in mark.attrib["class"]]
+    assert 50 < len(visible) <= 100
+
+
+def test_colors_are_told_apart_by_everybody_and_seen_by_everybody():
+    for colors in themes().values():
+        for kind in "co":
+            palette = [colors[f"{kind}{index}"] for index in range(6)]
+            assert min(contrast(color, colors[back]) for color in palette for back in ("card", "paper")) >= 3
+            for sight in ("", *SIGHTS):
+                assert least_distance(palette, sight, neighbours=kind == "o") >= 10
+        for text in ("ink", "soft", "accent", "bad"):
+            assert min(contrast(colors[text], colors[back]) for back in ("card", "paper")) >= 4.5
+        assert contrast(colors["rest"], colors["card"]) >= 3
+
+
+def test_the_distance_of_colors_is_that_of_the_standard():
+    assert contrast("#ffffff", "#767676") == pytest.approx(4.54, abs=0.01)
+    assert distance("#ff0000", "#00ff00") == pytest.approx(86.61, abs=0.05)
+    assert distance("#808080", "#808080") == 0
+    assert distance("#0000ff", "#0000fa") == pytest.approx(distance("#0000fa", "#0000ff"))
+
+
+def test_the_page_has_the_confusion_matrices_of_the_best_runs(tmp_path):
+    path = write_runs(tmp_path / "grid", GRID[:2], lambda run: 0.5 + run["seed"])
+    (folder, _) = [run.path for run in Experiment(path).plan(GRID[:2], {})]
+    with contextlib.closing(EventFile(folder)) as file:
+        for content in (b"earlier", b"later"):
+            file.write(event(1, [image("visuals/confusion_test", content, 1, 1, 1)]))
+
+    page = parse(write_report(path, tmp_path / "report.html"))
+
+    views = json.loads(by_id(page, "page-data").text or "")["views"]
+    encoded = base64.b64encode(b"later").decode()
+    assert views["0"]["pictures"] == {"test": f"data:image/png;base64,{encoded}"}
+    assert "pictures" not in views["1"]

@@ -1,16 +1,63 @@
 "use strict";
-// Sorting and searching the table; the same run lit in the table and in all figures. The page is complete without.
+// The table: sorting, filtering, columns. The page is complete without any script.
 (() => {
+  const { data, runs, columns, name, element, state, short } = page;
+  const MOST = 1000; // rows at once
   const table = document.getElementById("runs");
   const body = table.tBodies[0];
-  const rows = [...body.rows];
   const headings = [...table.tHead.rows[0].cells];
+  const rowOf = new Map([...body.rows].map((row) => [Number(row.dataset.r), row]));
+  let ranked = [...rowOf.keys()];
+  const ranks = new Set(ranked);
+  ranked.push(...data.order.filter((run) => !ranks.has(run)));
+  const order = new Set(ranked);
+  ranked.push(...runs.filter((run) => !order.has(run)));
 
-  const keys = headings.map((_, column) => {
-    const values = rows.map((row) => row.cells[column].dataset.v);
-    const numeric = values.every((value) => value === "" || !Number.isNaN(Number(value)));
-    return new Map(rows.map((row, n) => [row, values[n] === "" ? null : numeric ? Number(values[n]) : values[n]]));
-  });
+  const link = (run) => element("a", { href: `#${page.address(run)}` }, name(run));
+  for (const [run, row] of rowOf) row.cells[0].replaceChildren(link(run));
+
+  const valueOf = (column, run) => {
+    const heading = data.heads[column].name;
+    const axis = data.axes.find((each) => each.name === heading);
+    if (column === 0) return run;
+    if (column === 1) return data.scores[run];
+    if (axis) return axis.codes[run];
+    const value = (columns.get(heading) || [])[run];
+    return value === undefined || Number.isNaN(value) ? null : value;
+  };
+  const makeRow = (run) => {
+    const cells = data.heads.map(({ name: heading, kind }, column) => {
+      if (column === 0) return element("th", { scope: "row" }, link(run));
+      const axis = data.axes.find((each) => each.name === heading);
+      const value = valueOf(column, run);
+      const text = axis ? axis.labels[value] : typeof value === "number" ? short(value) : value || "";
+      return element("td", { class: kind }, text);
+    });
+    const row = element("tr", { "data-r": run }, ...cells);
+    rowOf.set(run, row);
+    return row;
+  };
+  const keyOf = (column, run) => {
+    const row = rowOf.get(run);
+    if (!row || row.cells[column].dataset.v === undefined) return valueOf(column, run);
+    const text = row.cells[column].dataset.v;
+    return text === "" ? null : data.heads[column].kind === "number" || column === 0 ? Number(text) : text;
+  };
+
+  const shown = document.getElementById("shown");
+  const everything = document.getElementById("everything");
+  const filter = document.getElementById("filter");
+  const update = () => {
+    const left = ranked.filter(page.isVisible);
+    body.replaceChildren(...left.slice(0, MOST).map((run) => rowOf.get(run) || makeRow(run)));
+    const isFiltered = left.length < runs.length;
+    const cut = left.length > MOST ? `, the first ${MOST.toLocaleString("en")} in the table` : "";
+    const brushed = state.brushes.size ? `, brushed by ${[...state.brushes.keys()].join(", ")}` : "";
+    const words = isFiltered || cut ? `${left.length} of ${runs.length} runs${brushed}${cut}` : "";
+    if (!shown.classList.contains("bad")) shown.textContent = words;
+    everything.hidden = !isFiltered;
+  };
+  page.onChange(update);
 
   headings.forEach((heading, column) => {
     const button = heading.querySelector("button");
@@ -20,58 +67,171 @@
       const sign = next === "ascending" ? 1 : -1;
       headings.forEach((other) => other.removeAttribute("aria-sort"));
       heading.setAttribute("aria-sort", next);
-      const key = keys[column];
-      rows.sort((a, b) => {
-        const [x, y] = [key.get(a), key.get(b)];
+      const keys = new Map(runs.map((run) => [run, keyOf(column, run)]));
+      ranked.sort((a, b) => {
+        const [x, y] = [keys.get(a), keys.get(b)];
         if (x === null || y === null) return (x === null) - (y === null); // missing values are always last
         return sign * (x < y ? -1 : x > y ? 1 : 0);
       });
-      body.append(...rows);
+      update();
     });
   });
 
-  const filter = document.getElementById("filter");
-  const shown = document.getElementById("shown");
-  filter.addEventListener("input", () => {
-    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let number = 0;
-    for (const row of rows) {
-      const cells = [...row.cells].map((cell) => cell.textContent.toLowerCase());
-      row.hidden = !words.every((word) => cells.some((cell) => cell.includes(word)));
-      number += !row.hidden;
-    }
-    shown.textContent = words.length ? `${number} of ${rows.length} runs` : "";
-  });
-
-  const lines = new Map();
-  for (const line of document.querySelectorAll("svg [data-r]")) {
-    if (!lines.has(line.dataset.r)) lines.set(line.dataset.r, []);
-    lines.get(line.dataset.r).push(line);
-  }
-  const rowOf = new Map(rows.map((row) => [row.dataset.r, row]));
-  const readout = document.getElementById("readout");
-  let lit = null;
-
-  const light = (run) => {
-    if (run === lit) return;
-    for (const on of [false, true]) {
-      for (const line of lines.get(lit) || []) line.classList.toggle("on", on);
-      if (rowOf.has(lit)) rowOf.get(lit).classList.toggle("on", on);
-      if (!on) lit = run;
-    }
+  // plain words are looked for in all cells of a row
+  const hasWords = (text) => {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const texts = new Map();
+    return (run) => {
+      if (!texts.has(run)) {
+        const row = rowOf.get(run) || makeRow(run);
+        texts.set(run, [...row.cells].map((cell) => cell.textContent.toLowerCase()));
+      }
+      return words.every((word) => texts.get(run).some((cell) => cell.includes(word)));
+    };
   };
-
-  document.addEventListener("pointerover", (event) => {
-    const marked = event.target.closest && event.target.closest("[data-r]");
-    light(marked ? marked.dataset.r : null);
-    const row = marked && marked.ownerSVGElement ? rowOf.get(lit) : null;
-    readout.hidden = !row;
-    if (row) {
-      const parts = [...row.cells].map((cell, n) => `${n ? headings[n].textContent + " " : ""}${cell.textContent}`);
-      readout.textContent = parts.join(" · ");
-      const left = Math.min(event.clientX + 14, window.innerWidth - readout.offsetWidth - 8);
-      readout.style.left = `${Math.max(8, left)}px`;
-      readout.style.top = `${Math.max(8, event.clientY - readout.offsetHeight - 12)}px`;
+  const isCondition = (text) => /[<>=!()]/.test(text);
+  let timer = 0;
+  const choose = () => {
+    const text = filter.value;
+    shown.classList.remove("bad");
+    filter.removeAttribute("aria-invalid");
+    if (!text.trim()) state.filter = null;
+    else if (!isCondition(text)) state.filter = hasWords(text);
+    else {
+      try {
+        state.filter = where.parse(text, columns);
+      } catch (error) {
+        if (!(error instanceof where.Refused)) throw error;
+        shown.textContent = error.message; // what was chosen before stays
+        shown.classList.add("bad");
+        filter.setAttribute("aria-invalid", "true");
+        return;
+      }
     }
+    page.update();
+  };
+  filter.addEventListener("input", () => {
+    window.clearTimeout(timer);
+    if (runs.length <= MOST) choose();
+    else timer = window.setTimeout(choose, 150);
   });
+  everything.addEventListener("click", () => {
+    filter.value = "";
+    state.hidden.clear();
+    brushes.clear();
+    choose();
+    legend();
+    filter.focus();
+  });
+
+  document.querySelectorAll(".alive").forEach((each) => { each.hidden = each === everything; });
+  const wide = document.getElementById("columns");
+  wide.hidden = headings.every((heading) => heading.offsetParent);
+  wide.addEventListener("click", () => {
+    wide.setAttribute("aria-pressed", table.classList.toggle("all"));
+  });
+
+  // the legend: each value can be hidden, in all figures and in the table
+  const key = document.getElementById("legend");
+  const legend = () => {
+    const { colored } = state;
+    if (!key || !colored) return;
+    const buttons = colored.labels.slice(0, 24).map((label, code) => {
+      const button = element("button", { type: "button", "aria-pressed": !state.hidden.has(code) },
+        element("span", { class: `line ${colored.colors[code]}`, "aria-hidden": "true" }), ` ${label}`);
+      button.addEventListener("click", () => {
+        if (state.hidden.has(code)) state.hidden.delete(code);
+        else state.hidden.add(code);
+        button.setAttribute("aria-pressed", !state.hidden.has(code));
+        page.update();
+      });
+      return button;
+    });
+    key.replaceChildren(`Colored by ${colored.name}: `, ...buttons,
+      element("span", { class: "line best", "aria-hidden": "true" }), " the best run, with a dot at its best epoch");
+    key.setAttribute("role", "group");
+    key.setAttribute("aria-label", `Values of ${colored.name}`);
+  };
+  const colors = document.getElementById("colors");
+  for (const axis of data.axes) {
+    const isChosen = axis === state.colored ? { selected: "" } : {};
+    colors.append(element("option", isChosen, axis.name));
+  }
+  colors.parentNode.hidden = data.axes.length < 2;
+  colors.addEventListener("change", () => page.recolor(data.axes.find((axis) => axis.name === colors.value)));
+  page.onColor(legend);
+  legend();
+
+  body.addEventListener("pointerover", (event) => {
+    const row = event.target.closest("tr");
+    page.light(row ? Number(row.dataset.r) : null);
+  });
+  body.addEventListener("pointerleave", () => page.light(null));
+  let lit = null;
+  page.onLight((run) => {
+    if (rowOf.has(lit)) rowOf.get(lit).classList.remove("on");
+    if (rowOf.has(run)) rowOf.get(run).classList.add("on");
+    lit = run;
+  });
+  figures.start();
+  if (runs.length > rowOf.size) update();
+  views.follow();
+})();
+
+// Live: a page that is renewed loads itself again. What the reader has typed, opened and scrolled to is in the
+// address for that moment, as #state=...: a page from the file system has no other memory.
+(() => {
+  const prefix = "#state=";
+  const fields = () => [...document.querySelectorAll("input[id], select[id], details[id]")];
+  const value = (field) => (field.matches("details") ? field.open : field.value);
+  if (window.location.hash.startsWith(prefix)) {
+    let state = { hash: "", y: 0, fields: {}, sort: null, inner: [] };
+    try {
+      state = { ...state, ...JSON.parse(decodeURIComponent(window.location.hash.slice(prefix.length))) };
+    } catch { /* the address was written by hand */ }
+    window.history.replaceState(null, "", state.hash || "#");
+    for (const field of fields()) {
+      if (!(field.id in state.fields) || value(field) === state.fields[field.id]) continue;
+      if (field.matches("details")) field.open = state.fields[field.id];
+      else {
+        field.value = state.fields[field.id];
+        for (const name of ["input", "change"]) field.dispatchEvent(new Event(name, { bubbles: true }));
+      }
+    }
+    for (const button of document.querySelectorAll("#runs thead button")) {
+      const heading = button.closest("th");
+      for (let n = 0; state.sort && button.textContent === state.sort[0] && n < 2; n += 1) {
+        if (heading.getAttribute("aria-sort") !== state.sort[1]) button.click();
+      }
+    }
+    if (state.hash) window.dispatchEvent(new HashChangeEvent("hashchange"));
+    document.querySelectorAll(".scroll").forEach((box, n) => [box.scrollLeft, box.scrollTop] = state.inner[n] || [0, 0]);
+    document.documentElement.style.scrollBehavior = "auto";
+    window.scrollTo(0, state.y);
+    if (state.focus && document.getElementById(state.focus)) document.getElementById(state.focus).focus({ preventScroll: true });
+    document.documentElement.style.scrollBehavior = "";
+  }
+  const seconds = Number(document.body.dataset.seconds);
+  if (!seconds) return;
+  let used = 0; // when the reader last did something
+  for (const name of ["pointerdown", "keydown", "input", "wheel"]) {
+    document.addEventListener(name, () => { used = Date.now(); }, { passive: true });
+  }
+  const reload = () => {
+    const isBusy = Date.now() - used < 2000 || !window.getSelection().isCollapsed;
+    if (document.hidden || isBusy) {
+      window.setTimeout(reload, 1000);
+      return;
+    }
+    const sorted = document.querySelector("#runs th[aria-sort]");
+    const state = {
+      hash: window.location.hash, y: window.scrollY, focus: document.activeElement.id,
+      fields: Object.fromEntries(fields().map((field) => [field.id, value(field)])),
+      sort: sorted && [sorted.textContent, sorted.getAttribute("aria-sort")],
+      inner: [...document.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]),
+    };
+    window.history.replaceState(null, "", prefix + encodeURIComponent(JSON.stringify(state)));
+    window.location.reload();
+  };
+  window.setTimeout(reload, 1000 * seconds);
 })();

@@ -1,0 +1,78 @@
+"""The page of a report that is renewed while its grid runs."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from runmanager.storage import paths
+
+_SHARE = 20  # of the time that passes, one part is for the page
+_LEAST_S = 2.0  # between two pages
+
+
+class LivePage:
+    """Writes the page of an experiment, in at most a twentieth of the time that passes.
+
+    It is a view: if it cannot be written, that is said once, and the grid goes on.
+
+    Args:
+        experiment: The folder.
+        report: The file, True for `report.html` in that folder, False for no page.
+        is_alone: Whether runs are executed in this process: then it is written between runs only, so that no
+            run is slower for it.
+    """
+
+    def __init__(
+        self, experiment: Path, report: bool | str | os.PathLike[str] = False, *, is_alone: bool = False
+    ) -> None:
+        self._experiment = experiment
+        file = experiment / paths.REPORT if isinstance(report, bool) else Path(report)
+        self._target = file.absolute() if report else None  # train() may change the working directory
+        self._is_alone = is_alone
+        self._next = 0.0
+        self._interval = _LEAST_S
+        self._say: Callable[[str], None] | None = None
+
+    def begin(self, say: Callable[[str], None]) -> None:
+        """Write the first page, and say where it is."""
+        if self._target is None:
+            return
+        self._say = say
+        say(f"report: {paths.for_people(self._target)} (a browser that shows it follows)")
+        self._renew()
+
+    def after_epoch(self) -> None:
+        """Renew the page, unless that was just done."""
+        if not self._is_alone:
+            self.after_run()
+
+    def after_run(self) -> None:
+        """Renew the page, unless that was just done."""
+        if self._say and time.monotonic() >= self._next:
+            self._renew()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Write the page for the last time: it does not load itself any more."""
+        if self._say:
+            self._renew(is_over=True)
+
+    def _renew(self, *, is_over: bool = False) -> None:
+        if self._target is None or self._say is None:
+            return
+        before = time.monotonic()
+        try:
+            from runmanager.report.render import write_page  # slow once, and needed at the end in any case
+
+            before = time.monotonic()
+            write_page(self._experiment, self._target, seconds=None if is_over else self._interval)
+        except Exception as error:  # noqa: BLE001 - a view must not end a grid
+            self._say(f"! the report could not be written: {type(error).__name__}: {error}")
+            self._say = None
+        now = time.monotonic()
+        self._interval = max(_LEAST_S, _SHARE * (now - before))
+        self._next = now + self._interval

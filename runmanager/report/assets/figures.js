@@ -1,0 +1,284 @@
+"use strict";
+// The kinds of figures: what of each is visible, which color it has, and which mark is near.
+const figures = (() => {
+  const { data, name, short, element, drawn, isVisible } = page;
+  const { Reader, scaleOf, ticks, apart, numbers, indices, marksOf, written } = reading;
+  const MANY = 100; // lines that are visible at once
+  const COLOR = /\b[co]\d\b/;
+
+  class Points extends Reader {
+    constructor(svg) {
+      super(svg);
+      this.paths = [...svg.querySelectorAll("path.dots, path.bar")];
+      this.all = this.paths.flatMap(marksOf);
+      this.means = [...svg.querySelectorAll("path.mean")].map((path) => ({ path, d: path.getAttribute("d") }));
+      this.trend = svg.querySelector("path.trend");
+    }
+
+    hint() {
+      this.readout.textContent = `Point at a ${this.svg.dataset.figure === "bars" ? "bar" : "dot"}, or press the arrow keys.`;
+    }
+
+    words(mark) {
+      const seconds = page.columns.get("run duration");
+      const time = seconds && !Number.isNaN(seconds[mark.run]) ? `, ${short(seconds[mark.run])} s` : "";
+      return super.words(mark) + (this.svg.dataset.figure === "bars" || this.svg.dataset.what === "training time" ? time : "");
+    }
+
+    marks() { return this.all.filter((mark) => isVisible(mark.run)); }
+
+    update() {
+      const marks = this.marks();
+      if (this.svg.dataset.figure === "points") {
+        const groups = new Map();
+        for (const mark of marks) {
+          const color = page.color(mark.run);
+          if (!groups.has(color)) groups.set(color, []);
+          groups.get(color).push(mark);
+        }
+        const layer = this.layer || (this.layer = this.paths[0].parentNode);
+        this.paths.forEach((path) => path.remove());
+        this.paths = [...groups].map(([color, group]) => drawn("path", { class: `dots ${color}`, d: written(group) }));
+        layer.prepend(...this.paths);
+      } else {
+        for (const path of this.paths) {
+          path.classList.toggle("gone", !isVisible(indices(path)[0]));
+          recolor(path, indices(path)[0]);
+        }
+      }
+      for (const path of this.svg.querySelectorAll(".cross")) path.classList.toggle("gone", !isVisible(Number(path.dataset.r)));
+      const middles = this.means.map(({ path, d }) => {
+        const { x, width } = marksOf({ getAttribute: () => d, dataset: {} })[0];
+        const middle = x + width / 2;
+        const near = (mark) => this.means.every(({ d: other }) => {
+          const [each] = marksOf({ getAttribute: () => other, dataset: {} });
+          return Math.abs(mark.x - middle) <= Math.abs(mark.x - each.x - each.width / 2);
+        });
+        const group = page.isFiltered() ? marks.filter(near) : null;
+        if (!group) { path.setAttribute("d", d); return [middle, marksOf({ getAttribute: () => d, dataset: {} })[0].y]; }
+        const y = group.reduce((sum, mark) => sum + mark.y, 0) / group.length;
+        path.setAttribute("d", group.length ? `M${x} ${y}h${width}` : "");
+        return group.length ? [middle, y] : null;
+      }).filter(Boolean);
+      if (this.trend) this.trend.setAttribute("d", middles.map(([x, y], n) => `${n ? "L" : "M"}${x} ${y}`).join(""));
+      const front = this.svg.querySelector(".front");
+      if (front) front.classList.toggle("gone", page.isFiltered());
+    }
+  }
+
+  const recolor = (path, run) => {
+    if (COLOR.test(path.getAttribute("class"))) {
+      path.setAttribute("class", path.getAttribute("class").replace(COLOR, page.color(run)));
+    }
+  };
+
+  // figures with a line for each run
+  class Lines extends Reader {
+    constructor(svg) {
+      super(svg);
+      this.lines = [...svg.querySelectorAll("path.run")].map((path) => (
+        { path, run: Number(path.dataset.r), isSpare: path.classList.contains("spare") }));
+      this.others = [...svg.querySelectorAll("path[data-r]:not(.run)")];
+      this.groups = [...svg.querySelectorAll("path.band, path.middle")].map((path) => ({ path, runs: indices(path) }));
+      this.seen = this.lines.filter((line) => !line.isSpare);
+    }
+
+    update() {
+      const left = this.lines.filter((line) => isVisible(line.run));
+      const isAll = page.isFiltered() && left.length <= MANY;
+      this.seen = left.filter((line) => isAll || !line.isSpare);
+      const seen = new Set(this.seen.map((line) => line.run));
+      for (const { path, run } of this.lines) {
+        path.classList.toggle("gone", !seen.has(run));
+        path.classList.toggle("spare", !seen.has(run));
+        recolor(path, run);
+      }
+      for (const path of this.others) {
+        path.classList.toggle("gone", !seen.has(Number(path.dataset.r)));
+        path.classList.remove("spare");
+      }
+      const { colored } = page.state;
+      for (const { path, runs } of this.groups) {
+        const isOne = colored && runs.every((run) => colored.codes[run] === colored.codes[runs[0]]);
+        path.classList.toggle("gone", !isOne || !runs.every(isVisible));
+        recolor(path, runs[0]);
+      }
+    }
+  }
+
+  class Curves extends Lines {
+    constructor(svg) {
+      super(svg);
+      const { metric, x, y, log, positive, least } = svg.dataset;
+      this.metric = metric;
+      this.curves = data.curves[metric] || {};
+      [this.low, this.high, this.base, this.top] = numbers(y);
+      this.isLog = log === "1";
+      const [first, last, left, right] = numbers(x);
+      this.right = right;
+      this.x = scaleOf(first, last === first ? first + 1 : last, left, right, false);
+      this.rescale();
+      if (positive === "1") {
+        const button = element("button", { type: "button", "aria-pressed": this.isLog }, "Log axis");
+        this.tools.append(button);
+        button.addEventListener("click", () => {
+          this.toggle(Number(least));
+          button.setAttribute("aria-pressed", this.isLog);
+        });
+      }
+    }
+
+    rescale() { this.y = scaleOf(this.low, this.high, this.base, this.top, this.isLog); }
+
+    toggle(least) {
+      const before = this.y;
+      this.isLog = !this.isLog;
+      if (this.isLog && this.low <= 0) this.low = least;
+      this.rescale();
+      for (const path of this.svg.querySelectorAll("[clip-path] path")) {
+        const d = path.getAttribute("d").replace(/(-?[\d.]+) (-?[\d.]+)/g, (_, x, y) => {
+          const number = before.back(Number(y));
+          return `${x} ${this.y.at(this.isLog ? Math.max(number, this.low / 10) : number).toFixed(1)}`;
+        });
+        path.setAttribute("d", d);
+      }
+      const scale = this.svg.querySelector(".scale");
+      scale.replaceChildren(...ticks(this.low, this.high, this.isLog).flatMap((tick) => {
+        const y = this.y.at(tick);
+        const text = drawn("text", { x: 38, y: y + 4, class: "tick", "text-anchor": "end" });
+        text.textContent = short(tick);
+        return [drawn("path", { d: `M44 ${y}H${this.right}`, class: "grid" }), text];
+      }));
+      this.show(null);
+      this.update();
+    }
+
+    pointsOf(run) {
+      const [values, epochs] = this.curves[run] || [[]];
+      return values.map((value, n) => ({ run, value, epoch: epochs ? epochs[n] : n + 1 }));
+    }
+
+    markOf(point) { return point && { ...point, x: this.x.at(point.epoch), y: this.y.at(point.value) }; }
+
+    words(mark) { return `epoch ${mark.epoch}: ${this.metric} ${short(mark.value)}`; }
+
+    hint() { this.readout.textContent = "Point at a line, or press the arrow keys."; }
+
+    nearest(x, y) {
+      let best = null;
+      let least = Infinity;
+      for (const { run } of this.seen) {
+        const points = this.pointsOf(run).map((point) => this.markOf(point));
+        for (let n = 0; n < points.length; n += 1) {
+          const [a, b] = [points[n], points[n + 1] || points[n]];
+          const share = b.x === a.x ? 0 : Math.max(0, Math.min(1, (x - a.x) / (b.x - a.x)));
+          const distance = Math.hypot(3 * (a.x + share * (b.x - a.x) - x), a.y + share * (b.y - a.y) - y);
+          if (distance < least) [least, best] = [distance, share < 0.5 ? a : b];
+        }
+      }
+      return best;
+    }
+
+    first() {
+      const line = this.seen.find(({ run }) => run === data.order[0]) || this.seen[0];
+      return line ? this.markOf(this.pointsOf(line.run).at(-1)) : null;
+    }
+
+    next(dx, dy) {
+      const { run, epoch } = this.current;
+      if (dx) {
+        const points = this.pointsOf(run);
+        const now = points.findIndex((point) => point.epoch === epoch);
+        return this.markOf(points[Math.max(0, Math.min(points.length - 1, now + dx))]);
+      }
+      const column = this.seen.map((line) => this.pointsOf(line.run).find((point) => point.epoch === epoch));
+      const ranked = column.filter(Boolean).sort((a, b) => b.value - a.value || a.run - b.run);
+      const now = ranked.findIndex((point) => point.run === run);
+      return this.markOf(ranked[Math.max(0, Math.min(ranked.length - 1, now + dy))]);
+    }
+
+    update() {
+      super.update();
+      this.svg.querySelectorAll(".end, .swatch").forEach((each) => each.remove());
+      const end = (run) => this.pointsOf(run).at(-1);
+      const items = [];
+      const { colored } = page.state;
+      if (this.seen.some(({ run }) => run === data.order[0]) && end(data.order[0])) {
+        items.push({ y: this.y.at(end(data.order[0]).value), text: name(data.order[0]), kind: "best" });
+      }
+      for (const code of colored && colored.labels.length <= 6 ? colored.labels.keys() : []) {
+        const group = Object.keys(this.curves).map(Number).filter((run) => isVisible(run) && colored.codes[run] === code);
+        const values = group.map(end).filter(Boolean).map((point) => point.value).sort((a, b) => a - b);
+        if (values.length) {
+          const y = this.y.at(values[Math.floor(values.length / 2)]);
+          items.push({ y, text: colored.labels[code], kind: colored.colors[code] });
+        }
+      }
+      items.forEach((item) => { item.y = Math.max(this.top, Math.min(this.base, item.y)); });
+      apart(items, 12, this.top, this.base);
+      for (const { y, text, kind } of items) {
+        const label = drawn("text", { x: this.right + 14, y: y + 4, class: `end ${kind}` });
+        label.textContent = text.length > 9 ? `${text.slice(0, 8)}…` : text;
+        this.svg.append(drawn("path", { d: `M${this.right + 4} ${y}h7`, class: `swatch ${kind}` }), label);
+      }
+    }
+  }
+
+  class Parallel extends Lines {
+    constructor(svg) {
+      super(svg);
+      this.xs = numbers(svg.dataset.xs);
+      for (const line of this.lines) {
+        const positions = [...line.path.getAttribute("d").matchAll(/[MC ](-?[\d.]+) (-?[\d.]+)(?=C|$)/g)];
+        line.heights = positions.map(([, , y]) => Number(y));
+      }
+      this.brushes = brushes.add(this);
+    }
+
+    heightAt(line, x) {
+      const { xs } = this;
+      const index = Math.max(0, Math.min(xs.length - 2, xs.findIndex((each) => each > x) - 1));
+      const at = xs[xs.length - 1] <= x ? xs.length - 2 : index;
+      const share = Math.max(0, Math.min(1, (x - xs[at]) / (xs[at + 1] - xs[at])));
+      let [low, high] = [0, 1]; // the parameter of the curve at which its x is there
+      for (let n = 0; n < 12; n += 1) {
+        const t = (low + high) / 2;
+        if (1.5 * t * (1 - t) + t ** 3 < share) low = t;
+        else high = t;
+      }
+      const rise = 3 * low ** 2 - 2 * low ** 3;
+      return line.heights[at] + rise * (line.heights[at + 1] - line.heights[at]);
+    }
+
+    nearest(x, y) {
+      let best = null;
+      for (const line of this.seen) {
+        const height = this.heightAt(line, x);
+        if (!best || Math.abs(height - y) < Math.abs(best.y - y)) best = { run: line.run, x, y: height };
+      }
+      if (best) best.x = Math.max(this.xs[0], Math.min(this.xs.at(-1), x));
+      return best;
+    }
+
+    marks() { return this.seen.map((line) => ({ run: line.run, x: this.xs[0], y: line.heights[0] })); }
+  }
+
+  const kinds = { curves: Curves, parallel: Parallel, points: Points, bars: Points };
+  const start = () => {
+    const readers = [...document.querySelectorAll("svg[data-figure]")].map((svg) => new kinds[svg.dataset.figure](svg));
+    const update = () => readers.forEach((reader) => { reader.show(null); reader.update(); });
+    page.onChange(update);
+    const lines = new Map();
+    for (const path of document.querySelectorAll("svg [data-r]")) {
+      if (!lines.has(path.dataset.r)) lines.set(path.dataset.r, []);
+      lines.get(path.dataset.r).push(path);
+    }
+    let lit = null;
+    page.onLight((run) => {
+      for (const path of lines.get(String(lit)) || []) path.classList.remove("on");
+      for (const path of lines.get(String(run)) || []) path.classList.add("on");
+      lit = run;
+    });
+  };
+  return { start };
+})();

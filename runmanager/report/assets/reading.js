@@ -1,0 +1,146 @@
+"use strict";
+// Reading a figure: the run nearest to the pointer, a finger or the arrow keys; what it is stands below the figure.
+const reading = (() => {
+  const { data, name, settings, short, element, drawn } = page;
+  const numbers = (text) => text.trim().split(/\s+/).map(Number);
+  const indices = (path) => (path.dataset.runs ? numbers(path.dataset.runs) : []);
+
+  // the marks of a path of points or bars: M x y h width
+  const marksOf = (path) => {
+    const runs = indices(path);
+    return [...path.getAttribute("d").matchAll(/M([-\d.]+) ([-\d.]+)h([-\d.]+)/g)].map(([, x, y, width], n) => (
+      { run: runs[n], x: Number(x), y: Number(y), width: Number(width) }));
+  };
+  const written = (marks) => marks.map(({ x, y, width }) => `M${x} ${y}h${width}`).join("");
+
+  const scaleOf = (low, high, start, end, isLog) => {
+    const map = isLog ? Math.log10 : (each) => each;
+    const [from, to] = [map(low), map(high)];
+    return {
+      at: (number) => start + (map(number) - from) / (to - from) * (end - start),
+      back: (position) => {
+        const mapped = from + (position - start) / (end - start) * (to - from);
+        return isLog ? 10 ** mapped : mapped;
+      },
+    };
+  };
+  const ticks = (low, high, isLog) => {
+    if (isLog) {
+      const powers = [];
+      for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) powers.push(10 ** power);
+      const all = powers.flatMap((power) => [power, 2 * power, 5 * power]).filter((each) => each >= low && each <= high);
+      if (all.length > 10) return powers.filter((each) => each >= low && each <= high);
+      if (all.length > 2) return all;
+    }
+    const rough = (high - low) / 5;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough * 0.999);
+    const first = Math.ceil(low / step - 1e-9);
+    return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 },
+      (_, n) => Number(((first + n) * step).toPrecision(12)));
+  };
+  const apart = (items, gap, low, high) => {
+    items.sort((a, b) => a.y - b.y);
+    items.forEach((item, n) => { if (n) item.y = Math.max(item.y, items[n - 1].y + gap); });
+    let limit = high;
+    for (const item of [...items].reverse()) {
+      item.y = Math.max(low, Math.min(item.y, limit));
+      limit = item.y - gap;
+    }
+  };
+
+  class Reader {
+    constructor(svg) {
+      this.svg = svg;
+      this.readout = element("output", { class: "readout" });
+      this.tools = element("span", { class: "figure-tools" });
+      const bar = element("div", { class: "reading" }, this.readout, this.tools);
+      const around = svg.closest(".scroll") || svg;
+      around.after(bar);
+      const title = svg.querySelector("title"); // a browser would lay it over the figure
+      svg.setAttribute("aria-label", title.textContent);
+      svg.removeAttribute("aria-labelledby");
+      svg.setAttribute("aria-describedby", svg.querySelector("desc").id);
+      title.remove();
+      svg.setAttribute("role", "application");
+      svg.setAttribute("aria-roledescription", "figure, arrow keys read its runs");
+      svg.setAttribute("tabindex", "0");
+      this.ring = drawn("circle", { class: "ring", r: 4.5, visibility: "hidden" });
+      svg.append(this.ring);
+      this.current = null;
+      const read = (event) => this.show(this.nearest(...this.position(event)));
+      svg.addEventListener("pointermove", read);
+      svg.addEventListener("pointerdown", read);
+      svg.addEventListener("pointerleave", (event) => {
+        if (event.pointerType !== "touch" && document.activeElement !== svg) this.show(null);
+      });
+      svg.addEventListener("click", (event) => {
+        if (event.detail && this.current && !event.target.closest(".brush") && this.isMouse !== false) {
+          views.open(this.current.run);
+        }
+      });
+      svg.addEventListener("pointerdown", (event) => { this.isMouse = event.pointerType === "mouse"; }, true);
+      svg.addEventListener("keydown", (event) => this.key(event));
+      svg.addEventListener("blur", () => this.show(null));
+      this.hint();
+    }
+
+    hint() { this.readout.textContent = "Point at a line, or press the arrow keys."; }
+
+    position(event) {
+      const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(this.svg.getScreenCTM().inverse());
+      return [point.x, point.y];
+    }
+
+    key(event) {
+      if (event.target !== this.svg) return;
+      const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+      if (step) {
+        event.preventDefault();
+        this.show(this.current ? this.next(...step) : this.first());
+      } else if (event.key === "Enter" && this.current) views.open(this.current.run);
+      else if (event.key === "Escape") this.show(null);
+    }
+
+    show(mark) {
+      this.current = mark;
+      this.ring.setAttribute("visibility", mark ? "visible" : "hidden");
+      page.light(mark ? mark.run : null);
+      if (!mark) { this.hint(); return; }
+      this.ring.setAttribute("cx", mark.x);
+      this.ring.setAttribute("cy", mark.y);
+      const link = element("a", { href: `#${page.address(mark.run)}` }, name(mark.run));
+      this.readout.replaceChildren(link, ` · ${settings(mark.run)} · ${this.words(mark)}`);
+    }
+
+    words(mark) {
+      const score = data.scores[mark.run];
+      if (score === null) return page.columns.get("status")[mark.run];
+      return `${data.metric} ${short(score)}`;
+    }
+
+    // the mark next to the current one: by x for left and right, by y for up and down
+    next(dx, dy) {
+      const marks = this.marks();
+      const key = dx ? "x" : "y";
+      const ranked = [...marks].sort((a, b) => a[key] - b[key] || a.run - b.run);
+      const now = ranked.findIndex((each) => each.run === this.current.run && each.x === this.current.x);
+      return ranked[Math.max(0, Math.min(ranked.length - 1, now + dx + dy))] || null;
+    }
+
+    first() { return this.marks().find((each) => each.run === data.order[0]) || this.marks()[0] || null; }
+
+    nearest(x, y) {
+      let best = null;
+      let least = Infinity;
+      for (const mark of this.marks()) {
+        const beside = Math.max(mark.x - x, 0, x - mark.x - (mark.width || 0));
+        const distance = beside ** 2 + (mark.y - y) ** 2;
+        if (distance < least) [least, best] = [distance, mark];
+      }
+      return best;
+    }
+  }
+
+  return { Reader, scaleOf, ticks, apart, numbers, indices, marksOf, written };
+})();

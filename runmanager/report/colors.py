@@ -1,0 +1,31 @@
+"""Which color a run has: one hyperparameter decides, and its values have the same color in every figure."""
+
+from collections.abc import Sequence
+
+from runmanager.report.model import Axis
+
+NUM_COLORS = 6
+
+
+def colored_axis(axes: Sequence[Axis]) -> Axis | None:
+    """Return the hyperparameter that colors the runs: the first with few values, or with a range of numbers."""
+    few = (axis for axis in axes if 1 < len(axis.labels) <= NUM_COLORS)
+    return next(few, next((axis for axis in axes if axis.is_ordered), None))
+
+
+def color(axis: Axis | None, index: int) -> str:
+    """Return the CSS class of a run's color, which shows its value of a hyperparameter."""
+    return color_of(axis, axis.codes[index]) if axis else "c1"
+
+
+def color_of(axis: Axis, code: int) -> str:
+    """Return the CSS class of the color of a value; ordered values are spread over a ramp.
+
+    >>> [color_of(Axis("lr", ["0.1", "0.2", "0.3"], [], True), code) for code in range(3)]
+    ['o0', 'o2', 'o5']
+    >>> color_of(Axis("optimizer", ["adam", "sgd"], [], False), 1)
+    'c1'
+    """
+    if not axis.is_ordered:
+        return f"c{code % NUM_COLORS}"
+    return f"o{code * (NUM_COLORS - 1) // max(1, len(axis.labels) - 1)}"

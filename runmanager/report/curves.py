@@ -1,0 +1,218 @@
+"""The learning curves: a line per run, means and bands of repeats, the best and the resumed epochs."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from scipy import stats
+
+from runmanager.report.colors import color, color_of
+from runmanager.report.model import Axis, ReportData
+from runmanager.report.svg import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    TOP,
+    WIDTH,
+    Figure,
+    Scale,
+    apart,
+    cut,
+    polyline,
+    range_of,
+    spaced,
+    value_scale,
+)
+from runmanager.results.findings import SEEDS
+from runmanager.storage.run_state import RunResult
+
+MANY = 100  # runs; of more, that many lines are visible at once
+_MOST_LINES = 600  # in the file
+_MOST_POINTS = 120  # of a curve
+_MIXING = 7919  # a prime: lines are drawn in an order in which no value covers the others
+_MOST_BANDS = 5  # settings whose mean and interval are drawn
+_LABELS = 68  # room for the labels at the end of lines
+_LEAST = 3  # repeats that have an interval; of two, the band is their range
+
+Curve = list[tuple[int, float]]
+
+
+def curves(data: ReportData, metric: str, colored: Axis | None, words: str, name: str) -> str:
+    """Draw a metric over the epochs, a line per run, the best above the others."""
+    lines = lines_of(data, metric)
+    values = [value for points in lines.values() for _, value in points]
+    best = data.order[0] if data.order else None
+    low, high = range_of(values, [value for _, value in lines.get(best, [])] if best is not None else [])
+    last = max(epoch for points in lines.values() for epoch, _ in points)
+    x = Scale(1, last, LEFT, WIDTH - _LABELS)
+    y = value_scale(low, high, HEIGHT - BOTTOM, TOP)
+    facts = {
+        "figure": "curves", "metric": metric, "x": f"{x.low:g} {x.high:g} {LEFT} {WIDTH - _LABELS}",
+        "y": f"{y.low!r} {y.high!r} {HEIGHT - BOTTOM} {TOP}", "log": int(y.is_logarithmic),
+        "positive": int(min(values) > 0), "least": min(values),
+    }  # fmt: skip
+    figure = Figure(name, f"{metric} by epoch", words, right=_LABELS, facts=facts)
+    figure.axes(x, y, "epoch")
+    groups = groups_of(data, colored)
+    drawn = {index: lines[index] for index in drawn_of(data, lines)}
+    visible = {*visible_of(data, list(drawn))}
+    for kind, runs, band in _bands(groups, lines):
+        low_side = [(x(epoch), y(max(low, y.low))) for epoch, low, _ in band]
+        high_side = [(x(epoch), y(min(high, y.high))) for epoch, _, high in band]
+        figure.path(f"{polyline([*low_side, *reversed(high_side)])}Z", f"band {kind}", data_runs=_joined(runs))
+    for index in sorted(drawn, key=lambda index: (index == best, index * _MIXING % 10_007)):
+        kind = f"run {color(colored, index)}" + (" best" if index == best else "")
+        kind += "" if index in visible else " spare"
+        d = polyline((x(e), _within(y, v)) for e, v in drawn[index])
+        figure.path(d, kind, data_r=str(index))
+    for kind, runs in groups:
+        middle = _means([lines[index] for index in runs if index in lines])
+        if middle:
+            d = polyline((x(epoch), _within(y, mean)) for epoch, mean in middle)
+            figure.path(d, f"middle {kind}", data_runs=_joined(runs))
+    _mark(figure, data, metric, drawn, x, y, visible)
+    _label(figure, data, lines, colored, y)
+    return str(figure)
+
+
+def lines_of(data: ReportData, metric: str) -> dict[int, Curve]:
+    """Return the curve of each run that has the metric: its epochs and values."""
+    lines = {index: points_of(run, metric) for index, run in enumerate(data.results)}
+    return {index: points for index, points in lines.items() if points}
+
+
+def points_of(run: RunResult, metric: str) -> Curve:
+    """Return the epochs of a run that have a number, and the numbers; of long runs some of them."""
+    points = [(record.epoch, record.metrics.get(metric, math.nan)) for record in run.epochs]
+    points = [(epoch, value) for epoch, value in points if math.isfinite(value)]
+    step = math.ceil(len(points) / _MOST_POINTS)
+    return [*points[:-1:step], points[-1]] if step > 1 else points
+
+
+def drawn_of(data: ReportData, lines: Mapping[int, Curve]) -> set[int]:
+    """Return the runs whose curves are in the file: all, of many the best and some of the others."""
+    ranked = [index for index in data.order if index in lines]
+    has_rank = set(ranked)
+    others = [index for index in lines if index not in has_rank]
+    return {*ranked[:MANY], *spaced(ranked, _MOST_LINES - MANY), *spaced(others, MANY)}
+
+
+def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
+    """Return the lines that are visible before anything is filtered: some of the best, some of the others."""
+    if len(drawn) <= MANY:
+        return list(drawn)
+    in_file = set(drawn)
+    ranked = [index for index in data.order if index in in_file]
+    return [*ranked[: MANY // 5], *spaced(drawn, MANY - MANY // 5)]
+
+
+def groups_of(data: ReportData, colored: Axis | None) -> list[tuple[str, list[int]]]:
+    """Return which runs have a mean line: the repeats of the best settings, else of many runs each color."""
+    repeats = set(data.findings.repeats) or {axis.name for axis in data.axes if axis.name in SEEDS}
+    if any(axis.name in repeats for axis in data.axes):
+        others = [axis for axis in data.axes if axis.name not in repeats]
+        settings: dict[tuple[int, ...], list[int]] = {}
+        for index in [*data.order, *sorted({*range(len(data.results))} - {*data.order})]:
+            settings.setdefault(tuple(axis.codes[index] for axis in others), []).append(index)
+        several = [runs for runs in settings.values() if len(runs) > 1][:_MOST_BANDS]
+        return [(color(colored, runs[0]), runs) for runs in several]
+    if colored and len(data.results) > MANY:
+        values = [(code, [i for i, each in enumerate(colored.codes) if each == code])
+                  for code in range(len(colored.labels))]  # fmt: skip
+        return [(color_of(colored, code), runs) for code, runs in values if runs]
+    return []
+
+
+def _bands(
+    groups: Sequence[tuple[str, list[int]]], lines: Mapping[int, Curve]
+) -> list[tuple[str, list[int], list[tuple[int, float, float]]]]:
+    """Return the interval of the mean of each group at each epoch: 95 %, or the range of two repeats."""
+    bands = []
+    for kind, runs in groups:
+        band = []
+        for epoch, values in _by_epoch([lines[index] for index in runs if index in lines]):
+            mean = statistics.fmean(values)
+            half = 0.0
+            if len(values) >= _LEAST:
+                quantile = float(stats.t.ppf(0.975, len(values) - 1))
+                half = quantile * statistics.stdev(values) / math.sqrt(len(values))
+            low, high = (mean - half, mean + half) if half else (min(values), max(values))
+            band.append((epoch, low, high))
+        if len(band) > 1:
+            bands.append((kind, runs, band))
+    return bands
+
+
+def _by_epoch(group: Sequence[Curve]) -> list[tuple[int, list[float]]]:
+    """Return the values at the epochs that at least half of the curves have."""
+    by_epoch: dict[int, list[float]] = {}
+    for epoch, value in itertools.chain.from_iterable(group):
+        by_epoch.setdefault(epoch, []).append(value)
+    return [(epoch, values) for epoch, values in sorted(by_epoch.items()) if 2 * len(values) >= len(group)]
+
+
+def _means(group: Sequence[Curve]) -> Curve:
+    return [(epoch, statistics.fmean(values)) for epoch, values in _by_epoch(group)]
+
+
+def _within(y: Scale, value: float) -> float:
+    """Return the position of a value; one that a logarithmic axis lacks is at its end."""
+    return y(max(value, y.low / 10)) if y.is_logarithmic else y(value)
+
+
+def _mark(
+    figure: Figure,
+    data: ReportData,
+    metric: str,
+    drawn: Mapping[int, Curve],
+    x: Scale,
+    y: Scale,
+    visible: set[int],
+) -> None:
+    """Mark the best epoch of the best run, and the first epoch after each resumption."""
+    for index, points in drawn.items():
+        values = dict(points)
+        resumed = [r.epoch for r in data.results[index].epochs if r.cold and r.epoch > 1 and r.epoch in values]
+        if resumed:
+            kind = "resumed" if index in visible else "resumed spare"
+            d = "".join(
+                f"M{x(e):.1f} {_within(y, values[e]) - 4:.1f}L{x(e):.1f} {_within(y, values[e]) + 4:.1f}"
+                for e in resumed
+            )
+            figure.path(d, kind, data_r=str(index))
+    if data.order and data.order[0] in drawn:
+        points = drawn[data.order[0]]
+        sign = 1 if is_larger(data, metric) else -1
+        epoch, value = max(points, key=lambda point: sign * point[1])
+        figure.path(f"M{x(epoch):.1f} {_within(y, value):.1f}h0", "peak", data_r=str(data.order[0]))
+
+
+def is_larger(data: ReportData, metric: str) -> bool:
+    """Whether large values of a metric are good."""
+    return data.is_larger_better if metric == data.metric else not metric.endswith("loss")
+
+
+def _label(
+    figure: Figure, data: ReportData, lines: Mapping[int, Curve], colored: Axis | None, y: Scale
+) -> None:
+    """Write at the end of the lines what they are: the best run, and each value that has a color."""
+    ends: list[tuple[float, str, str, str]] = []
+    if data.order and data.order[0] in lines:
+        end = _within(y, lines[data.order[0]][-1][1])
+        ends.append((end, f"run {data.names[data.order[0]].rpartition('run ')[2]}", "end best", "best"))
+    if colored:
+        codes = range(len(colored.labels))
+        for code in spaced(codes, 6) if len(codes) > 6 else codes:  # noqa: PLR2004 - as there are colors
+            group = [points for index, points in lines.items() if colored.codes[index] == code]
+            if group:
+                end = _within(y, statistics.median(points[-1][1] for points in group))
+                ends.append((end, colored.labels[code], f"end {color_of(colored, code)}", str(code)))
+    heights = apart([min(max(end[0], TOP), HEIGHT - BOTTOM) for end in ends], 12, TOP, HEIGHT - BOTTOM)
+    for height, (_, label, kind, key) in zip(heights, ends, strict=True):
+        figure.text(WIDTH - _LABELS + 14, height + 4, cut(label, _LABELS - 14), kind, "start", data_code=key)
+        figure.line(WIDTH - _LABELS + 4, height, WIDTH - _LABELS + 11, height, f"swatch {kind[4:]}")
+
+
+def _joined(runs: Sequence[int]) -> str:
+    return " ".join(map(str, runs))

@@ -1,0 +1,153 @@
+"""What the script of a page reads: the columns of all runs, their curves, and more of the best ones."""
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from runmanager.console import printable
+from runmanager.hyperparameters import text
+from runmanager.report.colors import color_of
+from runmanager.report.curves import drawn_of, lines_of, points_of
+from runmanager.report.model import MISSING, Axis, ReportData
+from runmanager.report.pictures import confusion_matrices
+from runmanager.storage.run_state import RunResult
+
+MOST_VIEWS = 300  # runs of which everything is in the page
+_MOST_WIDE = 2000  # runs of which every column can be filtered by, with all digits
+_FACTS = ("command", "commit", "host", "device", "device_name")  # of the first line of a journal
+_LAST_LINES = 15  # of an error.log
+_DIGITS = 5
+_MOST_PICTURES = 1_000_000  # bytes, of the best runs
+_MOST_EPOCHS = 40  # of a curve in the view of a run
+
+
+def page_data(data: ReportData, table: Mapping[str, Any], metrics: Sequence[str], colored: Axis | None) -> str:
+    """Return what the script reads as JSON that can stand in a page."""
+    viewed = [*data.order, *sorted({*range(len(data.results))} - {*data.order})][:MOST_VIEWS]
+    content = {
+        "metric": data.metric, "larger": data.is_larger_better, "colored": colored.name if colored else None,
+        "names": list(data.names) if _are_odd(data) else [run.folder.number for run in data.results],
+        "order": list(data.order), "scores": [_rounded(score) for score in data.scores],
+        "axes": [_axis(axis) for axis in data.axes],
+        "columns": _columns(data, [name for name, _ in table["columns"]]),
+        "heads": [{"name": name, "kind": kind} for name, kind in table["columns"]],
+        "curves": {metric: _curves(data, metric) for metric in metrics},
+        "views": _views(data, viewed),
+        "paths": [str(run.folder.path.parent) for run in data.results[:1]],
+    }  # fmt: skip
+    written = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return written.replace("<", "\\u003c")  # no value can end the element
+
+
+def _are_odd(data: ReportData) -> bool:
+    return any(name != f"run {run.folder.number}" for name, run in zip(data.names, data.results, strict=True))
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    colors = [color_of(axis, code) for code in range(len(axis.labels))]
+    return {"name": axis.name, "labels": list(axis.labels), "codes": list(axis.codes), "colors": colors}
+
+
+def _columns(data: ReportData, heads: Collection[str]) -> dict[str, Any]:
+    """Return the columns that runs can be filtered by: as their distinct values, and which one each run has."""
+    columns = {}
+    leading = {"run", "status", "error", *heads}
+    is_long = len(data.runs) > _MOST_WIDE
+    for position, name in enumerate(map(str, data.runs)):
+        column = data.runs.iloc[:, position]
+        if is_long and name not in leading and column.nunique(dropna=False) > len(column) / 2:
+            continue
+        numbers: dict[Any, int] = {}
+        codes = []
+        for value in column.tolist():
+            written = json.dumps(_value(value, 6 if is_long else 17), ensure_ascii=True)
+            codes.append(numbers.setdefault(written, len(numbers)))
+        distinct = [json.loads(each) for each in numbers]
+        if len(distinct) == len(codes):
+            columns[name] = {"all": distinct}
+        else:
+            columns[name] = {"values": distinct, "codes": codes if len(distinct) > 1 else []}
+    return columns
+
+
+def _value(value: Any, digits: int) -> Any:
+    """Return a value as the script compares it: JSON has no NaN, no infinity and no tuples."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if value is pd.NA or value is pd.NaT:
+        return {"number": "nan"}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": str(value)}
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    return value if isinstance(value, int) else {"text": text(value)}
+
+
+def _curves(data: ReportData, metric: str) -> dict[str, Any]:
+    """Return each run's values by epoch; epochs are left out where they are 1, 2, 3, ..."""
+    curves = {}
+    lines = lines_of(data, metric)
+    for index in sorted(drawn_of(data, lines)):
+        curves[str(index)] = _written(lines[index])
+    return curves
+
+
+def _written(points: Sequence[tuple[int, float]]) -> list[Any]:
+    epochs = [epoch for epoch, _ in points]
+    values = [_rounded(value) for _, value in points]
+    return [values] if epochs == list(range(1, len(epochs) + 1)) else [values, epochs]
+
+
+def _views(data: ReportData, viewed: Sequence[int]) -> dict[str, Any]:
+    """Return the views of runs, with their pictures as long as there is room for them."""
+    views: dict[str, Any] = {}
+    room = _MOST_PICTURES
+    for index in viewed:
+        views[str(index)] = _view(data.results[index])
+        if room > 0:
+            pictures = confusion_matrices(data.results[index].folder.path)
+            room -= sum(map(len, pictures.values()))
+            if pictures and room > 0:
+                views[str(index)]["pictures"] = {printable(name): each for name, each in pictures.items()}
+    return views
+
+
+def _view(run: RunResult) -> dict[str, Any]:
+    """Return what the view of a run shows and nothing else has."""
+    versions = run.start.get("versions")
+    facts = {key: printable(str(run.start[key])) for key in _FACTS if run.start.get(key)}
+    names = dict.fromkeys(name for record in run.epochs[-1:] for name in record.metrics)
+    curves = {}
+    for name in names:
+        points = points_of(run, name)
+        step = math.ceil(len(points) / _MOST_EPOCHS)
+        if len(points) > 1:
+            curves[printable(name)] = _written([*points[:-1:step], points[-1]])
+    return {
+        "folder": printable(run.folder.path.name),
+        "params": {printable(name): _label(value) for name, value in run.folder.params.items()},
+        "facts": facts,
+        "versions": _texts(versions) if isinstance(versions, Mapping) else {},
+        "resumed": [record.epoch for record in run.epochs if record.cold and record.epoch > 1],
+        "attempts": run.attempts,
+        "epochs": len(run.epochs),
+        "error": printable(run.error),
+        "next": printable(run.next_step),
+        "log": "\n".join(map(printable, run.error_log_tail(_LAST_LINES))),
+        "curves": curves,
+    }
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {printable(name): printable(str(value)) for name, value in values.items()}
+
+
+def _label(value: Any) -> str:
+    return MISSING if value is None else printable(text(value))
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None

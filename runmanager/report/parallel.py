@@ -1,0 +1,83 @@
+"""Parallel coordinates: each run as a line through its hyperparameters to its score."""
+
+import math
+from collections.abc import Sequence
+
+from runmanager.console import cell
+from runmanager.report.colors import color
+from runmanager.report.curves import MANY, visible_of
+from runmanager.report.model import Axis, ReportData
+from runmanager.report.svg import Figure, Scale, cut, smooth, spaced
+
+_TOP, _BASE, _LOST = 50, 276, 308  # heights of the axes' ends, and of the runs without a score
+_HEIGHT = 322
+_LEFT, _RIGHT = 70, 80
+_MOST_LINES = 3 * MANY
+_MOST_LOST = 20
+_MOST_LABELS = 12
+_ROOM = 26.0  # over which lines with the same value are spread
+
+
+def parallel(
+    data: ReportData, axes: Sequence[Axis], top: Sequence[int], words: str, colored: Axis | None
+) -> str:
+    """Draw each run as a line through its hyperparameters; those without a score begin below the axis."""
+    width = max(640, 120 * (len(axes) + 1))
+    distance = (width - _LEFT - _RIGHT) / len(axes)
+    xs = [_LEFT + number * distance for number in range(len(axes) + 1)]
+    scores = [data.scores[index] for index in data.order]
+    y = Scale(min(scores), max(scores), _BASE, _TOP)
+    lost = [index for index in range(len(data.results)) if not math.isfinite(data.scores[index])]
+    lines = [*data.order[:MANY], *spaced(data.order[MANY:], _MOST_LINES - MANY), *spaced(lost, _MOST_LOST)]
+    rows = [_rows(axis, lines) for axis in axes]
+    facts = {
+        "figure": "parallel", "xs": " ".join(f"{x:.1f}" for x in xs), "span": f"{_TOP} {_BASE} {_LOST}",
+        "axes": "|".join([data.metric, *(axis.name for axis in axes)]),
+    }  # fmt: skip
+    title = f"Hyperparameters and {data.metric} of every run"
+    figure = Figure("parallel", title, words, width, _HEIGHT, bottom=0, right=0, facts=facts)
+    for x, name in zip(xs, [data.metric, *(axis.name for axis in axes)], strict=True):
+        figure.line(x, _TOP - 12, x, _BASE + 12, "axis")
+        if x == xs[0]:
+            figure.text(8, 24, cut(name, 1.3 * distance), "name", "start")
+        else:
+            figure.text(x, 24, cut(name, distance), "name")
+    leaders, visible = set(top), {*visible_of(data, lines)}
+    best = data.order[0]
+    for index in sorted(lines, key=lambda index: (index == best, index in leaders)):
+        start = y(data.scores[index]) if math.isfinite(data.scores[index]) else _LOST
+        points = [(x, row[index]) for x, row in zip(xs[1:], rows, strict=True)]
+        kind = "best" if index == best else "top" if index in leaders else "rest"
+        kind += "" if index in visible else " spare"
+        kind = "lost" if math.isnan(data.scores[index]) else f"{kind} {color(colored, index)}"
+        figure.path(smooth([(xs[0], start), *points]), f"run {kind}", data_r=str(index))
+    for x, axis in zip(xs[1:], axes, strict=True):
+        _label(figure, axis, x, distance - 14)
+    for tick in y.ticks():
+        figure.text(xs[0] - 8, y(tick) + 4, cell(tick), "value", "end")
+    if lost:
+        figure.text(xs[0] - 8, _LOST + 4, f"{len(lost)} without", "value lost", "end")
+    return str(figure)
+
+
+def _rows(axis: Axis, lines: Sequence[int]) -> dict[int, float]:
+    """Return the height of each run at an axis: runs with the same value are apart, as they are ranked."""
+    row = Scale(0, max(1, len(axis.labels) - 1), _BASE, _TOP)
+    room = min(_ROOM, 0.6 * (_BASE - _TOP) / max(1, len(axis.labels) - 1))
+    by_code: dict[int, list[int]] = {}
+    for index in lines:
+        by_code.setdefault(axis.codes[index], []).append(index)
+    heights = {}
+    for code, runs in by_code.items():
+        step = room / max(len(runs) - 1, 4)
+        for rank, index in enumerate(runs):
+            heights[index] = row(code) + (rank - (len(runs) - 1) / 2) * step
+    return heights
+
+
+def _label(figure: Figure, axis: Axis, x: float, room: float) -> None:
+    """Write the values of an axis, and how many runs have each."""
+    row = Scale(0, max(1, len(axis.labels) - 1), _BASE, _TOP)
+    for code in range(0, len(axis.labels), math.ceil(len(axis.labels) / _MOST_LABELS)):
+        number = f"\N{MULTIPLICATION SIGN}{axis.codes.count(code)}" if len(axis.labels) <= _MOST_LABELS else ""
+        figure.label(x + 8, row(code), cut(axis.labels[code], room - 7 * len(number)), number)

@@ -1,0 +1,211 @@
+"""What every figure is drawn with: scales, an SVG image, lines and labels."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from xml.etree import ElementTree as ET
+
+from runmanager.console import cell, printable
+
+WIDTH, HEIGHT = 400, 236
+LEFT, RIGHT, TOP, BOTTOM = 44, 10, 10, 32
+_LARGEST = 1e300  # that has a position: larger numbers are outside the figure
+_LETTER = 6.2  # units that a letter of a label takes
+_DECADES = 100  # the ratio of the largest to the least number from which an axis is logarithmic
+
+
+class Scale:
+    """Numbers from `low` to `high` in, positions in the figure from `start` to `end` out."""
+
+    def __init__(
+        self, low: float, high: float, start: float, end: float, *, is_logarithmic: bool = False
+    ) -> None:
+        self._map: Callable[[float], float] = math.log10 if is_logarithmic else float
+        low, high = (min(max(end, -_LARGEST), _LARGEST) for end in (low, high))
+        if low == high:
+            room = max(0.5, abs(low) / 2)  # 1e17 + 0.5 is 1e17
+            low, high = (low / 2, high * 2) if is_logarithmic else (low - room, high + room)
+        self.low, self.high, self.is_logarithmic = low, high, is_logarithmic
+        self._start, self._end = start, end
+
+    def __call__(self, value: float) -> float:
+        """Return the position of a number."""
+        low, high = self._map(self.low), self._map(self.high)
+        share = (self._map(value) - low) / (high - low)
+        return self._start + share * (self._end - self._start)
+
+    def ticks(self, about: int = 5) -> list[float]:
+        """Return round numbers in the range, approximately `about` of them.
+
+        >>> Scale(0.0, 1.0, 0, 1).ticks(5)
+        [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+        >>> Scale(0.5, 20, 0, 1, is_logarithmic=True).ticks()
+        [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
+        >>> Scale(2.1, 4, 0, 1, is_logarithmic=True).ticks()
+        [2.5, 3.0, 3.5, 4.0]
+        >>> Scale(1e-14, 3e-14, 0, 1).ticks(2)
+        [1e-14, 2e-14, 3e-14]
+        """
+        if self.is_logarithmic:
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+            inside = [tick for tick in ticks if self.low <= tick <= self.high]
+            if len(inside) > 2 * about:
+                return [tick for tick in inside if f"{tick:e}"[0] == "1"]
+            if len(inside) > 2:  # noqa: PLR2004 - fewer say little about a short range
+                return inside
+        rough = (self.high - self.low) / about
+        if rough == 0:  # the smallest numbers there are
+            return [self.low, self.high]
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
+
+
+class Figure:
+    """An SVG image with its name and what it shows in words."""
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        words: str,
+        width: int = WIDTH,
+        height: int = HEIGHT,
+        bottom: int = BOTTOM,
+        right: int = RIGHT,
+        facts: Mapping[str, object] | None = None,
+    ) -> None:
+        described = {"role": "img", "aria-labelledby": f"{name}-title {name}-words"}
+        data = {f"data-{key}": str(value) for key, value in (facts or {}).items()}
+        attributes = {"viewBox": f"0 0 {width} {height}", **described, "class": "figure", **data}
+        self._root = ET.Element("svg", attributes)
+        ET.SubElement(self._root, "title", id=f"{name}-title").text = printable(title)
+        ET.SubElement(self._root, "desc", id=f"{name}-words").text = printable(words)
+        clip = ET.SubElement(ET.SubElement(self._root, "clipPath", id=f"{name}-clip"), "rect")
+        clip.attrib |= {
+            "x": f"{LEFT - 2}", "y": f"{TOP - 2}",
+            "width": f"{width - LEFT - right + 4}", "height": f"{height - TOP - bottom + 4}",
+        }  # fmt: skip
+        self._back = ET.SubElement(self._root, "g")
+        self._scale = ET.SubElement(self._root, "g", {"class": "scale"})
+        self._marks = ET.SubElement(self._root, "g", {"clip-path": f"url(#{name}-clip)"})
+        self.width, self.height, self.right = width, height, right
+
+    def path(self, d: str, kind: str, **attributes: str) -> None:
+        """Draw a line that shows one run, or several."""
+        dashed = {name.replace("_", "-"): value for name, value in attributes.items()}
+        ET.SubElement(self._marks, "path", {"d": d, "class": kind, **dashed})
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
+        """Draw a straight line behind the runs."""
+        ET.SubElement(self._back, "path", {"d": f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", "class": kind})
+
+    def text(
+        self, x: float, y: float, words: str, kind: str = "tick", anchor: str = "middle", **attributes: str
+    ) -> None:
+        """Write a label."""
+        dashed = {name.replace("_", "-"): value for name, value in attributes.items()}
+        position = {"x": f"{x:.1f}", "y": f"{y:.1f}", "class": kind, "text-anchor": anchor}
+        ET.SubElement(self._root, "text", {**position, **dashed}).text = printable(words)
+
+    def label(self, x: float, y: float, words: str, number: str = "") -> None:
+        """Write a value beside its axis, readable above the lines that cross it, and how many runs have it."""
+        rect = {"x": f"{x - 3:.1f}", "y": f"{y - 7:.1f}", "width": f"{_LETTER * len(words + number) + 6:.1f}"}
+        ET.SubElement(self._root, "rect", {**rect, "height": "14", "class": "under"})
+        self.text(x, y + 4, words, "value", "start")
+        if number:
+            self.text(x + 1.1 * _LETTER * len(words) + 4, y + 4, number, "count", "start")
+
+    def axes(self, x: Scale | None, y: Scale, x_name: str) -> None:
+        """Draw the grid with its numbers."""
+        end = self.width - self.right
+        for tick in y.ticks():
+            ET.SubElement(self._scale, "path", {"d": f"M{LEFT} {y(tick):.1f}H{end}", "class": "grid"})
+            label = {"x": f"{LEFT - 6}", "y": f"{y(tick) + 4:.1f}", "class": "tick", "text-anchor": "end"}
+            ET.SubElement(self._scale, "text", label).text = cell(tick)
+        if x:
+            for tick in filter(float.is_integer, x.ticks()):
+                self.text(x(tick), self.height - BOTTOM + 15, cell(int(tick)))
+        self.text((LEFT + end) / 2, self.height - 3, x_name, "name")
+
+    def __str__(self) -> str:
+        return ET.tostring(self._root, encoding="unicode", short_empty_elements=True)
+
+
+def range_of(values: Sequence[float], kept: Sequence[float]) -> tuple[float, float]:
+    """Return the range of numbers without their 2 % at either end, which would flatten the rest."""
+    ordered = sorted(values)
+    cut = len(ordered) // 50
+    low, high = ordered[cut], ordered[-1 - cut]
+    return min([low, *kept]), max([high, *kept])
+
+
+def value_scale(low: float, high: float, start: float, end: float) -> Scale:
+    """Return a scale with some room at both ends: logarithmic if positive numbers span two decades."""
+    if is_wide(low, high):
+        room = (high / low) ** 0.03
+        return Scale(low / room, high * room, start, end, is_logarithmic=True)
+    room = 0.03 * (high - low)
+    return Scale(low - room, high + room, start, end)
+
+
+def is_wide(low: float, high: float) -> bool:
+    """Whether positive numbers span more than two decades.
+
+    >>> is_wide(0.001, 1.0), is_wide(0.1, 1.0), is_wide(0.0, 1.0)
+    (True, False, False)
+    """
+    return 0 < low < high / _DECADES
+
+
+def polyline(points: Iterable[tuple[float, float]]) -> str:
+    """Write a line; a single point becomes a dot."""
+    start, *rest = [f"{x:.1f} {y:.1f}" for x, y in points]
+    return f"M{start}" + (f"L{' '.join(rest)}" if rest else "h0")
+
+
+def smooth(points: Sequence[tuple[float, float]]) -> str:
+    """Write a curve that leaves and reaches every point horizontally."""
+    parts = [f"M{points[0][0]:.0f} {points[0][1]:.1f}"]
+    for (x1, y1), (x2, y2) in itertools.pairwise(points):
+        middle = (x1 + x2) / 2
+        parts.append(f"C{middle:.0f} {y1:.1f} {middle:.0f} {y2:.1f} {x2:.0f} {y2:.1f}")
+    return "".join(parts)
+
+
+def cut(label: str, room: float = 74.0) -> str:
+    """Shorten a label to the room that it has."""
+    most = max(4, int(room / _LETTER))
+    return label if len(label) <= most else f"{label[: most - 1]}…"
+
+
+def apart(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Move positions apart until they are at least `gap` from each other, within a range if it has room.
+
+    >>> apart([50, 51, 10], 10, 0, 100)
+    [50, 60, 10]
+    >>> apart([98, 99], 10, 0, 100)
+    [90, 100]
+    """
+    ranked = sorted(range(len(positions)), key=lambda index: positions[index])
+    moved = list(positions)
+    for before, index in itertools.pairwise(ranked):
+        moved[index] = max(moved[index], moved[before] + gap)
+    limit = high
+    for index in reversed(ranked):
+        moved[index] = min(moved[index], limit)
+        limit = moved[index] - gap
+    return [max(position, low) for position in moved]
+
+
+def spaced(items: Sequence[int], most: int) -> list[int]:
+    """Return at most `most` items, evenly spaced, the first one among them.
+
+    >>> spaced(list(range(10)), 4)
+    [0, 2, 5, 7]
+    """
+    if len(items) <= most:
+        return list(items)
+    return [items[number * len(items) // most] for number in range(most)]

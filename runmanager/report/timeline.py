@@ -1,0 +1,165 @@
+"""Which device was busy with which run, and when: a bar for every attempt."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from runmanager.console import duration, printable
+from runmanager.hyperparameters import counted
+from runmanager.outcome import Status
+from runmanager.report.colors import color
+from runmanager.report.model import Axis, ReportData
+from runmanager.report.svg import Figure, Scale, cut, spaced
+from runmanager.storage.journal import read_attempt
+from runmanager.storage.run_state import RunResult
+
+_MOST_RUNS = 2000  # whose journals are read once more
+_MOST_LANES = 24
+_LANE, _TOP, _LEFT, _RIGHT, _WIDTH, _BOTTOM = 16, 8, 110, 14, 1000, 40
+_PAUSE = 0.1  # a gap of a larger share of the busy time is cut to _CUT of it
+_CUT = 0.03
+
+
+class Busy(NamedTuple):
+    """An attempt at a run, in seconds since 1970."""
+
+    run: int  # its index
+    device: str
+    begin: float
+    end: float
+    is_success: bool  # whether it ended as it should
+
+
+def timeline(data: ReportData, colored: Axis | None) -> tuple[str, str] | None:
+    """Draw the attempts of all runs by device and time, with a sentence; None if no times are recorded."""
+    busy = attempts(data.results)
+    if len(busy) < 2:  # noqa: PLR2004 - one bar says nothing
+        return None
+    spans = union([(each.begin, each.end) for each in busy])
+    total = sum(end - begin for begin, end in spans)
+    if total <= 0:
+        return None
+    words = _sentence(busy, total)
+    lanes = [(device, row) for device, rows in _lanes(busy).items() for row in rows][:_MOST_LANES]
+    height = _TOP + _LANE * len(lanes) + _BOTTOM
+    facts = {"figure": "bars"}
+    figure = Figure(
+        "timeline", "Runs by device and time", words, _WIDTH, height, bottom=0, right=0, facts=facts
+    )
+    positions, pauses, length = _compress(spans, total)
+    x = Scale(0.0, length, _LEFT, _WIDTH - _RIGHT)
+    base = _TOP + _LANE * len(lanes)
+    for tick in x.ticks(6):
+        figure.line(x(tick), _TOP, x(tick), base, "grid")
+        figure.text(x(tick), base + 15, duration(tick) if tick else "0")
+    figure.text(
+        _LEFT,
+        base + 33,
+        "time since the first run began" + ("; pauses are cut" if pauses else ""),
+        "name",
+        "start",
+    )
+    for begin, seconds in pauses:
+        figure.line(x(begin), _TOP, x(begin), base, "pause")
+        figure.text(x(begin) + 3, _TOP + 9, f"pause of {duration(seconds)}", "tick", "start")
+    for number, (device, row) in enumerate(lanes):
+        y = _TOP + _LANE * (number + 0.5)
+        if number == 0 or lanes[number - 1][0] != device:
+            figure.text(_LEFT - 8, y + 4, cut(device, _LEFT - 10), "name", "end")
+        for each in row:
+            begin, end = x(positions(each.begin)), x(positions(each.end))
+            d = f"M{begin:.1f} {y:.1f}h{max(1.0, end - begin - 1):.1f}"
+            kind = f"bar {color(colored, each.run)}" if each.is_success else "bar lost"
+            figure.path(d, kind, data_runs=str(each.run))
+            if not each.is_success:
+                figure.path(
+                    f"M{end - 3:.1f} {y - 3:.1f}l6 6M{end - 3:.1f} {y + 3:.1f}l6 -6",
+                    "cross",
+                    data_r=str(each.run),
+                )
+    return str(figure), words
+
+
+def attempts(results: Sequence[RunResult]) -> list[Busy]:
+    """Read when the attempts at runs began and ended; of many runs, of some of them."""
+    busy = []
+    for index in spaced(range(len(results)), _MOST_RUNS):
+        run = results[index]
+        for path, (_, _, changed_ns) in run.journals.items():
+            try:
+                attempt = read_attempt(path)
+            except OSError:
+                continue
+            begin = attempt.start.get("t_wall", math.nan)
+            end = attempt.end.get("t_wall", changed_ns / 1e9)  # a killed attempt has no last line
+            if not (isinstance(end, (int, float)) and begin <= end):
+                continue
+            status = attempt.outcome.status if attempt.outcome else run.status
+            is_success = status.is_success or status in (Status.RUNNING, Status.INTERRUPTED)
+            device = str(attempt.start.get("device") or "device")
+            busy.append(Busy(index, printable(device), float(begin), float(end), is_success))
+    return busy
+
+
+def union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Join the spans of time that overlap.
+
+    >>> union([(0, 2), (5, 6), (1, 3)])
+    [(0, 3), (5, 6)]
+    """
+    joined: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+def _sentence(busy: Sequence[Busy], total: float) -> str:
+    """Say how much of the time in which anything was executed each device was busy."""
+    parts = []
+    for device in dict.fromkeys(each.device for each in busy):
+        times = [(each.begin, each.end) for each in busy if each.device == device]
+        share = sum(end - begin for begin, end in union(times)) / total
+        lost = sum(not each.is_success for each in busy if each.device == device)
+        failed = f", {lost} of them failed" if lost else ""
+        parts.append(f"{device} was busy {100 * share:.0f} % of it ({counted(len(times), 'attempt')}{failed})")
+    return f"{duration(total)} of work: {'; '.join(parts)}."
+
+
+def _lanes(busy: Sequence[Busy]) -> dict[str, list[list[Busy]]]:
+    """Return the rows of each device: attempts that overlap are in different ones."""
+    lanes: dict[str, list[list[Busy]]] = {}
+    for each in sorted(busy, key=lambda each: (each.device, each.begin)):
+        rows = lanes.setdefault(each.device, [])
+        row = next((row for row in rows if row[-1].end <= each.begin + 0.01), None)
+        if row is None:
+            rows.append([each])
+        else:
+            row.append(each)
+    return lanes
+
+
+def _compress(
+    spans: Sequence[tuple[float, float]], total: float
+) -> tuple[Callable[[float], float], list[tuple[float, float]], float]:
+    """Cut long pauses: return the position of a time, the position and length of each pause, and the end."""
+    starts: list[tuple[float, float]] = []  # a time -> its position
+    pauses: list[tuple[float, float]] = []  # position, seconds
+    at = 0.0
+    for number, (begin, end) in enumerate(spans):
+        if number:
+            gap = begin - spans[number - 1][1]
+            if gap > _PAUSE * total:
+                pauses.append((at, gap))
+                gap = _CUT * total
+            at += gap
+        starts.append((begin, at))
+        at += end - begin
+
+    def position(time: float) -> float:
+        begin, offset = next(pair for pair in reversed(starts) if pair[0] <= time)
+        return offset + time - begin
+
+    return position, pauses, at

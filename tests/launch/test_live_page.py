@@ -1,0 +1,84 @@
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runmanager import GridError, run_grid
+from runmanager.launch import live_page
+from tests.report.reading import by_id, parse, text_of
+
+OPTIONS: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
+
+
+def titles_while_it_runs(root, monkeypatch, **options):
+    """Execute three runs; return the headline of the page during each, and whether it loads itself again."""
+    monkeypatch.setattr(live_page, "_LEAST_S", 0.0)
+    monkeypatch.setattr(live_page, "_SHARE", 0)
+    target = root / "e" / "report.html"
+    looks = []
+
+    def train(run, manager):
+        page = parse(target)
+        looks.append(
+            (text_of(by_id(page, "headline")), next(page.iter("body")).get("data-seconds") is not None)
+        )
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(run.lr, 1)
+
+    run_grid({"lr": [0.3, 0.2, 0.1]}, train, experiment="e", root=root, **OPTIONS, **options)
+    return looks, parse(target)
+
+
+def test_the_page_is_renewed_while_its_grid_runs(tmp_path, monkeypatch):
+    looks, last = titles_while_it_runs(tmp_path, monkeypatch, report=True)
+
+    assert [title for title, _ in looks] == [
+        "No run has a loss yet",
+        "Run 1 (lr=0.3) is the only run with a result: loss 0.3",
+        "Run 2 (lr=0.2) is best: loss 0.2",
+    ]
+    assert all(is_live for _, is_live in looks)
+    assert text_of(by_id(last, "headline")) == "Run 3 (lr=0.1) is best: loss 0.1"
+    assert next(last.iter("body")).get("data-seconds") is None
+    assert "wrong" not in [section.get("id") for section in last.iter("section")]
+
+
+def test_a_page_that_costs_much_is_renewed_less_often(tmp_path, monkeypatch):
+    clock = iter(range(0, 10_000, 10))  # every look at the clock takes 10 s, and so does every page
+    monkeypatch.setattr(live_page, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    pages = []
+    monkeypatch.setattr("runmanager.report.render.write_page", lambda *_, **options: pages.append(options))
+    page = live_page.LivePage(tmp_path, True)
+
+    with page:
+        page.begin(lambda _: None)
+        for _ in range(25):
+            page.after_epoch()
+        assert len(pages) == 2  # 200 s later
+    assert [options["seconds"] for options in pages] == [2.0, 200.0, None]
+
+
+def test_a_page_that_cannot_be_written_does_not_end_the_grid(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(run.lr, 1)
+
+    lines: list[str] = []
+    page = live_page.LivePage(tmp_path, tmp_path / "missing" / "report.html")
+    with page:
+        page.begin(lines.append)
+        page.after_run()
+    target = tmp_path / "missing" / "report.html"
+    outcome = run_grid({"lr": [0.1]}, train, experiment="e", root=tmp_path, report=target, **OPTIONS)
+
+    assert outcome.exit_code == 0
+    assert len(lines) == 2
+    assert lines[1].startswith("! the report could not be written: ")
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    with pytest.raises(GridError, match=r"report must be True, False or a file to write, got 1\.5"):
+        run_grid({"lr": [0.1]}, print, experiment="e", root=tmp_path, report=1.5)  # type: ignore[arg-type]
+    assert not (tmp_path / "e").exists()

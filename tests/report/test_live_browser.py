@@ -1,0 +1,67 @@
+"""A page that loads itself again while it is read, from the file system."""
+
+import contextlib
+import os
+import shutil
+import time
+
+import pytest
+
+from runmanager.outcome import Outcome, Status
+from runmanager.report.render import write_page
+from tests.report.reading import write_runs
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
+]
+OPTIONS = ["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []
+GRID = [{"lr": lr / 100, "width": width} for lr in range(1, 11) for width in (16, 32, 64)]
+
+
+def test_an_open_page_follows_and_keeps_what_its_reader_did(tmp_path):
+    failed = {4: Outcome(Status.FAILED, "ValueError: no", 0)}
+    write_runs(tmp_path / "grid", GRID, lambda run: run["lr"], outcomes=failed)
+    target = tmp_path / "report.html"
+    write_page(tmp_path / "grid", target, seconds=1.0)
+    with playwright.sync_playwright() as driver:
+        page = driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS).new_page()
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(target.as_uri())
+        page.fill("#filter", "run 1")
+        page.click("#log-1 summary")
+        page.evaluate("window.scrollTo(0, 400)")
+        page.evaluate("window.before = true")
+
+        wait_until(page, "!window.before && document.readyState === 'complete'")
+
+        assert page.input_value("#filter") == "run 1"
+        assert page.evaluate("document.getElementById('log-1').open")
+        assert page.evaluate("window.scrollY") == 400
+        assert page.evaluate("document.activeElement.tagName") != "INPUT" or page.input_value("#filter")
+        rows = page.locator("#runs tbody tr").all_text_contents()
+        assert 0 < len(rows) < len(GRID)
+        assert all("1" in row for row in rows)
+        assert "state=" not in page.url
+        write_page(tmp_path / "grid", target)  # the last page
+        page.evaluate("window.before = true")
+        wait_until(page, "!window.before && document.readyState === 'complete'")
+        assert page.evaluate("document.body.dataset.seconds") is None
+        page.evaluate("window.before = true")
+        page.wait_for_timeout(2500)
+        assert page.evaluate("window.before")
+        assert problems == []
+
+
+def wait_until(page, condition, most_s=30.0):
+    """Wait for a condition; the page's own policy forbids what playwright would do."""
+    end = time.monotonic() + most_s
+    while time.monotonic() < end:
+        with contextlib.suppress(playwright.Error):  # the page is being loaded
+            if page.evaluate(condition):
+                return
+        time.sleep(0.1)
+    raise AssertionError(condition)

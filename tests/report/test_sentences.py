@@ -1,0 +1,273 @@
+"""The sentences of a page against pandas and SciPy, on grids of many kinds."""
+
+import itertools
+import math
+import random
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from runmanager.outcome import EpochRecord, Status
+from runmanager.report import text
+from runmanager.report.heatmap import heatmap
+from runmanager.report.model import report_data
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.identity import identity
+from runmanager.storage.run_state import RunResult
+
+KINDS = ("even", "uneven", "random", "failed", "ties", "single", "loss")
+NAMES = ("lr", "width", "net", "seed")
+SPACE: dict[str, list[Any]] = {
+    "lr": [0.1, 0.01, 0.001],
+    "width": [16, 64],
+    "net": ["cnn", "mlp"],
+    "seed": [1, 2, 3, 4, 5],
+}
+
+
+class Case:
+    """Runs, the page's data of them, and the same runs as a plain table."""
+
+    def __init__(self, kind, number, tmp_path):
+        rng = random.Random(f"{kind} {number}")  # noqa: S311 - no secret
+        self.kind = kind
+        self.metric = "test_loss" if kind == "loss" else "test_accuracy"
+        self.sign = -1 if kind == "loss" else 1
+        grid = [dict(zip(NAMES, values, strict=True)) for values in itertools.product(*SPACE.values())]
+        if kind == "uneven":
+            grid = [run for run in grid if rng.random() < 0.5]
+        elif kind == "random":
+            draws = {"lr": rng.random, "width": lambda: rng.choice([16, 64]), "seed": lambda: 1}
+            grid = [{name: draw() for name, draw in draws.items()} for _ in range(rng.randint(5, 40))]
+        elif kind == "single":
+            grid = [run for run in grid if run["seed"] == 1]
+        slopes = {name: rng.choice([0, 0.02, 0.1]) for name in NAMES}
+        twist = rng.choice([0, 0.1])
+        rows, results = [], []
+        for position, params in enumerate(grid, 1):
+            level = (
+                0.4
+                + slopes["lr"] * math.log10(params["lr"] + 0.01) / 2
+                + slopes["width"] * params["width"] / 64
+            )
+            level += twist * (params.get("net") == "cnn") * (params["lr"] > 0.01) + rng.gauss(0, 0.02)
+            score = round(level * 8) / 8 if kind == "ties" else level
+            has_failed = kind == "failed" and rng.random() < (0.6 if params["lr"] == 0.1 else 0.15)
+            error = f"loss became nan in epoch {position}" if has_failed else ""
+            status = Status.DIVERGED if has_failed else Status.COMPLETED
+            folder = RunFolder(tmp_path / "grid" / str(position), position, identity(params), params)
+            epochs = [
+                EpochRecord(1, {"loss": 1.0, "epoch duration": 1.0, "run duration": 1.0, self.metric: score})
+            ]
+            results.append(RunResult(folder, status, epochs, 1, error, {"device": "cpu"}))
+            rows.append({**params, "status": str(status), "score": score})
+        self.data = report_data("grid", {"grid": results})
+        self.table = pd.DataFrame(rows)
+        self.axes = [name for name in grid[0] if name != "seed"]
+        self.has_repeats = len(set(self.table["seed"])) > 1
+        done = self.table[self.table["status"] == "completed"]
+        keys_of = self.axes if self.has_repeats else ["seed", *self.axes]
+        keys = done[keys_of].apply(tuple, axis="columns") if self.has_repeats else done.index
+        self.settings = done.groupby(keys, sort=False)["score"].agg(["mean", "std", "count"])
+        self.settings[self.axes] = done.groupby(keys, sort=False)[self.axes].first()
+
+    def groups(self, axis):
+        """Return value -> mean for each group of settings that are equal but for an axis."""
+        others = [name for name in self.axes if name != axis]
+        groups = [group for _, group in self.settings.groupby(others)] if others else [self.settings]
+        return [group.groupby(axis)["mean"].mean().to_dict() for group in groups]
+
+
+@pytest.fixture(scope="module", params=[f"{kind} {number}" for kind in KINDS for number in range(4)])
+def case(request, tmp_path_factory):
+    kind, number = request.param.split()
+    return Case(kind, int(number), tmp_path_factory.mktemp("runs"))
+
+
+def match(pattern, words):
+    """Return what a pattern matches, which has to be there."""
+    matched = re.search(pattern, words)
+    assert matched, words
+    return matched
+
+
+def written(number):
+    """Match a number to the digits that a page shows."""
+    return pytest.approx(number, rel=6e-3, abs=1e-12)
+
+
+def test_no_sentence_of_the_headline_contradicts_the_table(case):
+    ranked = case.settings
+    if case.has_repeats and (ranked["count"] > 1).any():
+        ranked = ranked[ranked["count"] > 1]
+    best = case.sign * (case.sign * ranked["mean"]).max()
+    ties = ranked[[math.isclose(mean, best, rel_tol=1e-12) for mean in ranked["mean"]]]
+    title, lead = text.headline(case.data), text.margin(case.data)
+
+    numbers = match(rf"{case.metric} (\S+?)(?:, 95 % interval (\S+) to (\S+))?$", title)
+    assert float(numbers[1]) == written(best)
+    named = [row for _, row in ties.iterrows() if all(says(title, case.data, axis, row) for axis in case.axes)]
+    assert named
+    row = named[0]
+    if numbers[2]:
+        assert row["count"] > 1
+        low, high = stats.t.interval(0.95, row["count"] - 1, row["mean"], row["std"] / math.sqrt(row["count"]))
+        inside = (max(low, 0), min(high, 1)) if case.metric.endswith("accuracy") else (low, high)
+        assert (float(numbers[2]), float(numbers[3])) == (written(inside[0]), written(inside[1]))
+    else:
+        assert row["count"] == 1 or not row["std"] > 0
+    others = re.search(r"and (one|\d+) others? (?:is|are) best", title)
+    assert (0 if not others else 1 if others[1] == "one" else int(others[1])) == len(ties) - 1
+    if case.has_repeats:
+        of = match(r"^(One seed|The mean of (\d+) seeds)", lead)
+        assert int(of[2] or 1) == row["count"]
+    if gap := re.search(r"(\S+) (above|below) the next", lead):
+        following = (case.sign * ranked["mean"]).nlargest(2).iloc[1] * case.sign
+        assert float(gap[1]) == pytest.approx(abs(best - following), rel=0.06)
+        assert gap[2] == ("above" if case.sign > 0 else "below")
+    if single := re.search(r"has (\S+), of one seed: too few", lead):
+        alone = case.settings[case.settings["count"] == 1]["mean"] * case.sign
+        assert float(single[1]) * case.sign == written(alone.max())
+        assert alone.max() > case.sign * best
+    elif case.has_repeats and len(ranked) < len(case.settings):
+        assert (case.settings["mean"].drop(ranked.index) * case.sign).max() <= case.sign * best + 1e-9
+
+
+def says(title, data, axis, row):
+    """Whether a title names a value of an axis, if it names one."""
+    named = re.search(rf"\b{axis}=(\S+?)(?=[ )]|$)", title)
+    return not named or named[1] == data.axis(axis).label(row[axis])
+
+
+def test_a_lead_is_called_more_than_chance_only_where_paired_t_tests_agree(case):
+    verdict = case.data.findings.verdict
+    scores = [
+        {case.table["seed"][row]: case.table["score"][row] for row in setting.rows if done(case, row)}
+        for setting in case.data.findings.ranked
+    ]
+    if "more than chance" in verdict:
+        for other in scores[1:]:
+            both = [(scores[0][seed], other[seed]) for seed in scores[0].keys() & other.keys()]
+            assert stats.ttest_rel(*zip(*both, strict=True)).pvalue < 0.05
+    if number := re.search(r"(?:next|of the other|other) (\d+) settings", verdict):
+        assert int(number[1]) < len(scores)
+
+
+def done(case, row):
+    return case.table["status"][row] == "completed"
+
+
+def test_what_an_axis_changes_is_the_mean_over_all_pairs_that_differ_in_it_alone(case):
+    pattern = r"(?:Changing |, )(\w+)(?: alone changes \w+)? by (\S+?)(?: on average)?(?=[,;.](?: |$))"
+    sizes = dict(re.findall(pattern, text.why(case.data)))
+
+    for axis in case.axes:
+        each = [itertools.combinations(group.values(), 2) for group in case.groups(axis)]
+        pairs = [abs(a - b) for a, b in itertools.chain(*each)]
+        change = case.data.changes.get(axis)
+        assert bool(pairs) == bool(change and math.isfinite(change.mean))
+        if pairs and axis in sizes:
+            assert float(sizes[axis]) == pytest.approx(sum(pairs) / len(pairs), rel=0.06, abs=1e-12)
+        assert pairs or axis not in sizes
+
+
+def test_the_best_value_of_an_axis_is_the_best_where_all_else_is_equal(case):
+    for axis in case.data.compared:
+        words = text.effect(case.data, axis)
+        labels = {axis.label(value): value for value in case.settings[axis.name].unique()}
+        left_out = {axis.label(value) for value in case.data.changes[axis.name].left_out}
+        values = {value for label, value in labels.items() if label not in left_out}
+        if named := re.search(r"Not in these comparisons: (.*?)\.(?: |$)", words):
+            assert left_out.issuperset(name for name in re.split(r", | and ", named[1]) if name in labels)
+        assert bool(named) == bool(left_out and values)
+        groups = [group for group in case.groups(axis.name) if values <= group.keys()]
+        means = {value: sum(group[value] for group in groups) / len(groups) for value in values if groups}
+        if best := re.search(
+            r"All else equal, (\S+) is best(?: on average)?: (\S+), (\S+) (above|below) (\S+) "
+            r"\((?:one|(\d+)) comparisons?(?:, best in (\d+))?\)", words
+        ):  # fmt: skip
+            value = labels[best[1]]
+            assert len(groups) == int(best[6] or 1)
+            assert float(best[2]) == written(means[value])
+            assert case.sign * means[value] == max(case.sign * mean for mean in means.values())
+            following = sorted((case.sign * mean for mean in means.values()), reverse=True)[1]
+            assert float(best[3]) == pytest.approx(case.sign * means[value] - following, rel=0.06)
+            tops = [max(case.sign * group[v] for v in values) for group in groups]
+            wins = sum(case.sign * g[value] >= top - 1e-12 for g, top in zip(groups, tops, strict=True))
+            assert wins == int(best[7] or 1)
+        elif same := re.search(r"All else equal, (.*) have the same mean: (\S+)", words):
+            for name in re.split(r", | and ", same[1]):
+                assert means[labels[name]] == written(float(same[2]))
+        else:
+            assert "No two settings differ" in words
+            assert not [group for group in case.groups(axis.name) if len(group) > 1]
+        if rank := re.search(r"(neither rises|rises|falls).*rank correlation (\S+) over (\d+) settings", words):
+            expected = stats.spearmanr(case.settings[axis.name], case.settings["mean"])
+            assert int(rank[3]) == len(case.settings)
+            assert float(rank[2]) == pytest.approx(expected.statistic, abs=0.0051)
+            assert (rank[1] == "neither rises") == (expected.pvalue >= 0.05)
+            assert rank[1] == "neither rises" or (rank[1] == "rises") == (expected.statistic > 0)
+
+
+def test_cells_of_a_heatmap_are_means_over_the_same_other_settings(case):
+    pair = case.data.together
+    if pair is None:
+        return
+    rest = [name for name in case.axes if name not in (pair.rows, pair.columns)]
+    groups = [group for _, group in case.settings.groupby(rest)] if rest else [case.settings]
+    tables = [group.pivot_table(index=pair.rows, columns=pair.columns, values="mean") for group in groups]
+    tables = [each.reindex(index=pair.row_values, columns=pair.column_values).to_numpy() for each in tables]
+    there = ~pd.isna(pair.means)
+    tables = [each for each in tables if not pd.isna(each[there]).any()]
+
+    assert len(tables) == pair.num
+    for row, column in zip(*there.nonzero(), strict=True):
+        assert pair.means[row, column] == pytest.approx(sum(each[row, column] for each in tables) / pair.num)
+    words = text.together(case.data, pair)
+    rows, columns = case.data.axis(pair.rows), case.data.axis(pair.columns)
+    assert (pair.num == 1) == ("one setting" in words)
+    for column, value in enumerate(pair.column_values):
+        best = max(case.sign * mean for mean in pair.means[:, column] if not math.isnan(mean))
+        label = re.escape(columns.label(value))
+        named = re.search(rf"(?:: |, )(\S+?)(?: or \S+)? with {columns.name} {label} \((\S+?)\)", words)
+        if named:
+            assert float(named[2]) == written(case.sign * best)
+            index = [rows.label(v) for v in pair.row_values].index(named[1])
+            assert case.sign * pair.means[index, column] == pytest.approx(best)
+        elif winner := re.match(rf"{rows.name} (\S+) is best with every", words):
+            index = [rows.label(v) for v in pair.row_values].index(winner[1])
+            assert case.sign * pair.means[index, column] == pytest.approx(best)
+    drawn = heatmap(case.data, pair)
+    assert sum(cell.is_best for _, cells in drawn.cells for cell in cells) >= len(drawn.labels)
+
+
+def test_failures_count_the_runs_that_they_name(case):
+    table = case.table
+    for failure in case.data.failures:
+        failed = table["status"] == failure.status
+        assert set(failure.rows) == set(table.index[failed])  # they differ in a number alone
+        if counts := re.match(r"(?:all (\d+) runs|(\d+) of the (\d+) runs)(?: with (.*))?$", failure.runs):
+            chosen = pd.Series(True, table.index)
+            for condition in filter(None, (counts[4] or "").split(" and ")):
+                name, _, values = condition.partition("=")
+                chosen &= table[name].astype(str).isin(values.split(" or "))
+            assert int(counts[1] or counts[3]) == chosen.sum()
+            assert int(counts[1] or counts[2]) == (failed & chosen).sum() == failed.sum()
+        else:
+            assert failed.sum() == 1
+
+
+def test_what_the_best_runs_have_in_common_is_so(case):
+    top = case.data.order[: max(1, min(3, len(case.data.order) // 3), len(case.data.order) // 10)]
+    rows = case.table.iloc[list(top)]
+
+    words = text.parallel(case.data, top)
+    for amount, name, value in re.findall(r"(all|\d+) have (\w+)=(\S+?)[,.](?= |$)", words):
+        labels = rows[name].map(case.data.axis(name).label)
+        assert (labels == value).sum() == (len(rows) if amount == "all" else int(amount))
+    scores = case.table["score"].iloc[list(case.data.order)]
+    means = [case.settings["mean"].max(), case.settings["mean"].min()]
+    assert scores.between(min(means) - 1, max(means) + 1).all()
