@@ -144,10 +144,11 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        pytest.param("ModuleNotFoundError", "No module named 'torchvision'", marks=pytest.mark.slow),
+        ("ModuleNotFoundError", "No module named 'torchvision'"),
         ("RuntimeError", "operator torchvision::nms does not exist"),  # where it was built for another torch
     ],
 )
+@pytest.mark.slow
 def test_all_but_a_download_works_without_a_torchvision_that_fits(tmp_path, error, text):
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision" / "__init__.py").write_text(f"raise {error}({text!r})")

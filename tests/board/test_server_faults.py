@@ -79,6 +79,9 @@ class IsInterrupted:
         train(manager, run, 4, at_end=add, checkpoint=True)
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory):
     """Make runs that met all that can happen to them, each kind in an experiment of its own."""

@@ -17,8 +17,10 @@ ON_ACCELERATORS = "lanes on accelerators"
 
 
 @pytest.fixture(
-    params=[pytest.param(name, marks=pytest.mark.slow if name == "ray" else ()) for name in EXECUTORS]
-    + [ON_ACCELERATORS]
+    params=[
+        pytest.param(name, marks=pytest.mark.slow if name in ("ray", ON_ACCELERATORS) else ())
+        for name in (*EXECUTORS, ON_ACCELERATORS)
+    ]
 )
 def name(request):
     if request.param == "ray":

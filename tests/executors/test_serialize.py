@@ -70,6 +70,7 @@ def test_functions_and_classes_of_the_main_module_reach_another_process(tmp_path
     assert in_another_process(tmp_path, main, "[train]") == "[6]"
 
 
+@pytest.mark.slow
 def test_functions_that_set_flags_of_torch_reach_another_process(tmp_path):
     main = """
         import torch

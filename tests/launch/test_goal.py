@@ -45,7 +45,7 @@ def test_the_goal_of_a_grid_decides_wherever_it_is_read(tmp_path):
     assert best(outcome.results).iloc[0]["epoch"] == 9
     assert "train/reward" in page_of(tmp_path / "e").link()
     page = parse(write_report(tmp_path / "e", tmp_path / "report.html"))
-    assert text_of(next(page.iter("h1"))).startswith("lr 0.3 is best: reward 12, the mean of 2 repeats (seed)")
+    assert text_of(next(page.iter("h1"))).startswith("lr=0.3 leads: mean reward 12")
 
 
 def test_a_later_start_keeps_the_goal_or_replaces_it_and_says_so(tmp_path, capsys):

@@ -48,6 +48,7 @@ def test_a_grid_that_ends_in_time_is_not_concerned(tmp_path):
     assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
 
 
+@pytest.mark.slow
 def test_in_lanes_it_is_noticed_while_nothing_happens(tmp_path):
     def hang(run, manager):
         with manager.run(run):

@@ -239,9 +239,8 @@ def test_who_leaves_the_debugger_interrupts_the_run(program, tmp_path, how):
     assert (row["status"], row["epochs"]) == ("interrupted", 1)
 
 
-@pytest.mark.parametrize(
-    "debug", ["breakpoint()", pytest.param("import pdb; pdb.set_trace()", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("debug", ["breakpoint()", "import pdb; pdb.set_trace()"])
+@pytest.mark.slow
 def test_a_debugger_in_a_worker_says_where_it_can_be_used(program, tmp_path, debug):
     done = subprocess.run(
         [*program(debug), "debug"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180

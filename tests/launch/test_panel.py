@@ -161,6 +161,7 @@ def test_a_file_gets_the_panel_without_colors(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(tmp_path):
     lines, _ = start(
         tmp_path, grid="{**GRID, 'lr': [0.1, 0.2]}", pause=0.3,

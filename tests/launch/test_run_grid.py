@@ -753,9 +753,10 @@ def diverging(run, manager):
 
 
 FAILING = [Train({0.1: ValueError("no")}), failing_by_hooks, failing_before_it_begins, diverging]
-TRAINS = [Train(), *(pytest.param(train, marks=pytest.mark.slow) for train in (by_hooks, *FAILING))]
+TRAINS = [Train(), by_hooks, *FAILING]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", TRAINS)
 def test_ctrl_c_at_any_write_leaves_no_run_running_and_loses_nothing(tmp_path, monkeypatch, train):
     left = math.inf  # how many calls until the signal comes

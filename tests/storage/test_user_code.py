@@ -171,7 +171,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("executor", ["lanes", "inline"])
+@pytest.mark.parametrize("executor", [pytest.param("lanes", marks=pytest.mark.slow), "inline"])
 def test_a_grid_names_the_line_of_the_users_script(warm, tmp_path, executor):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace("EXECUTOR", repr(executor)))

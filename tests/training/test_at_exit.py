@@ -138,6 +138,7 @@ def test_ctrl_c_leaves_the_run_interrupted_without_a_word_on_end_run(execute, tm
     assert num_rows(tmp_path) == 2
 
 
+@pytest.mark.slow
 def test_nothing_is_said_where_there_is_nothing_to_do(execute, tmp_path):
     program = """\
         import tempfile

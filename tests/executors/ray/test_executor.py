@@ -219,9 +219,9 @@ class TestUnfit:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("local_ray")
 class TestOnThisMachine:
-    @pytest.mark.slow
     def test_a_process_that_dies_harms_its_own_run_alone(self):
         def work(run, report):
             if run.lr == 0.2:
@@ -241,7 +241,6 @@ class TestOnThisMachine:
         assert "SYSTEM_ERROR" in killed.log
         assert outcomes == {0.1: COMPLETED, 0.3: COMPLETED}
 
-    @pytest.mark.slow
     def test_a_run_that_hangs_is_ended_and_shows_where_it_hung(self, monkeypatch):
         monkeypatch.setattr("runmanager.executors.ray.execution._STOP_S", 60)  # a busy machine may take longer
 
@@ -257,7 +256,6 @@ class TestOnThisMachine:
         assert "time.sleep(100)" in hung.log
         assert outcomes == {0.1: COMPLETED, 0.3: COMPLETED}
 
-    @pytest.mark.slow
     def test_runs_are_executed_side_by_side_if_that_is_wanted(self, tmp_path):
         def work(run, report):
             print("begun")  # noqa: T201
