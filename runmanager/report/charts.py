@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import statistics
 from collections.abc import Sequence
 
 from runmanager.console import cell, duration
@@ -29,7 +28,7 @@ _MOST_POINTS = 1500  # of a figure
 
 
 def effect(data: ReportData, axis: Axis, words: str, name: str, colored: Axis | None = None) -> str:
-    """Draw the scores of the runs by the value of one hyperparameter: a dot each, and the mean."""
+    """Draw the scores of the runs by the value of one hyperparameter, and its means, all others equal."""
     scores = [data.scores[index] for index in data.order]
     y = value_scale(min(scores), max(scores), HEIGHT - BOTTOM, TOP)
     facts = {"figure": "points", "what": axis.name}
@@ -37,6 +36,8 @@ def effect(data: ReportData, axis: Axis, words: str, name: str, colored: Axis | 
     figure.axes(None, y, axis.name)
     width = (WIDTH - LEFT - RIGHT) / len(axis.labels)
     step = math.ceil(len(axis.labels) / 8)
+    change = data.changes.get(axis.name)
+    compared = {axis.label(value): mean for value, mean in change.means} if change else {}
     means: list[tuple[float, float]] = []
     for code, label in enumerate(axis.labels):
         x = LEFT + (code + 0.5) * width
@@ -47,8 +48,10 @@ def effect(data: ReportData, axis: Axis, words: str, name: str, colored: Axis | 
             spread = min(width * 0.32, 26) if len(runs) > 1 else 0
             dots = [(x + (2 * (rank * _GOLDEN % 1) - 1) * spread, index) for rank, index in enumerate(runs)]
             points(figure, [(dot, y(data.scores[index]), index) for dot, index in dots], colored, "")
-            means.append((x, y(statistics.fmean(data.scores[index] for index in runs))))
-    figure.path(polyline(means), "trend")
+        if label in compared:
+            means.append((x, y(compared[label])))
+    if means:
+        figure.path(polyline(means), "trend")
     half = min(width * 0.3, 14)
     for x, mean in means:
         figure.path(f"M{x - half:.1f} {mean:.1f}h{2 * half:.1f}", "mean")

@@ -67,6 +67,18 @@ def test_repeats_have_their_mean_and_interval(tmp_path):
     assert low > ends[1]  # the lower side of the band is below the mean
 
 
+def test_the_means_of_a_value_are_over_what_is_equal_otherwise(tmp_path):
+    # width 512 was tried with the good lr alone: on average over all runs it would be far above the others
+    grid = [{"lr": lr, "width": width} for lr in (0.1, 0.01) for width in (32, 128)] + [{"lr": 0.1, "width": 512}]
+    page = page_of(tmp_path, grid, lambda run: (0.9 if run["lr"] == 0.1 else 0.1) + run["width"] / 10_000)
+    name = next(each for each in ("effect-0", "effect-1") if "width" in text_of(figure(page, each)))
+
+    heights = [numbers(mark.get("d"))[1] for mark in marks(page, name, "mean")]
+
+    assert len(heights) >= 2
+    assert max(heights) - min(heights) < 20  # of 200 and more that the two values of lr are apart
+
+
 def test_the_best_and_the_resumed_epochs_are_marked(tmp_path):
     for number, folder in enumerate(Experiment(tmp_path / "grid").plan([{"lr": 0.1}, {"lr": 0.2}], {})):
         folder.path.mkdir()
