@@ -1,4 +1,4 @@
-"""Draw docs/overview.png: the end of a grid in a terminal, and the first lines of its report.
+"""Draw docs/overview.png, the end of a grid in a terminal and its report, and docs/report.png, more of it.
 
     python experiments/pictures.py
 
@@ -22,13 +22,14 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 HOME = Path(__file__).parents[1]
-PICTURE = HOME / "docs" / "overview.png"
+OVERVIEW, REPORT = HOME / "docs" / "overview.png", HOME / "docs" / "report.png"
 COMMAND = (
     "python experiments/fashion_grid.py --experiment clothes --train-size 6000 --epochs 3 "
     "--lr 0.01 0.003 --batch-size 100 1000 --num-workers 0 --device cpu --seed 1 2 3 4 5 6"
 )
 COLUMNS = 92
 SIZE: ViewportSize = {"width": 1480, "height": 740}
+SIZE_OF_REPORT: ViewportSize = {"width": 1000, "height": 1875}
 NUM_COLORS = 255  # of the file, which is a third as large then
 
 PAGE = """
@@ -65,7 +66,7 @@ def executed(command: Sequence[str], folder: Path) -> str:
 
 
 def draw(folder: Path, printed: str) -> None:
-    """Write the picture of what was printed, before the report in a folder."""
+    """Write the pictures of what was printed, before the report in a folder, and of the report."""
     console = Console(record=True, file=StringIO(), width=COLUMNS, force_terminal=True)
     console.print(Text.from_ansi(printed))
     terminal = console.export_html(theme=MONOKAI, inline_styles=True, code_format="{code}").rstrip()
@@ -75,10 +76,14 @@ def draw(folder: Path, printed: str) -> None:
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=options)
-        tab = browser.new_page(viewport=SIZE, device_scale_factor=1.25)
-        tab.goto(page.as_uri())
-        content = tab.screenshot()
-    Image.open(BytesIO(content)).convert("RGB").quantize(NUM_COLORS).save(PICTURE, optimize=True)
+        for picture, size, scale, shown in (
+            (OVERVIEW, SIZE, 1.25, page),
+            (REPORT, SIZE_OF_REPORT, 1, folder / "report.html"),
+        ):
+            tab = browser.new_page(viewport=size, device_scale_factor=scale)
+            tab.goto(shown.as_uri())
+            content = Image.open(BytesIO(tab.screenshot())).convert("RGB")
+            content.quantize(NUM_COLORS).save(picture, optimize=True)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,8 @@ def test_repeats_have_their_mean_and_interval(tmp_path):
 
 def test_the_means_of_a_value_are_over_what_is_equal_otherwise(tmp_path):
     # width 512 was tried with the good lr alone: on average over all runs it would be far above the others
-    grid = [{"lr": lr, "width": width} for lr in (0.1, 0.01) for width in (32, 128)] + [{"lr": 0.1, "width": 512}]
+    grid = [{"lr": lr, "width": width} for lr in (0.1, 0.01) for width in (32, 128)]
+    grid.append({"lr": 0.1, "width": 512})
     page = page_of(tmp_path, grid, lambda run: (0.9 if run["lr"] == 0.1 else 0.1) + run["width"] / 10_000)
     name = next(each for each in ("effect-0", "effect-1") if "width" in text_of(figure(page, each)))
 
