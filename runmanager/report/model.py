@@ -112,7 +112,11 @@ def report_data(
     table = table.reset_index(drop=True)
     assumed: list[str] = []
     if not table.attrs.get(tables.REPEATS):
-        parts = [each for _, each in table.groupby("experiment")] if "experiment" in table else [table]
+        parts = (
+            [each for _, each in table.groupby("experiment", observed=True)]
+            if "experiment" in table
+            else [table]
+        )
         assumed = [
             name
             for name in SEEDS

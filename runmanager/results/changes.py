@@ -133,8 +133,8 @@ def _change(axis: str, table: pd.DataFrame, values: Sequence[Any], sign: int) ->
 def _blocks(table: pd.DataFrame, axis: str) -> list[Block]:
     """Group the settings that are equal but for an axis; groups with one value only are left out."""
     others = [name for name in table if name not in (axis, "\0mean")]
-    group = table.groupby(others, sort=False).ngroup() if others else pd.Series(0, table.index)
-    cells = table["\0mean"].groupby([group, table[axis]], sort=False).mean()
+    group = table.groupby(others, sort=False, observed=True).ngroup() if others else pd.Series(0, table.index)
+    cells = table["\0mean"].groupby([group, table[axis]], sort=False, observed=True).mean()
     blocks: dict[int, Block] = {}
     numbers, codes = (cells.index.get_level_values(level).tolist() for level in (0, 1))
     for number, code, mean in zip(numbers, codes, cells.tolist(), strict=True):
