@@ -78,7 +78,7 @@ class Figure:
         facts: Mapping[str, object] | None = None,
     ) -> None:
         described = {"role": "img", "aria-labelledby": f"{name}-title {name}-words"}
-        data = {f"data-{key}": str(value) for key, value in (facts or {}).items()}
+        data = {f"data-{key}": printable(str(value)) for key, value in (facts or {}).items()}
         attributes = {"viewBox": f"0 0 {width} {height}", **described, "class": "figure", **data}
         self._root = ET.Element("svg", attributes)
         ET.SubElement(self._root, "title", id=f"{name}-title").text = printable(title)
