@@ -38,7 +38,7 @@ COLUMNS, LINES = 92, 22
 SIZE: ViewportSize = {"width": 800, "height": 420}
 EVERY_S = 0.25
 LAST_MS = 6000  # how long the end is shown
-NUM_COLORS = 32
+NUM_COLORS = 128
 COLORS = {
     "default": "#d9d9d9", "red": "#ff6b6b", "green": "#7bd88f", "brown": "#e5c07b", "blue": "#6cb6ff",
     "magenta": "#d29bff", "cyan": "#5ad4e6", "white": "#ffffff", "black": "#6b7078", "brightblack": "#8b9098",
