@@ -24,7 +24,7 @@ class Scale:
         low, high = (min(max(end, -_LARGEST), _LARGEST) for end in (low, high))
         if low == high:
             room = max(0.5, abs(low) / 2)  # 1e17 + 0.5 is 1e17
-            low, high = (low / 2, high * 2) if is_logarithmic else (low - room, high + room)
+            low, high = (low / 2 or low, high * 2) if is_logarithmic else (low - room, high + room)
         self.low, self.high, self.is_logarithmic = low, high, is_logarithmic
         self._start, self._end = start, end
 
@@ -145,8 +145,8 @@ def range_of(values: Sequence[float], kept: Sequence[float]) -> tuple[float, flo
 def value_scale(low: float, high: float, start: float, end: float) -> Scale:
     """Return a scale with some room at both ends: logarithmic if positive numbers span two decades."""
     if is_wide(low, high):
-        room = (high / low) ** 0.03
-        return Scale(low / room, high * room, start, end, is_logarithmic=True)
+        room = min((high / low) ** 0.03, 1e9)  # the ratio may be infinite
+        return Scale(low / room or low, high * room, start, end, is_logarithmic=True)
     room = 0.03 * (high - low)
     return Scale(low - room, high + room, start, end)
 

@@ -32,7 +32,8 @@ def numbers(d):
 
 
 @pytest.mark.parametrize(
-    ("low", "high"), [(-1e308, 1e308), (0.0, math.inf), (1.7e308, 1.7e308), (5e-324, 1e308)]
+    ("low", "high"),
+    [(-1e308, 1e308), (0.0, math.inf), (1.7e308, 1.7e308), (5e-324, 1e308), (5e-324, 5e-324)],
 )
 @pytest.mark.parametrize("is_logarithmic", [False, True])
 def test_any_numbers_have_a_scale(low, high, is_logarithmic):
@@ -48,6 +49,13 @@ def test_labels_are_apart_wherever_lines_end(positions):
     assert len(moved) == len(positions)
     assert all(after - before >= 12 - 1e-9 for before, after in itertools.pairwise(sorted(moved)))
     assert all(-1e-9 <= each <= 200 for each in moved)
+
+
+@pytest.mark.parametrize(("low", "high"), [(5e-324, 1.0), (5e-324, 1e308), (1e-300, 1e300)])
+def test_the_room_at_the_ends_of_an_axis_leaves_it_a_scale(low, high):
+    scale = value_scale(low, high, 0, 100)
+
+    assert all(map(math.isfinite, map(scale, [low, high, *scale.ticks()])))
 
 
 def test_an_axis_is_logarithmic_if_positive_numbers_span_two_decades():
