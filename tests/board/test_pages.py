@@ -1,8 +1,6 @@
 """TensorBoard's pages as a person sees them, in a browser without a window."""
 
-import os
 import re
-import shutil
 from typing import Any
 
 import pytest
@@ -12,17 +10,11 @@ from runmanager.board.launch import Server
 from runmanager.board.link import page_of
 from runmanager.board.tags import OF_GOAL
 from tests.board.reading import LOADER, make_network, train
+from tests.browser import CHROMIUM, NEEDS_CHROMIUM, playwright
+from tests.browser import OPTIONS as FOR_ROOT
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
-]
-OPTIONS = [
-    "--enable-unsafe-swiftshader",
-    *(["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []),
-]
+pytestmark = NEEDS_CHROMIUM
+OPTIONS = ["--enable-unsafe-swiftshader", *FOR_ROOT]
 GROUPS = ["Pinned", "Goal", "accuracy", "loss", "time", "train", "visuals", "weights", "weights:grad"]
 FIRST: dict[str, list[Any]] = {"lr": [0.1, 0.2, 0.3], "batch_size": [4, 8], "device": ["cpu"]}
 SECOND: dict[str, list[Any]] = {"momentum": [0.0, 0.9], "schedule": [None, "cosine"], "device": ["cpu"]}

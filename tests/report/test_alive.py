@@ -1,9 +1,7 @@
 """The figures of the page under a pointer, a finger and keys, in a browser without a window."""
 
 import math
-import os
 import re
-import shutil
 from typing import Any
 
 import pytest
@@ -11,15 +9,10 @@ import pytest
 from runmanager import write_report
 from runmanager.outcome import Outcome, Status
 from runmanager.results.where import select
+from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright
 from tests.report.reading import write_runs
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
-]
-OPTIONS = ["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []
+pytestmark = NEEDS_CHROMIUM
 GRID = [
     {"lr": lr, "optimizer": optimizer, "seed": seed, "clip": clip}
     for lr in (0.1, 0.01, 0.001)

@@ -1,22 +1,15 @@
 """The page as a person sees it, in a browser without a window."""
 
-import os
-import shutil
 import time
 
 import pytest
 
 from runmanager import write_report
 from runmanager.outcome import Outcome, Status
+from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright
 from tests.report.reading import write_runs
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
-]
-OPTIONS = ["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []
+pytestmark = NEEDS_CHROMIUM
 MOST_S = 2.0
 GRID = [
     {"lr": lr / 100, "width": width, "seed": seed, "device": device}

@@ -1,23 +1,14 @@
 """A page that loads itself again while it is read, from the file system."""
 
 import contextlib
-import os
-import shutil
 import time
-
-import pytest
 
 from runmanager.outcome import Outcome, Status
 from runmanager.report.render import write_page
+from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright
 from tests.report.reading import write_runs
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
-]
-OPTIONS = ["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []
+pytestmark = NEEDS_CHROMIUM
 GRID = [{"lr": lr / 100, "width": width} for lr in range(1, 11) for width in (16, 32, 64)]
 
 
