@@ -115,24 +115,20 @@ def find_run(path: Path) -> tuple[Path, "RunFolder"]:
     Raises:
         FileNotFoundError: There is no such run.
     """
+    from runmanager.results.one_run import search
     from runmanager.storage import paths
     from runmanager.storage.folders import is_experiment, read_runs
 
-    absolute = Path(os.path.normpath(path.absolute()))
-    experiment = absolute.parent.resolve()
-    if not experiment.is_dir() or not is_experiment(experiment):
-        if absolute.is_dir() and is_experiment(absolute):
-            first = next((run.number for run in read_runs(absolute)), 1)
+    searched = search(path)
+    if searched.experiment is None:
+        folder = paths.absolute(path)
+        if folder.is_dir() and is_experiment(folder):
+            first = next((run.number for run in read_runs(folder)), 1)
             raise FileNotFoundError(f"{path} is an experiment: name a run, as {path / str(first)}")
         raise FileNotFoundError(f"{path} is no run, {_no_experiment(path.parent, path)}")
-    runs = read_runs(experiment)
-    number = int(absolute.name) if absolute.name.isdecimal() and not absolute.exists() else None
-    for run in runs:
-        if run.number == number or run.path.name == absolute.name:
-            return experiment, run
-    numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
-    if number is None and (hint := paths.nearest(path)):
-        numbers = hint
+    if searched.run is not None:
+        return searched.experiment, searched.run
+    numbers = (not searched.is_numbered and paths.nearest(path)) or searched.numbers
     raise FileNotFoundError(f"{path.parent} has no run {path.name!r}; {numbers}: runmanager list {path.parent}")
 
 
@@ -142,9 +138,10 @@ def find_experiment(path: Path) -> Path:
     Raises:
         FileNotFoundError: There is no such experiment.
     """
+    from runmanager.storage import paths
     from runmanager.storage.folders import is_experiment
 
-    absolute = Path(os.path.normpath(path.absolute()))
+    absolute = paths.absolute(path)
     if absolute.is_symlink():
         raise FileNotFoundError(f"{path} is a link, which is not followed: name the folder itself")
     if not absolute.is_dir() or not is_experiment(absolute):
@@ -161,9 +158,10 @@ def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
     Raises:
         FileNotFoundError: There is no such experiment or run.
     """
+    from runmanager.storage import paths
     from runmanager.storage.folders import is_experiment
 
-    parent = Path(os.path.normpath(path.absolute())).parent
+    parent = paths.absolute(path).parent
     is_run = parent.is_dir() and is_experiment(parent)
     return find_run(path) if is_run else (find_experiment(path), None)
 

@@ -1,16 +1,16 @@
 """One run, read back: its parameters, its epochs, how it ended and its weights."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted
 from runmanager.results.loading import load_results, warn_of
 from runmanager.storage import paths
-from runmanager.storage.folders import is_experiment, read_runs
+from runmanager.storage.folders import RunFolder, is_experiment, read_runs
 from runmanager.storage.run_state import RunResult, read_run
 
 if TYPE_CHECKING:
@@ -100,16 +100,37 @@ def _path_of(run: Any) -> Path:
 
 
 def _find(path: Path, damaged: list[str]) -> RunResult:
-    absolute = Path(os.path.normpath(path.absolute()))
-    experiment = absolute.parent.resolve()
-    if not is_experiment(experiment):
-        if absolute.is_dir() and is_experiment(absolute):
-            raise NoRunsError(f"{path} is an experiment: name a run, as {str(path / '1')!r}")
-        raise NoRunsError(f"{path} is no run: name its experiment and its number, as 'runs/circle/8'")
+    searched = search(path, damaged)
+    if searched.run is not None:
+        return read_run(searched.run, damaged)
+    if searched.experiment is not None:
+        raise NoRunsError(f"{path.parent} has no run {path.name!r}; {searched.numbers}")
+    if is_experiment(paths.absolute(path)):
+        raise NoRunsError(f"{path} is an experiment: name a run, as {str(path / '1')!r}")
+    raise NoRunsError(f"{path} is no run: name its experiment and its number, as 'runs/circle/8'")
+
+
+class Searched(NamedTuple):
+    """What there is where a run was searched for."""
+
+    experiment: Path | None  # None if the folder above the run is none
+    runs: Sequence[RunFolder]  # of the experiment
+    run: RunFolder | None  # None if there is no such run
+    is_numbered: bool  # whether the path names the run by its number
+
+    @property
+    def numbers(self) -> str:
+        """Which runs the experiment has."""
+        return f"its runs are {self.runs[0].number} to {self.runs[-1].number}" if self.runs else "it has none"
+
+
+def search(path: Path, damaged: list[str] | None = None) -> Searched:
+    """Search for a run by its folder, which is not followed if it is a link, or by its number."""
+    path = paths.absolute(path)
+    experiment = path.parent.resolve()
+    number = int(path.name) if path.name.isdecimal() and not path.exists() else None
+    if not experiment.is_dir() or not is_experiment(experiment):
+        return Searched(None, [], None, number is not None)
     runs = read_runs(experiment, damaged)
-    number = int(absolute.name) if absolute.name.isdecimal() and not absolute.exists() else None
-    for run in runs:
-        if run.number == number or run.path.name == absolute.name:
-            return read_run(run, damaged)
-    numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
-    raise NoRunsError(f"{path.parent} has no run {path.name!r}; {numbers}")
+    run = next((run for run in runs if run.number == number or run.path.name == path.name), None)
+    return Searched(experiment, runs, run, number is not None)

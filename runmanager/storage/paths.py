@@ -43,6 +43,11 @@ def for_people(path: Path) -> Path:
     return path
 
 
+def absolute(path: Path) -> Path:
+    """Return the whole path, in which links are not followed."""
+    return Path(os.path.normpath(path.absolute()))
+
+
 def nearest(path: Path) -> str:
     """Ask for the path that was meant where one is missing, "" if none is like it."""
     if path.exists():
