@@ -104,15 +104,14 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         next(iter(_counts("threads", [attempt.start for attempt in current])), None),
         versions,
         last.end.get("stopped_early", ""),
-        _summary_of(last.end, epochs),
+        _summary_of(last.end),
     )
 
 
-def _summary_of(end: Mapping[str, Any], epochs: Sequence[EpochRecord]) -> dict[str, float]:
+def _summary_of(end: Mapping[str, Any]) -> dict[str, float]:
     """Return the results of a whole run, without those whose column has another meaning."""
-    taken = COLUMNS.union(*(record.metrics for record in epochs))
     values = end.get("summary", {}).items()
-    return {name: float(value) for name, value in values if name.isidentifier() and name not in taken}
+    return {name: float(value) for name, value in values if name.isidentifier() and name not in COLUMNS}
 
 
 def _is_sparse(epochs: Sequence[EpochRecord]) -> bool:

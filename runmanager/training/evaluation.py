@@ -59,7 +59,7 @@ class Evaluation(_Means):
 
 
 class OpenEvaluation:
-    """What is measured in one evaluation; nothing waits for the device before `means`.
+    """What is measured in one evaluation; nothing waits for the device before `read`.
 
     Args:
         name: What its columns begin with.
@@ -80,7 +80,7 @@ class OpenEvaluation:
         self.device = device
         self.num_batches = 0  # so far
         self.sums = EpochSums(measure)
-        self.values: dict[str, float] = {}  # column -> value, at the end
+        self.computed: dict[str, float] = {}  # name -> value of further metrics
         self._name, self._loader = name, loader
         self._on_batch = on_batch
         self._params = params
@@ -116,10 +116,12 @@ class OpenEvaluation:
             self._columns.add(column)
         return column
 
-    def read(self) -> None:
-        """Read what was added, over all ranks, into `values`."""
+    def read(self) -> tuple[Evaluation, dict[str, float]]:
+        """Read what was added, over all ranks: as it is returned, and column -> value."""
         self.sums.settle(lambda number: loaders.size_of_batch(self._loader, number))
-        self.values = {self.column(name): value for name, value in self.sums.means().items()} | self.values
+        means = self.sums.means()
+        values = {self.column(name): value for name, value in {**means, **self.computed}.items()}
+        return Evaluation(means.get("loss", nan), means.get("accuracy", nan), self.computed), values
 
     def _expected(self) -> int | None:
         return loaders.size_of_batch(self._loader, self.num_batches)
@@ -132,8 +134,8 @@ def evaluate(
     step: Step | None = None,
     metrics: Mapping[str, Metric] | None = None,
     confusion: "Confusion | None" = None,
-) -> Evaluation:
-    """Evaluate a network, and read the evaluation; waits for the device.
+) -> None:
+    """Let a network compute what an evaluation measures; `OpenEvaluation.read` is left to the caller.
 
     If targets are classes, `confusion` counts the predictions of each. The other arguments are those of
     `RunManager.evaluate`.
@@ -146,24 +148,18 @@ def evaluate(
             raise MetricError("step= must return (loss, outputs, targets) for metrics=, got the loss alone")
         has_size = not sums.is_measured and isinstance(targets, torch.Tensor) and targets.ndim > 0
         evaluation.add_loss(value, len(targets) if has_size else batch)
-        is_class = isinstance(outputs, torch.Tensor) and outputs.ndim > 1 and not targets.is_floating_point()
-        if is_class and (step is None or are_classes(outputs, targets)):
+        if _may_be_classes(outputs, targets) and (step is None or are_classes(outputs, targets)):
             sums.add_correct(outputs, targets)
             if confusion:
                 confusion.add(outputs, targets)
         for metric in metrics.values():
             metric.update(outputs, targets)
-    values: dict[str, float] = {}
     for name, metric in metrics.items() if evaluation.num_batches else ():
         computed = metric.compute()
         parts = computed.items() if isinstance(computed, Mapping) else [("", computed)]
-        values |= {f"{name}_{key}" if key else name: _number(name, part) for key, part in parts}
-    evaluation.values = {evaluation.column(name): value for name, value in values.items()}
-    evaluation.read()
+        evaluation.computed |= {f"{name}_{key}" if key else name: _number(name, part) for key, part in parts}
     if confusion:
         confusion.add_ranks()
-    mean, accuracy = (evaluation.values.get(evaluation.column(name), nan) for name in ("loss", "accuracy"))
-    return Evaluation(mean, accuracy, values)
 
 
 @contextmanager
@@ -204,6 +200,11 @@ def _supervised(network: nn.Module, batch: Any, loss: Loss) -> tuple[Any, Any, A
         raise MetricError(f"{rule}: write step=lambda network, batch: (loss, outputs, targets)") from None
     preds = network(inputs)
     return loss(preds, labels), preds, labels
+
+
+def _may_be_classes(outputs: Any, targets: Any) -> bool:
+    are_tensors = isinstance(outputs, torch.Tensor) and isinstance(targets, torch.Tensor)
+    return are_tensors and outputs.ndim > 1 and not targets.is_floating_point()
 
 
 def _described(batch: Any) -> str:

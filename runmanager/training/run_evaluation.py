@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def evaluating(run: "OpenRun", loader: Iterable[Any], name: str) -> Iterator[OpenEvaluation]:
-    """Let everything that is tracked in the block go to the columns of an evaluation.
+def evaluating(
+    run: "OpenRun", loader: Iterable[Any], name: str, results: list[Evaluation] | None = None
+) -> Iterator[OpenEvaluation]:
+    """Let everything that is tracked in the block go to the columns of an evaluation; add it to the results.
 
     Raises:
         LifecycleError: Another evaluation is open.
@@ -38,12 +40,13 @@ def evaluating(run: "OpenRun", loader: Iterable[Any], name: str) -> Iterator[Ope
     try:
         with failures.explained_evaluation(name), undisturbed(run.network, loader, run.device):
             yield run.evaluation
-            run.evaluation.read()
-        values = run.evaluation.values
+            result, values = run.evaluation.read()
     finally:
         run.evaluation = None
     torch_devices.wait_for(run.device)
     run.add_evaluation(values, perf_counter() - before)
+    if results is not None:
+        results.append(result)
 
 
 def evaluate_run(
@@ -57,7 +60,8 @@ def evaluate_run(
     """Evaluate the run's network, see `RunManager.evaluate`."""
     assert run.network is not None
     confusion = Confusion() if run.has_board else None
-    with evaluating(run, loader, name) as evaluation:
-        result = evaluate(run.network, evaluation, loss, step, metrics, confusion)
+    results: list[Evaluation] = []
+    with evaluating(run, loader, name, results) as evaluation:
+        evaluate(run.network, evaluation, loss, step, metrics, confusion)
     run.add_confusion(name, confusion, loader)
-    return result
+    return results[0]

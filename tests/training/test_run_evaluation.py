@@ -11,6 +11,7 @@ from torch.nn import functional
 from runmanager import RunManager, load_results
 from runmanager.devices.torch_devices import undisturbed_random
 from runmanager.errors import LifecycleError, MetricError
+from runmanager.training.metrics import EpochSums
 from tests.board.reading import folder_scalars
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -75,6 +76,24 @@ class TestEvaluate:
             result = manager.evaluate(DICTS, step=lambda *args: regression(*args)[0])
 
         assert result.loss > 0
+        assert math.isnan(result.accuracy)
+
+    def test_targets_may_be_anything_and_are_read_once(self, manager, monkeypatch):
+        reads, read = [], EpochSums.means
+
+        def means(sums):
+            reads.append(sums)
+            return read(sums)
+
+        def step(network, batch):
+            return 0.5, network(batch["x"]), [{"boxes": 1}]
+
+        monkeypatch.setattr(EpochSums, "means", means)
+        for _ in epochs(manager, nn.Linear(4, 3)):
+            result = manager.evaluate(DICTS, step=step)
+            assert len(reads) == 1
+
+        assert result.loss == 0.5
         assert math.isnan(result.accuracy)
 
     def test_metrics_are_those_of_one_pass_over_all_samples(self, manager, tmp_path):

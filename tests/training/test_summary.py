@@ -116,6 +116,17 @@ def test_a_column_of_the_epochs_is_not_evaluated_again_after_them(manager):
         after()
 
 
+def test_a_metric_of_an_earlier_epoch_has_its_last_word_in_the_summary(manager, tmp_path):
+    with manager.run({"lr": 0.1}, nn.Linear(4, 3)):
+        for epoch in manager.epochs(2):
+            manager.track_loss(1.0, 1)
+            if epoch == 1:
+                manager.track(f1=0.25)
+        manager.summary(f1=0.5)
+
+    assert load_runs(tmp_path)["f1"].tolist() == [0.5]
+
+
 def test_in_the_tutorials_loop_an_evaluation_after_an_epoch_is_still_refused(manager):
     manager.begin_run({"lr": 0.1}, nn.Linear(4, 3))
     manager.begin_epoch()
