@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from runmanager.integrations.wandb import export_wandb as export_wandb
     from runmanager.launch.run_grid import GridOutcome as GridOutcome
     from runmanager.launch.run_grid import run_grid as run_grid
+    from runmanager.launch.script import main as main
     from runmanager.outcome import EpochRecord as EpochRecord
     from runmanager.outcome import Outcome as Outcome
     from runmanager.outcome import Status as Status
@@ -89,6 +90,7 @@ _HOMES = {
     "integrations.mlflow": ("export_mlflow",),
     "integrations.wandb": ("export_wandb",),
     "launch.run_grid": ("GridOutcome", "run_grid"),
+    "launch.script": ("main",),
     "outcome": ("EpochRecord", "Outcome", "Status"),
     "report": ("write_report",),
     "results.effects": ("compare", "effects"),

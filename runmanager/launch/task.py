@@ -15,6 +15,7 @@ from runmanager.executors import Report
 from runmanager.executors.signals import is_stopped
 from runmanager.goal import Goal
 from runmanager.grid import Run, params_of
+from runmanager.launch.calling import call
 from runmanager.outcome import BatchProgress, Outcome
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
@@ -112,7 +113,7 @@ class RunTask:
         process, before = os.getpid(), process_state()
         try:
             with _spare_descriptors(), self._without_debugger(run):
-                self.train(run, manager)
+                call(self.train, run, manager)
             if manager._is_open:  # noqa: SLF001 - for this module and fit() alone
                 with as_before(before):
                     manager.end_run()

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import InvalidArgumentError, LifecycleError
+from runmanager.launch.calling import call
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.beginning import begin_nothing
 from runmanager.storage.fingerprint import changes, fingerprint
@@ -109,7 +110,7 @@ def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping
     # the order of sums depends on their number
     torch.set_num_threads(result.threads or max(1, threads // result.jobs))
     try:
-        train(run, manager)
+        call(train, run, manager)
     except _FirstEpochEnded:
         return records[0].metrics, Outcome(Status.COMPLETED)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a result like any other

@@ -1,0 +1,292 @@
+"""A script's own command line for its grid: a flag for each axis and each setting of its training function."""
+
+import argparse
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from runmanager.errors import GridError, InvalidArgumentError, Problems, RunManagerError, StorageError
+from runmanager.grid import RunBuilder
+from runmanager.hyperparameters import text
+from runmanager.launch.calling import settings_of
+from runmanager.launch.run_grid import run_grid
+
+REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130
+"""Exit codes, beside those of `GridOutcome`."""
+
+Allowed = tuple[Callable[[Any], bool], str]
+"""Whether a value is allowed, and which are, in words."""
+
+_Reader = Callable[[str], Any]  # raises a ValueError that says what it takes
+
+
+def main(
+    params: Mapping[str, Sequence[Any]],
+    train: Callable[..., object],
+    *,
+    experiment: str | None = None,
+    allowed: Mapping[str, Allowed] | None = None,
+    help: Mapping[str, str] | None = None,  # noqa: A002 - as argparse has it
+    flags: Mapping[str, str] | None = None,
+    constants: Sequence[str] = (),
+    data: Any = None,
+    arguments: Sequence[str] | None = None,
+    **options: Any,
+) -> int:
+    """Execute a grid as the command line says, and return the exit code: ``sys.exit(main(GRID, train))``.
+
+    Each axis has a flag that takes several values: ``--lr 0.1 0.01`` takes the place of the grid's own. So has
+    each keyword parameter of `train`: it becomes an axis, and a column of the tables, once it is given. Flags
+    for `run_grid` are there too, as ``--plan``, ``--only``, ``--jobs``, ``--executor``. ``--help`` lists them.
+
+    Args:
+        params: The grid: axis -> values.
+        train: Called as ``train(run, manager)``, with its further parameters by name.
+        experiment: The name of the experiment; by default that of the script.
+        allowed: Axis or setting -> whether a value is allowed, and which are, in words:
+            ``{"lr": (lambda lr: lr > 0, "numbers above 0")}``. The type follows from the grid's values: whole
+            numbers, numbers, true and false, text, or one of the values by its name.
+        help: Axis or setting -> what it is, for ``--help``.
+        flags: Axis or setting -> its flag, where that is not ``--its-name``.
+        constants: The parameters of `train` that have one value for the whole grid and are no hyperparameters,
+            as the folder of the data.
+        data: As for `run_grid`; a function gets those constants that it has parameters for.
+        arguments: What is read instead of the command line.
+        **options: Further arguments of `run_grid`, as ``prune=``, or defaults of its flags, as ``jobs=4``. Of
+            `repeats`, settings that are no axes are left out.
+
+    Returns:
+        0 if all is well, 1 if runs failed, 2 if the grid was refused, 74 if the storage failed, 75 if
+        ``max_seconds`` were over, 130 after Ctrl-C.
+
+    Raises:
+        SystemExit: After ``--help``, or for a flag that does not exist.
+
+    Example::
+
+        def train(run, manager, num_epochs=5, data_dir="data"): ...
+
+        if __name__ == "__main__":
+            sys.exit(main({"lr": [0.1, 0.01], "device": ["cpu"]}, train, constants=["data_dir"]))
+    """
+    script = Script(params, train, allowed or {}, help or {}, flags or {}, constants)
+    parser = script.parser(experiment or Path(sys.argv[0]).stem or "experiment")
+    given = vars(parser.parse_args(arguments))
+    try:
+        grid = script.grid(given)
+        data = script.bound(given, data) if callable(data) else data
+        outcome = run_grid(grid, script.bound(given, train), data=data, **_options(given, options, grid))
+    except StorageError as error:
+        return _say(parser, error, STORAGE_FAILED)
+    except RunManagerError as error:
+        return _say(parser, error, REFUSED)
+    except KeyboardInterrupt:
+        print("Forced stop. Start the same command again to go on.", file=sys.stderr)  # noqa: T201
+        return INTERRUPTED
+    return outcome.exit_code
+
+
+def _say(parser: argparse.ArgumentParser, error: Exception, code: int) -> int:
+    print(f"{parser.prog}: {error}", file=sys.stderr)  # noqa: T201 - as argparse says what is wrong
+    return code
+
+
+class Script:
+    """The axes of a grid and the settings of its training function, as flags."""
+
+    def __init__(
+        self,
+        params: Mapping[str, Sequence[Any]],
+        train: Callable[..., object],
+        allowed: Mapping[str, Allowed],
+        help_: Mapping[str, str],
+        flags: Mapping[str, str],
+        constants: Sequence[str],
+    ) -> None:
+        RunBuilder.num_runs(params)
+        self._params = dict(params)
+        self._train = train
+        self._settings = settings_of(train)
+        self._constants = list(constants)
+        self._help = help_
+        problems = Problems()
+        names_of_all = {*self._params, *self._settings}
+        named = {"allowed": allowed, "help": help_, "flags": flags, "constants": constants}
+        for what, names in named.items():
+            for name in names:
+                if name not in names_of_all:
+                    problems.append(f"{what}= has {name!r}, which is no axis and no parameter of train")
+        problems += [
+            f"{name!r} is an axis and a parameter of train: leave one out"
+            for name in self._settings
+            if name in self._params
+        ]
+        problems.raise_if_any(InvalidArgumentError)
+        self._read = {name: _reader(values) for name, values in self._params.items()}
+        self._read |= {name: _reader([value]) for name, value in self._settings.items()}
+        self._allowed = allowed
+        self._flags = {name: f"--{name.replace('_', '-')}" for name in self._read} | dict(flags)
+
+    def parser(self, experiment: str) -> argparse.ArgumentParser:
+        """Return the parser; values of axes stay text until `grid` reads them, all at once."""
+        parser = argparse.ArgumentParser(
+            description=inspect.getdoc(self._train),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog="An axis takes several values: --lr 0.01 0.001. Started again, it does what is missing.",
+        )
+        axes = parser.add_argument_group("axes of the grid")
+        further = parser.add_argument_group("settings, which are axes too once they are given")
+        where = parser.add_argument_group("where")
+        where.add_argument("--experiment", default=experiment, help="name (default: %(default)s)")
+        where.add_argument("--root", default="runs", help="of all experiments (default: %(default)s)")
+        for name, values in {
+            **self._params,
+            **{name: [value] for name, value in self._settings.items()},
+        }.items():
+            is_constant = name in self._constants
+            group = axes if name in self._params else where if is_constant else further
+            default = f"(default: {' '.join(map(text, values))})".replace("%", "%%")
+            about = self._help.get(name, "").replace("%", "%%")
+            group.add_argument(
+                self._flags[name], dest=f"axis {name}", nargs=1 if is_constant else "+", metavar="X",
+                help=f"{about} {default}".strip(),
+            )  # fmt: skip
+        _add_options(parser, where)
+        return parser
+
+    def grid(self, given: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+        """Put the values that were given in the place of the grid's own.
+
+        Raises:
+            GridError: Some cannot be read, or are no grid; all problems at once.
+        """
+        problems = Problems()
+        read = {name: self._values(name, given, problems) for name in self._read}
+        grid = {name: read[name] or values for name, values in self._params.items()}
+        grid |= {name: read[name] for name in self._settings if read[name] and name not in self._constants}
+        with problems.collecting():
+            RunBuilder.num_runs(grid)
+        problems.raise_if_any(GridError)
+        return grid
+
+    def bound(self, given: Mapping[str, Any], function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function with the constants that it has parameters for."""
+        parameters = inspect.signature(function).parameters
+        constants = {
+            name: next(iter(self._values(name, given, Problems())), self._settings[name])
+            for name in self._constants
+            if name in parameters
+        }
+        return partial(function, **constants) if constants else function
+
+    def _value(self, name: str, word: str) -> Any:
+        is_allowed, which = self._allowed.get(name, (None, ""))
+        try:
+            value = self._read[name](word)
+        except ValueError as error:
+            raise ValueError(which or str(error)) from None
+        if is_allowed is not None and not is_allowed(value):
+            raise ValueError(which)
+        return value
+
+    def _values(self, name: str, given: Mapping[str, Any], problems: Problems) -> list[Any]:
+        values = []
+        for word in given[f"axis {name}"] or ():
+            try:
+                values.append(self._value(name, word))
+            except ValueError as error:
+                problems.append(f"{self._flags[name]} takes {error}, got {word!r}")
+        return values
+
+
+def _reader(values: Sequence[Any]) -> _Reader:
+    """Return what reads further values that are like these."""
+    kinds = {type(value) for value in values}
+    if kinds == {bool}:
+        return partial(_one_of, {"true": True, "false": False})
+    if kinds == {int}:
+        return _whole
+    if kinds and kinds <= {int, float}:
+        return _number
+    if kinds == {str} or not kinds:
+        return str
+    return partial(_one_of, {text(value): value for value in values})
+
+
+def _whole(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise ValueError("whole numbers") from None
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError("numbers") from None
+
+
+def _one_of(choices: Mapping[str, Any], word: str) -> Any:
+    if word not in choices:
+        raise ValueError(f"one of {', '.join(choices)}")
+    return choices[word]
+
+
+def _jobs(word: str) -> int | str:
+    return int(word) if word.lstrip("-").isdecimal() else word
+
+
+def _add_options(parser: argparse.ArgumentParser, where: Any) -> None:
+    """Add the flags of `run_grid`."""
+    where.add_argument("--note", metavar="TEXT", help="why, in one line; kept with the experiment")
+    how = parser.add_argument_group("how")
+    how.add_argument("--jobs", type=_jobs, metavar="N", help="runs at a time, or auto (default: 1)")
+    how.add_argument("--runs-per-device", type=int, metavar="N", help="runs that share a GPU (default: 1)")
+    how.add_argument("--executor", choices=["lanes", "inline", "ray"], help="(default: lanes, processes)")
+    how.add_argument("--ray-address", metavar="X", help="of a Ray cluster (default: one is started)")
+    how.add_argument("--timeout", type=float, metavar="S", help="seconds without a batch: the run is hung")
+    how.add_argument("--retries", type=int, metavar="N", help="of runs that were killed or hung")
+    how.add_argument("--max-seconds", type=float, metavar="S", help="stop after that time, with exit code 75")
+    how.add_argument("--on-error", choices=["continue", "stop"], help="default: the other runs go on")
+    how.add_argument(
+        "--plan",
+        dest="plan_only",
+        action="store_const",
+        const=True,
+        help="show what would be executed, and stop",
+    )
+    how.add_argument(
+        "--only", type=int, nargs="+", metavar="RUN", help="these runs alone, in this process: for a debugger"
+    )
+    again = parser.add_argument_group("started again")
+    again.add_argument(
+        "--retry-failed", action="store_const", const=True, help="execute runs that ended by a fault again"
+    )
+    changed = again.add_mutually_exclusive_group()
+    changed.add_argument(
+        "--changed", choices=["rerun", "keep"],
+        help="runs that were begun with other code, data or versions: execute again, or keep and continue",
+    )  # fmt: skip
+    changed.add_argument(
+        "--resume-anyway", action="store_const", dest="changed", const="keep", help="the same as --changed keep"
+    )
+
+
+def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `run_grid`: those of the command line before those of the script."""
+    flags = {name: value for name, value in given.items() if value is not None and not name.startswith("axis ")}
+    address = flags.pop("ray_address", None)
+    chosen = {**options, **flags}
+    if repeats := options.get("repeats"):
+        names = [repeats] if isinstance(repeats, str) else repeats
+        chosen["repeats"] = [name for name in names if name in grid] or None
+    if address is not None:
+        from runmanager.executors import RayExecutor
+
+        how = {name: chosen.pop(name) for name in ("jobs", "runs_per_device", "timeout") if name in chosen}
+        chosen["executor"] = RayExecutor(address=address, **how)
+    return chosen

@@ -1,0 +1,155 @@
+import pytest
+
+from runmanager import load_runs, main
+from runmanager.errors import InvalidArgumentError
+
+GRID = {"lr": [0.1, 0.2], "width": [8], "name": ["a"], "deep": [True, False], "kind": [int, float]}
+
+
+class Train:
+    """Notes what it is called with."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, run, manager, num_epochs=2, seed=0, data_dir="data"):
+        self.calls.append((run, num_epochs, seed, data_dir))
+        with manager.run(run):
+            for _ in manager.epochs(num_epochs):
+                manager.track_loss(run.lr, 1)
+
+
+def start(tmp_path, words, train=None, grid=None, **options):
+    options = {"tensorboard": False, "constants": ["data_dir"], "executor": "inline", **options}
+    arguments = [*words.split(), "--root", str(tmp_path), "--experiment", "e"]
+    return main(grid or {"lr": [0.1, 0.2]}, train or Train(), arguments=arguments, **options)
+
+
+def test_without_flags_the_grid_is_executed_with_the_defaults(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "", train) == 0
+
+    assert [(run.lr, *others) for run, *others in train.calls] == [(0.1, 2, 0, "data"), (0.2, 2, 0, "data")]
+    assert "num_epochs" not in load_runs(tmp_path)
+
+
+def test_values_that_are_given_take_the_place_of_the_grids_own(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "--lr 1 0.5 --width 4 --name b c --deep false --kind float", train, GRID) == 0
+
+    runs = [call[0] for call in train.calls]
+    assert [run.lr for run in runs] == [1, 1, 0.5, 0.5]
+    assert {(run.width, run.deep, run.kind) for run in runs} == {(4, False, float)}
+    assert [run.name for run in runs] == ["b", "c", "b", "c"]
+
+
+def test_a_setting_that_is_given_is_an_axis_and_a_column(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "--lr 0.1 --num-epochs 1 3 --seed 5", train) == 0
+
+    assert [others for _, *others in train.calls] == [[1, 5, "data"], [3, 5, "data"]]
+    runs = load_runs(tmp_path)
+    assert runs[["num_epochs", "seed", "epochs"]].to_numpy().tolist() == [[1, 5, 1], [3, 5, 3]]
+
+
+def test_a_constant_is_no_hyperparameter(tmp_path):
+    train, read = Train(), []
+
+    def load(data_dir):
+        read.append(data_dir)
+        return "data"
+
+    assert start(tmp_path, "--lr 0.1 --data-dir elsewhere", train, data=load) == 0
+
+    assert train.calls[0][3] == "elsewhere"
+    assert read == ["elsewhere"]
+    assert "data_dir" not in load_runs(tmp_path)
+
+
+def test_repeats_are_those_that_are_axes(tmp_path):
+    assert start(tmp_path, "--lr 0.1", repeats=("seed", "fold")) == 0
+    assert load_runs(tmp_path).attrs["repeats"] == {}
+    assert start(tmp_path, "--lr 0.1 --seed 1 2", repeats=("seed", "fold")) == 0
+    assert load_runs(tmp_path).attrs["repeats"] == {"e": ["seed"]}
+
+
+def test_everything_wrong_is_named_at_once_and_nothing_is_written(tmp_path, capsys):
+    words = "--lr x -1 --width 2.5 --deep yes --kind str --num-epochs 0"
+    allowed = {"lr": (lambda lr: lr > 0, "numbers above 0"), "num_epochs": (lambda n: n > 0, "numbers above 0")}
+
+    assert start(tmp_path / "runs", words, grid=GRID, allowed=allowed) == 2
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("--")[2] for line in lines[1:7]] == [
+        "lr takes numbers above 0, got 'x'",
+        "lr takes numbers above 0, got '-1'",
+        "width takes whole numbers, got '2.5'",
+        "deep takes one of true, false, got 'yes'",
+        "kind takes one of int, float, got 'str'",
+        "num-epochs takes numbers above 0, got '0'",
+    ]
+    assert len(lines) == 7
+    assert not (tmp_path / "runs").exists()
+
+
+def test_flags_of_run_grid_take_the_place_of_the_scripts_own(tmp_path, capsys):
+    train = Train()
+
+    assert start(tmp_path, "--plan", train) == 0
+    assert train.calls == []
+    assert start(tmp_path, "--only 2", train, jobs=3) == 0
+    assert [call[0].lr for call in train.calls] == [0.2]
+    assert start(tmp_path, "--max-seconds 100 --note why --on-error stop") == 0
+    assert load_runs(tmp_path).attrs["notes"] == {"e": "why"}
+    capsys.readouterr()
+
+
+def test_failures_are_exit_codes(tmp_path, capsys):
+    def fail(run, manager):
+        with manager.run(run):
+            raise ValueError("no")
+
+    assert start(tmp_path, "", fail, constants=[]) == 1
+    (tmp_path / "file").touch()
+    assert start(tmp_path / "file", "", fail, constants=[]) == 2
+    assert "is a file" in capsys.readouterr().err
+
+
+def test_help_lists_axes_settings_and_defaults(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        start(tmp_path, "--help", grid=GRID, help={"lr": "100 % of it"}, flags={"num_epochs": "--epochs"})
+
+    assert ended.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--lr X [X ...] 100 % of it (default: 0.1 0.2)" in shown
+    assert "--epochs X [X ...] (default: 2)" in shown
+    assert "--data-dir X (default: data)" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"allowed": {"lrr": (bool, "")}}, "allowed= has 'lrr', which is no axis and no parameter of train"),
+        ({"help": {"x": ""}}, "help= has 'x', which is no axis"),
+        ({"constants": ["x"]}, "constants= has 'x', which is no axis"),
+        ({"grid": {"seed": [1]}}, "'seed' is an axis and a parameter of train: leave one out"),
+    ],
+)
+def test_what_the_script_got_wrong_is_raised(tmp_path, options, message):
+    with pytest.raises(InvalidArgumentError) as raised:
+        start(tmp_path, "", **options)
+
+    assert message in str(raised.value)
+
+
+def test_a_parameter_of_train_has_the_value_of_the_run_in_any_grid(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "", train, {"lr": [0.1]}) == 0
+    from runmanager import run_grid
+
+    run_grid({"lr": [0.3], "num_epochs": [4]}, train, experiment="f", root=tmp_path, executor="inline")
+    assert train.calls[-1][1] == 4
