@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from runmanager.board.import_events import from_tensorboard as from_tensorboard
     from runmanager.board.launch import open_tensorboard as open_tensorboard
+    from runmanager.configurations import expand as expand
     from runmanager.datasets import fashion_mnist as fashion_mnist
     from runmanager.devices.benchmark import benchmark_devices as benchmark_devices
     from runmanager.devices.describe import describe_devices as describe_devices
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "board.import_events": ("from_tensorboard",),
     "board.launch": ("open_tensorboard",),
+    "configurations": ("expand",),
     "datasets": ("fashion_mnist",),
     "devices.benchmark": ("benchmark_devices",),
     "devices.describe": ("describe_devices",),

@@ -3,12 +3,10 @@
 import itertools
 import math
 import random
-from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from runmanager.errors import GridError, HyperparameterError, Problems
+from runmanager.errors import GridError, Problems
 from runmanager.hyperparameters import (
     check_device,
     check_names,
@@ -19,49 +17,16 @@ from runmanager.hyperparameters import (
     plain,
     safe_repr,
 )  # fmt: skip
+from runmanager.nested import check_groups, flat, mapping_of
+from runmanager.run import Run as Run  # noqa: PLC0414 - everybody takes it from here
+from runmanager.run import make_run
 
 _MOST_VALUES = 1_000_000  # of one axis, and combinations walked or drawn for where=
 _LONGEST = 60  # characters of a value in a message
 
+_make_run = make_run  # as runs name it that were pickled before
+
 Axes = dict[tuple[str, ...], list[tuple[Any, ...]]]
-
-
-class Run(tuple[Any, ...]):
-    """One assignment of hyperparameters: a namedtuple that pickles.
-
-    Its fields are the axes of the grid in their order. `RunBuilder.get_runs` makes them. Runs with other fields
-    are other runs, whatever their values: ``[run for run in runs_b if run not in runs_a]``.
-    """
-
-    __slots__ = ()
-    _fields: tuple[str, ...] = ()
-    _kinds: tuple[str, ...] = ()  # of each field in the whole grid, which a single run does not know
-
-    if TYPE_CHECKING:
-
-        def _asdict(self) -> dict[str, Any]: ...
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise HyperparameterError(
-            f"run has no hyperparameter {name!r}; it has: {', '.join(self._fields) or 'none'}"
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return not self._has_other_fields(other) and tuple.__eq__(self, other)
-
-    def __ne__(self, other: object) -> bool:
-        return self._has_other_fields(other) or tuple.__ne__(self, other)
-
-    def __hash__(self) -> int:
-        return tuple.__hash__(self)
-
-    def _has_other_fields(self, other: object) -> bool:
-        return isinstance(other, Run) and other._fields != self._fields
-
-    def __reduce__(self) -> tuple[Callable[..., "Run"], tuple[tuple[Any, ...], ...]]:
-        return _make_run, (self._fields, tuple(self), self._kinds)
 
 
 class RunBuilder:
@@ -76,10 +41,12 @@ class RunBuilder:
     ) -> list[Run]:
         """Expand a mapping of name -> values into the runs of its product, last axis fastest.
 
-        A tuple of names is a paired axis, whose values are tuples of the same length.
+        A tuple of names is a paired axis, whose values are tuples of the same length. A mapping in the place of
+        values has axes itself: ``{"opt": {"lr": [0.1]}}`` is ``{"opt.lr": [0.1]}``, read as ``run.opt.lr``.
 
         Args:
-            params: The axes in order. Values are any iterable with an order, but no string.
+            params: The axes in order. Values are any iterable with an order, but no string. A data class or a
+                configuration of OmegaConf will do for a mapping.
             where: Keeps the runs for which it is true.
             max_runs: The most runs to accept, to catch a grid that is large by accident; None for a million.
 
@@ -90,6 +57,8 @@ class RunBuilder:
         [Run(lr=0.1, device='cpu'), Run(lr=0.01, device='cpu')]
         >>> RunBuilder.get_runs({("lr", "momentum"): [(0.1, 0.9), (0.01, 0.99)]})
         [Run(lr=0.1, momentum=0.9), Run(lr=0.01, momentum=0.99)]
+        >>> RunBuilder.get_runs({"opt": {"lr": [0.1, 0.01], "name": ["sgd"]}})
+        [Run(opt.lr=0.1, opt.name='sgd'), Run(opt.lr=0.01, opt.name='sgd')]
         """
         return _expanded(_checked_axes(params, _where_problems(where)), where, max_runs or _MOST_VALUES)
 
@@ -156,7 +125,7 @@ def params_of(run: Any) -> dict[str, Any]:
     params = run._asdict() if hasattr(run, "_asdict") else run
     if not isinstance(params, Mapping):
         raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])
-    problems = Problems(check_names(params))
+    problems = Problems([*check_names(params), *check_groups(params)])
     problems += check_values(params.items())
     if not problems and "device" in params and (problem := check_device(params["device"])):
         problems.append(problem)
@@ -183,7 +152,8 @@ def _checked_axes(params: Mapping[Any, Any], others: Sequence[str] = ()) -> Axes
         params: The axes as the user wrote them.
         others: What else is wrong.
     """
-    if not isinstance(params, Mapping):
+    grid = mapping_of(params)
+    if grid is None:
         raise GridError(
             [
                 *others,
@@ -193,7 +163,7 @@ def _checked_axes(params: Mapping[Any, Any], others: Sequence[str] = ()) -> Axes
     problems = Problems(others)
     axes: Axes = {}
     seen: set[str] = set()
-    for key, values in params.items():
+    for key, values in flat(grid):
         names = key if isinstance(key, tuple) else (key,)
         problems += check_names(names)
         problems += [f"{name!r} is in two axes: keep one" for name in dict.fromkeys(names) if name in seen]
@@ -204,6 +174,7 @@ def _checked_axes(params: Mapping[Any, Any], others: Sequence[str] = ()) -> Axes
             _check_devices(names, rows, problems)
         problems += odd
         axes[names] = rows
+    problems += check_groups(seen)
     problems.raise_if_any()
     return axes
 
@@ -211,18 +182,15 @@ def _checked_axes(params: Mapping[Any, Any], others: Sequence[str] = ()) -> Axes
 def _rows(key: Any, values: Any, problems: list[str]) -> list[tuple[Any, ...]]:
     name = ", ".join(key) if isinstance(key, tuple) and all(isinstance(part, str) for part in key) else key
     if isinstance(values, (str, bytes)) or not _is_iterable(values):
-        single = f"{name}=[{_short(values)}]" if not isinstance(key, tuple) else f"{key!r}: [(...)]"
+        single = f"{name}=[{_short(values)}]" if str(name).isidentifier() else f"{key!r}: [{_short(values)}]"
+        single = f"{key!r}: [(...)]" if isinstance(key, tuple) else single
         problems.append(
             f"values of {name!r} must be a list or tuple, got {_short(values)}; "
             f"write {single} for a single value"
         )
         return []
     if isinstance(values, Mapping):
-        first = next(iter(values), "lr")
-        problems.append(
-            f"values of {name!r} are a mapping: write an axis for each of its keys, as {f'{name}_{first}'!r}: "
-            f"[...], or a list of mappings, {name!r}: [{{...}}]"
-        )
+        problems.append(f"values of the paired axis {key!r} are a mapping: write a list of tuples")
         return []
     if isinstance(values, (set, frozenset)):
         problems.append(f"values of {name!r} are a set, which has no order: write a list")
@@ -335,16 +303,4 @@ def _kinds(axes: Axes) -> tuple[str, ...]:
 
 
 def _run(names: tuple[str, ...], combination: Iterable[tuple[Any, ...]], kinds: tuple[str, ...]) -> Run:
-    return _make_run(names, itertools.chain.from_iterable(combination), kinds)
-
-
-def _make_run(names: tuple[str, ...], values: Iterable[Any], kinds: tuple[str, ...] = ()) -> Run:
-    run: Run = _run_type(names, kinds)._make(values)
-    return run
-
-
-@lru_cache(maxsize=256)
-def _run_type(names: tuple[str, ...], kinds: tuple[str, ...]) -> Any:
-    # Run comes second, so that the fields win over its __getattr__, and __reduce__ over tuple's
-    fields = namedtuple("Run", names)  # type: ignore[misc]  # noqa: PYI024 - the names are the grid's
-    return type("Run", (fields, Run), {"__slots__": (), "_kinds": kinds, "__reduce__": Run.__reduce__})
+    return make_run(names, itertools.chain.from_iterable(combination), kinds)

@@ -68,12 +68,23 @@ def _device_hint(text: str) -> str:
 def _name_problem(name: Any) -> str | None:
     if not isinstance(name, str):
         return f"a hyperparameter name must be text, got {name!r}"
-    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
-        suggestion = re.sub(r"\W", "_", name.strip()).strip("_") or "name"
-        suggestion = f"{suggestion}_" if keyword.iskeyword(suggestion) else suggestion
-        suggestion = f"p{suggestion}" if suggestion[0].isdigit() else suggestion
-        return f"{name!r} cannot be read as run.{name}: write {suggestion!r}"
+    first, *below = name.split(".")
+    if not (_is_name(first) and not first.startswith("_") and all(map(_is_name, below))):
+        parts = [_suggestion(first), *map(_suggestion, filter(None, below))]
+        return f"{name!r} cannot be read as run.{name}: write {'.'.join(parts)!r}"
     return None
+
+
+def _is_name(part: str) -> bool:
+    # _target_ is a name in configurations; those of namedtuples have a single underscore, which is in front
+    is_own = part.startswith("__") or (part.startswith("_") and not part.endswith("_"))
+    return part.isidentifier() and not keyword.iskeyword(part) and not is_own
+
+
+def _suggestion(part: str) -> str:
+    name = re.sub(r"\W", "_", part.strip()).strip("_") or "name"
+    name = f"{name}_" if keyword.iskeyword(name) else name
+    return f"p{name}" if name[0].isdigit() else name
 
 
 def column(name: str) -> str:

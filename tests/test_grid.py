@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import keyword
 import math
 import pickle
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter, OrderedDict
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -328,6 +330,97 @@ def test_as_many_runs_as_are_allowed_are_expanded():
     assert len(runs) == 1000
 
 
+@dataclasses.dataclass
+class Optimizer:
+    lr: Any
+    name: Any = ("sgd",)
+
+
+NESTED = RunBuilder.get_runs({"opt": {"lr": [0.1, 0.2], "name": ["sgd"]}, "device": ["cpu"]})
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        {"opt.lr": [0.1, 0.2], "opt.name": ["sgd"], "device": ["cpu"]},
+        {"opt": Optimizer([0.1, 0.2]), "device": ["cpu"]},
+        {"opt": {("lr", "name"): [(0.1, "sgd"), (0.2, "sgd")]}, "device": ["cpu"]},
+        MappingProxyType({"opt": MappingProxyType({"lr": (0.1, 0.2), "name": ["sgd"]}), "device": ["cpu"]}),
+    ],
+)
+def test_a_nested_grid_is_that_of_its_dotted_axes(grid):
+    runs = RunBuilder.get_runs(grid)
+
+    assert runs == NESTED
+    assert RunBuilder.num_runs(grid) == len(NESTED)
+    assert sorted(RunBuilder.sample(grid, 2, seed=0)) == NESTED
+
+
+def test_a_run_of_a_nested_grid_has_a_run_below():
+    run = NESTED[1]
+
+    assert repr(run) == "Run(opt.lr=0.2, opt.name='sgd', device='cpu')"
+    assert (run.opt.lr, run.opt.name, getattr(run, "opt.lr"), run.device) == (0.2, "sgd", 0.2, "cpu")
+    assert run.opt == RunBuilder.get_runs({"lr": [0.2], "name": ["sgd"]})[0]
+    assert dict(zip(run.opt._fields, run.opt, strict=True)) == {"lr": 0.2, "name": "sgd"}
+    assert run._asdict() == {"opt.lr": 0.2, "opt.name": "sgd", "device": "cpu"}
+    assert run._replace(**{"opt.lr": 0.1}) == NESTED[0]
+    with pytest.raises(ValueError, match="unexpected field names: \\['lr'\\]"):
+        run._replace(lr=1)
+    assert getattr(run.opt, "momentum", 0.9) == 0.9
+    with pytest.raises(HyperparameterError, match=r"run\.opt has no hyperparameter 'rl'; it has: lr, name"):
+        run.opt.rl  # noqa: B018
+    with pytest.raises(HyperparameterError, match="run has no hyperparameter 'lr'; it has: opt, device"):
+        run.lr  # noqa: B018
+
+
+def test_a_nested_run_pickles_and_is_copied_with_its_kinds():
+    run = NESTED[0]
+
+    for again in (pickle.loads(pickle.dumps(run)), copy.deepcopy(run)):
+        assert again == run
+        assert type(again) is type(run)
+        assert kinds_of(again) == {"opt.lr": "number", "opt.name": "text", "device": "text"}
+    assert pickle.loads(pickle.dumps(run.opt)) == run.opt
+
+
+def test_names_of_configurations_and_of_methods_can_be_nested():
+    (run,) = RunBuilder.get_runs(
+        {"opt": {"_target_": ["torch.optim.SGD"], "a": {"count": [2]}}, "index.x": [3]}
+    )
+
+    assert (run.opt._target_, run.opt.a.count, run.index.x) == ("torch.optim.SGD", 2, 3)  # type: ignore[attr-defined]
+    match run:
+        case Run(opt=Run(a=Run(count=count))):
+            assert count == 2  # type: ignore[comparison-overlap]
+
+
+def test_conditions_and_unions_read_nested_hyperparameters():
+    grid = {"opt": {"lr": [0.1, 0.2], "name": ["sgd", "adam"]}}
+
+    kept = RunBuilder.get_runs(grid, where=lambda run: run.opt.name == "sgd" or run.opt.lr < 0.2)
+
+    assert [(run.opt.lr, run.opt.name) for run in kept] == [(0.1, "sgd"), (0.1, "adam"), (0.2, "sgd")]
+    assert len({*kept, *RunBuilder.get_runs({"opt": ["sgd"]})}) == 4
+
+
+def test_a_mapping_in_a_list_is_a_value():
+    runs = RunBuilder.get_runs({"opt": {"extra": [{"lr": 1}, Optimizer(2)]}})
+
+    assert [run.opt.extra for run in runs] == [{"lr": 1}, Optimizer(2)]
+
+
+def test_a_data_class_that_yields_values_is_a_range():
+    @dataclasses.dataclass
+    class Powers:
+        most: int
+
+        def __iter__(self):
+            return (10**power for power in range(self.most))
+
+    assert [run.lr for run in RunBuilder.get_runs({"lr": Powers(3)})] == [1, 10, 100]
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
@@ -349,10 +442,17 @@ def test_as_many_runs_as_are_allowed_are_expanded():
             "values of 'a, b' must be a list or tuple, got 3; write ('a', 'b'): [(...)] for a single value",
         ),
         (
-            {"opt": {"lr": [0.1, 0.2], "wd": [0]}},
-            ("values of 'opt' are a mapping: write an axis for each of its keys, as 'opt_lr': [...], "
-            "or a list of mappings, 'opt': [{...}]"),
+            {"opt": {"lr": [0.1], "wd": 0}},
+            "values of 'opt.wd' must be a list or tuple, got 0; write 'opt.wd': [0] for a single value",
         ),
+        ({"opt": {}}, "axis 'opt' has no values: give it at least one, or leave it out"),
+        ({"opt": {"lr": [1]}, "opt.lr": [2]}, "'opt.lr' is in two axes: keep one"),
+        ({"opt": [1], "opt.lr": [2]}, "'opt' is an axis, and 'opt.lr' is below it: rename one"),
+        ({"opt": {3: [1]}}, "a hyperparameter name must be text, got 3"),
+        ({"opt": {"a-b": [1]}}, "'opt.a-b' cannot be read as run.opt.a-b: write 'opt.a_b'"),
+        ({"opt._fields": [1]}, "'opt._fields' cannot be read as run.opt._fields: write 'opt.fields'"),
+        ({"opt..lr": [1]}, "'opt..lr' cannot be read as run.opt..lr: write 'opt.lr'"),
+        ({("a", "b"): {"c": 1}}, "values of the paired axis ('a', 'b') are a mapping: write a list of tuples"),
         ({"lr": {0.1, 0.2}}, "values of 'lr' are a set, which has no order: write a list"),
         ({"lr": []}, "axis 'lr' has no values: give it at least one, or leave it out"),
         ({"n": range(10**12)}, "axis 'n' has more than 1,000,000 values: write a shorter list"),

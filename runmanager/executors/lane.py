@@ -10,7 +10,7 @@ from multiprocessing import process
 from pathlib import Path
 from typing import Any
 
-from runmanager.executors import worker
+from runmanager.executors import serialize, worker
 from runmanager.executors.deaths import MOST_LINES
 from runmanager.executors.spawn import without_main
 from runmanager.grid import Run
@@ -63,7 +63,7 @@ class Lane:
     def send(self) -> None:
         """Send the run. Whether the lane has died meanwhile is noticed elsewhere."""
         with suppress(OSError):
-            self.connection.send(self.run)
+            self.connection.send(serialize.dump(self.run))  # which may have values of classes of the script
 
     def messages(self) -> Iterator[worker.Message]:
         """Yield the messages that have come, without waiting."""

@@ -119,7 +119,8 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         return
     gc.freeze()  # what is imported stays: looking through it takes 0.2 s
     send(Ready())
-    while (run := connection.recv()) is not None:
+    while (sent := connection.recv()) is not None:
+        run = serialize.load(sent)
         before = time.monotonic()
         _redirect(output)  # a run may have closed it
         state = process_state()

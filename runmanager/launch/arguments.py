@@ -5,6 +5,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -16,6 +17,7 @@ from runmanager.executors import EXECUTORS, Executor, InlineExecutor
 from runmanager.goal import parse_goal
 from runmanager.grid import Run, RunBuilder, device_of
 from runmanager.hyperparameters import RESERVED, counted
+from runmanager.nested import flat, mapping_of
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
 from runmanager.storage.design import Design, check_note
@@ -137,10 +139,12 @@ def check_runs(
         paths.check_experiment(experiment)
     with problems.collecting():
         paths.check_root(root)
+    grid: Mapping[Any, Any] | None = None
     with problems.collecting():
-        runs += _runs(params, max_runs)
-    if isinstance(params, Mapping):
-        problems += _problems_of_axes(params)
+        grid = mapping_of(params)
+        runs += _runs(params, max_runs) if grid is None else RunBuilder.get_runs(grid, max_runs=max_runs)
+    with suppress(GridError):  # which get_runs has found
+        problems += _problems_of_axes(grid or {})
     if not problems:
         problems += _problems_of_runs(runs)
     problems.raise_if_any()
@@ -210,10 +214,8 @@ def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[st
     return tuple(dict.fromkeys(given))
 
 
-def _runs(params: Mapping[Any, Any] | Sequence[Any], max_runs: int) -> list[Run]:
-    if isinstance(params, Mapping):
-        return RunBuilder.get_runs(params, max_runs=max_runs)
-    runs = list(params)
+def _runs(params: Any, max_runs: int) -> list[Run]:
+    runs = list(params) if isinstance(params, Iterable) else []
     if not runs or not all(isinstance(run, Run) for run in runs):
         raise GridError(
             [f"a grid is a mapping of axes, or runs from RunBuilder.get_runs(), got {params!r:.60}"]
@@ -226,7 +228,7 @@ def _runs(params: Mapping[Any, Any] | Sequence[Any], max_runs: int) -> list[Run]
 def _problems_of_axes(params: Mapping[Any, Any]) -> Problems:
     """Say which values cannot be recognised in another process, and which are given twice."""
     problems = Problems()
-    for key, values in params.items():
+    for key, values in flat(params):
         names = key if isinstance(key, tuple) else (key,)
         rows = [value if isinstance(key, tuple) else (value,) for value in values] if _is_axis(values) else []
         if all(isinstance(row, tuple | list) and len(row) == len(names) for row in rows):

@@ -13,6 +13,7 @@ from runmanager.grid import RunBuilder
 from runmanager.hyperparameters import text
 from runmanager.launch.calling import settings_of
 from runmanager.launch.run_grid import run_grid
+from runmanager.nested import flat, mapping_of
 
 REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130
 """Exit codes, beside those of `GridOutcome`."""
@@ -24,7 +25,7 @@ _Reader = Callable[[str], Any]  # raises a ValueError that says what it takes
 
 
 def main(
-    params: Mapping[str, Sequence[Any]],
+    params: Mapping[str, Any],
     train: Callable[..., object],
     *,
     experiment: str | None = None,
@@ -43,7 +44,7 @@ def main(
     for `run_grid` are there too, as ``--plan``, ``--only``, ``--jobs``, ``--executor``. ``--help`` lists them.
 
     Args:
-        params: The grid: axis -> values.
+        params: The grid: axis -> values. An axis of a nested mapping has the flag ``--opt.lr``.
         train: Called as ``train(run, manager)``, with its further parameters by name.
         experiment: The name of the experiment; by default that of the script.
         allowed: Axis or setting -> whether a value is allowed, and which are, in words:
@@ -99,7 +100,7 @@ class Script:
 
     def __init__(
         self,
-        params: Mapping[str, Sequence[Any]],
+        params: Mapping[str, Any],
         train: Callable[..., object],
         allowed: Mapping[str, Allowed],
         help_: Mapping[str, str],
@@ -107,7 +108,7 @@ class Script:
         constants: Sequence[str],
     ) -> None:
         RunBuilder.num_runs(params)
-        self._params = dict(params)
+        self._params = dict(flat(mapping_of(params) or {}))
         self._train = train
         self._settings = settings_of(train)
         self._constants = list(constants)
@@ -128,7 +129,7 @@ class Script:
         self._read = {name: _reader(values) for name, values in self._params.items()}
         self._read |= {name: _reader([value]) for name, value in self._settings.items()}
         self._allowed = allowed
-        self._flags = {name: f"--{name.replace('_', '-')}" for name in self._read} | dict(flags)
+        self._flags = {name: _flag(name) for name in self._read} | dict(flags)
 
     def parser(self, experiment: str) -> argparse.ArgumentParser:
         """Return the parser; values of axes stay text until `grid` reads them, all at once."""
@@ -200,6 +201,15 @@ class Script:
             except ValueError as error:
                 problems.append(f"{self._flags[name]} takes {error}, got {word!r}")
         return values
+
+
+def _flag(name: str) -> str:
+    """Return the flag of a hyperparameter.
+
+    >>> _flag("batch_size"), _flag("opt._target_")
+    ('--batch-size', '--opt.target')
+    """
+    return f"--{'.'.join(part.strip('_').replace('_', '-') for part in name.split('.'))}"
 
 
 def _reader(values: Sequence[Any]) -> _Reader:

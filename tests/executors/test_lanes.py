@@ -9,6 +9,7 @@ import textwrap
 import time
 import warnings
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,20 @@ def test_a_run_that_gives_up_its_process_has_its_own_outcome():
     outcomes = execute(work, 3, jobs=2)
 
     assert [outcome for _, outcome in outcomes] == [Outcome(Status.FAILED, "no")] * 3
+
+
+def test_a_value_may_be_of_a_class_that_no_other_process_can_import():
+    @dataclass
+    class Local:
+        width: int
+
+    def work(run, _report):
+        return Outcome(Status.COMPLETED, f"{type(run.layer) is Local} {run.layer.width}")
+
+    runs = deque(RunBuilder.get_runs({"layer": [Local(8), Local(16)]}))
+    ended = LanesExecutor().execute(runs, work, Watcher())
+
+    assert [outcome.error for _, outcome in ended] == ["True 8", "True 16"]
 
 
 def test_lanes_share_the_cores():

@@ -45,6 +45,18 @@ def test_values_that_are_given_take_the_place_of_the_grids_own(tmp_path):
     assert [run.name for run in runs] == ["b", "c", "b", "c"]
 
 
+def test_an_axis_of_a_nested_mapping_has_a_dotted_flag(tmp_path):
+    train, grid = Train(), {"opt": {"rate": [1, 2], "weight_decay": [0.1], "_target_": ["sgd"]}, "lr": [0.1]}
+
+    assert start(tmp_path, "--opt.rate 3 4 --opt.weight-decay 0.5 --opt.target adam", train, grid) == 0
+
+    runs = [call[0] for call in train.calls]
+    assert [(run.opt.rate, run.opt.weight_decay, run.opt._target_) for run in runs] == [
+        (3, 0.5, "adam"), (4, 0.5, "adam"),
+    ]  # fmt: skip
+    assert load_runs(tmp_path)["opt.rate"].tolist() == [3, 4]
+
+
 def test_a_setting_that_is_given_is_an_axis_and_a_column(tmp_path):
     train = Train()
 

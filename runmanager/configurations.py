@@ -1,0 +1,141 @@
+"""Existing configurations: the runs of a grid, each with its own copy of one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from runmanager.close_names import closest
+from runmanager.errors import GridError, Problems, first_line
+from runmanager.grid import Run, RunBuilder
+from runmanager.hyperparameters import check_names, check_values, common_kind, kind, plain
+from runmanager.nested import check_groups, leaves, mapping_of, outline, plain_config, replaced
+from runmanager.run import make_run
+from runmanager.wording import listed
+
+_DEVICE = "device"  # an axis that a configuration need not have
+_OWN = "config"  # the attribute of a run that has its configuration
+_MOST_REFUSALS = 5
+
+
+def expand(
+    config: Any,
+    params: Mapping[Any, Any] | Sequence[Run],
+    *,
+    where: Callable[[Run], bool] | None = None,
+    max_runs: int | None = None,
+) -> list[Run]:
+    """Return the runs of a grid over an existing configuration; each has its own copy as ``run.config``.
+
+    All values of the configuration are hyperparameters, by their dotted names: another base configuration gives
+    other runs. `run_grid` takes what is returned, alone or in a union.
+
+    Args:
+        config: A data class, a mapping as of a YAML file, or a configuration of OmegaConf, nested. The copies
+            have its types.
+        params: The axes, as for `RunBuilder.get_runs`, or the runs of a sample: which fields have which values.
+            A device that the configuration does not have may be among them.
+        where: Keeps the runs for which it is true.
+        max_runs: The most combinations to accept, None for a million.
+
+    Raises:
+        GridError: The configuration has no such field, or refuses a value; with all problems.
+
+    >>> from dataclasses import dataclass, field
+    >>> @dataclass
+    ... class Optimizer:
+    ...     name: str = "sgd"
+    ...     lr: float = 0.1
+    >>> @dataclass
+    ... class Config:
+    ...     opt: Optimizer = field(default_factory=Optimizer)
+    ...     width: int = 64
+    >>> first, second = expand(Config(), {"opt.lr": [0.1, 0.01]})
+    >>> second, second.config.opt
+    (Run(opt.name='sgd', opt.lr=0.01, width=64), Optimizer(name='sgd', lr=0.01))
+    """
+    problems = Problems()
+    combinations: Sequence[Run] = []
+    fields: Mapping[Any, Any] | None = None
+    with problems.collecting():
+        fields = mapping_of(outline(config))
+        if fields is None:
+            problems.append(f"a configuration is a data class or a mapping, got {config!r:.60}")
+    with problems.collecting():
+        combinations = _combinations(params, max_runs)
+    names = list(dict.fromkeys(name for run in combinations for name in run._fields))
+    if fields is not None:
+        problems += _unknown(names, config)
+        problems += [f"the configuration has the field {_OWN!r}, which is run.{_OWN}: rename it"] * (
+            _OWN in fields
+        )
+    problems.raise_if_any()
+    pairs = [(_params_of(run, own), own) for run, own in _copies(config, combinations)]
+    values = [pair for params, _ in pairs for pair in params.items()]
+    names = list(dict.fromkeys(name for name, _ in values))
+    problems += [*check_names(names), *check_groups(names), *check_values(values)]
+    problems.raise_if_any()
+    kinds = {name: common_kind(kind(params[name]) for params, _ in pairs if name in params) for name in names}
+    runs = [
+        make_run(tuple(params), params.values(), tuple(kinds[name] for name in params), "run", own)
+        for params, own in pairs
+    ]
+    kept = [run for run in runs if where is None or where(run)]
+    if not kept:
+        raise GridError([f"where= keeps none of {len(runs):,} runs: keep at least one"])
+    return kept
+
+
+def _combinations(params: Any, max_runs: int | None) -> Sequence[Run]:
+    """Return the combinations of values, which are runs without the rest of the configuration."""
+    if isinstance(params, Sequence) and params and all(isinstance(run, Run) for run in params):
+        return params
+    return RunBuilder.get_runs(params, max_runs=max_runs)
+
+
+def _unknown(names: Sequence[str], config: Any) -> list[str]:
+    """Return a sentence for each name that the configuration does not have."""
+    return [_no_field(name, config) for name in names if name != _DEVICE and not _has(config, name)]
+
+
+def _has(config: Any, name: str) -> bool:
+    value = outline(config)
+    for part in name.split("."):
+        fields = mapping_of(value)
+        if fields is None or part not in fields:
+            return False
+        value = fields[part]
+    return True
+
+
+def _no_field(name: str, config: Any) -> str:
+    names = list(dict(leaves(outline(config))))
+    groups = [own[:end] for own in names for end, sign in enumerate(own) if sign == "."]
+    close = closest(name, list(dict.fromkeys([*names, *groups])))
+    hint = f"did you mean {close!r}?" if close else f"it has: {listed(names)}"
+    return f"the configuration has no field {name!r}; {hint}"
+
+
+def _copies(config: Any, combinations: Sequence[Run]) -> list[tuple[Run, Any]]:
+    """Return each combination with the configuration that has its values.
+
+    Raises:
+        GridError: The configuration refuses some.
+    """
+    problems = Problems()
+    copies: list[tuple[Run, Any]] = []
+    base = mapping_of(outline(config)) or {}
+    for run in combinations:
+        values = {name: value for name, value in run._asdict().items() if name != _DEVICE or _DEVICE in base}
+        try:
+            copies.append((run, replaced(config, values)))
+        except Exception as error:  # noqa: BLE001 - whatever the code of its class does
+            problems.append(f"the configuration refuses {run!r} ({type(error).__name__}: {first_line(error)})")
+            if len(problems) == _MOST_REFUSALS:
+                break
+    problems.raise_if_any()
+    return copies
+
+
+def _params_of(run: Run, config: Any) -> dict[str, Any]:
+    """Return all values of a configuration by name, and the axes that it does not have."""
+    values = dict(leaves(config, run._fields)) | run._asdict()
+    return {name: plain(plain_config(value)) for name, value in values.items()}

@@ -1,0 +1,117 @@
+"""Run: one assignment of hyperparameters, a namedtuple whose names may be nested."""
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from runmanager.errors import HyperparameterError
+
+
+class Run(tuple[Any, ...]):
+    """One assignment of hyperparameters: a namedtuple that pickles.
+
+    Its fields are the axes of the grid in their order. `RunBuilder.get_runs` makes them. Runs with other fields
+    are other runs, whatever their values: ``[run for run in runs_b if run not in runs_a]``. Of the field
+    `opt.lr`, ``run.opt`` is a run of its own, with the field `lr`. A run of `expand` has its configuration as
+    ``run.config``.
+    """
+
+    __slots__ = ()
+    _fields: tuple[str, ...] = ()
+    _kinds: tuple[str, ...] = ()  # of each field in the whole grid, which a single run does not know
+    _name: str = "run"  # in messages
+
+    if TYPE_CHECKING:
+
+        def _asdict(self) -> dict[str, Any]: ...
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        names = dict.fromkeys(field.partition(".")[0] for field in self._fields)
+        raise HyperparameterError(
+            f"{self._name} has no hyperparameter {name!r}; it has: {', '.join(names) or 'none'}"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return not self._has_other_fields(other) and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return self._has_other_fields(other) or tuple.__ne__(self, other)
+
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
+
+    def _has_other_fields(self, other: object) -> bool:
+        return isinstance(other, Run) and other._fields != self._fields
+
+    def __reduce__(self) -> tuple[Callable[..., "Run"], tuple[Any, ...]]:
+        config = (vars(self)["config"],) if hasattr(self, "__dict__") else ()
+        return make_run, (self._fields, tuple(self), self._kinds, self._name, *config)
+
+
+def make_run(
+    names: tuple[str, ...],
+    values: Iterable[Any],
+    kinds: tuple[str, ...] = (),
+    name: str = "run",
+    *config: Any,
+) -> Run:
+    """Make a run from its fields, their values and kinds; of `expand`, with its configuration."""
+    run: Run = _run_type(names, kinds, name, bool(config))._make(values)
+    if config:
+        (vars(run)["config"],) = config
+    return run
+
+
+@lru_cache(maxsize=256)
+def _run_type(names: tuple[str, ...], kinds: tuple[str, ...], name: str, has_config: bool) -> Any:
+    # Run comes second, so that the fields win over its __getattr__, and __reduce__ over tuple's
+    fields = namedtuple("Run", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - the grid's names
+    members: dict[str, Any] = {"_kinds": kinds, "_name": name, "__reduce__": Run.__reduce__}
+    members |= {} if has_config else {"__slots__": ()}
+    if fields._fields != names:
+        members |= _nested_members(names, fields._fields, kinds, name)
+    return type("Run", (fields, Run), members)
+
+
+def _nested_members(
+    names: tuple[str, ...], renamed: tuple[str, ...], kinds: tuple[str, ...], name: str
+) -> dict[str, Any]:
+    """Return what a namedtuple has, for fields whose names are dotted, and the runs below."""
+    members: dict[str, Any] = {
+        "_fields": names, "__match_args__": names, "__repr__": _repr, "_replace": _replace,
+    }  # fmt: skip
+    below: dict[str, list[int]] = {}
+    for index, field in enumerate(names):
+        if "." in field:
+            below.setdefault(field.partition(".")[0], []).append(index)
+        if renamed[index] != field:
+            members[field] = _item(index)
+    for group, indexes in below.items():
+        fields = tuple(names[index].partition(".")[2] for index in indexes)
+        its_kinds = tuple(kinds[index] for index in indexes) if kinds else ()
+        members[group] = _group(_run_type(fields, its_kinds, f"{name}.{group}", False), indexes)
+    return members
+
+
+def _item(index: int) -> property:
+    return property(lambda run: tuple.__getitem__(run, index))
+
+
+def _group(its_type: Any, indexes: Sequence[int]) -> property:
+    get = tuple.__getitem__
+    return property(lambda run: tuple.__new__(its_type, [get(run, index) for index in indexes]))
+
+
+def _repr(run: Run) -> str:
+    pairs = zip(run._fields, run, strict=True)
+    return f"Run({', '.join(f'{name}={value!r}' for name, value in pairs)})"
+
+
+def _replace(run: Run, /, **values: Any) -> Run:
+    fields = run._fields
+    if unknown := [name for name in values if name not in fields]:
+        raise ValueError(f"Got unexpected field names: {unknown!r}")  # as of any namedtuple
+    return type(run)._make(map(values.pop, fields, run))  # type: ignore[attr-defined,no-any-return]
