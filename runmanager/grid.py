@@ -15,7 +15,6 @@ from runmanager.hyperparameters import (
     counted,
     kind,
     plain,
-    safe_repr,
 )  # fmt: skip
 from runmanager.nested import check_groups, flat, mapping_of
 from runmanager.run import Run as Run  # noqa: PLC0414 - everybody takes it from here
@@ -246,7 +245,15 @@ def _too_many(axes: Axes, size: int, max_runs: int) -> str:
 
 
 def _short(value: Any) -> str:
-    return text if len(text := safe_repr(value)) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text := _safe_repr(value)) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _safe_repr(value: Any) -> str:
+    """Return the `repr` of a value, that of `object` if its own raises."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - whatever the code of its class does
+        return object.__repr__(value)
 
 
 def _is_iterable(value: Any) -> bool:

@@ -125,14 +125,6 @@ def check_values(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
     return list(dict.fromkeys(f"{name!r}: {problem}" for name, problem in problems if problem))
 
 
-def safe_repr(value: Any) -> str:
-    """Return the `repr` of a value, that of `object` if its own raises."""
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001 - whatever the code of its class does
-        return object.__repr__(value)
-
-
 def is_deep(value: Any) -> bool:
     """Whether a value is nested so deep, or in itself, that functions that call themselves would fail."""
     level = [value]
