@@ -121,6 +121,8 @@ def params_of(run: Any) -> dict[str, Any]:
     Raises:
         GridError: It is neither, or a name or its device cannot be used.
     """
+    if isinstance(run, Run):
+        run = dict(zip(run._fields, tuple.__iter__(run), strict=True))  # which does not count as reading it
     params = run._asdict() if hasattr(run, "_asdict") else run
     if not isinstance(params, Mapping):
         raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -146,6 +146,7 @@ class Outcome:
         epochs: How many epochs are committed.
         log: Further evidence of the cause, such as the last output of a process that died; not in the journal.
         is_committed: Whether it is in the journal: a process that died could not write it.
+        unread: The hyperparameters that `train` did not read; not in the journal.
     """
 
     status: Status
@@ -153,6 +154,7 @@ class Outcome:
     epochs: int = 0
     log: str = ""
     is_committed: bool = True
+    unread: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def next_step(self, error_log: Path, *, is_retried: bool = False) -> str:
         """Say what to do next, "" for nothing; `is_retried` if the grid executes the run again by itself."""

@@ -17,6 +17,7 @@ from runmanager.launch.announce import announce, point_to_tensorboard
 from runmanager.launch.commit import Exports, commit
 from runmanager.launch.live_page import LivePage
 from runmanager.launch.plan import Action, Decisions, Plan, PlannedRun
+from runmanager.launch.reads import unread_axes
 from runmanager.launch.stopwatch import Stopwatch
 from runmanager.launch.task import RunTask
 from runmanager.live.best import BestSoFar
@@ -39,6 +40,7 @@ class Execution:
     """Of the batch that is executed, or was the last one."""
     is_over = False
     """Whether the search has come to its end: it wants no run that it has not handed out."""
+    _has_named_unread = False  # axes that train does not read
     num_lanes = 0
     """How many runs were executed at the same time, at most."""
 
@@ -69,7 +71,8 @@ class Execution:
         self._show = show
         self._screen = screen
         self._design = design or Design()
-        self._best = BestSoFar(self._design, plan.varying)
+        self._varying = plan.varying
+        self._best = BestSoFar(self._design, self._varying)
         for planned in plan.runs if show else ():
             if planned.action is Action.LEAVE:
                 self._best.add(planned.before)
@@ -167,6 +170,14 @@ class Execution:
                     commit(planned, uncommitted(Status.PRUNED, "behind"), self._task)
                     self._decisions.journals.run_ended(planned.folder.id)
 
+    def _name_unread(self, planned: PlannedRun, unread: Sequence[str]) -> None:
+        """Warn of the axes that `train` has never read in a run."""
+        repeats, number = self._design.repeats or (), planned.folder.number
+        if hasattr(planned.run, "__dict__"):  # whose other values are those of a configuration, and no axes
+            unread = [name for name in unread if name in self._varying]
+        if sentence := unread_axes(unread, self._task.train, repeats=repeats, number=number):
+            self.progress.say(f"! {sentence}")
+
     def _end(self, run: Run, ended: Outcome) -> tuple[Outcome, bool]:
         """Commit and show how a run ended; return that, and whether it is executed again."""
         id_ = identity(run._asdict())
@@ -184,6 +195,9 @@ class Execution:
             paths.for_people(planned.folder.path / paths.ERROR_LOG), is_retried=is_retried
         )
         self.progress.run_ended(run, outcome, next_step)
+        if outcome.status.is_success and not self._has_named_unread:
+            self._has_named_unread = True
+            self._name_unread(planned, ended.unread)
         if ranks.is_main():
             self._exports.after_run()
             self._report.after_run()

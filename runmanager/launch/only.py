@@ -9,6 +9,7 @@ from typing import Any
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.grid import device_of
 from runmanager.launch.plan import Plan
+from runmanager.launch.reads import unread_axes
 from runmanager.launch.task import RunTask
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Status
@@ -103,6 +104,11 @@ def execute_here(plan: Plan, task: RunTask, progress: GridProgress) -> None:
             set_back(before)
         error_log = paths.for_people(planned.folder.path / paths.ERROR_LOG)
         progress.run_ended(run, outcome, outcome.next_step(error_log))
+        is_first = outcome.status.is_success and planned is plan.due[0]
+        unread = outcome.unread if is_first and not hasattr(run, "__dict__") else ()  # of expand: no axes
+        repeats = task.experiment.design.repeats or ()
+        if sentence := unread_axes(unread, task.train, repeats=repeats, number=planned.folder.number):
+            progress.say(f"! {sentence}")
 
 
 def _problems_of(folder: RunFolder, grid: Sequence[RunFolder]) -> Iterator[str]:

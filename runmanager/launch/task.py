@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from runmanager.errors import LifecycleError, PruneError, StorageError
@@ -16,6 +16,7 @@ from runmanager.executors.signals import is_stopped
 from runmanager.goal import Goal
 from runmanager.grid import Run, params_of
 from runmanager.launch.calling import call
+from runmanager.launch.reads import Reads
 from runmanager.outcome import BatchProgress, Outcome
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
@@ -67,8 +68,9 @@ class RunTask:
         from runmanager.training.manager import RunManager
         from runmanager.training.threads import Threads
 
+        reads = Reads(run)
         context = GridContext(
-            run=run,
+            run=reads.run,
             on_epoch=report,
             on_step=_Steps(report),
             jobs=self.jobs,
@@ -90,7 +92,8 @@ class RunTask:
         threads = Threads()
         threads.keep(num_threads)
         try:
-            return self._execute(run, manager)
+            outcome = self._execute(reads.run, manager)
+            return replace(outcome, unread=reads.unread)
         except (StorageError, PruneError, KeyboardInterrupt):
             manager._end_interrupted()  # noqa: SLF001 - for this module alone
             raise

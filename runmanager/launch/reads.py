@@ -1,0 +1,118 @@
+"""Which hyperparameters of a run a training function reads, and what is said of an axis that it never reads."""
+
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Any
+
+from runmanager.close_names import closest
+from runmanager.grid import Run
+from runmanager.storage.code_parts import codes, functions_of, instructions, parts
+from runmanager.wording import listed
+
+_READ_BY_THE_GRID = "device"  # for each run, whether train reads it or not
+_OF_ALL = (
+    "__iter__", "__getitem__", "__reduce__", "__repr__", "__hash__", "__eq__", "__ne__", "__lt__", "__le__",
+    "__gt__", "__ge__", "__contains__", "__add__", "__mul__", "_asdict", "_replace", "count", "index",
+)  # fmt: skip
+"""The methods of a run that use all of its values."""
+
+
+class Reads:
+    """Notes which hyperparameters are read from its `run`, which else is the run that was given.
+
+    The first read of a name is noted; the attribute is then as fast as it was. Whatever uses all values, as
+    `_asdict`, iteration or a pickle, reads all names.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._fields = run._fields
+        self._read: set[str] = set()
+        watched = _watched(run, "", self._read)
+        self.run: Run = tuple.__new__(watched, run)
+        if hasattr(run, "__dict__"):
+            vars(self.run).update(vars(run))
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The hyperparameters that were not read, but the device."""
+        return tuple(name for name in self._fields if name not in self._read and name != _READ_BY_THE_GRID)
+
+
+def _watched(run: Run, prefix: str, read: set[str]) -> Any:
+    """Make a subclass of a run's type that notes what is read, by names with a prefix."""
+    base: Any = type(run)
+    whole = {prefix + field for field in base._fields}
+    members: dict[str, Any] = {} if hasattr(run, "__dict__") else {"__slots__": ()}
+    members |= {name: _noting_all(getattr(base, name), whole, read) for name in _OF_ALL}
+    for field in base._fields:
+        members[field] = _noting(getattr(base, field), field, {prefix + field}, read)
+        group = field.partition(".")[0]
+        if group != field and group not in members:
+            below = _watched(getattr(run, group), f"{prefix}{group}.", read)
+            members[group] = _group(getattr(base, group), below)
+    if "config" in getattr(run, "__dict__", ()):
+        members["config"] = property(_noting_all(lambda self: vars(self)["config"], whole, read))
+    return type("Run", (base,), members)
+
+
+def _noting(attribute: Any, name: str, names: Collection[str], read: set[str]) -> property:
+    def get(run: Run) -> Any:
+        read.update(names)
+        with suppress(AttributeError):  # another thread was first
+            delattr(type(run), name)
+        return attribute.__get__(run)
+
+    return property(get)
+
+
+def _noting_all(method: Callable[..., Any], names: Collection[str], read: set[str]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        read.update(names)
+        return method(*args, **kwargs)
+
+    return call
+
+
+def _group(attribute: Any, below: Any) -> property:
+    return property(lambda run: tuple.__new__(below, attribute.__get__(run)))
+
+
+def unread_axes(
+    unread: Iterable[str], train: Callable[..., object], *, repeats: Collection[str] = (), number: int = 1
+) -> str:
+    """Say which axes a training function never reads, "" if there are none.
+
+    A name that its code has somewhere may be read in another run, and is not named.
+
+    Args:
+        unread: What one run did not read.
+        train: The training function.
+        repeats: The axes that only repeat a setting, which need not be read.
+        number: Of the run.
+    """
+    suspects = [name for name in unread if name not in repeats]
+    names = _names_in(train) if suspects else set()
+    unused = [name for name in suspects if name not in names and not names.issuperset(name.split("."))]
+    if not unused:
+        return ""
+    meant = {name: closest(name, names) for name in unused}
+    hints = [f"{name!r}" + (f" (did you mean {meant[name]!r}?)" if meant[name] else "") for name in unused]
+    if len(unused) == 1:
+        step = f"its values change nothing; read run.{unused[0]}, or leave it out"
+        return f"run {number} never read the axis {hints[0]}: {step}"
+    step = "their values change nothing; read them, or leave them out"
+    return f"run {number} never read the axes {listed(hints)}: {step}"
+
+
+def _names_in(train: Callable[..., object]) -> set[str]:
+    """Return the attributes and the texts in the code of a function and of what it calls."""
+    names: set[str] = set()
+    for part in parts(train).values():
+        for function in functions_of(part):
+            names |= {step.argval for step in instructions(function.__code__) if step.opname in _ATTRIBUTES}
+            texts = (constant for code in codes(function.__code__) for constant in code.co_consts)
+            names |= {text for text in texts if isinstance(text, str) and text.replace(".", "_").isidentifier()}
+    return names
+
+
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")

@@ -1,0 +1,142 @@
+import copy
+import json
+import pickle
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+from runmanager import RunBuilder, expand, run_grid
+from runmanager.launch.reads import Reads, unread_axes
+
+GRID = {"opt": {"lr": [0.1], "deep": {"x": [1]}}, "width": [3], "device": ["cpu"]}
+(RUN,) = RunBuilder.get_runs(GRID)
+ALL = ("opt.lr", "opt.deep.x", "width")
+
+
+def unread(read):
+    reads = Reads(RUN)
+    read(reads.run)
+    return reads.unread
+
+
+@pytest.mark.parametrize(
+    ("read", "left"),
+    [
+        (lambda _: None, ALL),
+        (lambda run: run.width, ("opt.lr", "opt.deep.x")),
+        (lambda run: (run.width, run.width, run.opt.lr), ("opt.deep.x",)),
+        (lambda run: getattr(run, "opt.lr"), ("opt.deep.x", "width")),
+        (lambda run: run.opt, ALL),
+        (lambda run: getattr(run, "widht", 1), ALL),
+        (lambda run: dict(run.opt._asdict()), ("width",)),
+        (lambda run: list(run.opt.deep), ("opt.lr", "width")),
+    ],
+)
+def test_the_hyperparameters_that_are_not_read_are_left(read, left):
+    assert unread(read) == left
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        pickle.dumps, copy.copy, copy.deepcopy, list, tuple, repr, str, hash, json.dumps,
+        lambda run: run._asdict(), lambda run: f"{run}", lambda run: run == RUN, lambda run: run[0],
+        lambda run: (*run.opt, *run), lambda run: [getattr(run, name) for name in run._fields],
+    ],
+)  # fmt: skip
+def test_what_uses_all_values_reads_all_of_them(read):
+    assert unread(read) == ()
+
+
+def test_a_run_that_is_watched_is_the_run_that_was_given():
+    run = Reads(RUN).run
+
+    assert run == RUN
+    assert repr(run) == repr(RUN)
+    assert (run.width, run.opt.deep.x, run.opt.lr) == (3, 1, 0.1)
+    assert type(pickle.loads(pickle.dumps(run))) is type(RUN)
+    assert not hasattr(run, "momentum")
+
+
+def test_a_name_that_was_read_costs_no_more_than_before():
+    run = Reads(RUN).run
+
+    assert "width" in vars(type(run))
+    assert run.width == 3
+    assert "width" not in vars(type(run))  # the attribute is that of the namedtuple now
+
+
+@dataclass
+class Config:
+    lr: float = 0.1
+    width: int = 8
+
+
+def test_a_configuration_that_is_read_reads_all():
+    (run,) = expand(Config(), {"lr": [1]})
+    reads = Reads(run)
+
+    assert reads.unread == ("lr", "width")
+    assert reads.run.config.lr == 1
+    assert not reads.unread
+
+
+def build(run):
+    return {"sgd": lambda: run.momentum, "adam": lambda: run["beta"]}[run.name]
+
+
+def train(run, manager, marker=0, **_):
+    """Train; the axis `beta` and `momentum` are read by some runs."""
+    names = ["lr", "name"]
+    with manager.run(run):
+        if run.lr < 0:
+            build(run)
+        for _ in manager.epochs(1):
+            manager.track_loss(sum(getattr(run, name) for name in names[:1]), 1)
+        getattr(run, "batch_size", 64)
+
+
+def test_axes_that_the_code_does_not_have_are_named_and_those_that_it_may_read_are_not():
+    assert unread_axes(["momentum", "beta", "marker", "seed"], train, repeats=["seed", "marker"]) == ""
+    assert unread_axes(["bacth_size", "momentum"], partial(train, marker=1), number=7) == (
+        "run 7 never read the axis 'bacth_size' (did you mean 'batch_size'?): its values change nothing; "
+        "read run.bacth_size, or leave it out"
+    )
+    assert unread_axes(["bacth_size", "opt.z"], train) == (
+        "run 1 never read the axes 'bacth_size' (did you mean 'batch_size'?), 'opt.z': their values change "
+        "nothing; read them, or leave them out"
+    )
+
+
+@pytest.mark.parametrize("executor", ["inline", "lanes"])
+def test_a_grid_names_them_once_after_its_first_run(tmp_path, caplog, executor):
+    grid = {"lr": [1, 2], "bacth_size": [8], "seed": [0], "name": ["sgd"], "device": ["cpu"]}
+    options = {"executor": executor, "tensorboard": False, "display": False, "repeats": "seed"}
+
+    with caplog.at_level("WARNING", "runmanager"):
+        outcome = run_grid(grid, train, experiment="e", root=tmp_path, **options)
+
+    assert outcome.exit_code == 0
+    assert [record.message for record in caplog.records if "never read" in record.message] == [
+        (
+            "! run 1 never read the axis 'bacth_size' (did you mean 'batch_size'?): its values change nothing; "
+            "read run.bacth_size, or leave it out"
+        )
+    ]
+
+
+def test_values_of_a_configuration_that_are_the_same_in_all_runs_are_no_axes(tmp_path, caplog):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track_loss(1.0, 1)
+
+    with caplog.at_level("WARNING", "runmanager"):
+        run_grid(
+            expand(Config(), {"lr": [1, 2]}), train, experiment="e", root=tmp_path, executor="inline",
+            tensorboard=False, display=False,
+        )  # fmt: skip
+
+    (line,) = [record.message for record in caplog.records if "never read" in record.message]
+    assert line.startswith("! run 1 never read the axis 'lr': its values change nothing")
