@@ -17,6 +17,7 @@ from runmanager.executors import EXECUTORS, Executor, InlineExecutor
 from runmanager.goal import parse_goal
 from runmanager.grid import Run, RunBuilder, device_of
 from runmanager.hyperparameters import RESERVED, counted
+from runmanager.launch.calling import check_calls
 from runmanager.nested import flat, mapping_of
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
@@ -145,6 +146,8 @@ def check_runs(
         runs += _runs(params, max_runs) if grid is None else RunBuilder.get_runs(grid, max_runs=max_runs)
     with suppress(GridError):  # which get_runs has found
         problems += _problems_of_axes(grid or {})
+    if callable(train):
+        check_calls(train, runs, problems)
     if not problems:
         problems += _problems_of_runs(runs)
     problems.raise_if_any()
