@@ -9,7 +9,7 @@ from runmanager.close_names import closest
 from runmanager.hyperparameters import text
 
 VARIABLE = re.compile(
-    r"0x[0-9a-fA-F]+|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
+    r"(?<!\w)0x[0-9a-fA-F]+|(?<!\w)\d+(?:x\d+)+(?!\w)|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
     r"|'[^']*'|\"[^\"]*\""
 )
 """What may differ between the errors of runs that fail alike; the line of a file, as in x.py:7, does not."""

@@ -103,7 +103,7 @@ class Execution:
             )  # fmt: skip
             if is_first:
                 for note in self._notes:
-                    self.progress.say(f"! {note}")
+                    self.progress.say(note)
                 announce(self.progress.say, paths.for_people(self._experiment), batch, self._search)
                 self._report.begin(self.progress.say)
                 if self._task.tensorboard and self._show and batch.due:

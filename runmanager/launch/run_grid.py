@@ -19,6 +19,7 @@ from runmanager.executors.signals import Stop
 from runmanager.grid import Run
 from runmanager.launch import announce, arguments
 from runmanager.launch import only as only_runs
+from runmanager.launch.check import try_settings
 from runmanager.launch.commit import export
 from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
 from runmanager.launch.live_page import LivePage
@@ -26,9 +27,11 @@ from runmanager.launch.plan import Action, Decisions, Plan, make_plan
 from runmanager.launch.task import RunTask, Train
 from runmanager.outcome import Outcome, Status
 from runmanager.search.all_runs import AllRuns
+from runmanager.search.base import Search
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import durable, paths
 from runmanager.storage.beginning import check_beginning
+from runmanager.storage.design import Design
 from runmanager.storage.fingerprint import note_changes_by_runs
 from runmanager.storage.folders import Experiment
 from runmanager.storage.lock import hold
@@ -97,6 +100,7 @@ def run_grid(
     resume_anyway: bool | None = None,
     data: Any = None,
     plan_only: bool = False,
+    check: bool = False,
     prune: SuccessiveHalving | None = None,
     goal: str | None = None,
     repeats: str | Sequence[str] | None = None,
@@ -146,6 +150,8 @@ def run_grid(
         data: What `train` trains on, so that a change of it is noticed however large it is: tensors, a dataset,
             text for it, or a function that returns one of them, called once the grid is accepted.
         plan_only: Show what would be executed where and what is done already, and stop; nothing is written.
+        check: Try each setting before the first run begins, where runs are executed: two steps, and one batch
+            of each evaluation. Nothing is written; all that fails is raised. Not with `plan_only` and `only`.
         prune: Stops runs early that are behind, as `SuccessiveHalving`: they have fewer epochs than the others.
             They keep their checkpoint; the same grid without `prune`, or with one that stops fewer runs,
             continues them.
@@ -166,15 +172,15 @@ def run_grid(
 
     Raises:
         LifecycleError: `verify` imports this file.
-        GridError: The grid or an argument cannot be used, or `train` cannot be sent to the workers; with all
-            problems, nothing was written.
+        GridError: The grid or an argument cannot be used, `train` cannot be sent to the workers, or a setting
+            fails in a `check`; with all problems, nothing was written.
         DeviceError: A device is not there and `missing_device` is "error"; nothing was written.
         ExperimentLockedError: Another process is running this experiment.
         PruneError: Runs cannot be stopped early: `train` gives ``manager.epochs`` no checkpoint, or the epoch
             of a rung has no such metric. What was committed is kept.
         StorageError: The experiment's folder could not be written before the first run.
-        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while the data were loaded; nothing was written. With
-            `only`, at any time.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while the data were loaded, or settings were checked;
+            nothing was written. With `only`, at any time.
         Exception: With `only`, what `train` raises.
     """
     began = time.monotonic()
@@ -214,13 +220,14 @@ def run_grid(
             goal=design.goal, raises=bool(numbers),
         )  # fmt: skip
         policy = {"retry_failed": retry_failed or bool(numbers), "keep_changed": keep_changed}
-        if plan_only:
+        if plan_only or check:
             plan = make_plan(runs, task.experiment.assign(grid, missing, design), now, chosen=chosen, **policy)
-            batch = Decisions(plan, search).next()
-            announce.show_plan(
-                experiment, batch, executor.num_lanes([due.run for due in batch.due]), show=is_main
-            )
+        if plan_only:
+            _show_plan(plan, search, executor, experiment, show=is_main)
             return replace(_grid_outcome(plan, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
+        tried = (
+            try_settings(plan, task, executor, stop, screen, design.repeats) if check and not numbers else []
+        )
         if is_main:
             closing.enter_context(_held(path))
         plan = ranks.from_main(
@@ -229,13 +236,12 @@ def run_grid(
         if executor.is_in_process:
             closing.callback(note_changes_by_runs, train, now)
         if is_main and tensorboard:
-            seeds = (hparams.SEED,) if group_seeds else ()
-            hparams.decide(path, repeats=tuple(dict.fromkeys((*(design.repeats or ()), *seeds))))
+            hparams.decide(path, repeats=_repeated(design, group_seeds=group_seeds))
         if numbers:
             return _execute_alone(plan, task, num_runs=len(runs), show=is_shown)
         execution = Execution(
             plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown,
-            design=design, notes=changes, screen=screen,
+            design=design, notes=[*(f"! {change}" for change in changes), *tried], screen=screen,
             page=closing.enter_context(
                 LivePage(path, report if is_main else False, is_alone=executor.is_in_process)
             ),
@@ -251,6 +257,15 @@ def run_grid(
         execution.progress.conclude(panel)
         outcome = replace(outcome, panel=panel)
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
+
+
+def _repeated(design: Design, *, group_seeds: bool) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*(design.repeats or ()), *([hparams.SEED] if group_seeds else [])]))
+
+
+def _show_plan(plan: Plan, search: Search, executor: Executor, experiment: str, *, show: bool) -> None:
+    batch = Decisions(plan, search).next()
+    announce.show_plan(experiment, batch, executor.num_lanes([due.run for due in batch.due]), show=show)
 
 
 @contextlib.contextmanager

@@ -270,6 +270,12 @@ def _add_options(parser: argparse.ArgumentParser, where: Any) -> None:
         help="show what would be executed, and stop",
     )
     how.add_argument(
+        "--check",
+        action="store_const",
+        const=True,
+        help="try two steps and one evaluation batch of each setting first; list all problems",
+    )
+    how.add_argument(
         "--only", type=int, nargs="+", metavar="RUN", help="these runs alone, in this process: for a debugger"
     )
     again = parser.add_argument_group("started again")

@@ -52,6 +52,7 @@ class RunTask:
     prune: SuccessiveHalving | None = None
     batch_size: "Measure | None" = None
     goal: Goal | None = None
+    is_check: bool = False  # two steps, and one batch of each evaluation
     raises: bool = False  # what `train` raises, once it is recorded: for a debugger
     process: int = field(default_factory=os.getpid)  # of whoever started the grid, and may type
 
@@ -78,6 +79,7 @@ class RunTask:
             keep_changed=self.keep_changed,
             prune=self.prune,
             goal=self.goal,
+            is_check=self.is_check,
         )
         manager = RunManager(
             self.experiment,

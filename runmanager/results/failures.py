@@ -40,8 +40,8 @@ class Failure(NamedTuple):
         return steps[Status(self.status)]
 
 
-def failures(runs: pd.DataFrame) -> list[Failure]:
-    """Group the runs that failed, or whose device is not there, by their cause.
+def failures(runs: pd.DataFrame, what: str = "run") -> list[Failure]:
+    """Group the runs that failed, or whose device is not there, by their cause; `what` is the word for a run.
 
     Returns:
         The cause of most runs first, but missing devices last.
@@ -60,7 +60,7 @@ def failures(runs: pd.DataFrame) -> list[Failure]:
     for (status, _), rows in groups.items():
         others = [Status.PENDING, *([] if is_missing[rows[0]] else [Status.UNAVAILABLE])]
         compared = [row for row in range(len(runs)) if statuses[row] not in others]
-        in_words = _which(rows, compared, codes, lambda row: _name(runs, row))
+        in_words = _which(rows, compared, codes, lambda row: _name(runs, row, what), what)
         failed.append(Failure(status, printable(_common([errors[row] for row in rows])), rows, in_words))
     return sorted(failed, key=lambda failure: (failure.status == Status.UNAVAILABLE, -len(failure.rows)))
 
@@ -76,7 +76,9 @@ def _common(errors: Sequence[str]) -> str:
     return VARIABLE.sub(lambda _: next(texts), errors[0])
 
 
-def _which(rows: Sequence[int], compared: Sequence[int], codes: _Codes, name: Callable[[int], str]) -> str:
+def _which(
+    rows: Sequence[int], compared: Sequence[int], codes: _Codes, name: Callable[[int], str], what: str
+) -> str:
     """Say in words which of the runs that are compared these are: what they have in common, and others lack."""
     if len(rows) == 1:
         return name(rows[0])
@@ -95,17 +97,17 @@ def _which(rows: Sequence[int], compared: Sequence[int], codes: _Codes, name: Ca
         if number(fewer) == number(common):  # the others say it already
             common = fewer
     total = number(common)
-    what = " and ".join(_values(axis, [codes[axis][1][v] for v in sorted(v)]) for axis, v in common.items())
-    whose = f" with {what}" if what else ""
-    return f"all {total} runs{whose}" if len(rows) == total else f"{len(rows)} of the {total} runs{whose}"
+    shared = " and ".join(_values(axis, [codes[axis][1][v] for v in sorted(v)]) for axis, v in common.items())
+    whose = f"{what}s with {shared}" if shared else f"{what}s"
+    return f"all {total} {whose}" if len(rows) == total else f"{len(rows)} of the {total} {whose}"
 
 
 def _values(axis: str, values: Sequence[Any]) -> str:
     return " or ".join([label({axis: values[0]}), *map(brief, values[1:])])
 
 
-def _name(runs: pd.DataFrame, row: int) -> str:
+def _name(runs: pd.DataFrame, row: int, what: str) -> str:
     names = [name for name in axes_of(runs) if len(numbered(runs[name])[1]) > 1]
-    number = f"run {runs['run'].iloc[row]}" if "run" in runs else "one run"
+    number = f"run {runs['run'].iloc[row]}" if "run" in runs else f"one {what}"
     values = label({name: runs[name].iloc[row] for name in names})
     return f"{number} ({values})" if values else number

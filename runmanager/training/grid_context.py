@@ -26,6 +26,7 @@ class GridContext:
         keep_changed: Resume such a run nevertheless; it is marked as mixed.
         prune: Ends the run as pruned at its next rung.
         goal: That of the experiment, which TensorBoard shows.
+        is_check: The run is only tried: two steps, and one batch of each evaluation.
     """
 
     run: Run | None = None
@@ -36,6 +37,7 @@ class GridContext:
     keep_changed: bool = False
     prune: SuccessiveHalving | None = None
     goal: Goal | None = None
+    is_check: bool = False
 
     def is_changed(self, earlier: RunResult) -> bool:
         """Whether a run began with other code, data or versions."""

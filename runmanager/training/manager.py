@@ -42,6 +42,7 @@ from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
 from runmanager.training import at_exit, early_stop, failures, metrics, resuming, run_table
 from runmanager.training.batch_size import Measure
+from runmanager.training.checking import CheckEnded
 from runmanager.training.epoch_line import epoch_line
 from runmanager.training.evaluation import Evaluation, Loss, Metric, OpenEvaluation, Step
 from runmanager.training.grid_context import GridContext
@@ -63,7 +64,7 @@ _PAGE = (
     "additions to the tutorial's class"
 )
 
-_NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit, bdb.BdbQuit)
+_NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, CheckEnded)
 """Exceptions that interrupt a run, which can be resumed: what failed was not the run."""
 
 P = ParamSpec("P")

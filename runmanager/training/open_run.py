@@ -21,6 +21,7 @@ from runmanager.storage.journal import Journal, NoJournal
 from runmanager.storage.run_state import end_if_running, read_run
 from runmanager.training import failures, resuming
 from runmanager.training.batch_size import Measure
+from runmanager.training.checking import measured_by
 from runmanager.training.circumstances import circumstances
 from runmanager.training.early_stop import EarlyStop
 from runmanager.training.evaluation import OpenEvaluation
@@ -71,6 +72,7 @@ class OpenRun:
         self.start = 0.0  # of the run's clock (perf_counter, s)
         self.start_time = 0.0  # the same as wall time (s)
         self._grid = grid
+        self._epoch_type, self.evaluation_type = measured_by(is_check=grid.is_check)
         self.measure = measure  # counts the samples of a batch, None where that follows from the batch
         self._status, self._cause = Status.COMPLETED, ""  # unless something happens
         self.attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
@@ -140,6 +142,7 @@ class OpenRun:
 
         It calls `begin` and `end`, which are the manager's: the user may have overridden them.
         """
+        n = min(n, 1) if self._grid.is_check else n
         last = min(self._grid.prune.next_rung(self._num_resumed), n) if self._grid.prune else n
         loop = self._loop_to(last, n, begin, end)
         self._loop, self.num_epochs = weakref.ref(loop), last
@@ -169,8 +172,7 @@ class OpenRun:
 
     def close_loop(self) -> None:
         """Close the loop over `epochs`, to which a user who left it by break may hold a reference."""
-        loop = self._loop() if self._loop else None
-        if loop:
+        if self._loop and (loop := self._loop()):
             loop.close()
 
     def begin_epoch(self) -> None:
@@ -188,10 +190,8 @@ class OpenRun:
         self._begin_attempt()
         self.number += 1
         self._lr = self._resume_state.learning_rate() if self._board and self._resume_state else None
-        self.epoch = OpenEpoch(
-            self.number, self.device, self.loader, self.folder.params, self.num_epochs, self._grid.on_step,
-            self.measure,
-        )  # fmt: skip
+        arguments = (self.number, self.device, self.loader, self.folder.params, self.num_epochs)
+        self.epoch = self._epoch_type(*arguments, self._grid.on_step, self.measure)
         self._sums = self.epoch.sums
 
     def end_epoch(self) -> EpochRecord:

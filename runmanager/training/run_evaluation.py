@@ -36,7 +36,9 @@ def evaluating(
         raise LifecycleError(f"an evaluation within another one, of {name!r}: end the first one before")
     torch_devices.wait_for(run.device)
     before = perf_counter()
-    run.evaluation = OpenEvaluation(name, loader, run.device, run.report_step, run.measure, run.folder.params)
+    run.evaluation = run.evaluation_type(
+        name, loader, run.device, run.report_step, run.measure, run.folder.params
+    )
     try:
         with failures.explained_evaluation(name), undisturbed(run.network, loader, run.device):
             yield run.evaluation

@@ -109,7 +109,7 @@ def test_axes_that_the_code_does_not_have_are_named_and_those_that_it_may_read_a
     )
 
 
-@pytest.mark.parametrize("executor", ["inline", "lanes"])
+@pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
 def test_a_grid_names_them_once_after_its_first_run(tmp_path, caplog, executor):
     grid = {"lr": [1, 2], "bacth_size": [8], "seed": [0], "name": ["sgd"], "device": ["cpu"]}
     options = {"executor": executor, "tensorboard": False, "display": False, "repeats": "seed"}

@@ -69,6 +69,7 @@ def test_several_values_are_named_if_they_are_few_for_the_runs():
         (["device 'cuda:1' is lost", "out of file"], None),
         (["resnet18 is unknown", "resnet34 is unknown"], None),
         (["", ""], [""]),
+        (["shapes (20x16 and 8x2)", "shapes (20x32 and 8x2)"], ["shapes (20x16 or 20x32 and 8x2)"]),
     ],
 )
 def test_causes_are_alike_if_they_differ_in_numbers_and_quotations_only(errors, causes):

@@ -1,0 +1,199 @@
+"""A check before a grid starts: two steps and one evaluation batch of each setting."""
+
+import contextlib
+import json
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from runmanager.board.hparams import SEED
+from runmanager.console import Screen
+from runmanager.errors import Problems
+from runmanager.executors import Executor, Report
+from runmanager.executors.signals import Stop
+from runmanager.grid import Run, device_of
+from runmanager.hyperparameters import counted
+from runmanager.launch.calling import call
+from runmanager.launch.plan import Plan
+from runmanager.launch.task import RunTask
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.storage import durable
+from runmanager.storage.folders import Experiment
+from runmanager.storage.identity import canonical
+from runmanager.storage.lock import check_free
+from runmanager.wording import duration
+
+LONGEST_S = 300.0
+"""No setting is begun after that time (s)."""
+
+
+@dataclass(frozen=True)
+class CheckTask:
+    """Tries one run in the process that calls it, in a folder that is removed afterwards."""
+
+    task: RunTask  # of the grid
+
+    def __call__(self, run: Run, report: Report) -> Outcome:
+        """Execute two steps and one batch of each evaluation; return how that ended."""
+        import torch
+
+        from runmanager.devices import ranks
+        from runmanager.training.checking import leaving_nothing
+
+        name = self.task.experiment.path.name
+        with (
+            tempfile.TemporaryDirectory(prefix="runmanager-check-", ignore_cleanup_errors=True) as folder,
+            leaving_nothing(torch.device(ranks.own_device(device_of(run)))),
+        ):
+            experiment = Experiment(Path(folder) / name)
+            cut = _Cut(self.task.train)
+            task = replace(
+                self.task, experiment=experiment, train=cut, tensorboard=False, prune=None, raises=False,
+                is_check=True,
+            )  # fmt: skip
+            return task(run, report)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A training function that may be left once enough of it was tried."""
+
+    train: Callable[..., object]
+
+    def __call__(self, run: Run, manager: Any) -> None:
+        from runmanager.training.checking import CheckEnded
+
+        try:
+            call(self.train, run, manager)
+        except CheckEnded:
+            pass
+        except StopIteration:  # whoever takes batches one by one meets the end of a loop that was cut
+            manager.outcome = Outcome(Status.INTERRUPTED)
+
+
+class _Watch:
+    """Shows how many settings were tried; what they print is not shown."""
+
+    def __init__(self, screen: Screen, words: str) -> None:
+        self._screen, self._words = screen, words
+        screen.show_start(words)
+
+    def run_started(self, run: Run, lane: int, device: str) -> None:
+        """Do nothing."""
+
+    def run_progressed(self, run: Run, news: EpochRecord | BatchProgress) -> None:
+        """Do nothing."""
+
+    def stopping(self) -> None:
+        """Do nothing."""
+
+    def say(self, line: str) -> None:
+        """Do nothing: whatever is wrong is in the outcomes."""
+
+    def ended(self, number: int) -> None:
+        """Show how many settings were tried."""
+        if self._screen.is_live:
+            self._screen.show_below(f"{self._words}: {number} done")
+
+
+def try_settings(
+    plan: Plan, task: RunTask, executor: Executor, stop: Stop, screen: Screen, repeats: Sequence[str] | None
+) -> list[str]:
+    """Try the settings of the runs to execute; return what to say of that.
+
+    Raises:
+        GridError: Some fail, with all causes.
+        ExperimentLockedError: Another process is running this experiment.
+        KeyboardInterrupt: Ctrl-C.
+    """
+    began = time.monotonic()
+    path = task.experiment.path
+    check_free(path)
+    settings = settings_of([planned.run for planned in plan.due], repeats or ())
+    no_names = (*(repeats or ()), SEED)
+    names = dict.fromkeys(name for run in settings for name in run._fields if name not in no_names)
+    if not settings:
+        return []
+    watch = _Watch(screen, f"{path.name}: checking {counted(len(settings), 'setting')}")
+    waiting = deque(settings)
+    executor.num_lanes(settings)
+    ended: list[tuple[Run, Outcome]] = []
+    with _there(path), stop.at_once():
+        outcomes = executor.execute(waiting, CheckTask(task), watch)
+        with contextlib.closing(outcomes):
+            for run, outcome in outcomes:
+                ended.append((run, outcome))
+                watch.ended(len(ended))
+                if time.monotonic() - began > LONGEST_S:
+                    waiting.clear()
+    Problems(_problems(ended, names)).raise_if_any()
+    number, seconds = counted(len(ended), "setting"), duration(time.monotonic() - began)
+    if len(ended) < len(settings):
+        return [
+            f"! checked {number} in {seconds}; the others of {len(settings):,} begin unchecked: time was over"
+        ]
+    return [f"checked {number} in {seconds}: two steps and one evaluation batch each, no problem"]
+
+
+def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
+    """Return a run of each setting; those first with which each value of each axis is tried once.
+
+    >>> from runmanager.grid import RunBuilder
+    >>> runs = RunBuilder.get_runs({"lr": [1, 2], "width": [8, 16], "seed": range(5)})
+    >>> [run[:2] for run in settings_of(runs, ["seed"])]
+    [(1, 8), (1, 16), (2, 8), (2, 16)]
+    """
+    settings: dict[str, Run] = {}
+    first: list[Run] = []
+    rest: list[Run] = []
+    values: set[tuple[str, str]] = set()
+    for run in runs:
+        params = {name: value for name, value in run._asdict().items() if name not in (*repeats, SEED)}
+        contents = {(name, json.dumps(canonical(value))) for name, value in params.items()}
+        key = json.dumps(sorted(contents))
+        if key not in settings:
+            settings[key] = run
+            (first if contents - values else rest).append(run)
+            values |= contents
+    return [*first, *rest]
+
+
+@contextlib.contextmanager
+def _there(path: Path) -> Iterator[None]:
+    """Let an experiment's folder be there in the block, as executors expect it."""
+    missing = [folder for folder in (path, path.parent) if not folder.exists()]
+    durable.make_folder(path)
+    try:
+        yield
+    finally:
+        for folder in missing:
+            with contextlib.suppress(OSError):  # somebody has put something into it
+                folder.rmdir()
+
+
+def _problems(ended: Sequence[tuple[Run, Outcome]], names: Collection[str]) -> list[str]:
+    """Say which settings failed and why, in the words in which a grid says it of runs."""
+    import pandas as pd
+
+    from runmanager.results.failures import failures
+    from runmanager.results.tables import HYPERPARAMETERS
+
+    outcomes = [outcome for _, outcome in ended]
+    table = pd.DataFrame([{name: run._asdict().get(name) for name in names} for run, _ in ended], dtype=object)
+    table.attrs[HYPERPARAMETERS] = list(names)
+    # a loss that is not finite is a result
+    is_well = [outcome.status in (Status.DIVERGED, Status.UNAVAILABLE) for outcome in outcomes]
+    statuses = [Status.COMPLETED if well else each.status for each, well in zip(outcomes, is_well, strict=True)]
+    table["status"] = list(map(str, statuses))
+    table["error"] = [outcome.error for outcome in outcomes]
+    if len(outcomes) == 1:
+        return [outcome.error for outcome, status in zip(outcomes, statuses, strict=True) if _is_fault(status)]
+    return [f"{each.runs}: {each.cause}" for each in failures(table, "setting")]
+
+
+def _is_fault(status: Status) -> bool:
+    return status.is_fault or status is Status.KILLED
