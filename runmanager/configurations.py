@@ -7,7 +7,7 @@ from runmanager.close_names import closest
 from runmanager.errors import GridError, Problems, first_line
 from runmanager.grid import Run, RunBuilder
 from runmanager.hyperparameters import check_names, check_values, common_kind, kind, plain
-from runmanager.nested import check_groups, leaves, mapping_of, outline, plain_config, replaced
+from runmanager.nested import Grid, check_groups, leaves, mapping_of, outline, plain_config, replaced
 from runmanager.run import make_run
 from runmanager.wording import listed
 
@@ -18,7 +18,7 @@ _MOST_REFUSALS = 5
 
 def expand(
     config: Any,
-    params: Mapping[Any, Any] | Sequence[Run],
+    params: "Grid | Sequence[Run]",
     *,
     where: Callable[[Run], bool] | None = None,
     max_runs: int | None = None,
@@ -58,7 +58,8 @@ def expand(
     with problems.collecting():
         fields = mapping_of(outline(config))
         if fields is None:
-            problems.append(f"a configuration is a data class or a mapping, got {config!r:.60}")
+            step = f": write {config.__name__}()" if isinstance(config, type) else ""
+            problems.append(f"a configuration is a data class or a mapping, got {config!r:.60}{step}")
     with problems.collecting():
         combinations = _combinations(params, max_runs)
     names = list(dict.fromkeys(name for run in combinations for name in run._fields))

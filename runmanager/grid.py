@@ -16,7 +16,7 @@ from runmanager.hyperparameters import (
     kind,
     plain,
 )  # fmt: skip
-from runmanager.nested import check_groups, flat, mapping_of
+from runmanager.nested import Grid, check_groups, flat, mapping_of
 from runmanager.run import Run as Run  # noqa: PLC0414 - everybody takes it from here
 from runmanager.run import make_run
 
@@ -33,7 +33,7 @@ class RunBuilder:
 
     @staticmethod
     def get_runs(
-        params: Mapping[Any, Any],
+        params: Grid,
         *,
         where: Callable[[Run], bool] | None = None,
         max_runs: int | None = None,
@@ -63,7 +63,7 @@ class RunBuilder:
 
     @staticmethod
     def sample(
-        params: Mapping[Any, Any],
+        params: Grid,
         n: int,
         seed: int,
         *,
@@ -103,7 +103,7 @@ class RunBuilder:
         return kept
 
     @staticmethod
-    def num_runs(params: Mapping[Any, Any]) -> int:
+    def num_runs(params: Grid) -> int:
         """Count the runs of a grid without expanding it.
 
         Raises:
@@ -146,7 +146,7 @@ def kinds_of(run: Any) -> dict[str, str]:
     return dict(zip(run._fields, run._kinds, strict=False))  # noqa: SLF001 - of this module
 
 
-def _checked_axes(params: Mapping[Any, Any], others: Sequence[str] = ()) -> Axes:
+def _checked_axes(params: Grid, others: Sequence[str] = ()) -> Axes:
     """Return the axes if they and everything else can be used.
 
     Args:

@@ -4,10 +4,16 @@ import copy
 import dataclasses
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runmanager.errors import GridError, first_line
 from runmanager.hyperparameters import check_names
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Grid: TypeAlias = "Mapping[Any, Any] | DataclassInstance"
+"""A grid as users write it."""
 
 _DEEPEST = 50  # mappings within each other
 
@@ -108,13 +114,14 @@ def leaves(config: Any, kept: Collection[str] = (), prefix: str = "") -> Iterato
     >>> dict(leaves({"opt": {"lr": 0.1, "betas": [0.9, 0.99]}, "labels": {0: "cat"}}))
     {'opt.lr': 0.1, 'opt.betas': [0.9, 0.99], 'labels': {0: 'cat'}}
     """
-    for name, value in (mapping_of(config) or {}).items():
-        inner = None if prefix + name in kept else mapping_of(value)
+    for key, value in (mapping_of(config) or {}).items():
+        name = _below(prefix, key)
+        inner = None if name in kept else mapping_of(value)
         is_group = inner and all(isinstance(key, str) and not check_names([f"x.{key}"]) for key in inner)
         if is_group and prefix.count(".") < _DEEPEST:
-            yield from leaves(value, kept, f"{prefix}{name}.")
+            yield from leaves(value, kept, f"{name}.")
         else:
-            yield prefix + name, value
+            yield name, value
 
 
 def replaced(config: Any, values: Mapping[str, Any]) -> Any:

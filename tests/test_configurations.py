@@ -109,6 +109,8 @@ def test_values_that_the_configuration_refuses_are_named():
     ("config", "axes", "problem"),
     [
         (5, {"lr": [1]}, "a configuration is a data class or a mapping, got 5"),
+        (int, {"lr": [1]}, "a configuration is a data class or a mapping, got <class 'int'>: write int()"),
+        ({1: 2, "lr": 1}, {"lr": [1]}, "a hyperparameter name must be text, got 1"),
         (
             {"config": 1},
             {"config": [1]},

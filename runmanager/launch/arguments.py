@@ -18,7 +18,7 @@ from runmanager.goal import parse_goal
 from runmanager.grid import Run, RunBuilder, device_of
 from runmanager.hyperparameters import RESERVED, counted
 from runmanager.launch.calling import check_calls
-from runmanager.nested import flat, mapping_of
+from runmanager.nested import Grid, flat, mapping_of
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
 from runmanager.storage.design import Design, check_note
@@ -122,7 +122,7 @@ def keeps_changed(changed: str | None, resume_anyway: bool | None, problems: Pro
 
 
 def check_runs(
-    params: Mapping[Any, Any] | Sequence[Run],
+    params: "Grid | Sequence[Run]",
     train: Any,
     experiment: str,
     root: str | PathLike[str],

@@ -4,7 +4,7 @@ import contextlib
 import html
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -25,6 +25,7 @@ from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Ex
 from runmanager.launch.live_page import LivePage
 from runmanager.launch.plan import Action, Decisions, Plan, make_plan
 from runmanager.launch.task import RunTask, Train
+from runmanager.nested import Grid
 from runmanager.outcome import Outcome, Status
 from runmanager.search.all_runs import AllRuns
 from runmanager.search.base import Search
@@ -76,7 +77,7 @@ class GridOutcome:
 
 
 def run_grid(
-    params: Mapping[Any, Any] | Sequence[Run],
+    params: "Grid | Sequence[Run]",
     train: Train,
     *,
     experiment: str,

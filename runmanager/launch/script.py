@@ -13,7 +13,7 @@ from runmanager.grid import RunBuilder
 from runmanager.hyperparameters import text
 from runmanager.launch.calling import settings_of
 from runmanager.launch.run_grid import run_grid
-from runmanager.nested import flat, mapping_of
+from runmanager.nested import Grid, flat, mapping_of
 
 REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130
 """Exit codes, beside those of `GridOutcome`."""
@@ -25,7 +25,7 @@ _Reader = Callable[[str], Any]  # raises a ValueError that says what it takes
 
 
 def main(
-    params: Mapping[str, Any],
+    params: Grid,
     train: Callable[..., object],
     *,
     experiment: str | None = None,
@@ -100,7 +100,7 @@ class Script:
 
     def __init__(
         self,
-        params: Mapping[str, Any],
+        params: Grid,
         train: Callable[..., object],
         allowed: Mapping[str, Allowed],
         help_: Mapping[str, str],
