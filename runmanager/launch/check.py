@@ -36,6 +36,7 @@ class CheckTask:
     """Tries one run in the process that calls it, in a folder that is removed afterwards."""
 
     task: RunTask  # of the grid
+    folder: str  # is removed with what is left of processes that die; another machine does not have it
 
     def __call__(self, run: Run, report: Report) -> Outcome:
         """Execute two steps and one batch of each evaluation; return how that ended."""
@@ -46,7 +47,7 @@ class CheckTask:
 
         name = self.task.experiment.path.name
         with (
-            tempfile.TemporaryDirectory(prefix="runmanager-check-", ignore_cleanup_errors=True) as folder,
+            _temporary(self.folder if Path(self.folder).is_dir() else None) as folder,
             leaving_nothing(torch.device(ranks.own_device(device_of(run)))),
         ):
             experiment = Experiment(Path(folder) / name)
@@ -56,6 +57,10 @@ class CheckTask:
                 is_check=True,
             )  # fmt: skip
             return task(run, report)
+
+
+def _temporary(parent: str | None = None) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="runmanager-check-", dir=parent, ignore_cleanup_errors=True)
 
 
 @dataclass(frozen=True)
@@ -122,8 +127,8 @@ def try_settings(
     waiting = deque(settings)
     executor.num_lanes(settings)
     ended: list[tuple[Run, Outcome]] = []
-    with _there(path), stop.at_once():
-        outcomes = executor.execute(waiting, CheckTask(task), watch)
+    with _there(path), _temporary() as folder, stop.at_once():
+        outcomes = executor.execute(waiting, CheckTask(task, folder), watch)
         with contextlib.closing(outcomes):
             for run, outcome in outcomes:
                 ended.append((run, outcome))

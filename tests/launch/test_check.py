@@ -1,6 +1,7 @@
 import os
 import random
 import re
+import tempfile
 from collections import deque
 from pathlib import Path
 
@@ -153,14 +154,18 @@ def test_all_problems_are_listed_by_setting_and_nothing_is_written(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_is_a_problem_of_its_setting(tmp_path):
+def test_a_process_that_dies_is_a_problem_of_its_setting_and_leaves_nothing(tmp_path, monkeypatch):
     def exits(run, manager):
         if run.lr == 1:
             os._exit(3)
         in_a_plain_loop(run, manager, Net(), DataLoader(DATA))
 
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+
     problems = problems_of(tmp_path, {"lr": [1, 2]}, exits, executor="lanes")
 
+    assert list((tmp_path / "temporary").glob("runmanager*")) == []
     assert problems == ["one setting (lr=1): its process ended itself with exit code 3"]
 
 
