@@ -138,5 +138,6 @@ def _copies(config: Any, combinations: Sequence[Run]) -> list[tuple[Run, Any]]:
 
 def _params_of(run: Run, config: Any) -> dict[str, Any]:
     """Return all values of a configuration by name, and the axes that it does not have."""
-    values = dict(leaves(config, run._fields)) | run._asdict()
+    values = dict(leaves(config, run._fields))  # as its classes have taken them
+    values |= {name: value for name, value in run._asdict().items() if name not in values}
     return {name: plain(plain_config(value)) for name, value in values.items()}

@@ -98,6 +98,19 @@ def test_all_unknown_fields_are_named_with_those_that_were_meant():
     ]
 
 
+def test_a_value_is_as_the_configuration_has_taken_it():
+    @dataclass
+    class Converting:
+        lr: float = 0.1
+
+        def __post_init__(self):
+            self.lr = float(self.lr)
+
+    (run,) = expand(Converting(), {"lr": ["0.5"]})
+
+    assert (run.lr, run.config.lr) == (0.5, 0.5)
+
+
 def test_values_that_the_configuration_refuses_are_named():
     assert problems_of(Config(), {"opt.lr": [-1, 1, -2]}) == [
         "the configuration refuses Run(opt.lr=-1) (ValueError: lr is negative)",
