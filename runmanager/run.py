@@ -30,8 +30,9 @@ class Run(tuple[Any, ...]):
         if name.startswith("__"):
             raise AttributeError(name)
         names = dict.fromkeys(field.partition(".")[0] for field in self._fields)
+        hint = "; runs of expand() have run.config" if name == "config" else ""
         raise HyperparameterError(
-            f"{self._name} has no hyperparameter {name!r}; it has: {', '.join(names) or 'none'}"
+            f"{self._name} has no hyperparameter {name!r}; it has: {', '.join(names) or 'none'}{hint}"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -81,7 +82,8 @@ def _nested_members(
 ) -> dict[str, Any]:
     """Return what a namedtuple has, for fields whose names are dotted, and the runs below."""
     members: dict[str, Any] = {
-        "_fields": names, "__match_args__": names, "__repr__": _repr, "_replace": _replace,
+        "_fields": names, "__match_args__": names, "__repr__": _repr,
+        "_replace": _replace, "__replace__": _replace,
     }  # fmt: skip
     below: dict[str, list[int]] = {}
     for index, field in enumerate(names):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from runmanager import RunBuilder, expand, load_runs, run_grid
-from runmanager.errors import GridError
+from runmanager.errors import GridError, HyperparameterError
 from runmanager.grid import kinds_of
 
 
@@ -56,6 +56,13 @@ def test_a_run_comes_back_from_a_pickle_with_its_configuration():
     for again in (pickle.loads(pickle.dumps(run)), copy.deepcopy(run)):
         assert (again, again.config) == (run, run.config)
         assert again.config is not run.config
+
+
+def test_other_runs_have_no_configuration():
+    (run,) = RunBuilder.get_runs({"width": [4]})
+
+    with pytest.raises(HyperparameterError, match=r"it has: width; runs of expand\(\) have run.config"):
+        run.config  # noqa: B018
 
 
 def test_a_mapping_as_of_a_yaml_file_is_a_configuration():

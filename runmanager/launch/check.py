@@ -196,7 +196,7 @@ def _problems(ended: Sequence[tuple[Run, Outcome]], names: Collection[str]) -> l
     table["status"] = list(map(str, statuses))
     table["error"] = [outcome.error for outcome in outcomes]
     if len(outcomes) == 1:
-        return [outcome.error for outcome, status in zip(outcomes, statuses, strict=True) if _is_fault(status)]
+        return [f"the only setting: {outcomes[0].error}"] if _is_fault(statuses[0]) else []
     return [f"{each.runs}: {each.cause}" for each in failures(table, "setting")]
 
 
