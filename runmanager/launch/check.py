@@ -16,7 +16,7 @@ from runmanager.errors import Problems
 from runmanager.executors import Executor, Report
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run, device_of
-from runmanager.hyperparameters import counted
+from runmanager.hyperparameters import column, counted
 from runmanager.launch.calling import call
 from runmanager.launch.plan import Plan
 from runmanager.launch.task import RunTask
@@ -188,8 +188,9 @@ def _problems(ended: Sequence[tuple[Run, Outcome]], names: Collection[str]) -> l
     from runmanager.results.tables import HYPERPARAMETERS
 
     outcomes = [outcome for _, outcome in ended]
-    table = pd.DataFrame([{name: run._asdict().get(name) for name in names} for run, _ in ended], dtype=object)
-    table.attrs[HYPERPARAMETERS] = list(names)
+    params = [{column(name): run._asdict().get(name) for name in names} for run, _ in ended]
+    table = pd.DataFrame(params, dtype=object)
+    table.attrs[HYPERPARAMETERS] = list(map(column, names))
     # a loss that is not finite is a result
     is_well = [outcome.status in (Status.DIVERGED, Status.UNAVAILABLE) for outcome in outcomes]
     statuses = [Status.COMPLETED if well else each.status for each, well in zip(outcomes, is_well, strict=True)]

@@ -153,6 +153,16 @@ def test_all_problems_are_listed_by_setting_and_nothing_is_written(tmp_path):
     ]
 
 
+def test_an_axis_may_have_the_name_of_a_column(tmp_path):
+    def refuse(run, manager):
+        raise ValueError(f"status {run.status!r}")
+
+    problems = problems_of(tmp_path, {"status": ["a", "b"], "error": [1]}, refuse)
+
+    where = line_with('raise ValueError(f"status')
+    assert problems == [f"all 2 settings: ValueError: status 'a' or 'b' (in {where})"]
+
+
 @pytest.mark.slow
 def test_a_process_that_dies_is_a_problem_of_its_setting_and_leaves_nothing(tmp_path, monkeypatch):
     def exits(run, manager):
