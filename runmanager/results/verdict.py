@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from runmanager.results.ranking import (
     settings_without,
 )
 from runmanager.results.rivals import Lead
-from runmanager.results.tables import HYPERPARAMETERS, KEPT, from_columns
+from runmanager.results.tables import HYPERPARAMETERS, KEPT, Numbers, from_columns
 from runmanager.results.verdict_sentence import UNDECIDED, Race
 from runmanager.table import Table
 from runmanager.wording import printable
@@ -130,11 +130,8 @@ def verdict(
         >>> print(verdict(runs, axis="optimizer"))
         adam is better than sgd by 0.021 (0.012 to 0.030), decided after 7 seeds
     """
-    goal = deciding(runs, by, largest=largest)
-    axes = [name for name in _repeats(runs, repeats) if name != axis]
-    _check(runs, [*axes, *([] if axis is None else [axis])], goal, margin, error)
-    scores = goal.sign * completed(runs, goal.metric)
-    values, between = _settings(runs, scores, axes) if axis is None else _values(runs, scores, axes, axis)
+    comparison = compared(runs, axis, by=by, largest=largest, repeats=repeats, margin=margin, error=error)
+    goal, axes, _, values, between = comparison
     order = between.order
     race = between.race(order, margin, error) if order else Race([], [], between.unit, between.rivals)
     lead = race.leads[0] if race.leads else _NONE
@@ -156,29 +153,66 @@ def verdict(
     )
 
 
+class Comparison(NamedTuple):
+    """Which run of a table counts for which rival, and the contest between them."""
+
+    goal: Goal
+    axes: list[str]  # that only repeat
+    rivals: Numbers  # (runs,) a position in `names`
+    names: list[Any]  # values of the axis, or hyperparameters of each setting
+    contest: Contest
+
+
+def compared(
+    runs: pd.DataFrame,
+    axis: str | None = None,
+    *,
+    by: str | None = None,
+    largest: bool | None = None,
+    repeats: str | Sequence[str] | None = None,
+    margin: float | None = None,
+    error: float = ERROR,
+) -> Comparison:
+    """Find out what `verdict` compares; the arguments are its own.
+
+    Raises:
+        InvalidArgumentError: As `verdict`.
+    """
+    goal = deciding(runs, by, largest=largest)
+    axes = [name for name in _repeats(runs, repeats) if name != axis]
+    _check(runs, [*axes, *([] if axis is None else [axis])], goal, margin, error)
+    scores = goal.sign * completed(runs, goal.metric)
+    rivals, values, between = (
+        _settings(runs, scores, axes) if axis is None else _values(runs, scores, axes, axis)
+    )
+    return Comparison(goal, axes, rivals, values, between)
+
+
 _NONE = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
 
 
-def _settings(runs: pd.DataFrame, scores: "pd.Series[float]", axes: Sequence[str]) -> tuple[list[Any], Contest]:
-    """Return the settings of runs, each as a dict of what varies, and the contest between them."""
+def _settings(
+    runs: pd.DataFrame, scores: "pd.Series[float]", axes: Sequence[str]
+) -> tuple[Numbers, list[Any], Contest]:
+    """Return the setting of each run, the settings as dicts of what varies, and the contest between them."""
     rivals, settings = settings_without(runs, axes)
     if not axes:  # runs that happen to have the same hyperparameters are not averaged
         settings, rivals = settings.take(rivals).reset_index(drop=True), np.arange(len(runs))
     values = [{str(n): column.iloc[row] for n, column in settings.items()} for row in range(len(settings))]
     names = [label(value) or "the only setting" for value in values]
-    return values, contest(runs, scores, names, rivals, axes)
+    return rivals, values, contest(runs, scores, names, rivals, axes)
 
 
 def _values(
     runs: pd.DataFrame, scores: "pd.Series[float]", axes: Sequence[str], axis: str
-) -> tuple[list[Any], Contest]:
-    """Return the values of an axis, and the contest between them where all other hyperparameters are equal."""
+) -> tuple[Numbers, list[Any], Contest]:
+    """Return the value of each run, the values of an axis, and the contest where all else is equal."""
     rivals, values = numbered(runs[axis])
     names = [brief(value) if isinstance(value, str) else label({axis: value}) for value in values]
     apart = told_apart(runs, rivals) if axis == "experiment" else []
     parts, _ = settings_without(runs, [axis, *axes, *apart])
     what = "experiments" if axis == "experiment" else f"values of {printable(axis)}"
-    return values, contest(runs, scores, names, rivals, axes, parts, what)
+    return rivals, values, contest(runs, scores, names, rivals, axes, parts, what)
 
 
 def _repeats(runs: pd.DataFrame, given: str | Sequence[str] | None) -> list[str]:

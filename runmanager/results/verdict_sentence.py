@@ -60,6 +60,19 @@ class Race:
         said = {BETTER: self._better, EQUAL: self._equal, IDENTICAL: self._equal, UNDECIDED: self._undecided}
         return "; ".join([said[self.outcome](), *self.notes])
 
+    @property
+    def standing(self) -> str:
+        """Say how far the best one is ahead of the closest one that it is not known to be better than."""
+        index = self.states.index(UNDECIDED)
+        lead, rival = self.leads[index], self.names[index + 1]
+        text = f"{self.names[0]} is ahead of {rival} by {self._short(lead)} after {self._count([lead])}"
+        text += f", evidence {min(lead.evidence, lead.least):.2g} of {lead.least:g}"
+        least = lead.least * self.num_rivals / 2
+        total = needed(abs(lead.mean) / lead.std, least) if lead.mean and lead.std else math.inf
+        if total - lead.n <= _WORTH_SAYING:
+            text += f", about {self._more(max(int(total) - lead.n, 1))}"
+        return text
+
     def _better(self) -> str:
         best, following = self.names[:_TWO]
         gap = f"by {gap_of(self.leads[0])}, decided after {self._count(self.leads)}"
