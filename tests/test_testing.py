@@ -38,7 +38,7 @@ def test_one_that_is_equal_within_the_margin_passes():
 
 
 def test_a_worse_one_fails_with_verdict_and_table():
-    with pytest.raises(AssertionError, match=r"^baseline is better than new by 0\.\d+ .*decided") as caught:
+    with pytest.raises(AssertionError, match="baseline is better than new by 0") as caught:
         assert_not_worse(trainer(0.7), trainer(0.8), "max:score", margin=0.001)
 
     lines = str(caught.value).splitlines()
@@ -48,7 +48,7 @@ def test_a_worse_one_fails_with_verdict_and_table():
 
 
 def test_what_is_undecided_within_the_budget_fails():
-    with pytest.raises(AssertionError, match="^undecided after 7 seeds"):
+    with pytest.raises(AssertionError, match="undecided after 7 seeds"):
         assert_not_worse(trainer(0.8), trainer(0.8001), "max:score", margin=1e-5, max_repeats=7)
 
 
