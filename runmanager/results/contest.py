@@ -1,5 +1,6 @@
 """Rivals in a table of runs, settings or values of an axis, with what they have in each repeat."""
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -52,12 +53,12 @@ class Contest:
             )
         return means
 
-    @property
+    @functools.cached_property
     def num_repeats(self) -> Numbers:
         """How many repeats each rival has a score in."""
         return np.asarray(self._has_score.sum(axis=1))
 
-    @property
+    @functools.cached_property
     def _has_score(self) -> Numbers:
         """Whether each rival has a score in each repeat."""
         return np.asarray((~np.isnan(self.scores)).any(axis=2))

@@ -146,21 +146,24 @@ def closed(evidence: Numbers, leader: int) -> Numbers:
     groups with the least evidence are easily found.
 
     Args:
-        evidence: (settings, settings) of each pair by itself, symmetric.
+        evidence: (..., settings, settings) of each pair by itself, symmetric.
         leader: The position of a setting, which may be chosen by what the results are.
 
     Returns:
-        (settings,), 0 for the leader itself. Of two settings it is the evidence of their pair. If the leader
-        has the evidence e against each other one, it is e * 2 / k, where dividing the error by the number of
-        pairs would make it e * 2 / (k (k - 1)).
+        (..., settings), 0 for the leader itself. Of two settings it is the evidence of their pair. If the
+        leader has the evidence e against each other one, it is e * 2 / k, where dividing the error by the
+        number of pairs would make it e * 2 / (k (k - 1)).
     """
-    k = len(evidence)
-    together = np.zeros(k)
+    k = evidence.shape[-1]
+    together = np.zeros(evidence.shape[:-1])
     for other in range(k):
         if other != leader:
-            rest = np.delete(evidence[leader] + evidence[other], [leader, other])
-            sums = evidence[leader, other] + np.concatenate([[0.0], np.sort(rest).cumsum()])
-            together[other] = (2 * sums / (k * np.arange(1, k))).min()
+            sums = evidence[..., leader, :] + evidence[..., other, :]
+            sums[..., leader] = -1.0  # sorted to the front
+            sums[..., other] = -1.0
+            sums = np.sort(sums, axis=-1)[..., 1:]
+            sums[..., 0] = evidence[..., leader, other]
+            together[..., other] = (2 * sums.cumsum(axis=-1) / (k * np.arange(1, k))).min(axis=-1)
     return together
 
 

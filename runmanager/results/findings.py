@@ -1,5 +1,6 @@
 """What the runs of a table show, for every surface: which settings are best, and what may be chance."""
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -163,7 +164,7 @@ class Findings:
         (ends,) = intervals(self.metric, [setting.low], [setting.high])
         return ends if setting.std > 0 else ""
 
-    @property
+    @functools.cached_property
     def race(self) -> Race:
         """The best setting against the others, repeat by repeat."""
         return self.contest.race(range(len(self.contest.names)))

@@ -163,3 +163,48 @@ def test_what_is_foreseen_agrees_with_itself():
     assert needed(1e-3, 20.0) == math.inf
     assert visible(5, 20.0) == math.inf
     assert needed(50.0, 20.0) == fewest(20)
+
+
+NOISES = {
+    "normal": lambda random, shape: random.normal(size=shape),
+    "skewed": lambda random, shape: random.exponential(size=shape),
+    "bimodal": lambda random, shape: random.choice([-1.0, 1.0], shape) + random.normal(0, 0.2, shape),
+    "heavy tails": lambda random, shape: random.standard_t(3, shape),
+}
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_equal_settings_are_told_apart_as_rarely_as_promised_however_often_one_looks(noise):
+    number, k = 1000, 4
+    results = NOISES[noise](np.random.default_rng(1), (number, k, 40))
+
+    pairs = np.zeros((number, 40, k, k))
+    for one in range(k):
+        for other in range(k):
+            pairs[..., one, other] = np.exp(log_evidence(results[:, one] - results[:, other]))
+    together = np.stack([closed(pairs, leader) for leader in range(k)], axis=-1)
+
+    assert (together >= 20).any(axis=(1, 2, 3)).mean() < 0.045
+    assert (pairs[..., 0, 1] >= 20).any(axis=1).mean() < 0.045
+
+
+def test_differences_of_two_values_are_as_rarely_decided():
+    differences = NOISES["bimodal"](np.random.default_rng(2), (2000, 40))
+    n = np.arange(1, 41)
+
+    by_bayes = evidence._log_bayes(n, differences.cumsum(axis=1), (differences**2).cumsum(axis=1))
+
+    assert (log_evidence(differences) >= math.log(20)).any(axis=1).mean() < 0.045
+    assert (by_bayes >= math.log(20)).any(axis=1).mean() > 0.1  # what the bets cure
+
+
+def test_a_difference_of_one_and_a_half_standard_deviations_takes_seven_repeats():
+    differences = np.random.default_rng(3).normal(1.5, 1.0, (2000, 40))
+
+    is_decided = log_evidence(differences) >= math.log(20)
+    stops = is_decided.argmax(axis=1) + 1
+    against = log_evidence(differences - 1.5)[np.arange(2000), stops - 1]
+
+    assert is_decided.any(axis=1).all()
+    assert np.median(stops) <= 7
+    assert (against < math.log(20)).mean() >= 0.95  # the interval has the mean at the moment of stopping
