@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.outcome import Outcome
-from runmanager.results.evidence import ERROR, fewest
-from runmanager.results.verdict_sentence import UNDECIDED
 from runmanager.search.base import Decision, Search
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
@@ -45,7 +43,7 @@ class Decide:
 
     axis: str | None = None
     margin: float | None = None
-    error: float = ERROR
+    error: float = 0.05
     max_repeats: int = 20
     max_seconds: float | None = None
 
@@ -92,6 +90,8 @@ class _Deciding(Search):
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Sort the runs by rival and repeat."""
+        from runmanager.results.evidence import fewest
+
         self._executable = set(executable)
         order: dict[str, int] = {}
         for folder in runs:
@@ -169,6 +169,8 @@ class _Deciding(Search):
 
     def _ask(self, race: "Race", rivals: Sequence[str], seconds: float) -> bool:
         """Ask for one more repeat of what is undecided; return whether there is any."""
+        from runmanager.results.verdict_sentence import UNDECIDED
+
         states = [UNDECIDED, *race.states]
         if UNDECIDED not in race.states:
             self._why = "" if race.states else "! there are no two rivals with a result: nothing is decided"
