@@ -54,6 +54,12 @@ class GridOutcome:
             130 Ctrl-C, 143 SIGTERM.
         folder: The experiment's folder.
         panel: What was shown at the end, which a notebook draws; None if the grid was only planned.
+
+    Example:
+        >>> train = lambda run, manager: manager.begin_run(run)
+        >>> outcome = run_grid({"lr": [0.1]}, train, experiment="example", executor="inline", display=False)
+        >>> outcome.exit_code, outcome.runs["status"].tolist()
+        (0, ['completed'])
     """
 
     outcomes: Sequence[tuple[Run, Outcome]]
@@ -163,6 +169,9 @@ def run_grid(
             experiment's folder, or the file to write. It is renewed in at most a twentieth of the time, and at
             the end; a browser that shows it follows. With `only`, it is not written.
 
+    Returns:
+        The outcome of each run, the tables of all, and the exit code for `sys.exit`.
+
     Raises:
         LifecycleError: `verify` imports this file.
         GridError: The grid or an argument cannot be used, or `train` cannot be sent to the workers; with all
@@ -175,6 +184,15 @@ def run_grid(
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while the data were loaded; nothing was written. With
             `only`, at any time.
         Exception: With `only`, what `train` raises.
+
+    Example:
+        >>> def train(run, manager):
+        ...     with manager.run(run):
+        ...         for epoch in manager.epochs(2):
+        ...             manager.track_loss(run.lr / epoch, 1)
+        >>> outcome = run_grid({"lr": [0.1, 0.01]}, train, experiment="a", executor="inline", display=False)
+        >>> outcome.runs[["run", "status", "loss"]].values.tolist()
+        [[1, 'completed', 0.05], [2, 'completed', 0.005]]
     """
     began = time.monotonic()
     check_beginning()  # before data are loaded

@@ -65,12 +65,15 @@ def main(
     Raises:
         SystemExit: After ``--help``, or for a flag that does not exist.
 
-    Example::
-
-        def train(run, manager, num_epochs=5, data_dir="data"): ...
-
-        if __name__ == "__main__":
-            sys.exit(main({"lr": [0.1, 0.01], "device": ["cpu"]}, train, constants=["data_dir"]))
+    Example:
+        >>> def train(run, manager, num_epochs=5, data_dir="data"):
+        ...     with manager.run(run):
+        ...         for epoch in manager.epochs(num_epochs):
+        ...             manager.track_loss(run.lr / epoch, 1)
+        >>> grid = {"lr": [0.1, 0.01], "device": ["cpu"]}
+        >>> words = "--lr 0.3 --num-epochs 2 --experiment example"  # in a script: sys.exit(main(grid, train))
+        >>> main(grid, train, arguments=words.split(), constants=["data_dir"], executor="inline", display=False)
+        0
     """
     script = Script(params, train, allowed or {}, help or {}, flags or {}, constants)
     parser = script.parser(experiment or Path(sys.argv[0]).stem or "experiment")

@@ -101,6 +101,8 @@ def over_repeats(
 ) -> pd.DataFrame:
     """Average the runs of each setting over its repeats.
 
+    Source of the interval: Student (1908), The Probable Error of a Mean, Biometrika 6.
+
     Args:
         runs: What `load_runs` returned, or rows of it.
         axes: The repeat axes: the hyperparameters that only repeat a setting. By default those of
@@ -141,7 +143,25 @@ def over_repeats(
 def over_seeds(
     runs: pd.DataFrame, axis: str = _SEED, values: str | Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Average the runs of each setting over their seeds: `over_repeats` with one axis."""
+    """Average the runs of each setting over their seeds: `over_repeats` with one axis.
+
+    Args:
+        runs: What `load_runs` returned, or rows of it.
+        axis: The hyperparameter that only repeats a setting.
+        values: The columns to average; by default the one that `best` sorts by.
+
+    Returns:
+        What `over_repeats` returns: one row per setting.
+
+    Raises:
+        InvalidArgumentError: As `over_repeats`.
+
+    Example:
+        >>> runs = pd.DataFrame({"lr": [0.1, 0.1, 0.01], "seed": [0, 1, 0], "accuracy": [0.7, 0.9, 0.6]})
+        >>> runs.attrs["hyperparameters"] = ["lr", "seed"]  # load_runs() sets them
+        >>> over_seeds(runs)["accuracy mean"].tolist()
+        [0.8, 0.6]
+    """
     return over_repeats(runs, [axis], values)
 
 

@@ -37,6 +37,17 @@ class RayExecutor(Executor):
     Raises:
         InvalidArgumentError: An argument cannot be used.
         MissingExtraError: ray is not installed.
+
+    Example:
+        >>> from runmanager import run_grid
+        >>> def train(run, manager):
+        ...     with manager.run(run):
+        ...         for epoch in manager.epochs(1):
+        ...             manager.track_loss(run.lr, 1)
+        >>> executor = RayExecutor(jobs=2, resources={"cpu": {"CPU": 0.5}})  # starts a cluster on this machine
+        >>> outcome = run_grid({"lr": [0.1]}, train, experiment="on_ray", executor=executor, display=False)
+        >>> outcome.exit_code
+        0
     """
 
     def __init__(
