@@ -16,7 +16,7 @@ from runmanager.cli.options import (
     Largest,
     Limit,
     Metric,
-    RunPath,
+    Side,
     Sort,
     Where,
 )
@@ -34,7 +34,9 @@ def best(
     repeats: Annotated[
         list[str] | None,
         typer.Option(
-            "--repeats", metavar="AXIS", help="An axis that only repeats a setting; by default the grid's."
+            "--repeats",
+            metavar="AXIS",
+            help="Axis that only repeats a setting, such as seed. Default: the grid's.",
         ),
     ] = None,
     where: Where = None,
@@ -43,10 +45,10 @@ def best(
     everything: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the best runs, best first; of repeated settings, the settings with the best mean.
+    """Rank the runs, or repeated settings, by one metric.
 
-    Runs and settings without a number are left out and counted. A terminal gets the columns that matter most; a
-    pipe or a file gets all of them.
+    Repeated settings are ranked by their mean. Runs without a value are counted, not listed. A terminal shows
+    the columns that matter most; a pipe or a file gets every column.
 
     For example:
 
@@ -81,7 +83,7 @@ def compare(
         typer.Option(
             "--value",
             metavar="COLUMN",
-            help="The column to compare; by default the epoch duration between devices, else the goal.",
+            help="Column to compare. Default: the epoch duration for device and num_workers, else the goal.",
         ),
     ] = None,
     where: Where = None,
@@ -91,7 +93,9 @@ def compare(
     everything: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs that differ in one hyperparameter only, pair by pair.
+    """Compare runs that differ in one hyperparameter.
+
+    Each row is a pair of runs that agree in all other hyperparameters.
 
     For example:
 
@@ -117,8 +121,8 @@ def compare(
         print_view(replace(view, caption=""), selection, what="pairs")
 
 
-def diff(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
-    """Set two experiments or two runs side by side: what differs, and by how much.
+def diff(first: Side, second: Side, as_json: AsJson = False) -> None:
+    """Show what differs between two experiments or runs.
 
     For example:
 

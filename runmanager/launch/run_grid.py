@@ -144,22 +144,20 @@ def run_grid(
         group_seeds: Average the runs that differ in the hyperparameter `seed` alone in TensorBoard's HParams.
         display: False shows nothing.
         retry_failed: Execute runs again that ended by a fault: failed, diverged, hung, or out of memory.
-        changed: What is done with runs that were begun with other code, data or versions: "rerun", which is the
-            default, executes them again; "keep" keeps the completed ones and continues the others, marked as
-            mixed. Dicts, lists, tensors, ... that `train` reads from your modules count by their content, up to
-            256 MiB each.
+        changed: What is done with runs that were begun with other code, data or versions: "rerun", the default,
+            or "keep", which continues them, marked as mixed. Dicts, lists and tensors that `train` reads from
+            your modules count by their content, up to 256 MiB each.
         resume_anyway: The former name of ``changed="keep"``.
         data: What `train` trains on, so that a change of it is noticed however large it is: tensors, a dataset,
             text for it, or a function that returns one of them, called once the grid is accepted.
         plan_only: Show what would be executed where and what is done already, and stop; nothing is written.
-        prune: Stops runs early that are behind, as `SuccessiveHalving`: they have fewer epochs than the others.
-            They keep their checkpoint; the same grid without `prune`, or with one that stops fewer runs,
-            continues them.
+        prune: Stops runs early that are behind, as `SuccessiveHalving`. They keep their checkpoint; the same
+            grid without `prune`, or with one that stops fewer runs, continues them.
         goal: The metric that decides: "max:reward", "min:wer", or a name whose direction is known, as
-            "test_accuracy". `best`, `show`, `effects`, `compare`, the report, the command line, the progress
-            shown, pruning and TensorBoard follow it, at the epoch whose weights are kept, else at the last. By
-            default it is that of ``manager.epochs(keep=...)``, else the validation, test or training accuracy
-            or loss. It is written with the experiment: a start without it keeps it, another one replaces it.
+            "test_accuracy". Tables, report, command line, pruning and TensorBoard follow it, at the epoch whose
+            weights are kept, else at the last. By default it is that of ``manager.epochs(keep=...)``, else the
+            validation, test or training accuracy or loss. It is written with the experiment: a start without
+            it keeps it, another one replaces it.
         repeats: The axes that only repeat a setting, as ("fold", "seed"): settings are then ranked by their
             mean. Written with the experiment, as `goal`.
         note: Why this grid is executed, in one line. Written with the experiment, as `goal`; "" removes it.
