@@ -37,7 +37,7 @@ class Executor(ABC):
     """Executes runs, somewhere.
 
     `is_in_process` says whether that is the process which calls `execute`. Then what runs change in the modules
-    of `train` stays, and does not count as a change of them when the grid is started again.
+    of `train` stays, and is no change when the grid is started again.
 
     **Order of calls.** `prepare` comes first, once per grid, before anything is written or torch is imported;
     then `missing` and `num_lanes`, first with all runs of the grid; then `execute`, once or several times, one

@@ -135,8 +135,8 @@ def run_grid(
         max_seconds: Stop as Ctrl-C does, with exit code 75, when the call has taken that long (s); the same
             call goes on. None never stops.
         on_error: "continue" with the other runs when one fails, or "stop".
-        missing_device: "skip" the runs whose device is not there (they are listed as unavailable and
-            executed when the grid is started on a machine that has it), or "error".
+        missing_device: "skip" the runs whose device is not there, or "error". Skipped runs are unavailable; a
+            start on a machine that has the device executes them.
         max_runs: The most runs that a grid may have.
         tensorboard: Whether event files are written.
         histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.

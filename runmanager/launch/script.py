@@ -59,8 +59,8 @@ def main(
             `repeats`, settings that are no axes are left out.
 
     Returns:
-        0 if all is well, 1 if runs failed, 2 if the grid was refused, 74 if the storage failed, 75 if
-        ``max_seconds`` were over, 130 after Ctrl-C.
+        The exit code: 0 all is well; 1 runs failed; 2 the grid was refused; 74 the storage failed; 75
+        ``max_seconds`` were over; 130 Ctrl-C.
 
     Raises:
         SystemExit: After ``--help``, or for a flag that does not exist.

@@ -1,6 +1,6 @@
 """Load what runs have left behind, as tables.
 
-The journals are the truth. An experiment of many runs also keeps a copy of its numbers, which loads fast and is
+The journals are the truth. An experiment of many runs also keeps a copy of its numbers, which loads fast. It is
 used only while no journal has changed since. It is safe to delete: NumPy arrays and JSON, no pickles.
 """
 

@@ -21,8 +21,8 @@ class SuccessiveHalving:
     """Train all runs for a few epochs, the best of them for more, and so on to the end.
 
     A rung is a number of epochs: `min_epochs`, then `factor` times as many each. All runs are trained to the
-    first rung. One in `factor` of the runs at a rung goes on to the next one, at least one run. So 27 runs of 9
-    epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs with the factor 3, not 243.
+    first rung. One in `factor` of the runs at a rung goes on to the next one, at least one run. With the factor
+    3, 27 runs of 9 epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs, not 243.
 
     Source: Jamieson and Talwalkar (2016), Non-stochastic Best Arm Identification and Hyperparameter
     Optimization.

@@ -511,9 +511,9 @@ class RunManager:
     def run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> Iterator["RunManager"]:
         """Begin a run, as `begin_run`, and end it however the block ends.
 
-        The run is recorded as completed, diverged (a loss was NaN or infinite), pruned, interrupted (Ctrl-C, or
-        a disk that failed), or as failed or out of memory: the exception, that of sys.exit() too, is raised
-        again, and its traceback is in error.log.
+        The run is recorded as completed, diverged (a loss was NaN or infinite), pruned, or interrupted (Ctrl-C,
+        or a disk that failed). An exception, that of sys.exit() too, records it as failed or out of memory. It
+        is raised again, and its traceback is in error.log.
 
         Args:
             run: As for `begin_run`.
@@ -575,10 +575,10 @@ class RunManager:
                 load_state_dict(), or is a torch.Generator; or a dict or a list of JSON values, as
                 ``{"best": 0.5, "bad_epochs": 0}`` for early stopping, which is restored in place: the same
                 object has the values that were saved. None saves nothing.
-            keep: "last", "best:<metric>" of a metric whose direction is known by its name, as of a loss or an
-                accuracy, "min:<metric>" or "max:<metric>" leaves those weights in the run's folder as
-                weights.pt. Without a goal, that metric decides between runs too. Weights of an earlier attempt
-                that was completed, or whose code has changed since, are kept beside it as attempt-1.weights.pt.
+            keep: Which weights are left in the run's folder as weights.pt: "last", or "best:<metric>" of a
+                metric whose direction is known, as of a loss. For any other, "min:<metric>" or "max:<metric>".
+                Without a goal, that metric decides between runs too. Weights of an earlier attempt that was
+                completed, or whose code has changed since, are kept beside it as attempt-1.weights.pt.
             patience: End after that many epochs in which the metric of `keep`, else the goal, was not better
                 than before. The committed epochs decide: an interrupted run that is resumed ends after the
                 same epoch.
@@ -592,7 +592,7 @@ class RunManager:
             LifecycleError: No run is open, or an epoch has begun already.
             InvalidArgumentError: `patience`, `min_delta` or `max_seconds` cannot be used, or `patience` has no
                 metric to watch.
-            CheckpointError: A part has no state or holds what is not JSON, here or at the end of an epoch, or
+            CheckpointError: A part has no state, or holds what is not JSON, here or at the end of an epoch; or
                 the saved one does not fit.
             StorageError: Something could not be committed.
 

@@ -63,8 +63,8 @@ def test_the_program_of_the_readme_ends_as_the_readme_shows(tmp_path):
     ended = lines[lines.index("━━ ") :].splitlines()
     (expected, numbers), (actual, others) = words_of(panel.splitlines()), words_of(ended)
     assert actual == expected
-    assert [float(number) for number in others] == pytest.approx([float(n) for n in numbers], abs=0.02)
-    assert sorted(map(len, others)) == sorted(map(len, numbers))  # the same decimals; processors differ in the last
+    assert list(map(float, others)) == pytest.approx(list(map(float, numbers)), abs=0.02)  # processors differ
+    assert sorted(map(len, others)) == sorted(map(len, numbers))  # the same decimals
 
 
 def words_of(panel: list[str]) -> tuple[list[str], list[str]]:

@@ -27,7 +27,7 @@ class RayExecutor(Executor):
 
     Args:
         address: "auto" for the cluster of this machine, or host:port. None uses the one that this process is
-            connected to, or else starts one on this machine for as long as runs are executed.
+            connected to, or else starts one on this machine, which ends with the grid.
         jobs: How many runs are executed at the same time, at most; "auto": as many as the cluster has room for.
         runs_per_device: How many runs may share a GPU.
         timeout: Seconds without news after which a run counts as hung; None waits for ever.
