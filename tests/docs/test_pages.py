@@ -1,8 +1,10 @@
 """README.md and the pages under docs/: their programs run, their links lead somewhere, README stays short."""
 
 import ast
+import os
 import re
 import statistics
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,7 +22,7 @@ OTHERS = [
 ]
 
 FENCE = re.compile(
-    r"(?P<skip><!-- not run by the tests: [^\n]+ -->\n)?^```(?P<language>\w*)\n(?P<content>.*?)^```",
+    r"(?P<slow><!-- run by the slow tests: [^\n]+ -->\n)?^```(?P<language>\w*)\n(?P<content>.*?)^```",
     re.DOTALL | re.MULTILINE,
 )
 LINK = re.compile(r"\]\((?!https?://)(?P<file>[^)#]*)#?(?P<anchor>[^)]*)\)")
@@ -28,10 +30,10 @@ NUMBER = re.compile(r"\d+\.\d+")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # on a busy machine, idle threads take the others' time
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    """Return the blocks of a page in a language, without those that say that they are not run."""
+def blocks(page: Path, language: str, *, slow: bool = False) -> list[str]:
+    """Return the blocks of a page in a language; those that say that they are slow only on demand."""
     fences = FENCE.finditer(page.read_text())
-    return [fence["content"] for fence in fences if fence["language"] == language and not fence["skip"]]
+    return [each["content"] for each in fences if each["language"] == language and (slow or not each["slow"])]
 
 
 def prose(page: Path) -> str:
@@ -49,6 +51,22 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(warm, page, tmp_pat
     program.write_text("\n".join(blocks(page, "python")))
 
     done = warm.execute(program)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python") != blocks(page, "python", slow=True)], ids=name_of
+)
+def test_the_slow_blocks_of_a_page_run_after_the_others(page, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(blocks(page, "python", slow=True)))
+    environment = os.environ | {"RAY_AUTH_MODE": "disabled"}  # else Ray leaves a token in the home folder
+
+    done = subprocess.run(
+        [sys.executable, program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
 
