@@ -281,19 +281,27 @@ def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) ->
 
     how = parser.add_argument_group("execution")
     how.add_argument(
-        "--plan", dest="plan_only", action="store_const", const=True, help="show what is missing, and stop"
+        "--plan",
+        dest="plan_only",
+        action="store_const",
+        const=True,
+        help="show which runs would be executed, and stop",
     )
     for option in _EXECUTION:
         add(how, *option)
     how.add_argument(
-        "--only", type=int, nargs="+", metavar="RUN", help="execute these runs alone, here: for a debugger"
+        "--only",
+        type=int,
+        nargs="+",
+        metavar="RUN",
+        help="execute only these runs, in this process, for a debugger",
     )
     again = parser.add_argument_group("when it is started again")
     again.add_argument(
         "--retry-failed", action="store_const", const=True, help="execute runs again that ended by a fault"
     )
     changed = again.add_mutually_exclusive_group()
-    about = "runs that began with other code, data or versions"
+    about = "what to do with runs of other code, data or versions"
     add(changed, "changed", about, "rerun", {"choices": ["rerun", "keep"]})
     changed.add_argument(
         "--resume-anyway", action="store_const", dest="changed", const="keep", help="the same as --changed keep"
