@@ -76,15 +76,14 @@ def _name_problem(name: Any) -> str | None:
 
 
 def _is_name(part: str) -> bool:
-    # _target_ is a name in configurations; those of namedtuples have a single underscore, which is in front
+    # _target_ is a name in configurations, namedtuples' own begin with an underscore alone
     is_own = part.startswith("__") or (part.startswith("_") and not part.endswith("_"))
     return part.isidentifier() and not keyword.iskeyword(part) and not is_own
 
 
 def _suggestion(part: str) -> str:
     name = re.sub(r"\W", "_", part.strip()).strip("_") or "name"
-    name = f"{name}_" if keyword.iskeyword(name) else name
-    return f"p{name}" if name[0].isdigit() else name
+    return f"{name}_" if keyword.iskeyword(name) else f"p{name}" if name[0].isdigit() else name
 
 
 def column(name: str) -> str:
@@ -248,8 +247,9 @@ def digest(array: Any) -> str:
 def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Write a value as strict JSON from which `decode` restores it with its type.
 
-    None, bool, int, float (NaN and infinities too), str, tuple, list, set, frozenset, dict, torch.device and
-    torch.dtype come back as they were, classes and functions as their full name, anything else as its text.
+    These come back as they were: None, bool, int, float (NaN and infinities too), str, tuple, list, set,
+    frozenset, dict, torch.device and torch.dtype. Classes and functions come back as their full name, anything
+    else as its text.
 
     >>> decode(encode(((3, 3), float("inf")))), decode(encode(int))
     (((3, 3), inf), 'int')
