@@ -27,7 +27,10 @@ from runmanager.storage.folders import no_runs
 
 _MOST_AXES = 8  # of the parallel coordinates, and panels of effects
 _MOST_ROWS = 1000  # of the table in the file; of more, its script writes those that are asked for
-_SCRIPTS = ("where.js", "state.js", "reading.js", "views.js", "brushes.js", "figures.js", "page.js")
+_SCRIPTS = (
+    "where.js", "state.js", "address.js", "reading.js", "mini.js", "compare.js", "views.js", "brushes.js",
+    "figures.js", "curves.js", "page.js",
+)  # fmt: skip
 _ASSETS = Path(__file__).parent / "assets"
 
 

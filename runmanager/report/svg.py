@@ -127,7 +127,10 @@ class Figure:
             ET.SubElement(self._scale, "text", label).text = cell(tick)
         if x:
             for tick in filter(float.is_integer, x.ticks()):
-                self.text(x(tick), self.height - BOTTOM + 15, cell(int(tick)))
+                label = {"x": f"{x(tick):.1f}", "y": f"{self.height - BOTTOM + 15}"}
+                ET.SubElement(
+                    self._scale, "text", {**label, "class": "tick", "text-anchor": "middle"}
+                ).text = cell(int(tick))
         self.text((LEFT + end) / 2, self.height - 3, x_name, "name")
 
     def __str__(self) -> str:
