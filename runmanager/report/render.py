@@ -19,6 +19,7 @@ from runmanager.report.colors import color_of, colored_axis
 from runmanager.report.link import WrittenReport
 from runmanager.report.model import Axis, ReportData, report_data
 from runmanager.report.page_data import page_data
+from runmanager.results.assumed import assumption
 from runmanager.results.diff import diff_of
 from runmanager.results.effects import OVERALL, compare, speeds
 from runmanager.results.loading import Paths, read_results
@@ -115,6 +116,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
     return environment.get_template("page.html").render(
         data=data,
         text=text,
+        assumption=assumption,
         is_many=len(data.results) > curves.MANY,
         style=(_ASSETS / "page.css").read_text(encoding="utf-8"),
         script=script,

@@ -59,15 +59,6 @@ def margin(data: ReportData) -> str:
     return " ".join(filter(None, [*parts, findings.lead]))
 
 
-def assumption(data: ReportData) -> str:
-    """Say which axes were taken for repeats by their names, "" if none was."""
-    if not data.assumed:
-        return ""
-    names = " and ".join(data.assumed)
-    verb = "repeats" if len(data.assumed) == 1 else "repeat"
-    return f"By its name, {names} only {verb} a setting; run_grid(repeats=()) ranks the runs one by one."
-
-
 def behind(data: ReportData, rank: int) -> str:
     """Say how far a setting is behind the best one, and whether that may be chance."""
     findings = data.findings
@@ -144,7 +135,7 @@ def together(data: ReportData, pair: Interaction) -> str:
 
 
 def _dependence(data: ReportData, part: Interaction) -> str:
-    """Say which row is best with which column, of those that all were compared with each other."""
+    """Say which row is best with which column, where each was compared with each."""
     rows, columns = data.axis(part.rows), data.axis(part.columns)
     labels = sorted(map(rows.label, part.row_values), key=rows.rank)
     others = sorted(map(columns.label, part.column_values), key=columns.rank)

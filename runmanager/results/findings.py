@@ -12,6 +12,7 @@ import pandas as pd
 from runmanager.console import cell, printable
 from runmanager.goal import Goal
 from runmanager.hyperparameters import text
+from runmanager.results.assumed import SEEDS
 from runmanager.results.decisive import repeats_of
 from runmanager.results.ranking import (
     check_comparable,
@@ -26,9 +27,6 @@ from runmanager.results.tables import KEPT
 from runmanager.results.verdict import Difference, difference
 from runmanager.storage.naming import varying
 from runmanager.wording import aligned
-
-SEEDS = ("seed", "fold", "split", "trial", "repeat")
-"""Names of axes that as a rule only repeat a setting."""
 
 _LONGEST_VALUE = 20  # characters of a hyperparameter in a sentence
 _LEAST = 4  # repeats before which no lead is decided
