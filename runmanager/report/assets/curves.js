@@ -114,6 +114,7 @@
         zoom(null);
       });
       svg.setAttribute("aria-roledescription", "figure, arrow keys read its runs, plus and minus zoom");
+      this.hint();
     }
 
     // the range, or what of it this figure has

@@ -142,6 +142,8 @@ const figures = (() => {
       return best;
     }
 
+    hint() { this.readout.textContent = "Point at a line, or press the arrow keys. Drag along an axis to choose runs."; }
+
     marks() { return this.seen.map((line) => ({ run: line.run, x: this.xs[0], y: line.heights[0] })); }
   }
 
