@@ -4,9 +4,7 @@ import pandas as pd
 
 from runmanager.results.ranking import axes_of, numbered
 from runmanager.results.tables import REPEATS
-
-SEEDS = ("seed", "fold", "split", "trial", "repeat")
-"""Names of axes that as a rule only repeat a setting."""
+from runmanager.storage.design import SEEDS
 
 
 def with_repeats(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

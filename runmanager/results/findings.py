@@ -12,7 +12,6 @@ import pandas as pd
 from runmanager.console import cell, printable
 from runmanager.goal import Goal
 from runmanager.hyperparameters import text
-from runmanager.results.assumed import SEEDS
 from runmanager.results.decisive import repeats_of
 from runmanager.results.ranking import (
     check_comparable,
@@ -25,6 +24,7 @@ from runmanager.results.ranking import (
 )
 from runmanager.results.tables import KEPT
 from runmanager.results.verdict import Difference, difference
+from runmanager.storage.design import SEEDS
 from runmanager.storage.naming import varying
 from runmanager.wording import aligned
 
