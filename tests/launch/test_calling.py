@@ -42,9 +42,7 @@ def takes_values_by_position(run, manager, lr, /):
     ],
 )
 def test_a_function_that_cannot_be_called_is_refused_before_anything_starts(tmp_path, train, why):
-    with pytest.raises(
-        GridError, match="train must take .run, manager., and axes of the grid by name: "
-    ) as caught:
+    with pytest.raises(GridError, match="train must take") as caught:
         start(tmp_path, train, {"lr": [0.5]})
 
     assert why in str(caught.value)
