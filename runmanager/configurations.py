@@ -36,21 +36,25 @@ def expand(
         where: Keeps the runs for which it is true.
         max_runs: The most combinations to accept, None for a million.
 
+    Returns:
+        The runs, last axis fastest, for `run_grid`.
+
     Raises:
         GridError: The configuration has no such field, or refuses a value; with all problems.
 
-    >>> from dataclasses import dataclass, field
-    >>> @dataclass
-    ... class Optimizer:
-    ...     name: str = "sgd"
-    ...     lr: float = 0.1
-    >>> @dataclass
-    ... class Config:
-    ...     opt: Optimizer = field(default_factory=Optimizer)
-    ...     width: int = 64
-    >>> first, second = expand(Config(), {"opt.lr": [0.1, 0.01]})
-    >>> second, second.config.opt
-    (Run(opt.name='sgd', opt.lr=0.01, width=64), Optimizer(name='sgd', lr=0.01))
+    Example:
+        >>> from dataclasses import dataclass, field
+        >>> @dataclass
+        ... class Optimizer:
+        ...     name: str = "sgd"
+        ...     lr: float = 0.1
+        >>> @dataclass
+        ... class Config:
+        ...     opt: Optimizer = field(default_factory=Optimizer)
+        ...     width: int = 64
+        >>> first, second = expand(Config(), {"opt.lr": [0.1, 0.01]})
+        >>> second, second.config.opt
+        (Run(opt.name='sgd', opt.lr=0.01, width=64), Optimizer(name='sgd', lr=0.01))
     """
     problems = Problems()
     combinations: Sequence[Run] = []

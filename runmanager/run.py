@@ -15,6 +15,11 @@ class Run(tuple[Any, ...]):
     are other runs, whatever their values: ``[run for run in runs_b if run not in runs_a]``. Of the field
     `opt.lr`, ``run.opt`` is a run of its own, with the field `lr`. A run of `expand` has its configuration as
     ``run.config``.
+
+    Example:
+        >>> run = make_run(("opt.lr", "device"), (0.1, "cpu"))
+        >>> run.opt.lr, run._asdict()
+        (0.1, {'opt.lr': 0.1, 'device': 'cpu'})
     """
 
     __slots__ = ()

@@ -106,7 +106,7 @@ class _Watch:
 
 
 def try_settings(
-    plan: Plan, task: RunTask, executor: Executor, stop: Stop, screen: Screen, repeats: Sequence[str] | None
+    plan: Plan, task: RunTask, executor: Executor, stop: Stop, screen: Screen, repeats: Sequence[str]
 ) -> list[str]:
     """Try the settings of the runs to execute; return what to say of that.
 
@@ -118,8 +118,8 @@ def try_settings(
     began = time.monotonic()
     path = task.experiment.path
     check_free(path)
-    settings = settings_of([planned.run for planned in plan.due], repeats or ())
-    no_names = (*(repeats or ()), SEED)
+    settings = settings_of([planned.run for planned in plan.due], repeats)
+    no_names = (*repeats, SEED)
     names = dict.fromkeys(name for run in settings for name in run._fields if name not in no_names)
     if not settings:
         return []

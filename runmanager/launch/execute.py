@@ -71,7 +71,9 @@ class Execution:
         self._ends_at_failure = on_error == "stop"
         self._show = show
         self._screen = screen
-        self._design = design or Design()
+        design = design or Design()
+        self._repeats = design.repeating(plan.varying)
+        self._design = replace(design, repeats=self._repeats)
         self._varying = plan.varying
         self._best = BestSoFar(self._design, self._varying)
         for planned in plan.runs if show else ():
@@ -99,7 +101,7 @@ class Execution:
             self.progress = GridProgress(
                 self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
                 lanes=lanes, past=batch.costs, show=self._show, stop=self._stop,
-                goal=self._design.goal, best=self._best, repeats=self._design.repeats or (),
+                goal=self._design.goal, best=self._best, repeats=self._repeats,
                 page=self._page, screen=self._screen,
             )  # fmt: skip
             if is_first:
@@ -184,10 +186,10 @@ class Execution:
 
     def _name_unread(self, planned: PlannedRun, unread: Sequence[str]) -> None:
         """Warn of the axes that `train` has never read in a run."""
-        repeats, number = self._design.repeats or (), planned.folder.number
+        number = planned.folder.number
         if hasattr(planned.run, "__dict__"):  # whose other values are those of a configuration, and no axes
             unread = [name for name in unread if name in self._varying]
-        if sentence := unread_axes(unread, self._task.train, repeats=repeats, number=number):
+        if sentence := unread_axes(unread, self._task.train, repeats=self._repeats, number=number):
             self.progress.say(f"! {sentence}")
 
     def _end(self, run: Run, ended: Outcome) -> tuple[Outcome, bool]:

@@ -205,7 +205,9 @@ def run_grid(
             batch = _show_plan(plan, search, executor, experiment, show=is_main)
             return replace(grid_outcome.read(batch, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
         tried = (
-            try_settings(plan, task, executor, stop, screen, design.repeats) if check and not numbers else []
+            try_settings(plan, task, executor, stop, screen, design.repeating(plan.varying))
+            if check and not numbers
+            else []
         )
         if is_main:
             closing.enter_context(_held(path))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal
-from runmanager.results.contest import SEEDS, Contest, contest
+from runmanager.results.contest import Contest, contest
 from runmanager.results.decisive import repeats_of
 from runmanager.results.effects import told_apart
 from runmanager.results.evidence import ERROR, fewest
@@ -27,6 +27,7 @@ from runmanager.results.ranking import (
 from runmanager.results.rivals import Lead
 from runmanager.results.tables import HYPERPARAMETERS, KEPT, Numbers, from_columns
 from runmanager.results.verdict_sentence import UNDECIDED, Race
+from runmanager.storage.design import SEEDS
 from runmanager.table import Table
 from runmanager.wording import printable
 
@@ -89,9 +90,10 @@ class Verdict:
             The table, whose lines are as wide as is asked for.
 
         Example:
-            >>> runs = pd.DataFrame({"width": [8, 64] * 2, "seed": [0, 0, 1, 1], "accuracy": [0.7, 0.8, 0.6, 0.8]})
+            >>> runs = pd.DataFrame({"width": [8, 64] * 2, "seed": [0, 0, 1, 1]})
+            >>> runs["accuracy"] = [0.7, 0.8, 0.6, 0.8]
             >>> runs.attrs["hyperparameters"] = ["width", "seed"]
-            >>> print("\\n".join(verdict(runs).drawn().lines()))
+            >>> print(*verdict(runs).drawn().lines(), sep=chr(10))
             width  accuracy  seeds  difference  evidence  verdict
                64      0.80      2
                 8      0.65      2        0.15     1.711  undecided
