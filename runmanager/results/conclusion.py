@@ -93,7 +93,10 @@ def conclude(
         hint = _unsaid_repeats(runs)
         best = Sentence("✓", headline, [hint]) if hint and len(findings.settings) > 1 else best
     else:
-        best = Sentence("!", question or "No run has completed.")
+        nothing = ""
+        if findings and statuses[Status.COMPLETED]:
+            nothing = f"No completed run has a number for {printable(findings.metric)}."
+        best = Sentence("!", question or nothing or "No run has completed.")
     return Conclusion(
         printable(str(folder)),
         " ".join(notes_of(runs)),
