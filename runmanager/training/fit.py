@@ -36,7 +36,7 @@ def fit(
     epochs: int,
     loss: Loss = functional.cross_entropy,
     step: BatchStep | None = None,
-    test_loader: Iterable[Any] | None = None,
+    test_loader: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
     metrics: Mapping[str, Metric] | None = None,
     precision: str = "fp32",
     micro_batch: int | str | None = None,
@@ -75,7 +75,8 @@ def fit(
         step: Called with the network and a batch on its device, returns (loss, outputs, targets), or the loss
             alone, as in `RunManager.evaluate`. For batches that are a mapping, or have other parts than
             (inputs, labels); `loss` is not used then. Training and `test_loader` have the same.
-        test_loader: Evaluated with every epoch: the columns `test_loss` and `test_accuracy`.
+        test_loader: Evaluated with every epoch: the columns `test_loss` and `test_accuracy`. Several, or one
+            under another name, as ``{"validation": loader}``.
         metrics: Name -> metric of `test_loader`, as in `RunManager.evaluate`: the columns `test_<name>`.
         precision: "fp32", or "bf16" or "fp16" by ``torch.autocast``; fp16 with a gradient scaler.
         micro_batch: The most samples that are computed at a time; their gradients are added up to the step of
@@ -145,6 +146,8 @@ def fit(
     after_step, after_epoch = (scheduler if scheduler_every == every else None for every in EVERY)
     column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
     counting = manager._counting(measure)  # noqa: SLF001 - as above
+    named = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
+    test_loaders = {name: part for name, part in named.items() if part is not None}
     stops: dict[str, Any] = {"patience": patience, "min_delta": min_delta, "max_seconds": max_seconds}
     with counting, nullcontext() if is_open else manager.run(run, network, loader):
         for _ in manager.epochs(epochs, checkpoint=parts, keep=keep, **stops):
@@ -160,9 +163,9 @@ def fit(
                 after_epoch.step()
             if take_step.reduced_to is not None:
                 manager.track({column: take_step.reduced_to})
-            if test_loader is not None:
-                with take_step.autocast:
-                    manager.evaluate(test_loader, loss=loss, step=step, metrics=metrics)
+            with take_step.autocast:
+                for name, part in test_loaders.items():
+                    manager.evaluate(part, name, loss=loss, step=step, metrics=metrics)
 
 
 def _refuse(*problems: str) -> None:
@@ -232,6 +235,11 @@ def _problems_of_step(step: object, loss: object, metrics: object, test_loader: 
         problems.append("loss= is not used with step=, which returns the loss: leave one of them out")
     if metrics is not None and test_loader is None:
         problems.append("metrics= are those of test_loader=: give it, or leave them out")
+    for name in test_loader if isinstance(test_loader, Mapping) else ():
+        if not isinstance(name, str) or not name.isidentifier():
+            problems.append(
+                f"names of test_loader begin columns, as 'validation', got {name!r}: write letters and _"
+            )
     return problems
 
 

@@ -153,6 +153,18 @@ def test_metrics_of_the_test_loader_are_handed_on(tmp_path):
     assert first.keys() == second.keys() == {"run", "epoch", "loss", "accuracy", "lr", "test_loss", "test_mae"}
 
 
+def test_several_loaders_are_evaluated_each_under_its_name(tmp_path):
+    one, other = batches_of(lambda x, y: (x, y), 7), batches_of(lambda x, y: (x, 1 - y), 7)
+
+    as_test, _ = trained(tmp_path / "test", test_loader=one)
+    ((_, named), _) = trained(
+        tmp_path / "named", test_loader={"validation": one, "test": other}, keep="best:validation_loss"
+    )
+
+    assert named["validation_loss"] == as_test[1]["test_loss"]
+    assert named["validation_accuracy"] == pytest.approx(1 - named["test_accuracy"])
+
+
 @pytest.mark.parametrize(
     ("batch", "described"),
     [
@@ -302,6 +314,10 @@ KEEP = (
             ],
         ),
         (
+            {"test_loader": {"my test": []}},
+            ["names of test_loader begin columns, as 'validation', got 'my test': write letters and _"],
+        ),
+        (
             {"patience": 3, "scheduler_every": "batch"},
             [
                 f"patience=3 without a metric to watch: {WATCH}",
@@ -309,7 +325,7 @@ KEEP = (
             ],
         ),
     ],
-    ids=["networks", "optimizers", "loaders", "no network", "schedulers", "step", "patience"],
+    ids=["networks", "optimizers", "loaders", "no network", "schedulers", "step", "names", "patience"],
 )
 def test_what_fit_does_not_do_is_refused_before_anything_is_written(tmp_path, given, problems):
     options: dict[str, Any] = {
