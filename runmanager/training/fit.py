@@ -8,11 +8,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader
 
 from runmanager.devices import ranks, torch_devices
+from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, Problems, SettingError, is_count
 from runmanager.grid import params_of
 from runmanager.training import early_stop
@@ -134,7 +135,7 @@ def fit(
     if memory_format is not None:
         network.to(memory_format=memory_format)
     # before the clock starts: a process's first optimizer imports for seconds
-    optimizer = optimizer if isinstance(optimizer, Optimizer) else optimizer(network.parameters())
+    optimizer = _optimizer_of(network, optimizer)
     scheduler = _scheduler_of(optimizer, scheduler)
     measure = batch_size or manager._batch_size  # noqa: SLF001 - as above
     take_step = Step(
@@ -144,6 +145,7 @@ def fit(
     )  # fmt: skip
     parts = take_step.parts() | ({"scheduler": scheduler} if scheduler else {})
     after_step, after_epoch = (scheduler if scheduler_every == every else None for every in EVERY)
+    quietly = quiet if precision == "fp16" else nullcontext  # torch warns if the scaler skips the first step
     column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
     counting = manager._counting(measure)  # noqa: SLF001 - as above
     named = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
@@ -158,9 +160,11 @@ def fit(
                 if scores is not None:
                     manager.track_num_correct(scores, targets)
                 if after_step:
-                    after_step.step()
+                    with quietly():
+                        after_step.step()
             if after_epoch:
-                after_epoch.step()
+                with quietly():
+                    after_epoch.step()
             if take_step.reduced_to is not None:
                 manager.track({column: take_step.reduced_to})
             with take_step.autocast:
@@ -171,6 +175,17 @@ def fit(
 def _refuse(*problems: str) -> None:
     if problems:
         raise SettingError(problems)
+
+
+def _optimizer_of(
+    network: nn.Module, optimizer: Optimizer | Callable[[Iterator[nn.Parameter]], Optimizer]
+) -> Optimizer:
+    if isinstance(optimizer, Optimizer):
+        return optimizer
+    made = optimizer(network.parameters())
+    _refuse(*_problems_of_several(network, None, made, None))
+    _refuse(*_problems_of_optimizer(made, network, is_made=True))
+    return made
 
 
 def _scheduler_of(
@@ -276,13 +291,18 @@ def _problems_of_pieces(micro_batch: object, network: nn.Module, *, accepted: bo
     return []
 
 
-def _problems_of_optimizer(optimizer: object, network: nn.Module) -> list[str]:
+def _problems_of_optimizer(optimizer: object, network: nn.Module, *, is_made: bool = False) -> Problems:
+    problems = Problems()
     if not isinstance(optimizer, Optimizer):
-        return [] if callable(optimizer) else [f"optimizer must be one of torch.optim, got {optimizer!r}"]
+        if is_made or not callable(optimizer):
+            problems.append(f"optimizer must be one of torch.optim, got {optimizer!r}")
+        return problems
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if trained.isdisjoint(map(id, network.parameters())):
-        return ["the optimizer has no parameter of this network: make it from network.parameters()"]
-    return []
+        problems.append("the optimizer has no parameter of this network: make it from network.parameters()")
+    if isinstance(optimizer, LBFGS):
+        problems.append(f"LBFGS computes a batch several times in one step, which fit() does not: {_OWN_LOOP}")
+    return problems
 
 
 def _problems_of_scheduler(scheduler: object, optimizer: object, every: object) -> Problems:

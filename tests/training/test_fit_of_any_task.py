@@ -212,6 +212,19 @@ def test_a_scheduler_per_step_equals_the_plain_loop_bit_for_bit(tmp_path, schedu
     assert fitted[1] == weights(network)
 
 
+def test_a_scheduler_per_step_does_not_warn_where_fp16_skips_its_first_step(tmp_path):
+    def step(network, batch):
+        loss, outputs, targets = of_mapping(network, batch)
+        return loss * (1e38 if network.training else 1), outputs, targets  # its gradients overflow
+
+    rows, _ = trained(
+        tmp_path, FORMS["a mapping"][0], step=step, precision="fp16", epochs=1,
+        scheduler=STEP_SCHEDULERS["warm-up"], scheduler_every="step",
+    )  # fmt: skip
+
+    assert rows[0]["test_loss"] > 0
+
+
 class Fault(Exception):  # noqa: N818
     """What interrupts a run."""
 
@@ -290,6 +303,15 @@ KEEP = (
             {"loader": [DataLoader(TensorDataset(INPUTS))] * 2},
             [f"fit() trains with one loader: for several, as a GAN has them, {LOOP}"],
         ),
+        (
+            {"optimizer": lambda parameters: [SGD_(parameters)] * 2},
+            [f"fit() trains with one optimizer: for several, as a GAN has them, {LOOP}"],
+        ),
+        (
+            {"optimizer": torch.optim.LBFGS},
+            [f"LBFGS computes a batch several times in one step, which fit() does not: {LOOP}"],
+        ),
+        ({"optimizer": lambda _: None}, ["optimizer must be one of torch.optim, got None"]),
         ({"network": "resnet"}, ["network must be a torch.nn.Module, got 'resnet'"]),
         (
             {"scheduler": [STEP_SCHEDULERS["warm-up"]] * 2},
@@ -325,7 +347,19 @@ KEEP = (
             ],
         ),
     ],
-    ids=["networks", "optimizers", "loaders", "no network", "schedulers", "step", "names", "patience"],
+    ids=[
+        "networks",
+        "optimizers",
+        "loaders",
+        "made optimizers",
+        "closure",
+        "no optimizer",
+        "no network",
+        "schedulers",
+        "step",
+        "names",
+        "patience",
+    ],
 )
 def test_what_fit_does_not_do_is_refused_before_anything_is_written(tmp_path, given, problems):
     options: dict[str, Any] = {
