@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from runmanager.results.ranking import over_repeats as over_repeats
     from runmanager.results.ranking import over_seeds as over_seeds
     from runmanager.results.show import show as show
+    from runmanager.results.verdict import Verdict as Verdict
+    from runmanager.results.verdict import verdict as verdict
+    from runmanager.search.decide import Decide as Decide
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.training.fit import fit as fit
     from runmanager.training.loaders import ImageTensors as ImageTensors
@@ -99,6 +102,8 @@ _HOMES = {
     "results.one_run": ("LoadedRun", "load_run"),
     "results.ranking": ("best", "over_repeats", "over_seeds"),
     "results.show": ("show",),
+    "results.verdict": ("Verdict", "verdict"),
+    "search.decide": ("Decide",),
     "search.halving": ("SuccessiveHalving",),
     "training.fit": ("fit",),
     "training.loaders": ("ImageTensors", "TensorLoader"),
