@@ -58,10 +58,9 @@ def write_report(
             goals.
         StorageError: The file could not be written; an earlier one is kept.
 
-    Example::
-
-        write_report("runs/fashion_grid", "report.html", by="test_accuracy")
-        write_report(["runs/before", "runs/after"])
+    Example:
+        >>> str(write_report("runs/circle", "report.html", by="accuracy"))
+        'report.html'
     """
     return write_page(path, target, by, largest=largest)
 
