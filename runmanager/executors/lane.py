@@ -61,9 +61,14 @@ class Lane:
         self._log.clear()
 
     def send(self) -> None:
-        """Send the run. Whether the lane has died meanwhile is noticed elsewhere."""
+        """Send the run. Whether the lane has died meanwhile is noticed elsewhere.
+
+        Raises:
+            GridError: One of its values cannot be sent.
+        """
+        sent = serialize.dump(self.run)  # its values may be of classes of the user's script
         with suppress(OSError):
-            self.connection.send(serialize.dump(self.run))  # which may have values of classes of the script
+            self.connection.send(sent)
 
     def messages(self) -> Iterator[worker.Message]:
         """Yield the messages that have come, without waiting."""
