@@ -56,7 +56,7 @@ def test_the_first_lines_say_which_run_is_best_by_how_much_and_why(page):
         "The mean of 3 seeds. Undecided after 1 to 3 seeds between lr=0.01 optimizer=adam device=cpu and the "
         "other 7: lr=0.01 optimizer=adam device=cpu and lr=0.01 optimizer=adam device=cuda have the same mean; "
         "fewer than 8 seeds decide nothing; at least 5 more seeds are needed; lr=0.1 optimizer=adam device=cuda"
-        " lost 1 of 3 seeds (diverged); lr=0.1 optimizer=adam device=cpu lost 1 of 3 seeds (failed)."
+        " lost 1 of 3 seeds (diverged); lr=0.1 optimizer=adam device=cpu lost 1 of 2 seeds (failed)."
     )
     assert text_of(by_id(page, "matters")) == (
         "Changing lr alone changes test_accuracy by 0.2 on average, optimizer by 0.05, device by 0.00025; "
