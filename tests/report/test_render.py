@@ -110,8 +110,8 @@ def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named
     )
     assert text_of(by_id(page, "lead")) == (
         "The mean of 2 seeds. Undecided after 1 to 2 seeds between lr=0.01 and the other 2: lr=0.1 is 0.07 "
-        "behind; fewer than 7 seeds decide nothing; at least 5 more seeds are needed; lr=0.001 lost 1 of 2 seeds "
-        "(diverged)."
+        "behind; fewer than 7 seeds decide nothing; at least 5 more seeds are needed; lr=0.001 lost 1 of 2 "
+        "seeds (diverged)."
     )
     lines = [[text_of(cell) for cell in row.iter("td")] for row in by_id(page, "settings").iter("tr")]
     assert lines[1:] == [
