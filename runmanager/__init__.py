@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from runmanager.results.ranking import over_repeats as over_repeats
     from runmanager.results.ranking import over_seeds as over_seeds
     from runmanager.results.show import show as show
+    from runmanager.results.steps import load_steps as load_steps
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.training.fit import fit as fit
     from runmanager.training.loaders import ImageTensors as ImageTensors
@@ -99,6 +100,7 @@ _HOMES = {
     "results.one_run": ("LoadedRun", "load_run"),
     "results.ranking": ("best", "over_repeats", "over_seeds"),
     "results.show": ("show",),
+    "results.steps": ("load_steps",),
     "search.halving": ("SuccessiveHalving",),
     "training.fit": ("fit",),
     "training.loaders": ("ImageTensors", "TensorLoader"),

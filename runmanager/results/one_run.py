@@ -78,7 +78,7 @@ def load_run(run: Any) -> LoadedRun:
         run.load_weights(network)
     """
     damaged: list[str] = []
-    path = _path_of(run)
+    path = path_of(run)
     result = _find(path, damaged)
     warn_of(damaged, path)
     return LoadedRun(
@@ -87,7 +87,12 @@ def load_run(run: Any) -> LoadedRun:
     )  # fmt: skip
 
 
-def _path_of(run: Any) -> Path:
+def path_of(run: Any) -> Path:
+    """Return the path of what is a path, or a row of `load_runs`.
+
+    Raises:
+        InvalidArgumentError: It is neither.
+    """
     if isinstance(run, str | os.PathLike):
         return Path(run)
     folder = getattr(run, "folder", None)  # of a Series, a named tuple or a LoadedRun

@@ -147,6 +147,11 @@ def journal(number: int) -> str:
     return f"attempt-{number}.jsonl"
 
 
+def steps(number: int) -> str:
+    """Name the file of the steps that an attempt logs, beside its journal."""
+    return f"attempt-{number}.steps.jsonl"
+
+
 def attempts(folder: Path) -> dict[int, str]:
     """Find the journals in a run's folder: attempt -> path, the first attempt first."""
     path = os.fspath(folder)

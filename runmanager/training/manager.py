@@ -49,6 +49,7 @@ from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.open_run import OpenRun
 from runmanager.training.run_evaluation import evaluate_run, evaluating
 from runmanager.training.run_folders import RunFolders
+from runmanager.training.step_log import log_step
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -339,6 +340,36 @@ class RunManager:
             MetricError: A value is not a single number, the name is taken, or `how` is another than before.
         """
         self._tracking("track()").track({**(values or {}), **named}, how)
+
+    def log(
+        self,
+        values: Mapping[str, torch.Tensor | float] | None = None,
+        /,
+        *,
+        every: int = 1,
+        **named: torch.Tensor | float,
+    ) -> None:
+        """Log values of the current step, for curves within an epoch. Does not wait for the device.
+
+        They are in TensorBoard under ``steps/``, over the step of the run, and in `load_steps`. A step is a
+        batch of `batches`, else one that `track_loss` is given; a name that is logged again in the same batch
+        begins a further step. Values stay on their device, and are read and written in blocks: when 4,096 wait,
+        or the first of them has waited for 10 seconds, and at the end of the epoch. Those of an epoch that is
+        executed again are replaced. Under torchrun the values are those of rank 0.
+
+        Args:
+            values: Name -> value, for names that are no keywords: ``log({"train/loss": loss})`` is the column
+                `train_loss`.
+            every: Steps from one value that is kept to the next: ``every=50`` keeps those of the steps 50, 100,
+                ... of the run, as Lightning's `log_every_n_steps` does. The others are not read.
+            **named: The same, as in ``log(step_loss=loss, every=50)``.
+
+        Raises:
+            LifecycleError: No epoch is open, or an evaluation is.
+            MetricError: A value is not a single number, the name is taken, or `every` is no count.
+            StorageError: A block could not be written.
+        """
+        log_step(self._open_run("log()"), {**(values or {}), **named}, every)
 
     def summary(
         self, values: Mapping[str, torch.Tensor | float] | None = None, /, **named: torch.Tensor | float
