@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import torch
 
-from runmanager import load_results, load_runs
+from runmanager import load_results, load_runs, load_steps
 from runmanager.storage import checkpoints, folders, paths
 from tests.chaos.work import EXPERIMENT
 
@@ -149,10 +149,12 @@ class Result:
     Attributes:
         rows: Run, epoch and everything else but durations.
         weights: Run -> name -> hash of what is kept of the network.
+        steps: Run, epoch, step and what was logged there.
     """
 
     rows: list[tuple[Any, ...]]
     weights: dict[int | None, dict[str, str]]
+    steps: list[tuple[Any, ...]]
 
 
 def result(root: Path) -> Result:
@@ -165,7 +167,8 @@ def result(root: Path) -> Result:
         paths.run_number(path.parent.name): {name: _hash(value) for name, value in _load(path).items()}
         for path in sorted(experiment.glob(f"*/{paths.WEIGHTS}"))
     }
-    return Result([tuple(row) for row in rows], weights)
+    steps = [tuple(map(str, row)) for row in load_steps(experiment).itertuples(index=False)]
+    return Result([tuple(row) for row in rows], weights, steps)
 
 
 def _read(path: Path) -> Any:

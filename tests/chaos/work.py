@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunBuilder, RunManager, run_grid
 from runmanager.executors import RayExecutor
+from runmanager.training import step_log
 
 EXPERIMENT = "grid"
 SAMPLES = torch.linspace(-1, 1, 64 * 8).reshape(64, 8).sin()
@@ -50,6 +51,7 @@ def train(run: Any, manager: RunManager) -> None:
                 optimizer.step()
                 manager.track_loss(loss, samples)
                 manager.track_num_correct(preds, labels)
+                manager.log({"step_loss": loss, "step_sum": preds.sum()}, every=1 + (run.lr > 0.015))
             wait_for(run.wait_for)
 
 
@@ -70,6 +72,7 @@ def execute(
     root: str, how: str, params: Mapping[str, list[Any]], *, jobs: int, retries: int, tensorboard: bool
 ) -> int:
     """Start or continue the experiment, by an executor or a loop over a bare manager; return the exit code."""
+    step_log.BLOCK = 5  # so that an epoch has several
     if how != "bare":
         options: dict[str, Any] = {"tensorboard": tensorboard, "histogram_every": 0, "executor": how}
         if how == "lanes":
