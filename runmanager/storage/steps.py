@@ -46,7 +46,7 @@ class StepFile:
             StorageError: It is not; the blocks before it are.
         """
         metrics = {
-            name: [steps, [value if math.isfinite(value) else str(value) for value in values]]
+            name: [list(steps), [value if math.isfinite(value) else str(value) for value in values]]
             for name, (steps, values) in block.items()
         }
         content = {"v": journal.VERSION, "type": "steps", "attempt": self._attempt, "epoch": epoch}
