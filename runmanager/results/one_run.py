@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted
 from runmanager.results.loading import load_results, warn_of
-from runmanager.storage import paths
+from runmanager.storage import artifacts, paths
 from runmanager.storage.folders import RunFolder, is_experiment, read_runs
 from runmanager.storage.run_state import RunResult, read_run
 
@@ -48,6 +48,11 @@ class LoadedRun:
     def results(self) -> "pd.DataFrame":
         """One row per epoch, as `load_results` gives it."""
         return load_results(self.folder)
+
+    @property
+    def artifacts(self) -> dict[str, Path]:
+        """The files and folders that `manager.artifact` has kept: name -> path."""
+        return {name: self.folder / paths.ARTIFACTS / name for name in artifacts.names(self.folder)}
 
     def load_weights(self, network: "nn.Module") -> None:
         """Load the weights that ``epochs(keep=...)`` has kept into a network; no code in the file is executed.

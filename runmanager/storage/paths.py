@@ -24,6 +24,7 @@ WEIGHTS = "weights.pt"
 HOLDER = "holder.json"
 REPORT = "report.html"
 CACHE = ".cache"
+ARTIFACTS = "artifacts"
 PROBE = ".ray-probe"
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -34,7 +34,7 @@ from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import column
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
-from runmanager.storage import checkpoints
+from runmanager.storage import artifacts, checkpoints
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
@@ -388,6 +388,36 @@ class RunManager:
             MetricError: A value is not a single number, or the name is taken.
         """
         self._open_run("summary()").add_summary({**(values or {}), **named})
+
+    def artifact(self, content: Any, name: str | None = None) -> Path:
+        """Keep a file, a folder, a figure or a text with the run, in its folder under ``artifacts/``.
+
+        What has the same name is replaced. `runmanager show` lists artifacts, ``load_run(...).artifacts`` has
+        their paths, and `runmanager rm` removes them with the run. Under torchrun rank 0 writes.
+
+        Args:
+            content: The path of a file or folder, which is copied; a figure of matplotlib, or whatever else has
+                `savefig`, saved as PNG if its name has no other suffix; or a text. With a `name`, a str that is
+                no path of anything is a text.
+            name: Its name, as "plots/roc.png"; by default that of the file or folder.
+
+        Returns:
+            Where it is.
+
+        Raises:
+            LifecycleError: No run is open.
+            InvalidArgumentError: The name leads elsewhere, the content is a link, or is nothing of the above.
+            StorageError: It could not be written.
+
+        Example::
+
+            manager.artifact("predictions.csv")
+            manager.artifact(figure, "roc")  # artifacts/roc.png
+            manager.artifact(str(network), "network.txt")
+        """
+        return artifacts.keep(
+            self._open_run("artifact()").folder.path, content, name, is_writer=ranks.is_main()
+        )
 
     def load_weights(self, network: nn.Module | None = None) -> None:
         """Load the weights that ``epochs(keep=...)`` has kept so far, for a final test on the best ones.
