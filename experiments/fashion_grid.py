@@ -3,7 +3,7 @@
     python experiments/fashion_grid.py
 
 One epoch of 60,000 images for each of lr x batch_size x num_workers x device, then the 10,000 test images.
-Expected: an accuracy of about 0.6 at batch size 1000 and below 0.35 at 20000, whose three steps are too few.
+Expected: a test accuracy of 0.76 at batch size 1000 and of 0.30 at 20000, whose three steps are too few.
 Runs whose device is not there are listed as unavailable. Started again, the command executes what is missing.
 """
 

@@ -16,6 +16,7 @@ from runmanager.executors import EXECUTORS, Executor, InlineExecutor
 from runmanager.goal import parse_goal
 from runmanager.grid import Run, RunBuilder, device_of
 from runmanager.hyperparameters import RESERVED, counted
+from runmanager.launch.calling import check_calls
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
 from runmanager.storage.design import Design, check_note
@@ -141,6 +142,8 @@ def check_runs(
         runs += _runs(params, max_runs)
     if isinstance(params, Mapping):
         problems += _problems_of_axes(params)
+    if callable(train):
+        check_calls(train, runs, problems)
     if not problems:
         problems += _problems_of_runs(runs)
     problems.raise_if_any()

@@ -113,8 +113,9 @@ def run_grid(
 
     Args:
         params: A mapping of axes as for `RunBuilder.get_runs`, or runs.
-        train: Called as ``train(run, manager)``; it opens the run with ``with manager.run(...)``. A further
-            parameter with a default, as ``num_epochs=5``, has the run's value if that is a hyperparameter.
+        train: Called as ``train(run, manager)``; it opens the run with ``with manager.run(...)``. Further
+            parameters that are hyperparameters get the run's values, the others have defaults, as
+            ``num_epochs=5``.
         experiment: The folder under `root`. A second start executes only the runs that are missing.
         root: The folder that TensorBoard is started on.
         executor: Where runs are executed: "lanes", the default, in worker processes of this machine, each bound
