@@ -67,6 +67,9 @@ if TYPE_CHECKING:
     from runmanager.results.ranking import over_seeds as over_seeds
     from runmanager.results.show import show as show
     from runmanager.results.steps import load_steps as load_steps
+    from runmanager.results.verdict import Verdict as Verdict
+    from runmanager.results.verdict import verdict as verdict
+    from runmanager.search.decide import Decide as Decide
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.training.fit import fit as fit
     from runmanager.training.loaders import ImageTensors as ImageTensors
@@ -101,6 +104,8 @@ _HOMES = {
     "results.ranking": ("best", "over_repeats", "over_seeds"),
     "results.show": ("show",),
     "results.steps": ("load_steps",),
+    "results.verdict": ("Verdict", "verdict"),
+    "search.decide": ("Decide",),
     "search.halving": ("SuccessiveHalving",),
     "training.fit": ("fit",),
     "training.loaders": ("ImageTensors", "TensorLoader"),

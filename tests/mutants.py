@@ -29,6 +29,7 @@ EQUIVALENT = {
     "module: LENGTH = len(_CRC % [0 -> 1])": "every checksum is as long",
     "module: PIECE = 64 * [2 -> 3] ** 20": "how much is read at once is free",
     "module: PIECE = 64 * 2 ** 2[0 -> 1]": "how much is read at once is free",
+    "Attempt: number: int = [0 -> 1]": "whoever reads a run's journals sets it",
     "read_attempt: if len(rest) >[= -> ] PIECE:": "a line of exactly that length is none of ours either",
     "read_attempt: CE, state.st_size + [1 -> 2])": "what is asked for beyond the end is free",
     "_read_whole:  lines.rfind(b'\\n', [0 -> 1], -1) + 1)": "a first line is longer than a line end",

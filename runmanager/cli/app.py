@@ -110,6 +110,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "show": inspecting.show,
         "best": comparing.best,
         "compare": comparing.compare,
+        "decide": comparing.decide,
         "diff": comparing.diff,
         "report": exporting.report,
         "export": exporting.export,

@@ -47,6 +47,12 @@ Metric = Annotated[
         "validation, test or training accuracy, else a loss.",
     ),
 ]
+Repeats = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--repeats", metavar="AXIS", help="An axis that only repeats a setting; by default the grid's."
+    ),
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Write JSON for scripts, of the rows and columns that were asked for.")
 ]

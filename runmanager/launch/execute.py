@@ -59,6 +59,7 @@ class Execution:
         page: LivePage | None = None,
     ) -> None:
         self._search = search
+        self._plan = plan
         self._decisions = Decisions(plan, search)
         self._grid = [planned.run for planned in plan.runs if not planned.folder.unavailable]
         self._executor = executor
@@ -113,6 +114,17 @@ class Execution:
                 break
         self.is_over = True
         return exit_code
+
+    def asked_for(self) -> Plan:
+        """Return the plan with the runs that were asked for; once it is over, the others are forgotten."""
+        plan = self._decisions.asked_for()
+        if self.is_over:
+            others = {planned.folder.id for planned in self._plan.runs}
+            others -= {planned.folder.id for planned in plan.runs}
+            with contextlib.suppress(StorageError):  # they are said to be pending
+                if others:
+                    self._task.experiment.forget(others)
+        return plan
 
     def _page(self) -> str:
         """Return the link to TensorBoard's page, "" if it would have nothing to show."""

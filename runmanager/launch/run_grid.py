@@ -26,6 +26,8 @@ from runmanager.launch.plan import Action, Decisions, Plan, make_plan
 from runmanager.launch.task import RunTask, Train
 from runmanager.outcome import Outcome, Status
 from runmanager.search.all_runs import AllRuns
+from runmanager.search.base import Search
+from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import durable, paths
 from runmanager.storage.beginning import check_beginning
@@ -98,6 +100,7 @@ def run_grid(
     data: Any = None,
     plan_only: bool = False,
     prune: SuccessiveHalving | None = None,
+    decide: Decide | None = None,
     goal: str | None = None,
     repeats: str | Sequence[str] | None = None,
     note: str | None = None,
@@ -149,6 +152,8 @@ def run_grid(
         prune: Stops runs early that are behind, as `SuccessiveHalving`: they have fewer epochs than the others.
             They keep their checkpoint; the same grid without `prune`, or with one that stops fewer runs,
             continues them.
+        decide: Adds repeats until it is decided which setting is best, or which value of an axis is better, as
+            `Decide`. `repeats` names the one axis that it repeats over.
         goal: The metric that decides: "max:reward", "min:wer", or a name whose direction is known, as
             "test_accuracy". `best`, `show`, `effects`, `compare`, the report, the command line, the progress
             shown, pruning and TensorBoard follow it, at the epoch whose weights are kept, else at the last. By
@@ -184,13 +189,15 @@ def run_grid(
     executor = arguments.make_executor(
         executor, jobs, runs_per_device, timeout, problems, is_here=only is not None
     )
-    arguments.check_choices(on_error, missing_device, retries, max_seconds, batch_size, prune, report, problems)
+    arguments.check_choices(
+        on_error, missing_device, retries, max_seconds, batch_size, prune, decide, report, problems
+    )
     keep_changed = arguments.keeps_changed(changed, resume_anyway, problems)
     is_main = ranks.is_main()
     is_shown = is_main and display is not False
     with contextlib.ExitStack() as closing:
         stop = Stop() if numbers else closing.enter_context(Stop())  # a debugger wants Ctrl-C for itself
-        runs = arguments.check_runs(params, train, experiment, root, max_runs, problems)
+        runs = arguments.check_runs(params, train, experiment, root, max_runs, problems, decide, repeats)
         path = (Path(root) / experiment).absolute()  # train() may change the working directory
         design, changes = Experiment(path).design.updated(
             arguments.check_design(goal, repeats, note, runs, group_seeds=group_seeds)
@@ -208,7 +215,7 @@ def run_grid(
         ):
             # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
             now = arguments.take_fingerprint(train, data)
-        search = prune.search() if prune else AllRuns()
+        search = _search_of(prune, decide, design.repeats)
         task = RunTask(
             train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, prune, batch_size,
             goal=design.goal, raises=bool(numbers),
@@ -220,7 +227,7 @@ def run_grid(
             announce.show_plan(
                 experiment, batch, executor.num_lanes([due.run for due in batch.due]), show=is_main
             )
-            return replace(_grid_outcome(plan, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
+            return replace(_grid_outcome(batch, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
         if is_main:
             closing.enter_context(_held(path))
         plan = ranks.from_main(
@@ -244,13 +251,21 @@ def run_grid(
         exit_code = execution.run()
         if is_main and exit_code != STORAGE_FAILED:
             exit_code = _export(path, execution.progress.say) or exit_code
-        outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path, is_over=execution.is_over))
+        outcome = ranks.from_main(
+            lambda: _grid_outcome(execution.asked_for(), exit_code, path, is_over=execution.is_over)
+        )
         panel = ranks.from_main(lambda: _panel(outcome, plan, execution, began, has_events=tensorboard))
         if conclusion := search.conclusion([ended for _, ended in outcome.outcomes]):
             execution.progress.say(conclusion)
         execution.progress.conclude(panel)
         outcome = replace(outcome, panel=panel)
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
+
+
+def _search_of(prune: SuccessiveHalving | None, decide: Decide | None, repeats: Sequence[str] | None) -> Search:
+    if decide and repeats:
+        return decide.search(*repeats)
+    return prune.search() if prune else AllRuns()
 
 
 @contextlib.contextmanager

@@ -281,7 +281,8 @@ def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping
     flags = {name: value for name, value in given.items() if value is not None and not name.startswith("axis ")}
     address = flags.pop("ray_address", None)
     chosen = {**options, **flags}
-    if repeats := options.get("repeats"):
+    repeats = options.get("repeats")
+    if repeats and not options.get("decide"):  # which adds the axis
         names = [repeats] if isinstance(repeats, str) else repeats
         chosen["repeats"] = [name for name in names if name in grid] or None
     if address is not None:

@@ -24,7 +24,7 @@ from runmanager.report.svg import (
     spaced,
     value_scale,
 )
-from runmanager.results.findings import SEEDS
+from runmanager.results.contest import SEEDS
 from runmanager.storage.run_state import RunResult
 
 MANY = 100  # runs; of more, that many lines are visible at once

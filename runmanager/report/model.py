@@ -13,10 +13,11 @@ from runmanager.hyperparameters import text
 from runmanager.outcome import Status
 from runmanager.results import decisive, tables
 from runmanager.results.changes import Change, Interaction, changes, interaction
+from runmanager.results.contest import SEEDS
 from runmanager.results.decisive import goal_of
 from runmanager.results.diff import Row
 from runmanager.results.failures import Failure, failures
-from runmanager.results.findings import SEEDS, Findings, Setting, brief, find
+from runmanager.results.findings import Findings, Setting, brief, find
 from runmanager.results.ranking import axes_of, numbered
 from runmanager.storage.identity import canonical
 from runmanager.storage.naming import varying

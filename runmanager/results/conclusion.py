@@ -15,10 +15,11 @@ from runmanager.console import cell, duration, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import LEADING, Status
+from runmanager.results.contest import SEEDS
 from runmanager.results.decisive import goal_of, metrics_of, notes_of
 from runmanager.results.effects import compare, speeds
 from runmanager.results.failures import failures
-from runmanager.results.findings import SEEDS, Findings, brief, find, intervals
+from runmanager.results.findings import Findings, brief, find, intervals
 from runmanager.results.ranking import axes_of, numbered
 from runmanager.results.tables import KEPT, REPEATS
 from runmanager.results.time_spent import TimeSpent
@@ -88,7 +89,10 @@ def conclude(
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
     findings, question = _findings(runs)
     headline = findings.headline(is_over=not left.any()) if findings else ""
-    if findings and headline:
+    if findings and findings.verdict:
+        details = [f"{headline}.", findings.better_by_one_repeat]
+        best = Sentence("✓" if findings.is_decided else "!", findings.verdict, [*filter(None, details)])
+    elif findings and headline:
         best = Sentence("✓", headline, [findings.lead] if findings.lead else [])
         hint = _unsaid_repeats(runs)
         best = Sentence("✓", headline, [hint]) if hint and len(findings.settings) > 1 else best

@@ -16,9 +16,9 @@ from runmanager.hyperparameters import counted, text
 from runmanager.results import decisive, tables
 from runmanager.results.decisive import goal_of
 from runmanager.results.effects import LEFT_OUT, compare
+from runmanager.results.evidence import difference
 from runmanager.results.findings import find
 from runmanager.results.loading import read_results, warn_of
-from runmanager.results.verdict import difference
 from runmanager.storage.fingerprint import changes
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult

@@ -14,6 +14,7 @@ import pandas as pd
 from runmanager.console import printable
 from runmanager.hyperparameters import text
 from runmanager.results.decisive import repeats_of
+from runmanager.results.evidence import difference
 from runmanager.results.ranking import (
     axes_of,
     check_comparable,
@@ -26,7 +27,6 @@ from runmanager.results.ranking import (
     t_quantile,
 )
 from runmanager.results.tables import HYPERPARAMETERS, Numbers, beside, check_table
-from runmanager.results.verdict import difference
 
 OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left out", "compared", "axis"
 """The keys in the `attrs` of what `compare` returns: ratios, differences, missing pairs, column, axis."""
@@ -63,7 +63,7 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
         `mean`, and its 95 % interval from `low` to `high`, by Student's t of the logarithms. One pair has no
         interval. If a ratio is not above 0, there is no mean either. ``attrs["differences"]`` has the same per
         `difference`, with the arithmetic mean and an interval that holds however many repeats are added, from
-        four pairs on. ``attrs["left out"]`` has why pairs were left out -> how many, ``attrs["compared"]`` the
+        six pairs on. ``attrs["left out"]`` has why pairs were left out -> how many, ``attrs["compared"]`` the
         column, ``attrs["axis"]`` the axis. `show` writes them as sentences.
 
     Raises:
@@ -83,7 +83,7 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
         value = "epoch duration" if axis in _FOR_SPEED else main_metric(runs) or "epoch duration"
     check_comparable(runs, [axis], [value])
     codes, values = numbered(runs[axis])
-    group, table = settings_without(runs, [axis, *(_told_apart(runs, codes) if axis == "experiment" else [])])
+    group, table = settings_without(runs, [axis, *(told_apart(runs, codes) if axis == "experiment" else [])])
     # half a surrogate pair is no name of a column
     names = [text(value).encode("utf-8", "backslashreplace").decode() for value in values]
     if _is_ambiguous(names) or not {*names}.isdisjoint(table):
@@ -125,7 +125,7 @@ def _is_ambiguous(names: Sequence[str]) -> bool:
     )
 
 
-def _told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
+def told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
     """Return the hyperparameters that only tell experiments apart: each has one value of them."""
     names = [name for name in axes_of(runs) if name != "experiment"]
     return [n for n in names if pd.Series(numbered(runs[n])[0]).groupby(experiments).nunique().max() == 1]

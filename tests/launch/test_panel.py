@@ -86,10 +86,11 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(tmp_path):
     rows = [line for line in lines if line.startswith("  0.") and " to " in line and line.endswith(" s")]
     assert [re.sub(" +time$", "  time", line) for line in without_time(lines)] == [
         TITLE,
-        "✓ Best: lr=0.3 width=8, val_accuracy 0.816, the mean of 3 seeds, 95 % interval",
-        "  0.7961 to 0.8359",
-        "    Its lead over the other 4 settings is within chance: fewer than 4 repeats",
-        "    decide nothing.",
+        "! Undecided after 3 seeds between lr=0.3 width=8 and the other 4: lr=0.2 width=9",
+        "  is 0.098 behind; fewer than 8 seeds decide nothing; about 5 more seeds would",
+        "  decide one of 0.098; 3 settings have no result (3 diverged, 6 failed).",
+        "    Best: lr=0.3 width=8, val_accuracy 0.816, the mean of 3 seeds, 95 % interval",
+        "    0.7961 to 0.8359.",
         "   lr  width  val_accuracy  95 % interval     repeats  val_loss  time",
         *rows,
         *FAILED,
@@ -104,8 +105,8 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(tmp_path):
     ]
     (time,) = (line for line in lines if line.startswith("time "))
     assert re.match(r"time    [\d.]+ s: \d+ % \w+", time)
-    assert "1" in screen.style_of("Best: lr=0.3").split(";")
-    assert [screen.style_of(text) for text in ("✓ Best", "✗ failed:", "✗ diverged:")] == ["32", "31", "31"]
+    assert "1" in screen.style_of("Undecided after 3").split(";")
+    assert [screen.style_of(text) for text in ("! Undecided", "✗ failed:", "✗ diverged:")] == ["33", "31", "31"]
 
 
 @pytest.mark.parametrize(
