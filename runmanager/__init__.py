@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from runmanager.grid import RunBuilder as RunBuilder
     from runmanager.integrations.mlflow import export_mlflow as export_mlflow
     from runmanager.integrations.wandb import export_wandb as export_wandb
-    from runmanager.launch.run_grid import GridOutcome as GridOutcome
+    from runmanager.launch.grid_outcome import GridOutcome as GridOutcome
     from runmanager.launch.run_grid import run_grid as run_grid
     from runmanager.launch.script import main as main
     from runmanager.outcome import EpochRecord as EpochRecord
@@ -93,7 +93,8 @@ _HOMES = {
     "grid": ("Run", "RunBuilder"),
     "integrations.mlflow": ("export_mlflow",),
     "integrations.wandb": ("export_wandb",),
-    "launch.run_grid": ("GridOutcome", "run_grid"),
+    "launch.grid_outcome": ("GridOutcome",),
+    "launch.run_grid": ("run_grid",),
     "launch.script": ("main",),
     "outcome": ("EpochRecord", "Outcome", "Status"),
     "report": ("write_report",),

@@ -17,7 +17,7 @@ from runmanager.cli.options import (
     Limit,
     Metric,
     Repeats,
-    RunPath,
+    Side,
     Sort,
     Where,
 )
@@ -39,10 +39,10 @@ def best(
     everything: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the best runs, best first; of repeated settings, the settings with the best mean.
+    """Rank the runs, or repeated settings, by one metric.
 
-    Runs and settings without a number are left out and counted. A terminal gets the columns that matter most; a
-    pipe or a file gets all of them.
+    Repeated settings are ranked by their mean. Runs without a value are counted, not listed. A terminal shows
+    the columns that matter most; a pipe or a file gets every column.
 
     For example:
 
@@ -77,7 +77,7 @@ def compare(
         typer.Option(
             "--value",
             metavar="COLUMN",
-            help="The column to compare; by default the epoch duration between devices, else the goal.",
+            help="Column to compare. Default: the epoch duration for device and num_workers, else the goal.",
         ),
     ] = None,
     where: Where = None,
@@ -87,7 +87,9 @@ def compare(
     everything: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs that differ in one hyperparameter only, pair by pair.
+    """Compare runs that differ in one hyperparameter.
+
+    Each row is a pair of runs that agree in all other hyperparameters.
 
     For example:
 
@@ -118,7 +120,7 @@ def decide(
         str | None,
         typer.Argument(
             metavar="AXIS",
-            help="The hyperparameter whose values are compared, or 'experiment'; without it, settings are.",
+            help="Hyperparameter whose values are compared, or 'experiment'. Default: settings are compared.",
         ),
     ] = None,
     folders: Folders = None,
@@ -127,9 +129,11 @@ def decide(
     repeats: Repeats = None,
     margin: Annotated[
         float | None,
-        typer.Option(metavar="SIZE", help="The difference that does not matter.", show_default=False),
+        typer.Option(metavar="SIZE", help="Difference that does not matter, in units of the metric."),
     ] = None,
-    error: Annotated[float, typer.Option(metavar="SHARE", help="How often a verdict may be wrong.")] = 0.05,
+    error: Annotated[
+        float, typer.Option(metavar="SHARE", help="Probability that the verdict is wrong.")
+    ] = 0.05,
     where: Where = None,
     as_json: AsJson = False,
 ) -> None:
@@ -170,8 +174,8 @@ def decide(
     tell(answer.assumptions)
 
 
-def diff(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
-    """Set two experiments or two runs side by side: what differs, and by how much.
+def diff(first: Side, second: Side, as_json: AsJson = False) -> None:
+    """Show what differs between two experiments or runs.
 
     For example:
 

@@ -69,7 +69,9 @@ class Execution:
         self._ends_at_failure = on_error == "stop"
         self._show = show
         self._screen = screen
-        self._design = design or Design()
+        design = design or Design()
+        self._repeats = design.repeating(plan.varying)
+        self._design = replace(design, repeats=self._repeats)
         self._best = BestSoFar(self._design, plan.varying)
         for planned in plan.runs if show else ():
             if planned.action is Action.LEAVE:
@@ -96,7 +98,7 @@ class Execution:
             self.progress = GridProgress(
                 self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
                 lanes=lanes, past=batch.costs, show=self._show, stop=self._stop,
-                goal=self._design.goal, best=self._best, repeats=self._design.repeats or (),
+                goal=self._design.goal, best=self._best, repeats=self._repeats,
                 page=self._page, screen=self._screen,
             )  # fmt: skip
             if is_first:

@@ -16,10 +16,8 @@ from runmanager.results.ranking import numbered
 from runmanager.results.rivals import Lead, arranged, leads
 from runmanager.results.tables import Numbers
 from runmanager.results.verdict_sentence import Race
+from runmanager.storage.design import SEEDS
 from runmanager.wording import printable
-
-SEEDS = ("seed", "fold", "split", "trial", "repeat")
-"""Names of axes that as a rule only repeat a setting."""
 
 _MOST_NAMED = 2  # rivals that lost repeats
 _TWO = 2

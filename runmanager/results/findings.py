@@ -13,7 +13,7 @@ import pandas as pd
 from runmanager.console import cell, printable
 from runmanager.goal import Goal
 from runmanager.hyperparameters import text
-from runmanager.results.contest import SEEDS, Contest, contest
+from runmanager.results.contest import Contest, contest
 from runmanager.results.decisive import repeats_of
 from runmanager.results.ranking import (
     check_comparable,
@@ -26,6 +26,7 @@ from runmanager.results.ranking import (
 from runmanager.results.rivals import Lead
 from runmanager.results.tables import KEPT
 from runmanager.results.verdict_sentence import UNDECIDED, Race
+from runmanager.storage.design import SEEDS
 from runmanager.storage.naming import varying
 from runmanager.wording import aligned
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal
-from runmanager.results.contest import SEEDS, Contest, contest
+from runmanager.results.contest import Contest, contest
 from runmanager.results.decisive import repeats_of
 from runmanager.results.effects import told_apart
 from runmanager.results.evidence import ERROR, fewest
@@ -27,6 +27,7 @@ from runmanager.results.ranking import (
 from runmanager.results.rivals import Lead
 from runmanager.results.tables import HYPERPARAMETERS, KEPT, Numbers, from_columns
 from runmanager.results.verdict_sentence import UNDECIDED, Race
+from runmanager.storage.design import SEEDS
 from runmanager.table import Table
 from runmanager.wording import printable
 
@@ -51,6 +52,14 @@ class Verdict:
         assumptions: What the verdict assumes, in a line.
         table: A row per setting or value, the best first: its mean, the difference of the best one from it with
             its interval, the evidence, and what is decided about it.
+
+    Example:
+        >>> runs = pd.DataFrame({"width": [8, 64] * 6, "seed": np.arange(12) // 2})
+        >>> runs["accuracy"] = [0.81, 0.84, 0.80, 0.85, 0.82, 0.85, 0.80, 0.83, 0.81, 0.85, 0.82, 0.86]
+        >>> runs.attrs["hyperparameters"] = ["width", "seed"]  # load_runs() sets them
+        >>> decision = verdict(runs)
+        >>> decision.decided, decision.better == {"width": 64}, round(decision.difference, 3)
+        (True, True, 0.037)
     """
 
     sentence: str
@@ -75,7 +84,20 @@ class Verdict:
         return self.sentence
 
     def drawn(self) -> Table:
-        """Return the table as it is shown."""
+        """Lay out the table as it is shown.
+
+        Returns:
+            The table, whose lines are as wide as is asked for.
+
+        Example:
+            >>> runs = pd.DataFrame({"width": [8, 64] * 2, "seed": [0, 0, 1, 1]})
+            >>> runs["accuracy"] = [0.7, 0.8, 0.6, 0.8]
+            >>> runs.attrs["hyperparameters"] = ["width", "seed"]
+            >>> print(*verdict(runs).drawn().lines(), sep=chr(10))
+            width  accuracy  seeds  difference  evidence  verdict
+               64      0.80      2
+                8      0.65      2        0.15     1.711  undecided
+        """
         columns = [name for name in self.table if not self.table[name].isna().all()]
         measured = [self.metric, "difference", "low", "high"]
         return Table.of(self.table[columns], even=measured, first=[self.metric, "verdict"])
@@ -128,7 +150,7 @@ def verdict(
         >>> runs["accuracy"] = adam + sgd
         >>> runs.attrs["hyperparameters"] = ["optimizer", "seed"]  # load_runs() sets them
         >>> print(verdict(runs, axis="optimizer"))
-        adam is better than sgd by 0.021 (0.012 to 0.030), decided after 7 seeds
+        adam is better than sgd by 0.021 (0.011 to 0.032), decided after 7 seeds
     """
     comparison = compared(runs, axis, by=by, largest=largest, repeats=repeats, margin=margin, error=error)
     goal, axes, _, values, between = comparison

@@ -37,8 +37,9 @@ class Decide:
     Raises:
         InvalidArgumentError: An argument cannot be used; with all problems.
 
-    >>> Decide(axis="optimizer", margin=0.002)
-    Decide(axis='optimizer', margin=0.002, error=0.05, max_repeats=20, max_seconds=None)
+    Example:
+        >>> Decide(axis="optimizer", margin=0.002)
+        Decide(axis='optimizer', margin=0.002, error=0.05, max_repeats=20, max_seconds=None)
     """
 
     axis: str | None = None
@@ -58,7 +59,18 @@ class Decide:
         problems.raise_if_any(InvalidArgumentError)
 
     def search(self, repeats: str) -> Search:
-        """Return a search that decides by this rule, for one start of a grid that repeats over an axis."""
+        """Make a search that decides by this rule, for one start of a grid.
+
+        Args:
+            repeats: The axis that the grid repeats over.
+
+        Returns:
+            The search, which no other start may use.
+
+        Example:
+            >>> Decide().search("seed").is_asynchronous
+            True
+        """
         return _Deciding(self, repeats)
 
 

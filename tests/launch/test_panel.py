@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runmanager import SuccessiveHalving, load_runs, run_grid, show
+from runmanager import SuccessiveHalving, load_runs, run_grid, show, write_report
 from runmanager.outcome import Status
 from tests.locations import line_with
+from tests.report import reading
 from tests.terminal import Screen, screen_of
 
 HOME = Path(__file__).parents[2]
@@ -156,9 +157,8 @@ def test_a_file_gets_the_panel_without_colors(tmp_path):
     lines = panel_of(done.stdout.splitlines())
     assert "\x1b" not in done.stdout
     assert lines[0].startswith("== runs/e - 15 completed - 6 failed - 3 diverged ===")
-    assert lines[2] == (
-        '    If seed only repeats a setting, repeats="seed" ranks settings by their mean; nothing is '
-        "executed again."
+    assert lines[3] == (
+        "    By its name, seed only repeats a setting; run_grid(repeats=()) ranks the runs one by one."
     )
 
 
@@ -170,7 +170,7 @@ def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(tmp_path):
     )  # fmt: skip
 
     assert lines[0].startswith("━━ runs/e · 4 completed · ")
-    assert lines[1].startswith("✓ Best so far: run 3 (")
+    assert lines[1].startswith("✓ Best so far: width=8, val_accuracy 0.616, the mean of 3 seeds")
     left = next(index for index, line in enumerate(lines) if line.startswith("! "))
     assert lines[left].startswith("! 8 of 12 runs are left to execute")
     assert "    start the same command again: 4 completed are kept" in lines[left : left + 3]
@@ -195,6 +195,17 @@ def test_a_grid_of_failures_has_no_best_run(tmp_path):
     ]
     assert lines[-2].startswith(f"next    runmanager show {tmp_path}/e/1")
     assert lines[-1].startswith(f"        runmanager list {tmp_path}/e")
+
+
+def test_runs_that_are_completed_without_a_number_are_not_called_incomplete(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(reward=float("nan"))
+
+    lines = text_of(tmp_path, SMALL, train, goal="max:reward")
+
+    assert lines[1] == "! No completed run has a number for reward."
 
 
 def test_the_note_is_below_the_title(tmp_path):
@@ -276,15 +287,20 @@ def train_nothing_but_a_loss(run, manager):
             manager.track_loss(1.0, 1)
 
 
-def test_a_hint_to_repeats_is_given_unless_they_are(tmp_path):
-    hint = (
-        'If seed only repeats a setting, repeats="seed" ranks settings by their mean; nothing is executed again'
-    )
+def test_an_axis_that_repeats_by_its_name_does_unless_repeats_say_otherwise(tmp_path):
+    rule = "By its name, seed only repeats a setting; run_grid(repeats=()) ranks the runs one by one."
     grid = {**SMALL, "seed": [1, 2]}
 
-    assert f"    {hint}." in text_of(tmp_path, grid)
-    assert "repeats=" not in str(outcome_of(tmp_path, grid, repeats="seed").panel)
-    assert "repeats=" not in str(outcome_of(tmp_path, grid, repeats=()).panel)
+    panel = text_of(tmp_path, grid)
+
+    assert any("Best: lr=0.2 width=9, " in line and "the mean of 2 seeds" in line for line in panel)
+    assert f"    {rule}" in panel
+    page = reading.parse(write_report(tmp_path / "e", tmp_path / "report.html"))
+    assert reading.text_of(reading.by_id(page, "assumption")) == rule  # one rule for both
+    assert rule not in str(outcome_of(tmp_path, grid, repeats="seed").panel)
+    one_by_one = str(outcome_of(tmp_path, grid, repeats=()).panel)
+    assert "Best: run " in one_by_one
+    assert rule not in one_by_one
 
 
 def test_devices_are_compared_where_both_executed_the_same_settings(tmp_path):

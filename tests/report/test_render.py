@@ -1,6 +1,7 @@
 import base64
 import hashlib
 import itertools
+import json
 import math
 
 import pytest
@@ -473,3 +474,13 @@ def test_experiments_side_by_side_name_what_differs(tmp_path):
     assert ["metric", "test_accuracy, best setting", "0.54", "0.64", "0.1"] in rows
     assert "What differs" in text_of(next(page.iter("nav")))
     assert [text_of(p) for p in page.iter("p") if p.get("class") == "kicker"] == ["before and after"]
+
+
+def test_each_run_has_the_folder_of_its_own_experiment(tmp_path):
+    for name in ("a", "b"):
+        write_runs(tmp_path / name, [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"])
+
+    page = parse(write_report([tmp_path / "a", tmp_path / "b"], tmp_path / "report.html"))
+
+    homes = json.loads(text_of(by_id(page, "page-data")))["homes"]
+    assert [homes["values"][code] for code in homes["codes"]] == [str(tmp_path / name) for name in "aabb"]
