@@ -58,9 +58,11 @@ def train(run: Run, manager: RunManager, case: str = "plain") -> None:
                 bad = case == "nan" and (epoch, step, rank) == (2, 3, 1)
                 manager.track_loss(loss * math.nan if bad else loss, inputs)
                 manager.track_num_correct(preds, labels)
+                manager.log(step_rank=rank, step_loss=loss)
             manager.evaluate(loader)
             chance = torch.rand((), generator=draws) + torch.rand(()) + random.random()  # noqa: S311
             manager.track(chance=chance if case in WITH_CHANCE else 0.0)
+        manager.artifact(f"of rank {rank}\n", "notes.txt")
 
 
 def misfortune(case: str, where: tuple[int, int, int]) -> None:

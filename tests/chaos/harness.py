@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import torch
 
-from runmanager import load_results, load_runs
+from runmanager import load_results, load_runs, load_steps
 from runmanager.storage import checkpoints, folders, paths
 from tests.chaos.work import EXPERIMENT
 
@@ -151,11 +151,13 @@ class Result:
     Attributes:
         rows: Run, epoch and everything else but durations.
         weights: Run -> name -> hash of what is kept of the network.
+        steps: Run, epoch, step and what was logged there.
         ends: Of each run: its status, its number of epochs, why it stopped early, its best values.
     """
 
     rows: list[tuple[Any, ...]]
     weights: dict[int | None, dict[str, str]]
+    steps: list[tuple[Any, ...]]
     ends: list[tuple[Any, ...]]
 
 
@@ -173,7 +175,10 @@ def result(root: Path) -> Result:
     names = [str(name) for name in runs]
     bests = [name for name in names if name.startswith(("best ", "kept ")) and "duration" not in name]
     ends = runs[[name for name in ("run", "status", "epochs", "stopped early", *bests) if name in names]]
-    return Result([tuple(row) for row in rows], weights, [tuple(row) for row in ends.itertuples(index=False)])
+    steps = [tuple(map(str, row)) for row in load_steps(experiment).itertuples(index=False)]
+    return Result(
+        [tuple(row) for row in rows], weights, steps, [tuple(row) for row in ends.itertuples(index=False)]
+    )
 
 
 def _read(path: Path) -> Any:

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import Decide, RunBuilder, RunManager, run_grid
 from runmanager.executors import RayExecutor
+from runmanager.training import step_log
 
 EXPERIMENT = "grid"
 FINAL = "final.pt"
@@ -52,6 +53,7 @@ def train(run: Any, manager: RunManager) -> None:
                 optimizer.step()
                 manager.track_loss(loss, samples)
                 manager.track_num_correct(preds, labels)
+                manager.log({"step_loss": loss, "step_sum": preds.sum()}, every=1 + (run.lr > 0.015))
             wait_for(run.wait_for)
 
 
@@ -121,6 +123,7 @@ def execute(
     root: str, how: str, params: Mapping[str, list[Any]], *, jobs: int, retries: int, tensorboard: bool
 ) -> int:
     """Start or continue the experiment, by an executor or a loop over a bare manager; return the exit code."""
+    step_log.BLOCK = 5  # so that an epoch has several
     function = train_until_worse if "patience" in params else train_rival if "rival" in params else train
     if how != "bare":
         options: dict[str, Any] = {"tensorboard": tensorboard, "histogram_every": 0, "executor": how}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runmanager import GridError, load_results, load_runs, run_grid
+from runmanager import GridError, load_results, load_runs, load_steps, run_grid
 from runmanager.devices import ranks
 from runmanager.errors import RankError
 from runmanager.storage.journal import read_attempt
@@ -87,9 +87,18 @@ def test_only_the_first_rank_writes(folder, case):
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(folder):
     (run,) = (folder / "killed" / "exp").glob("001*")
 
-    assert sorted(path.name for path in run.glob("*.jsonl")) == ["attempt-1.jsonl", "attempt-2.jsonl"]
+    assert sorted(path.name for path in run.glob("attempt-?.jsonl")) == ["attempt-1.jsonl", "attempt-2.jsonl"]
     assert read_attempt(run / "attempt-2.jsonl").start["after"] == 1
     assert rows(folder / "killed") == rows(folder / "chance")
+
+
+def test_steps_and_artifacts_are_those_of_the_first_rank(folder):
+    steps = {case: load_steps(folder / case) for case in ("plain", "chance", "killed")}
+
+    assert steps["plain"]["step"].tolist() == list(range(1, 13))
+    assert set(steps["plain"]["step_rank"]) == {0}
+    assert steps["killed"].equals(steps["chance"])
+    assert [path.read_text() for path in (folder / "killed").rglob("artifacts/*")] == ["of rank 0\n"]
 
 
 def test_ranks_leave_a_run_that_diverged_on_one_of_them_together(folder):

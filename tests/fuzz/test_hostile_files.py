@@ -20,7 +20,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from runmanager import RunManager, from_tensorboard, load_results, load_runs, load_table, show, write_report
+from runmanager import (
+    RunManager,
+    from_tensorboard,
+    load_results,
+    load_runs,
+    load_steps,
+    load_table,
+    show,
+    write_report,
+)
 from runmanager.board.rebuild import rebuild
 from runmanager.cli.app import app
 from runmanager.errors import InvalidArgumentError, RunsWarning
@@ -37,7 +46,7 @@ MIXED = "mixed"
 METRICS = ["loss", "accuracy", "test_accuracy", "epoch duration", "run duration"]
 NUM_GOOD, NUM_TEMPLATES = 3, 2
 FILES = {  # in a run's folder, and how often each is chosen
-    "journal": 5, "run.json": 5, "events": 5, "error.log": 1, "link": 2, "folder": 1,
+    "journal": 5, "steps": 4, "run.json": 5, "events": 5, "error.log": 1, "link": 2, "folder": 1,
 }  # fmt: skip
 BATCH, LARGE_BATCH = 100, 400
 NUM_COMPARED = 4  # pairs of experiments or runs in a batch
@@ -63,6 +72,8 @@ def train(manager: RunManager, params: dict[str, Any], *, is_good: bool) -> None
         for epoch in manager.epochs(3):
             manager.track_loss(1 / epoch + params["lr"], 2)
             manager.track(test_accuracy=epoch / 4 - params["lr"], n=2)
+            for number in range(3):
+                manager.log({"step_loss": params["lr"] + number, "step_n": number})
             if not is_good and epoch == 3 and params["seed"] == NUM_GOOD:
                 raise ZeroDivisionError
 
@@ -86,6 +97,16 @@ def rows_of(table: Any, params: tuple[str, ...] = ("lr", "seed")) -> dict[str, l
             texts = {name: str(float(v) if isinstance(v := row[name], int) else v) for name in metrics}
             there = {name: text for name, text in texts.items() if text not in ("nan", "None", "<NA>")}
             rows.setdefault(f"{experiment} {number}", []).append(str(there))
+    return rows
+
+
+def steps_of(table: Any) -> dict[str, list[str]]:
+    """Return the steps of the good runs, as text: experiment and run -> step by step."""
+    rows: dict[str, list[str]] = {}
+    for row in table.to_dict(orient="records"):
+        if row["experiment"] in (GOOD, MIXED) and row["run"] <= NUM_GOOD:
+            numbers = [str(row[name]) for name in ("epoch", "step", "step_loss", "step_n")]
+            rows.setdefault(f"{row['experiment']} {row['run']}", []).append(str(numbers))
     return rows
 
 
@@ -125,6 +146,10 @@ def damage(folder: Path, document: dict[str, Any], dice: random.Random) -> None:
         case "journal":
             lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
             journal.write_bytes(hostile.journal(lines, dice))
+        case "steps":
+            path = folder / paths.steps(1)
+            lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+            path.write_bytes(hostile.journal(lines, dice))
         case "run.json":
             (folder / paths.RUN).write_bytes(hostile.described(document, dice))
         case "events":
@@ -134,7 +159,8 @@ def damage(folder: Path, document: dict[str, Any], dice: random.Random) -> None:
             (folder / paths.ERROR_LOG).write_bytes(hostile.ESCAPES.encode() + dice.randbytes(200) + b"\n" * 30)
         case "link":
             (folder / paths.ERROR_LOG).touch()
-            hostile.link(dice.choice([journal, folder / paths.RUN, events, folder / paths.ERROR_LOG]), dice)
+            files = [journal, folder / paths.steps(1), folder / paths.RUN, events, folder / paths.ERROR_LOG]
+            hostile.link(dice.choice(files), dice)
         case "folder":
             number = dice.choice(["9" * 20, "0" * 150 + "99999", "٣٣٣", "1e999"])
             folder.rename(folder.with_name(f"{number}_{folder.name[:3]}"))
@@ -205,6 +231,7 @@ def check_readers(root: Path, template: Path, expected: tuple[Any, Any, Any], di
     loaded = quietly(load_runs, root)
     check_rows(rows_of(loaded), runs)
     check_rows(rows_of(quietly(from_tensorboard, root)), events)
+    check_rows(steps_of(quietly(load_steps, root)), steps_of(load_steps(template)))
     check_tables(loaded, dice)
     several = [root / GOOD, root / MIXED, *sorted(root.glob("bad*"))]
     check_rows(rows_of(quietly(load_results, several)), results)
