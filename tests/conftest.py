@@ -20,6 +20,14 @@ for name in ("COLUMNS", "LINES"):  # with readline in it, pytest gives those of 
     os.environ.pop(name, None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _without_waiting_for_the_disk():
+    """Leave out what only a power cut would show, and costs each run dozens of waits; its calls are tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def warm():
     """A process that has imported everything, for programs that need a process of their own."""
