@@ -20,11 +20,24 @@ for name in ("COLUMNS", "LINES"):  # with readline in it, pytest gives those of 
     os.environ.pop(name, None)
 
 
+IMPORTED_BY_TESTS = ["pytest", "hypothesis", "pandas", "nbclient", "tests.accelerators"]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _without_waiting_for_the_disk():
     """Leave out what only a power cut would show, and costs each run dozens of waits; its calls are tested."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warmer_lanes():
+    """Let the process that lanes are forked from import what test modules import: else each lane does."""
+    from runmanager.executors import lanes
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "_PRELOADED", [*lanes._PRELOADED, *IMPORTED_BY_TESTS])
         yield
 
 
