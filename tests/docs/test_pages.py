@@ -3,7 +3,6 @@
 import ast
 import re
 import statistics
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ FENCE = re.compile(
 )
 LINK = re.compile(r"\]\((?!https?://)(?P<file>[^)#]*)#?(?P<anchor>[^)]*)\)")
 NUMBER = re.compile(r"\d+\.\d+")
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # on a busy machine, idle threads take the others' time
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -53,11 +51,11 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(warm, page, tmp_pat
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_program_of_the_readme_ends_as_the_readme_shows(tmp_path):
+def test_the_program_of_the_readme_ends_as_the_readme_shows(warm, tmp_path):
     (program,), (panel,) = blocks(README, "python"), blocks(README, "text")
     (tmp_path / "circle.py").write_text(program)
 
-    screen = screen_of([sys.executable, "circle.py"], tmp_path, width=80, environment=ONE_THREAD)
+    screen = screen_of(warm, tmp_path / "circle.py", width=80)
 
     lines = "\n".join(line for line in screen.lines if line)
     ended = lines[lines.index("━━ ") :].splitlines()
