@@ -20,7 +20,11 @@ from types import CodeType, ModuleType
 from typing import Self
 
 LONGEST_S = 180
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # on a busy machine, idle threads take the others' time
+HOME = str(Path(__file__).parents[1])
+ENVIRONMENT = {
+    **os.environ, "PYTHONPATH": HOME,
+    "OMP_NUM_THREADS": "1",  # on a busy machine, idle threads take the others' time
+}  # fmt: skip
 
 
 class Warm:
