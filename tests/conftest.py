@@ -48,6 +48,29 @@ def warm():
         yield warm
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Let each half of the tests begin with some that take minutes, a module's together.
+
+    Two processes begin with a half each, and share what is left (`--dist worksteal`): short tests, at the end.
+    """
+    modules: dict[str, float] = {}
+    for item in items:
+        modules[item.path] = modules.get(item.path, 0) + minutes_of(item)
+    halves: list[list[pytest.Item]] = [[], []]
+    for path in sorted(filter(modules.get, modules), key=lambda path: -modules[path]):
+        half = min(halves, key=lambda half: sum(map(minutes_of, half)))
+        half += [item for item in items if item.path == path and minutes_of(item)]
+    others = [item for item in items if not minutes_of(item)]
+    middle = len(items) // 2 - len(halves[0])
+    items[:] = [*halves[0], *others[:middle], *halves[1], *others[middle:]]
+
+
+def minutes_of(item):
+    marker = item.get_closest_marker("slow")
+    return marker.kwargs.get("minutes", 0) if marker else 0
+
+
 def pytest_sessionfinish():
     """Leave the runs that tests have left open as they are, and say nothing about them."""
     at_exit = sys.modules.get("runmanager.training.at_exit")
