@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 NAMES = (
     "committing", "displaying", "halving", "loading", "overhead", "page", "reading", "running", "seeds",
-    "sharing", "starting", "tensorboard", "tracking", "training",
+    "sharing", "starting", "tensorboard", "tracking", "training", "verdict",
 )  # fmt: skip
 
 

@@ -4,16 +4,15 @@ Targets: lines 3:1, text 4.5:1; neighbouring colors 10 apart in CIEDE2000 for ev
 error in the console; 1,000 runs open within 2 s; at most 5 MB of 20,000 runs. Needs playwright and Chromium.
 """
 
-import os
 import random
 import re
-import shutil
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks.browser import CHROMIUM, browser
 from benchmarks.colors import SIGHTS, contrast, least_distance
 from runmanager import write_report
 from runmanager.outcome import EpochRecord, Outcome, Status
@@ -31,21 +30,16 @@ def main() -> None:
     """Print the colors, and what pages of several sizes cost."""
     for name, colors in themes().items():
         print_colors(name, colors)
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if not chromium:
+    if not CHROMIUM:
         print("no times: there is no Chromium")
         return
-    from playwright.sync_api import sync_playwright
-
-    options = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as driver, tempfile.TemporaryDirectory(dir=Path.cwd()) as root:
-        browser = driver.chromium.launch(executable_path=chromium, args=options)
+    with browser() as chromium, tempfile.TemporaryDirectory(dir=Path.cwd()) as root:
         for number in NUMBERS:
             write_runs(Path(root) / f"grid-{number}", number)
             before = time.perf_counter()
             page = write_report(Path(root) / f"grid-{number}", Path(root) / f"{number}.html")
             written = time.perf_counter() - before
-            opened, errors = open_times(browser, page.resolve().as_uri())
+            opened, errors = open_times(chromium, page.resolve().as_uri())
             size = page.stat().st_size / 1e6
             print(
                 f"{number:>6,} runs  {size:.2f} MB, written in {written:.1f} s, opened in {min(opened):.2f} s "
@@ -53,7 +47,6 @@ def main() -> None:
             )
             for error in errors[:5]:
                 print(f"             {error}")
-        browser.close()
 
 
 def themes() -> dict[str, dict[str, str]]:
@@ -116,12 +109,12 @@ def write_runs(path: Path, number: int) -> None:
             journal.end(Outcome(status, "ValueError: no" if is_failed else "", 3 if is_failed else EPOCHS))
 
 
-def open_times(browser: Any, address: str) -> tuple[list[float], list[str]]:
+def open_times(chromium: Any, address: str) -> tuple[list[float], list[str]]:
     """Return how long it takes until the page is drawn, a few times, and what the console says."""
     times: list[float] = []
     errors: list[str] = []
     for _ in range(OPENINGS):
-        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page = chromium.new_page(viewport={"width": 1440, "height": 900})
         page.on("console", lambda message: errors.append(message.text))
         page.on("pageerror", lambda error: errors.append(str(error)))
         before = time.perf_counter()

@@ -3,7 +3,7 @@
     python experiments/fashion_grid.py
 
 One epoch of 60,000 images for each of lr x batch_size x num_workers x device, then the 10,000 test images.
-Expected: an accuracy of about 0.6 at batch size 1000 and below 0.35 at 20000, whose three steps are too few.
+Expected: a test accuracy of 0.76 at batch size 1000 and of 0.30 at 20000, whose three steps are too few.
 Runs whose device is not there are listed as unavailable. Started again, the command executes what is missing.
 """
 
@@ -64,7 +64,7 @@ def train(
     seed: int = 0,
     data_dir: str = "data",
 ) -> None:
-    """Train one run of the grid: README's plain loop, and what makes it fast."""
+    """Train the tutorial's network on Fashion-MNIST."""
     import torch
 
     from runmanager import TensorLoader, fit
@@ -96,15 +96,15 @@ ALLOWED = {
     "seed": (lambda value: 0 <= value < 2**63, "whole numbers, 0 to 9223372036854775807"),
 }
 HELP = {
-    "lr": "learning rates of Adam",
-    "batch_size": "images in a step",
-    "num_workers": "processes that fetch the images",
-    "device": "where a run is executed: cpu, cuda, cuda:1, mps",
-    "num_epochs": "passes over the images",
-    "train_size": "train on the first so many images",
+    "lr": "learning rate of Adam",
+    "batch_size": "images per step",
+    "num_workers": "processes that load images",
+    "device": "cpu, cuda, cuda:1 or mps",
+    "num_epochs": "number of epochs",
+    "train_size": "number of training images",
     "precision": "fp32, bf16 or fp16",
-    "seed": "what first weights and the order follow from",
-    "data_dir": "holds FashionMNIST/raw",
+    "seed": "random seed of first weights and order",
+    "data_dir": "folder that holds FashionMNIST/raw",
 }
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from runmanager.grid import RunBuilder as RunBuilder
     from runmanager.integrations.mlflow import export_mlflow as export_mlflow
     from runmanager.integrations.wandb import export_wandb as export_wandb
-    from runmanager.launch.run_grid import GridOutcome as GridOutcome
+    from runmanager.launch.grid_outcome import GridOutcome as GridOutcome
     from runmanager.launch.run_grid import run_grid as run_grid
     from runmanager.launch.script import main as main
     from runmanager.outcome import EpochRecord as EpochRecord
@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from runmanager.results.ranking import over_repeats as over_repeats
     from runmanager.results.ranking import over_seeds as over_seeds
     from runmanager.results.show import show as show
+    from runmanager.results.verdict import Verdict as Verdict
+    from runmanager.results.verdict import verdict as verdict
+    from runmanager.search.decide import Decide as Decide
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.training.fit import fit as fit
     from runmanager.training.loaders import ImageTensors as ImageTensors
@@ -89,7 +92,8 @@ _HOMES = {
     "grid": ("Run", "RunBuilder"),
     "integrations.mlflow": ("export_mlflow",),
     "integrations.wandb": ("export_wandb",),
-    "launch.run_grid": ("GridOutcome", "run_grid"),
+    "launch.grid_outcome": ("GridOutcome",),
+    "launch.run_grid": ("run_grid",),
     "launch.script": ("main",),
     "outcome": ("EpochRecord", "Outcome", "Status"),
     "report": ("write_report",),
@@ -99,6 +103,8 @@ _HOMES = {
     "results.one_run": ("LoadedRun", "load_run"),
     "results.ranking": ("best", "over_repeats", "over_seeds"),
     "results.show": ("show",),
+    "results.verdict": ("Verdict", "verdict"),
+    "search.decide": ("Decide",),
     "search.halving": ("SuccessiveHalving",),
     "training.fit": ("fit",),
     "training.loaders": ("ImageTensors", "TensorLoader"),

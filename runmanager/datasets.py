@@ -1,7 +1,4 @@
-"""Fashion-MNIST as tensors, from torchvision's own folder, verified.
-
-Source: Xiao, Rasul and Vollgraf (2017), https://github.com/zalandoresearch/fashion-mnist, MIT licence.
-"""
+"""Fashion-MNIST as tensors, from torchvision's own folder, verified."""
 
 import gzip
 import hashlib
@@ -57,18 +54,28 @@ _TEST = (
 def fashion_mnist(
     root: str | PathLike[str] = "data", *, train: bool = True, size: int | None = None
 ) -> ImageTensors:
-    """Load Fashion-MNIST: images ``(60000, 1, 28, 28)`` uint8 and labels ``(60000,)`` int64; 10,000 for test.
+    """Load Fashion-MNIST as tensors.
 
     The files are those of ``torchvision.datasets.FashionMNIST(root)``. Each is verified; unpacked ones are made
     from the ``.gz`` where needed, and missing or damaged ``.gz`` are downloaded by torchvision.
+
+    Source: Xiao, Rasul and Vollgraf (2017), https://github.com/zalandoresearch/fashion-mnist, MIT licence.
 
     Args:
         root: The folder that holds ``FashionMNIST/raw``.
         train: The training set, else the test set.
         size: How many images, from the first; None for all.
 
+    Returns:
+        Images ``(60000, 1, 28, 28)`` uint8 and labels ``(60000,)`` int64; 10,000 of each for the test set.
+
     Raises:
         DataError: A file is missing or damaged and could not be downloaded, or `size` is out of range.
+
+    Example:
+        >>> images, labels = fashion_mnist("data", train=False, size=3)[:]
+        >>> tuple(images.shape), labels.tolist()
+        ((3, 1, 28, 28), [9, 2, 1])
     """
     images_file, labels_file = files = _TRAIN if train else _TEST
     most = labels_file.shape[0]

@@ -21,22 +21,30 @@ RunManagerError
 `-- StorageError (OSError)                  what has to last could not be written
 """
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from runmanager.user_frames import user_frames
+from runmanager.user_frames import in_user_frames
 
 
 class RunManagerError(Exception):
-    """The base of all errors below; a notebook shows them without the frames of this package."""
+    """The base of all errors below; a notebook shows them without the frames of this package.
+
+    Example:
+        >>> import runmanager
+        >>> try:
+        ...     runmanager.load_runs("no/such/folder")
+        ... except runmanager.RunManagerError as error:  # whichever of them it is
+        ...     print(type(error).__name__)
+        NoRunsError
+    """
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows: those of the user's code, and the message."""
         import IPython
 
-        with _in_user_frames(self):
+        with in_user_frames(self):
             shell = IPython.get_ipython()
             return list(shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__))
 
@@ -46,6 +54,16 @@ class GridError(RunManagerError, ValueError):
 
     Attributes:
         problems: One sentence per problem, each with what to write instead.
+
+    Example:
+        >>> from runmanager import RunBuilder
+        >>> try:
+        ...     RunBuilder.get_runs({"lr": 0.1, "width": []})
+        ... except GridError as error:
+        ...     for problem in error.problems:
+        ...         print(problem)
+        values of 'lr' must be a list or tuple, got 0.1; write lr=[0.1] for a single value
+        axis 'width' has no values: give it at least one, or leave it out
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -61,51 +79,120 @@ class GridError(RunManagerError, ValueError):
 
 
 class InvalidArgumentError(GridError):
-    """An argument that cannot be used, or a combination of arguments."""
+    """An argument that cannot be used, or a combination of arguments.
+
+    Example:
+        >>> issubclass(InvalidArgumentError, ValueError)  # `except ValueError` catches it too
+        True
+    """
 
 
 class MissingExtraError(GridError, ImportError):
-    """An optional package that is not installed; the message names the extra to install."""
+    """An optional package that is not installed; the message names the extra to install.
+
+    Example:
+        >>> issubclass(MissingExtraError, ImportError)  # `except ImportError` catches it too
+        True
+    """
 
 
 class ClusterError(GridError, ConnectionError):
-    """A Ray cluster that cannot be reached or used."""
+    """A Ray cluster that cannot be reached or used.
+
+    Example:
+        >>> issubclass(ClusterError, ConnectionError)  # `except ConnectionError` catches it too
+        True
+    """
 
 
 class NoRunsError(RunManagerError, FileNotFoundError):
-    """A folder that is not there, or in which there are no runs."""
+    """A folder that is not there, or in which there are no runs.
+
+    Example:
+        >>> from runmanager import load_runs
+        >>> load_runs("rums")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        runmanager.errors.NoRunsError: no results at 'rums': ...
+    """
 
 
 class NotAFolderError(RunManagerError, NotADirectoryError):
-    """A file where a folder is needed."""
+    """A file where a folder is needed.
+
+    Example:
+        >>> issubclass(NotAFolderError, NotADirectoryError)  # `except NotADirectoryError` catches it too
+        True
+    """
 
 
 class PruneError(RunManagerError, ValueError):
-    """Runs that cannot be stopped early and compared: no such metric, or nothing to continue them with."""
+    """Runs that cannot be stopped early and compared: no such metric, or nothing to continue them with.
+
+    Example:
+        >>> issubclass(PruneError, ValueError)  # `except ValueError` catches it too
+        True
+    """
 
 
 class HyperparameterError(RunManagerError, AttributeError):
-    """A run has no hyperparameter of that name."""
+    """A run has no hyperparameter of that name.
+
+    Example:
+        >>> from runmanager import RunBuilder
+        >>> RunBuilder.get_runs({"lr": [0.1]})[0].momentum
+        Traceback (most recent call last):
+            ...
+        runmanager.errors.HyperparameterError: run has no hyperparameter 'momentum'; it has: lr
+    """
 
 
 class DeviceError(RunManagerError, RuntimeError):
-    """A device that this machine does not have."""
+    """A device that this machine does not have.
+
+    Example:
+        >>> issubclass(DeviceError, RuntimeError)  # `except RuntimeError` catches it too
+        True
+    """
 
 
 class LifecycleError(RunManagerError, RuntimeError):
-    """A hook of RunManager that was called in the wrong place."""
+    """A hook of RunManager that was called in the wrong place.
+
+    Example:
+        >>> from runmanager import RunManager
+        >>> RunManager("hooks").track_loss(0.5, 8)
+        Traceback (most recent call last):
+            ...
+        runmanager.errors.LifecycleError: track_loss() outside a run: call begin_run(run, network, loader) first
+    """
 
 
 class MetricError(RunManagerError, ValueError):
-    """A value that cannot be averaged or counted."""
+    """A value that cannot be averaged or counted.
+
+    Example:
+        >>> issubclass(MetricError, ValueError)  # `except ValueError` catches it too
+        True
+    """
 
 
 class DataError(RunManagerError, RuntimeError):
-    """A data set whose files are missing or damaged."""
+    """A data set whose files are missing or damaged.
+
+    Example:
+        >>> issubclass(DataError, RuntimeError)  # `except RuntimeError` catches it too
+        True
+    """
 
 
 class CheckpointError(RunManagerError, ValueError):
-    """A state that cannot be saved safely, or that does not fit what it is restored to."""
+    """A state that cannot be saved safely, or that does not fit what it is restored to.
+
+    Example:
+        >>> issubclass(CheckpointError, ValueError)  # `except ValueError` catches it too
+        True
+    """
 
 
 class SettingError(RunManagerError, ValueError):
@@ -113,6 +200,10 @@ class SettingError(RunManagerError, ValueError):
 
     Attributes:
         problems: One sentence per problem, each with what to write instead.
+
+    Example:
+        >>> str(SettingError(["epochs is negative", "precision is unknown"]))
+        'epochs is negative; precision is unknown'
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -124,22 +215,55 @@ class SettingError(RunManagerError, ValueError):
 
 
 class ExperimentLockedError(RunManagerError, RuntimeError):
-    """An experiment that another process, or another thread of this one, is running."""
+    """An experiment that another process, or another thread of this one, is running.
+
+    Example:
+        >>> from runmanager import run_grid
+        >>> def train(run, manager):
+        ...     run_grid({"lr": [0.1]}, train, experiment="locked")  # which is running
+        >>> outcome = run_grid({"lr": [0.1]}, train, experiment="locked", executor="inline", display=False)
+        >>> outcome.outcomes[0][1].error.partition(":")[0]
+        'ExperimentLockedError'
+    """
 
 
 HeldError = ExperimentLockedError  # the name that earlier programs catch
 
 
 class BoardError(RunManagerError, RuntimeError):
-    """TensorBoard could not be started, or has nothing to show."""
+    """TensorBoard could not be started, or has nothing to show.
+
+    Example:
+        >>> issubclass(BoardError, RuntimeError)  # `except RuntimeError` catches it too
+        True
+    """
 
 
 class RankError(RunManagerError, RuntimeError):
-    """A process of a data-parallel run that the others have lost."""
+    """A process of a data-parallel run that the others have lost.
+
+    Example:
+        >>> issubclass(RankError, RuntimeError)  # `except RuntimeError` catches it too
+        True
+    """
 
 
 class StorageError(RunManagerError, OSError):
-    """What has to last could not be written; what was committed before is kept."""
+    """What has to last could not be written; what was committed before is kept.
+
+    Example:
+        >>> issubclass(StorageError, OSError)  # `except OSError` catches it too
+        True
+    """
+
+
+class RunsWarning(UserWarning):
+    """Something under runs/ could not be read or shown; everything else was.
+
+    Example:
+        >>> issubclass(RunsWarning, UserWarning)  # warnings.simplefilter("error", RunsWarning) raises it
+        True
+    """
 
 
 class Problems(list[str]):
@@ -222,32 +346,3 @@ def gib(num_bytes: float) -> str:
     '0.50 GiB'
     """
     return f"{num_bytes / 2**30:.2f} GiB"
-
-
-@contextmanager
-def _in_user_frames(error: BaseException) -> Iterator[None]:
-    """Leave the frames of this package out of an error and of its causes while the block runs.
-
-    A cause without any other frame is left out: the message of the error says what it was.
-    """
-    chain: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in chain:
-        chain.append(link)
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    before = [(each, each.__traceback__, each.__cause__, each.__suppress_context__) for each in chain]
-    try:
-        for each in chain:
-            each.__traceback__ = user_frames(each.__traceback__)
-        for each, cause in itertools.pairwise(chain):
-            if cause.__traceback__ is None:
-                each.__cause__ = None  # which hides the context too
-        yield
-    finally:
-        for each, frames, cause_before, is_hidden in before:
-            each.__traceback__, each.__cause__ = frames, cause_before
-            each.__suppress_context__ = is_hidden
-
-
-class RunsWarning(UserWarning):
-    """Something under runs/ could not be read or shown; everything else was."""

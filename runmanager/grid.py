@@ -2,9 +2,8 @@
 
 import itertools
 import math
-import random
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from runmanager.hyperparameters import (
     plain,
     safe_repr,
 )  # fmt: skip
+from runmanager.sampling import combination, shuffled
 
 _MOST_VALUES = 1_000_000  # of one axis, and combinations walked or drawn for where=
 _LONGEST = 60  # characters of a value in a message
@@ -31,6 +31,11 @@ class Run(tuple[Any, ...]):
 
     Its fields are the axes of the grid in their order. `RunBuilder.get_runs` makes them. Runs with other fields
     are other runs, whatever their values: ``[run for run in runs_b if run not in runs_a]``.
+
+    Example:
+        >>> run = RunBuilder.get_runs({"lr": [0.1], "device": ["cpu"]})[0]
+        >>> run.lr, run._asdict()
+        (0.1, {'lr': 0.1, 'device': 'cpu'})
     """
 
     __slots__ = ()
@@ -65,7 +70,12 @@ class Run(tuple[Any, ...]):
 
 
 class RunBuilder:
-    """Expand a grid of hyperparameters into runs."""
+    """Expand a grid of hyperparameters into runs.
+
+    Example:
+        >>> len(RunBuilder.get_runs({"lr": [0.1, 0.01], "width": [8, 64]}))
+        4
+    """
 
     @staticmethod
     def get_runs(
@@ -83,13 +93,17 @@ class RunBuilder:
             where: Keeps the runs for which it is true.
             max_runs: The most runs to accept, to catch a grid that is large by accident; None for a million.
 
+        Returns:
+            The runs in order, each once.
+
         Raises:
             GridError: This is no grid; it lists every problem with what to write instead.
 
-        >>> RunBuilder.get_runs({"lr": [0.1, 0.01], "device": ["cpu"]})
-        [Run(lr=0.1, device='cpu'), Run(lr=0.01, device='cpu')]
-        >>> RunBuilder.get_runs({("lr", "momentum"): [(0.1, 0.9), (0.01, 0.99)]})
-        [Run(lr=0.1, momentum=0.9), Run(lr=0.01, momentum=0.99)]
+        Example:
+            >>> RunBuilder.get_runs({"lr": [0.1, 0.01], "device": ["cpu"]})
+            [Run(lr=0.1, device='cpu'), Run(lr=0.01, device='cpu')]
+            >>> RunBuilder.get_runs({("lr", "momentum"): [(0.1, 0.9), (0.01, 0.99)]})
+            [Run(lr=0.1, momentum=0.9), Run(lr=0.01, momentum=0.99)]
         """
         return _expanded(_checked_axes(params, _where_problems(where)), where, max_runs or _MOST_VALUES)
 
@@ -112,11 +126,15 @@ class RunBuilder:
             seed: Determines the sample; the global random state is not used.
             where: Draws from the runs for which it is true.
 
+        Returns:
+            The `n` runs, in the order in which they were drawn.
+
         Raises:
             GridError: As `get_runs`, or the grid has fewer runs.
 
-        >>> RunBuilder.sample({"lr": [0.1, 0.01, 0.001], "seed": range(10**4)}, 2, seed=0)
-        [Run(lr=0.001, seed=7670), Run(lr=0.01, seed=2624)]
+        Example:
+            >>> RunBuilder.sample({"lr": [0.1, 0.01, 0.001], "seed": range(10**4)}, 2, seed=0)
+            [Run(lr=0.001, seed=7670), Run(lr=0.01, seed=2624)]
         """
         axes = _checked_axes(params, [*_sample_problems(n, seed), *_where_problems(where)])
         names = tuple(itertools.chain.from_iterable(axes))
@@ -124,7 +142,7 @@ class RunBuilder:
         if n > size:
             raise GridError([f"a sample of {n:,} runs was asked for, this grid has {size:,}: write n={size}"])
         kinds = _kinds(axes)
-        drawn = (_run(names, _combination(axes, index), kinds) for index in _shuffled(size, seed))
+        drawn = (_run(names, combination([*axes.values()], index), kinds) for index in shuffled(size, seed))
         if where is None:
             return list(itertools.islice(drawn, n))
         tried = itertools.islice(drawn, max(n, _MOST_VALUES))
@@ -138,11 +156,18 @@ class RunBuilder:
     def num_runs(params: Mapping[Any, Any]) -> int:
         """Count the runs of a grid without expanding it.
 
+        Args:
+            params: The axes, as for `get_runs`.
+
+        Returns:
+            The number of runs, also where it is too large for `get_runs`.
+
         Raises:
             GridError: As `get_runs`, but of any size.
 
-        >>> RunBuilder.num_runs({f"p{i}": range(10) for i in range(12)})
-        1000000000000
+        Example:
+            >>> RunBuilder.num_runs({f"p{i}": range(10) for i in range(12)})
+            1000000000000
         """
         return math.prod(len(values) for values in _checked_axes(params).values())
 
@@ -301,31 +326,6 @@ def _sample_problems(n: Any, seed: Any) -> list[str]:
     if not isinstance(seed, int) or isinstance(seed, bool):
         problems.append(f"seed must be a whole number, so that the same runs are drawn again, got {seed!r}")
     return problems
-
-
-def _shuffled(size: int, seed: int) -> Iterator[int]:
-    """Yield the numbers below `size` in a random order; memory and time are those of the numbers drawn.
-
-    Fisher and Yates' shuffle, which remembers no more than what it has moved.
-    """
-    random_ = random.Random(seed)  # noqa: S311 - no secret
-    moved: dict[int, int] = {}
-    index = 0
-    while index < size:  # which may be more than range() can count
-        other = random_.randrange(index, size)
-        first, drawn = moved.get(index, index), moved.get(other, other)
-        moved[other] = first
-        yield drawn
-        index += 1
-
-
-def _combination(axes: Axes, index: int) -> list[tuple[Any, ...]]:
-    """Return the combination that `itertools.product` of the axes has at an index."""
-    combination: list[tuple[Any, ...]] = []
-    for values in reversed(axes.values()):
-        index, position = divmod(index, len(values))
-        combination.append(values[position])
-    return combination[::-1]
 
 
 def _kinds(axes: Axes) -> tuple[str, ...]:

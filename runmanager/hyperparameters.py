@@ -245,8 +245,9 @@ def digest(array: Any) -> str:
 def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Write a value as strict JSON from which `decode` restores it with its type.
 
-    None, bool, int, float (NaN and infinities too), str, tuple, list, set, frozenset, dict, torch.device and
-    torch.dtype come back as they were, classes and functions as their full name, anything else as its text.
+    These come back as they were: None, bool, int, float (NaN and infinities too), str, tuple, list, set,
+    frozenset, dict, torch.device and torch.dtype. Classes and functions come back as their full name, anything
+    else as its text.
 
     >>> decode(encode(((3, 3), float("inf")))), decode(encode(int))
     (((3, 3), inf), 'int')

@@ -21,8 +21,15 @@ RETRY_FAILED = "retry_failed=True (--retry-failed) executes them again"
 class Status(StrEnum):
     """The status of a run: pending, in progress, or ended in one of nine ways.
 
-    >>> Status.KILLED.can_go_on, Status.KILLED.is_fault, Status.KILLED.exit_code
-    (True, False, 1)
+    Example:
+        >>> Status.KILLED.can_go_on, Status.KILLED.is_fault, Status.KILLED.exit_code
+        (True, False, 1)
+        >>> Status.PRUNED.is_success, Status.FAILED.is_exception, Status.INTERRUPTED.is_stopped
+        (True, True, True)
+        >>> Status.PENDING.is_due, Status.STALE.is_in_progress
+        (True, True)
+        >>> Status.HUNG.is_worth_a_retry, Status.HUNG.has_error_log, Status.HUNG.sign
+        (True, True, '✗')
     """
 
     COMPLETED = "completed"
@@ -106,6 +113,11 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
         metrics: Columns of the table -> values; durations in seconds.
         times: Parts of the epoch's duration and times beside it, in seconds; and the images per second.
         cold: Whether it is the first epoch of its process on its device.
+
+    Example:
+        >>> record = EpochRecord(1, {"loss": 0.5, "epoch duration": 2.0})
+        >>> record.epoch, record.metrics["loss"]
+        (1, 0.5)
     """
 
     epoch: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
@@ -146,6 +158,11 @@ class Outcome:
         epochs: How many epochs are committed.
         log: Further evidence of the cause, such as the last output of a process that died; not in the journal.
         is_committed: Whether it is in the journal: a process that died could not write it.
+
+    Example:
+        >>> outcome = Outcome(Status.FAILED, "ValueError: no data", epochs=2)
+        >>> outcome.status.exit_code, outcome.error
+        (1, 'ValueError: no data')
     """
 
     status: Status
@@ -155,7 +172,19 @@ class Outcome:
     is_committed: bool = True
 
     def next_step(self, error_log: Path, *, is_retried: bool = False) -> str:
-        """Say what to do next, "" for nothing; `is_retried` if the grid executes the run again by itself."""
+        """Write what to do next.
+
+        Args:
+            error_log: The file with the traceback, which the sentence names.
+            is_retried: Whether the grid executes the run again by itself.
+
+        Returns:
+            One line, "" if nothing is to be done.
+
+        Example:
+            >>> Outcome(Status.DIVERGED, epochs=2).next_step(Path("error.log"))
+            '2 epochs are kept; it is not repeated: it would diverge again'
+        """
         kept = "1 epoch is kept" if self.epochs == 1 else f"{self.epochs} epochs are kept"
         if is_retried:
             return f"{kept}; it is executed again after the other runs"

@@ -23,7 +23,7 @@ from runmanager.devices.torch_devices import quiet, undisturbed_random
 def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | None) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
 
-    The trace runs on a copy whose parameters have shapes but no values, so the network, its buffers and its
+    The trace runs on a copy whose parameters have shapes but no values. So the network, its buffers and its
     device are left alone, and its hooks are not called. Other threads may compute meanwhile. The shapes of all
     outputs are shown if `shape`, that of the input, is known.
 

@@ -1,8 +1,8 @@
 """How HParams shows hyperparameters: no name missing, and one kind per name, in all runs of an experiment.
 
 TensorBoard draws a run in parallel coordinates only where it has every column, and filters only columns of one
-kind. So a grid decides before its first run, from all runs of its experiment, how they are written, stores that
-in a file of the experiment, and updates the runs that were written otherwise before.
+kind. So a grid decides before its first run, from all runs of its experiment, how they are written. It stores
+that in a file of the experiment, and updates the runs that were written otherwise before.
 """
 
 import json

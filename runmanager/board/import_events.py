@@ -34,21 +34,32 @@ _TIMES = {"time/epoch_s": "epoch duration", "time/run_s": "run duration"}
 def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
     """Load the scalars of event files that any tool wrote: one row per run and step.
 
-    Columns: `run` (its folder below `logdir`, as TensorBoard shows it), `epoch` (the step of TensorBoard), the
-    hyperparameters of HParams, then the scalars. Scalars that `load_results` has a column for get its names and
-    order: ``loss/train`` is `loss`, ``Accuracy/test`` is `test_accuracy`; all others keep their tags. A
-    hyperparameter named like one of the first columns, as `epoch`, or like a loss, an accuracy or a duration of
-    any run, as `test_accuracy`, is ``hparams/epoch``, ``hparams/test_accuracy``. A run without an
-    HParams session has that of the folder above it, as Keras writes it, or of the only folder below it, as
-    torch's `add_hparams` does. HParams knows no integers: a column of whole numbers becomes one. Of a step that
-    was logged twice the last value counts. Damaged records are left out and named in one `RunsWarning`; a
-    record that is still being written is left out too. Histograms and images are skipped.
+    A run without an HParams session has that of the folder above it, as Keras writes it. Or it has that of the
+    only folder below it, as torch's `add_hparams` writes it. HParams knows no integers: a column of whole
+    numbers becomes one. Of a step that was logged twice, the last value counts. Damaged records are left out
+    and named in one `RunsWarning`; a record that is still being written is left out too. Histograms and images
+    are skipped.
 
     Args:
         logdir: A folder, or one event file.
 
+    Returns:
+        The columns `run` (its folder below `logdir`, as TensorBoard shows it), `epoch` (the step of
+        TensorBoard), the hyperparameters of HParams, then the scalars.
+
+        Scalars that `load_results` has a column for get its names and order: ``loss/train`` is `loss`,
+        ``Accuracy/test`` is `test_accuracy`; all others keep their tags. A hyperparameter with the name of
+        another column, such as `epoch` or `test_accuracy`, is ``hparams/epoch`` or ``hparams/test_accuracy``.
+
     Raises:
         NoRunsError: There is no such path, or no event file in it.
+
+    Example:
+        >>> from torch.utils.tensorboard import SummaryWriter
+        >>> with SummaryWriter("logs/first") as writer:
+        ...     writer.add_scalar("loss/train", 0.5, 1)
+        >>> from_tensorboard("logs")[["run", "epoch", "loss"]].values.tolist()
+        [['first', 1, 0.5]]
     """
     damaged: list[str] = []
     runs = {name: _read_run(files, damaged) for name, files in _find(Path(logdir)).items()}

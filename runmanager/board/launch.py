@@ -51,6 +51,15 @@ def open_tensorboard(
     Raises:
         NoRunsError: There is no such folder.
         BoardError: It has no runs, or none of that experiment, or TensorBoard did not start.
+
+    Example:
+        >>> from runmanager import RunManager
+        >>> manager = RunManager("example", display=False)
+        >>> with manager.run({"lr": 0.1}):
+        ...     for epoch in manager.epochs(1):
+        ...         manager.track_loss(0.5, 8)
+        >>> open_tensorboard("runs", "example")  # doctest: +ELLIPSIS
+        TensorBoard: http://...
     """
     page = page_of(Path(root), experiment)
     logdir = page.logdir.resolve()

@@ -114,8 +114,9 @@ class RunLog:
         """Begin the event file.
 
         A resumed attempt gets a file beside the earlier ones. It replaces them, and begins with what they held,
-        where they say how the run ended, which TensorBoard would believe for ever, or have steps that are no
-        epochs, which it would drop. A run from the first epoch replaces them too, and begins with nothing.
+        in two cases. They say how the run ended, which TensorBoard would believe for ever. Or they have steps
+        that are no epochs, which TensorBoard would drop. A run from the first epoch replaces them too, and
+        begins with nothing.
 
         `records` are the epochs that were committed before, `before` the events in front of them. Epochs that
         the files lack, because a kill came between their commit and their event, are written now. The metric of

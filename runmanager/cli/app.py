@@ -19,12 +19,12 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode="rich",
-    help="""Inspect, compare and look after the runs of your experiments.
+    help="""Inspect, compare and maintain the runs of your experiments.
 
     Start with [bold]runmanager list[/bold], then [bold]runmanager best[/bold].
 
-    [bold]Exit codes:[/bold] 0 done; 1 something is damaged, different or not confirmed;
-    2 refused; 74 storage failed; 130 interrupted.""",
+    [bold]Exit codes:[/bold] 0 done; 1 damaged, different or not confirmed; 2 refused;
+    74 storage failed; 130 interrupted.""",
 )
 
 
@@ -45,20 +45,28 @@ def options(
 
 def tensorboard(
     root: Root = Path("runs"),
-    experiment: Annotated[str | None, typer.Option(help="The name of the one to show, alone.")] = None,
+    experiment: Annotated[str | None, typer.Option(metavar="NAME", help="Show this experiment alone.")] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="0 for any; without, 6006 or the next that is free.")
+        int | None,
+        typer.Option(
+            min=0, max=65535, metavar="PORT", help="0 takes any free one. Default: 6006, or the next free one."
+        ),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="The address to answer on; without, localhost.")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Address to listen on. Default: localhost.")
+    ] = None,
     bind_all: Annotated[
-        bool, typer.Option("--bind-all", help="Answer whoever reaches this machine, who may then see the runs.")
+        bool,
+        typer.Option("--bind-all", help="Listen on all addresses: whoever reaches this machine sees the runs."),
     ] = False,
 ) -> None:
-    """Start TensorBoard on this machine and open it, or print its link; Ctrl-C ends it.
+    """Start TensorBoard and open it in a browser.
 
-    The link pins accuracy, loss and epoch duration, switches the smoothing of curves off, and colors runs by
-    device if it varies, else by the first axis that does. With --experiment, every page shows that one alone,
-    and HParams draws a line for each of its runs.
+    It answers on this machine alone, and prints its link. Ctrl-C ends it.
+
+    The link pins accuracy, loss and epoch duration, and turns smoothing off. It colors runs by device if that
+    varies, else by the first axis that varies. With --experiment, every page shows that experiment alone, and
+    HParams draws one line per run.
     """
     from runmanager.board.launch import ALL_ADDRESSES, LOCALHOST, Server
     from runmanager.board.link import page_of
@@ -86,9 +94,10 @@ def _has_display() -> bool:
 
 
 def rebuild_tensorboard(root: Root = Path("runs")) -> None:
-    """Write the event files again from the journals, after they were damaged or lost.
+    """Rebuild event files that are damaged or lost.
 
-    Histograms, images and graphs are kept where the old files can be read; these are renamed, not removed.
+    TensorBoard's event files are written again from the journals. Histograms, images and graphs are kept where
+    the old files can be read. Old files are renamed, not removed.
     """
     from runmanager.board.rebuild import rebuild
     from runmanager.storage.folders import experiments
@@ -110,6 +119,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "show": inspecting.show,
         "best": comparing.best,
         "compare": comparing.compare,
+        "decide": comparing.decide,
         "diff": comparing.diff,
         "report": exporting.report,
         "export": exporting.export,

@@ -35,7 +35,7 @@ def add_command(app: typer.Typer, name: str, function: Callable[..., None], pane
 
 
 class Command(TyperCommand):
-    """A command whose help names no type of what is a flag."""
+    """A command whose help names no types where the name says it."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the arguments and options."""
@@ -59,6 +59,8 @@ def _without_types(options: list[Any]) -> list[Any]:
     for option in options:
         if getattr(option, "is_flag", False) and option.metavar is None:
             option.metavar = ""  # a flag has no value
+        if not option.opts[0].startswith("-"):
+            option.display_type_rich = lambda **_: None  # what typer would write: <list[Path]>
     return options
 
 

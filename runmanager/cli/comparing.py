@@ -1,4 +1,4 @@
-"""Commands that rank runs, and set them side by side: best, compare, diff."""
+"""Commands that rank runs, and set them side by side: best, compare, decide, diff."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from runmanager.cli.common import find_run, say, write_json
+from runmanager.cli.common import find_run, say, write, write_json
 from runmanager.cli.options import (
     All,
     AsJson,
@@ -16,7 +16,8 @@ from runmanager.cli.options import (
     Largest,
     Limit,
     Metric,
-    RunPath,
+    Repeats,
+    Side,
     Sort,
     Where,
 )
@@ -31,22 +32,17 @@ def best(
     by: Metric = None,
     limit: Limit = None,
     largest: Largest = None,
-    repeats: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--repeats", metavar="AXIS", help="An axis that only repeats a setting; by default the grid's."
-        ),
-    ] = None,
+    repeats: Repeats = None,
     where: Where = None,
     columns: Columns = None,
     sort: Sort = None,
     everything: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the best runs, best first; of repeated settings, the settings with the best mean.
+    """Rank the runs, or repeated settings, by one metric.
 
-    Runs and settings without a number are left out and counted. A terminal gets the columns that matter most; a
-    pipe or a file gets all of them.
+    Repeated settings are ranked by their mean. Runs without a value are counted, not listed. A terminal shows
+    the columns that matter most; a pipe or a file gets every column.
 
     For example:
 
@@ -81,7 +77,7 @@ def compare(
         typer.Option(
             "--value",
             metavar="COLUMN",
-            help="The column to compare; by default the epoch duration between devices, else the goal.",
+            help="Column to compare. Default: the epoch duration for device and num_workers, else the goal.",
         ),
     ] = None,
     where: Where = None,
@@ -91,7 +87,9 @@ def compare(
     everything: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs that differ in one hyperparameter only, pair by pair.
+    """Compare runs that differ in one hyperparameter.
+
+    Each row is a pair of runs that agree in all other hyperparameters.
 
     For example:
 
@@ -117,8 +115,67 @@ def compare(
         print_view(replace(view, caption=""), selection, what="pairs")
 
 
-def diff(first: RunPath, second: RunPath, as_json: AsJson = False) -> None:
-    """Set two experiments or two runs side by side: what differs, and by how much.
+def decide(
+    axis: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="AXIS",
+            help="Hyperparameter whose values are compared, or 'experiment'. Default: settings are compared.",
+        ),
+    ] = None,
+    folders: Folders = None,
+    by: Metric = None,
+    largest: Largest = None,
+    repeats: Repeats = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(metavar="SIZE", help="Difference that does not matter, in units of the metric."),
+    ] = None,
+    error: Annotated[
+        float, typer.Option(metavar="SHARE", help="Probability that the verdict is wrong.")
+    ] = 0.05,
+    where: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what the repeats have decided: which value of an axis is better, or which setting is best.
+
+    It executes nothing. It may be asked after every repeat: that does not make it wrong more often.
+
+    For example:
+
+      runmanager decide optimizer runs/fashion_grid      is adam better than sgd?
+      runmanager decide runs/fashion_grid                which setting is best?
+      runmanager decide device runs/fashion_grid --by accuracy --margin 0.002
+      runmanager decide experiment runs/before runs/after
+
+    Exit codes: 0 shown, decided or not; 2 no runs, no such hyperparameter or no such column.
+    """
+    from runmanager.console import print_fitted
+    from runmanager.results.files import to_rows
+    from runmanager.results.verdict import verdict
+
+    is_folder = axis is not None and not folders and (Path(axis).is_dir() or not axis.isidentifier())
+    paths = [Path(str(axis))] if is_folder else folders or [Path("runs")]
+    runs = load(*paths, where=where)
+    if runs.empty:
+        return
+    answer = verdict(
+        runs, None if is_folder else axis, by=by, largest=largest, repeats=repeats, margin=margin, error=error
+    )
+    if as_json:
+        names = ("sentence", "outcome", "decided", "better", "worse", "difference", "low", "high", "repeats")
+        fields = {
+            name: json_value(getattr(answer, name)) for name in (*names, "evidence", "metric", "assumptions")
+        }
+        write_json({**fields, "table": to_rows(answer.table)})
+        return
+    write(answer.sentence)
+    print_fitted(answer.drawn())
+    tell(answer.assumptions)
+
+
+def diff(first: Side, second: Side, as_json: AsJson = False) -> None:
+    """Show what differs between two experiments or runs.
 
     For example:
 

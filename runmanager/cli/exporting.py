@@ -10,32 +10,29 @@ from runmanager.cli.options import Folder, Largest, Metric
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 
-Target = Annotated[Path | None, typer.Option(metavar="FILE", help="Write this file.")]
-
 
 def report(
     folders: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FOLDER...",
-            help="The root of all experiments, an experiment, or several experiments, set side by side.",
-            show_default="runs",
+            metavar="FOLDER",
+            help="The root, an experiment, or several to compare. Default: runs.",
+            show_default=False,
         ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.")] = Path(
         "report.html"
     ),
     by: Metric = None,
     largest: Largest = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Renew the page while runs are executed, until Ctrl-C.")
+        bool, typer.Option("--watch", help="Rewrite the page while runs are executed, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Write one HTML file that shows which run is best, and why.
+    """Write an HTML page that shows the best run, and why.
 
-    It shows the runs, the effect of each hyperparameter, learning curves, a comparison of devices, failures,
-    and how the runs were executed. It opens without a network, and can be sent and printed. With --watch, a
-    browser that shows it follows.
+    The page has the runs, the effect of each hyperparameter, learning curves, devices, failures and timings. It
+    needs no network. With --watch, it follows a running grid, and so does a browser that shows it.
 
     For example:
 
@@ -59,24 +56,23 @@ def report(
 
 def export(
     folder: Folder = Path("runs"),
-    csv: Target = None,
-    json: Target = None,
-    parquet: Target = None,
-    epochs: Annotated[bool, typer.Option("--epochs", help="One row per epoch instead of one per run.")] = False,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV file to write.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file to write.")] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Parquet file to write.")] = None,
+    epochs: Annotated[bool, typer.Option("--epochs", help="One row per epoch, not per run.")] = False,
     mlflow: Annotated[
         str | None,
-        typer.Option(
-            "--mlflow", metavar="URI", help="Log the runs to this MLflow store, such as sqlite:///mlflow.db."
-        ),
+        typer.Option("--mlflow", metavar="URI", help="MLflow store to log to, such as sqlite:///mlflow.db."),
     ] = None,
     wandb: Annotated[
         Path | None,
-        typer.Option("--wandb", metavar="FOLDER", help="Write the offline format of W&B to this folder."),
+        typer.Option("--wandb", metavar="FOLDER", help="Folder for the offline format of W&B."),
     ] = None,
 ) -> None:
-    """Write the results to files that keep every type, or log them to MLflow or Weights & Biases.
+    """Export results to CSV, JSON, Parquet, MLflow or W&B.
 
-    A spreadsheet executes no text of the CSV as a formula. Nothing is sent anywhere except to the MLflow store.
+    Files keep every type. A spreadsheet executes no text of the CSV as a formula. Nothing leaves this machine,
+    except for the MLflow store.
 
     For example:
 

@@ -33,11 +33,11 @@ def list_runs(
     everything: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """List experiments, or the runs of one experiment, with their status.
+    """List experiments, or the runs of one experiment.
 
-    A terminal gets the columns that matter most. A pipe or a file gets all of them, whole, in one line per run.
-    With --where, --columns, --sort or --limit, the runs of all experiments are listed; as JSON too, in which an
-    experiment comes again where the runs of another are between its own.
+    A terminal shows the columns that matter most. A pipe or a file gets every column, one line per run. With
+    --where, --columns, --sort or --limit, the runs of all experiments are listed. In JSON, an experiment may
+    then appear more than once.
 
     For example:
 
@@ -71,7 +71,9 @@ def list_runs(
 
 
 def show(run: RunPath, as_json: AsJson = False) -> None:
-    """Show one run: hyperparameters, outcome, epochs, files and the end of its traceback.
+    """Show one run: settings, outcome, epochs and files.
+
+    A failed run shows the end of its traceback.
 
     For example:
 

@@ -32,17 +32,18 @@ def verify(
         typer.Option(
             "--with",
             metavar="FILE:FUNCTION",
-            help="The function that the run was executed with, train(run, manager).",
+            help="The training function of the run.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Repeat the first epoch of a run and report which metrics, if any, are not bit-identical.
+    """Repeat a run's first epoch and compare its metrics.
 
-    The function gets the run's own hyperparameters, in this process and with as many threads as the run had.
-    Nothing is written to the run, and durations are not compared. On a CPU, the same code, data, versions and
-    number of threads give the same bits; accelerators promise that only with deterministic algorithms. The file
-    is imported: in it, start a grid only under `if __name__ == "__main__":`.
+    It names the metrics that are not bit-identical. The function gets the run's hyperparameters, in this
+    process, with as many threads as the run had. Nothing is written to the run. Durations are not compared.
+
+    On a CPU, the same code, data, versions and threads give the same bits. Accelerators need deterministic
+    algorithms for that. The file is imported: start a grid in it only under `if __name__ == "__main__":`.
 
     For example:
 
@@ -75,23 +76,23 @@ def rm(
     targets: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN|EXPERIMENT", help="Folders, or EXPERIMENT/NUMBER for a run.", show_default=False
+            metavar="RUN|EXPERIMENT", help="Experiments, or EXPERIMENT/NUMBER for a run.", show_default=False
         ),
     ],
     checkpoints: Annotated[
         bool,
-        typer.Option("--checkpoints", help="Remove checkpoints alone: rows, journals and weights are kept."),
+        typer.Option("--checkpoints", help="Remove checkpoints only, also below a root."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove runs or whole experiments: their files, their entries in the grid and their rows in the tables.
+    """Remove runs or experiments, or their checkpoints.
 
-    Asks first, and says how much disk is freed. Refuses whatever is neither, and what a process is writing.
-    Only files that runmanager wrote are removed: others are kept and named, and links are not followed. A grid
-    that still contains a removed run executes it again.
+    A run's files, its entry in the grid and its rows in the tables are removed. The command asks first, and
+    says how much disk is freed. It refuses a run that a process is writing. Files that runmanager did not write
+    are kept and named; links are not followed.
 
-    With --checkpoints, which takes a root of experiments too, runs that are not completed can no longer be
-    resumed: they are executed again from their first epoch.
+    A grid that still contains a removed run executes it again. A run without its checkpoint starts again at its
+    first epoch, unless it is completed.
 
     For example:
 
@@ -112,17 +113,18 @@ def note(
         Path, typer.Argument(metavar="EXPERIMENT|RUN", help="An experiment, or EXPERIMENT/NUMBER for a run.")
     ],
     text: Annotated[
-        str | None, typer.Argument(help="One line; '' removes the note, without it the note is shown.")
+        str | None,
+        typer.Argument(metavar="TEXT", help="One line; '' removes the note. Without it, the note is shown."),
     ] = None,
 ) -> None:
-    """Note why an experiment was run, or what is special about a run; or show the note.
+    """Write or show a note on an experiment or a run.
 
-    `run_grid(..., note="...")` writes it at the start of a grid. `runmanager diff` shows those of both sides.
+    `run_grid(..., note="...")` writes the note when a grid starts. `runmanager diff` shows the notes of both.
 
     For example:
 
       runmanager note runs/fashion_grid "does a larger batch need a larger lr?"
-      runmanager note runs/fashion_grid/3 "best so far, look at its confusion matrix"
+      runmanager note runs/fashion_grid/3 "best so far"
       runmanager note runs/fashion_grid
 
     Exit codes: 0 written or shown; 2 no such experiment or run, or it is being executed; 74 storage failed.
@@ -152,11 +154,11 @@ def devices(
         bool,
         typer.Option(
             "--benchmark",
-            help="Time a matrix product and a training step on each device, compared with the CPU.",
+            help="Time a matrix product and a training step on each device (seconds).",
         ),
     ] = False,
 ) -> None:
-    """List the devices of this machine: name, memory, cores and precisions."""
+    """List the devices: memory (GiB), cores, precisions."""
     from runmanager.console import print_table
     from runmanager.devices.describe import describe_devices
 

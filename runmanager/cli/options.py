@@ -23,18 +23,18 @@ Folder = Annotated[
 Root = Annotated[Path, typer.Argument(metavar="FOLDER", help="The root of all experiments, or one experiment.")]
 Folders = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="FOLDER...", help="Roots, experiments or runs.", show_default="runs"),
+    typer.Argument(metavar="FOLDER", help="Roots, experiments or runs. Default: runs.", show_default=False),
 ]
 RunPath = Annotated[
     Path,
     typer.Argument(metavar="RUN", help="A run's folder, or EXPERIMENT/NUMBER such as runs/fashion_grid/2."),
 ]
+Side = Annotated[Path, typer.Argument(metavar="RUN", help="An experiment, or EXPERIMENT/NUMBER for a run.")]
 Largest = Annotated[
     bool | None,
     typer.Option(
         "--largest/--smallest",
-        help="Which values are good. Known for accuracies, losses, durations and memory; "
-        "for any other metric, say --largest or --smallest.",
+        help="Whether large or small values are good. Default: as the name of the metric says.",
         show_default=False,
     ),
 ]
@@ -43,30 +43,39 @@ Metric = Annotated[
     typer.Option(
         "--by",
         metavar="COLUMN",
-        help="The metric to judge by, also as max:NAME or min:NAME; by default the goal of the grid, else the "
-        "validation, test or training accuracy, else a loss.",
+        help="Metric to rank by, also as max:NAME or min:NAME. Default: the goal of the grid, else the "
+        "validation, test or training accuracy, else the loss.",
     ),
 ]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Write JSON for scripts, of the rows and columns that were asked for.")
+Repeats = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--repeats",
+        metavar="AXIS",
+        help="Axis that only repeats a setting, such as seed. Default: the grid's.",
+    ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")]
 Where = Annotated[
     str | None,
     typer.Option(
-        "--where", metavar="CONDITION", help="Which rows, as 'lr<0.1 and status=failed'.", show_default=False
+        "--where",
+        metavar="CONDITION",
+        help="Only these rows, as 'lr<0.1 and status=failed'.",
+        show_default=False,
     ),
 ]
 Columns = Annotated[
     str | None,
-    typer.Option("--columns", metavar="A,B", help="These columns, in this order.", show_default=False),
+    typer.Option("--columns", metavar="A,B", help="Only these columns, in this order.", show_default=False),
 ]
 Sort = Annotated[
     str | None,
     typer.Option(
-        "--sort", metavar="A,-B", help="Sort by columns; '-' in front: descending.", show_default=False
+        "--sort", metavar="A,-B", help="Sort by columns; '-' in front is descending.", show_default=False
     ),
 ]
-All = Annotated[bool, typer.Option("--all", help="Every column and every row.")]
+All = Annotated[bool, typer.Option("--all", help="Show every column and row.")]
 Limit = Annotated[
     int | None,
     typer.Option(
@@ -74,7 +83,7 @@ Limit = Annotated[
         "--limit",
         callback=check_limit,
         metavar="N",
-        help="How many rows; by default a screenful, of `best` 10.",
+        help="Number of rows. Default: 40 in a terminal, 10 for `best`.",
         show_default=False,
     ),
 ]

@@ -19,11 +19,18 @@ T = TypeVar("T")
 
 
 def describe_devices() -> "pd.DataFrame":
-    """List the devices of this machine, one row each.
+    """List the devices of this machine with their memory, cores and precisions.
 
-    Memory is that of the device, for the cpu the machine's; NaN where torch does not know. `cores` are those
-    that this process may use, or a GPU's multiprocessors; `threads` are those that torch computes with.
     Asking a GPU for its free memory takes some of it for this process.
+
+    Returns:
+        One row per device. `memory_gib` and `free_gib` (GiB) are those of the device, for the cpu the
+        machine's; NaN where torch does not know. `cores` are those that this process may use, or a GPU's
+        multiprocessors; `threads` are those that torch computes with.
+
+    Example:
+        >>> describe_devices().columns.tolist()
+        ['device', 'name', 'memory_gib', 'free_gib', 'cores', 'threads', 'precisions']
     """
     import pandas as pd
 

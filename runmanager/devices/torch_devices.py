@@ -22,7 +22,15 @@ _turn = threading.RLock()  # of `quiet`: the filters of warnings belong to the p
 
 
 def available_devices() -> list[str]:
-    """List the devices of this machine, as in ``['cpu', 'cuda:0', 'cuda:1']``."""
+    """List the devices of this machine.
+
+    Returns:
+        Their names, the cpu first, as in ``["cpu", "cuda:0", "cuda:1"]``.
+
+    Example:
+        >>> available_devices()[0]
+        'cpu'
+    """
     accelerator = _accelerator()
     if accelerator is None:
         return ["cpu"]
@@ -37,17 +45,44 @@ def num_cores() -> int:
 
 
 def num_gpus() -> int:
-    """Count the CUDA devices of this machine."""
+    """Count the CUDA devices of this machine.
+
+    Returns:
+        Their number, 0 where there is no CUDA.
+
+    Example:
+        >>> num_gpus() == len([name for name in available_devices() if name.startswith("cuda")])
+        True
+    """
     return torch.cuda.device_count()
 
 
 def try_gpu(i: int = 0) -> torch.device:
-    """Return CUDA device `i` if it is there, else the cpu."""
+    """Choose a CUDA device if it is there, else the cpu.
+
+    Args:
+        i: Its number, from 0.
+
+    Returns:
+        The device.
+
+    Example:
+        >>> try_gpu(99)
+        device(type='cpu')
+    """
     return torch.device(f"cuda:{i}") if 0 <= i < num_gpus() else torch.device("cpu")
 
 
 def try_all_gpus() -> list[torch.device]:
-    """Return all CUDA devices, or the cpu alone where there is none."""
+    """Choose all CUDA devices, or the cpu where there is none.
+
+    Returns:
+        The devices, at least one.
+
+    Example:
+        >>> len(try_all_gpus()) == max(num_gpus(), 1)
+        True
+    """
     return [torch.device(f"cuda:{i}") for i in range(num_gpus())] or [torch.device("cpu")]
 
 

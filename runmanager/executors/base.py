@@ -37,7 +37,7 @@ class Executor(ABC):
     """Executes runs, somewhere.
 
     `is_in_process` says whether that is the process which calls `execute`. Then what runs change in the modules
-    of `train` stays, and does not count as a change of them when the grid is started again.
+    of `train` stays, and is no change when the grid is started again.
 
     **Order of calls.** `prepare` comes first, once per grid, before anything is written or torch is imported;
     then `missing` and `num_lanes`, first with all runs of the grid; then `execute`, once or several times, one
@@ -61,19 +61,6 @@ class Executor(ABC):
 
     **An executor of your own**, for ``run_grid(..., executor=InThisProcess())``:
 
-    >>> from functools import partial
-    >>> class InThisProcess(Executor):
-    ...     is_in_process = True
-    ...
-    ...     def num_lanes(self, runs):
-    ...         return 1
-    ...
-    ...     def execute(self, runs, task, watch):
-    ...         while runs:
-    ...             run = runs.popleft()
-    ...             watch.run_started(run, 0, "cpu")
-    ...             yield run, task(run, partial(watch.run_progressed, run))
-
     Args:
         jobs: How many runs are executed at the same time, at most; "auto": as many as there are devices for.
         runs_per_device: How many runs may share an accelerator.
@@ -81,6 +68,20 @@ class Executor(ABC):
 
     Raises:
         InvalidArgumentError: An argument cannot be used; with all problems.
+
+    Example:
+        >>> from functools import partial
+        >>> class InThisProcess(Executor):
+        ...     is_in_process = True
+        ...
+        ...     def num_lanes(self, runs):
+        ...         return 1
+        ...
+        ...     def execute(self, runs, task, watch):
+        ...         while runs:
+        ...             run = runs.popleft()
+        ...             watch.run_started(run, 0, "cpu")
+        ...             yield run, task(run, partial(watch.run_progressed, run))
     """
 
     is_in_process: ClassVar[bool] = False
@@ -107,17 +108,44 @@ class Executor(ABC):
 
         Raises:
             GridError: The function cannot be sent; the message names the part that cannot.
+
+        Example:
+            >>> from runmanager import InlineExecutor
+            >>> InlineExecutor().prepare(lambda run, manager: None, Path("runs/example"))  # it needs nothing
         """
 
     @abstractmethod
     def num_lanes(self, runs: Sequence[Run]) -> int:
-        """Return how many of the runs are executed at the same time, at most."""
+        """Return how many of the runs are executed at the same time, at most.
+
+        Args:
+            runs: Those of the grid, or those that are left.
+
+        Returns:
+            The number of lanes, 1 or more; each counts from 0 in `Watch.run_started`.
+
+        Example:
+            >>> from runmanager import InlineExecutor, RunBuilder
+            >>> InlineExecutor().num_lanes(RunBuilder.get_runs({"lr": [0.1, 0.01]}))
+            1
+        """
 
     def missing(self, device: str) -> str:
-        """Return why a run that asks for this device cannot be executed, "" if it can.
+        """Explain why a run that asks for this device cannot be executed.
+
+        Args:
+            device: As the axis `device` has it, such as "cuda:1".
+
+        Returns:
+            One line that names the devices which are there; "" if the run can be executed.
 
         Raises:
             GridError: The device can never be asked for, or nobody knows.
+
+        Example:
+            >>> from runmanager import InlineExecutor
+            >>> InlineExecutor().missing("cpu"), InlineExecutor().missing("cuda:99").partition(";")[0]
+            ('', "device 'cuda:99' is not there")
         """
         from runmanager.devices import torch_devices
 
@@ -131,6 +159,19 @@ class Executor(ABC):
             runs: The runs to execute, taken from the left until none is left; the caller may add some.
             task: Executes one run.
             watch: Follows what happens.
+
+        Yields:
+            Each run with its outcome, exactly once.
+
+        Example:
+            >>> from unittest.mock import Mock
+            >>> from runmanager import InlineExecutor, RunBuilder
+            >>> runs = deque(RunBuilder.get_runs({"lr": [0.1, 0.01]}))
+            >>> task = lambda run, report: Outcome(Status.COMPLETED)
+            >>> for run, outcome in InlineExecutor().execute(runs, task, Mock()):
+            ...     print(run.lr, outcome.status)
+            0.1 completed
+            0.01 completed
         """
 
 

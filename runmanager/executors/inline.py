@@ -12,7 +12,26 @@ from runmanager.outcome import Outcome
 
 
 class InlineExecutor(Executor):
-    """Execute runs in this process, in their order: the simplest, and the one to debug with."""
+    """Execute runs in this process, in their order: the simplest, and the one to debug with.
+
+    Args:
+        jobs: 1; no other number is possible.
+        runs_per_device: Without effect, as runs never overlap.
+        timeout: None; a run in this process cannot be ended.
+
+    Raises:
+        InvalidArgumentError: `jobs` or `timeout` has another value.
+
+    Example:
+        >>> from runmanager import run_grid
+        >>> def train(run, manager):
+        ...     with manager.run(run):
+        ...         for epoch in manager.epochs(1):
+        ...             manager.track_loss(run.lr, 1)
+        >>> executor = InlineExecutor()
+        >>> run_grid({"lr": [0.1]}, train, experiment="inline", executor=executor, display=False).exit_code
+        0
+    """
 
     is_in_process = True
 

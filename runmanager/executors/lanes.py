@@ -27,6 +27,20 @@ class LanesExecutor(Executor):
 
     A process that dies, hangs, or meets an error of its device harms only its run, and is replaced. ``cuda`` in
     a run means any CUDA device that is free, ``cuda:1`` that one; runs on the cpu share the cores.
+
+    Args:
+        jobs: How many runs are executed at the same time, at most; "auto": as many as there are devices for.
+        runs_per_device: How many runs may share an accelerator.
+        timeout: Seconds without a batch or an epoch after which a run counts as hung; None waits for ever.
+
+    Raises:
+        InvalidArgumentError: An argument cannot be used; with all problems.
+
+    Example:
+        >>> from runmanager import RunBuilder
+        >>> executor = LanesExecutor(jobs=2, timeout=60)  # for run_grid(..., executor=executor)
+        >>> executor.num_lanes(RunBuilder.get_runs({"device": ["cpu"]}))
+        1
     """
 
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:

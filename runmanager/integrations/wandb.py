@@ -48,9 +48,10 @@ def export_wandb(
         FileNotFoundError: There is no such path.
         StorageError: `folder` cannot be made.
 
-    Example::
-
-        export_wandb("runs/fashion_grid", project="fashion")  # then: wandb sync wandb/offline-run-*
+    Example:
+        >>> folders = export_wandb("runs/circle", project="circle")  # then: wandb sync wandb/offline-run-*
+        >>> len(folders)
+        4
     """
     try:
         import wandb

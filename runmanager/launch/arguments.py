@@ -16,6 +16,8 @@ from runmanager.executors import EXECUTORS, Executor, InlineExecutor
 from runmanager.goal import parse_goal
 from runmanager.grid import Run, RunBuilder, device_of
 from runmanager.hyperparameters import RESERVED, counted
+from runmanager.launch.calling import check_calls
+from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
 from runmanager.storage.design import Design, check_note
@@ -73,6 +75,7 @@ def check_choices(
     max_seconds: object,
     batch_size: object,
     prune: object,
+    decide: object,
     report: object,
     problems: Problems,
 ) -> None:
@@ -86,6 +89,10 @@ def check_choices(
     problems.check_batch_size(batch_size)
     if not (prune is None or isinstance(prune, SuccessiveHalving)):
         problems.append(f"prune must be SuccessiveHalving(metric=...), or None to stop no run, got {prune!r}")
+    if not (decide is None or isinstance(decide, Decide)):
+        problems.append(f"decide must be Decide(...), or None to add no repeats, got {decide!r:.60}")
+    elif decide and prune:
+        problems.append("prune= stops runs early, and decide= compares whole runs: leave one out")
 
 
 def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
@@ -125,8 +132,10 @@ def check_runs(
     root: str | PathLike[str],
     max_runs: int,
     problems: Problems,
+    decide: Decide | None = None,
+    repeats: Any = None,
 ) -> list[Run]:
-    """Return the runs of a grid if it can be executed.
+    """Return the runs of a grid if it can be executed; those of `decide`, repeat by repeat.
 
     Raises:
         GridError: There are problems with these or the other arguments, all of them at once.
@@ -137,10 +146,16 @@ def check_runs(
         paths.check_experiment(experiment)
     with problems.collecting():
         paths.check_root(root)
+    if isinstance(decide, Decide):
+        params = _with_repeats(params, repeats, decide, problems)
     with problems.collecting():
         runs += _runs(params, max_runs)
+    if isinstance(decide, Decide) and not problems:
+        runs = _repeat_by_repeat(runs, _one_name(repeats), decide, problems)
     if isinstance(params, Mapping):
         problems += _problems_of_axes(params)
+    if callable(train):
+        check_calls(train, runs, problems)
     if not problems:
         problems += _problems_of_runs(runs)
     problems.raise_if_any()
@@ -208,6 +223,43 @@ def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[st
             hint = did_you_mean(name, names, "it has")
             problems.append(f"repeats={repeats!r}, but the grid has no axis {name!r}; {hint}")
     return tuple(dict.fromkeys(given))
+
+
+def _one_name(repeats: Any) -> str:
+    """Return the name of the only repeat axis, "" if there is none, or are several."""
+    given = list(repeats) if isinstance(repeats, list | tuple) else [repeats]
+    return given[0] if len(given) == 1 and isinstance(given[0], str) else ""
+
+
+def _with_repeats(params: Any, repeats: Any, decide: Decide, problems: Problems) -> Any:
+    """Return a grid with the axis that `decide` repeats over: 0, 1, 2, ..., unless its values are listed."""
+    name = _one_name(repeats)
+    if not name:
+        problems.append(f"decide= repeats over one axis: name it, as repeats='seed'; got repeats={repeats!r}")
+    elif name == decide.axis:
+        problems.append(
+            f"Decide(axis={name!r}) compares the axis that repeats={name!r} repeats: name another one"
+        )
+    elif isinstance(params, Mapping) and not any(
+        name in (key if isinstance(key, tuple) else (key,)) for key in params
+    ):
+        return {**params, name: list(range(decide.max_repeats))}
+    return params
+
+
+def _repeat_by_repeat(runs: Sequence[Run], name: str, decide: Decide, problems: Problems) -> list[Run]:
+    """Return the runs of the first repeats of a grid, those of the first repeat first."""
+    for axis in (name, decide.axis):
+        if axis is not None and not all(axis in run._fields for run in runs):
+            names = list(dict.fromkeys(field for run in runs for field in run._fields))
+            problems.append(
+                f"decide= needs the axis {axis!r} in every run; {did_you_mean(axis, names, 'it has')}"
+            )
+            return list(runs)
+    order: dict[str, int] = {}
+    repeats = [order.setdefault(identity({name: getattr(run, name)}), len(order)) for run in runs]
+    pairs = sorted(zip(repeats, runs, strict=True), key=lambda pair: pair[0])
+    return [run for repeat, run in pairs if repeat < decide.max_repeats]
 
 
 def _runs(params: Mapping[Any, Any] | Sequence[Any], max_runs: int) -> list[Run]:

@@ -59,6 +59,7 @@ class Execution:
         page: LivePage | None = None,
     ) -> None:
         self._search = search
+        self._plan = plan
         self._decisions = Decisions(plan, search)
         self._grid = [planned.run for planned in plan.runs if not planned.folder.unavailable]
         self._executor = executor
@@ -68,7 +69,9 @@ class Execution:
         self._ends_at_failure = on_error == "stop"
         self._show = show
         self._screen = screen
-        self._design = design or Design()
+        design = design or Design()
+        self._repeats = design.repeating(plan.varying)
+        self._design = replace(design, repeats=self._repeats)
         self._best = BestSoFar(self._design, plan.varying)
         for planned in plan.runs if show else ():
             if planned.action is Action.LEAVE:
@@ -95,7 +98,7 @@ class Execution:
             self.progress = GridProgress(
                 self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
                 lanes=lanes, past=batch.costs, show=self._show, stop=self._stop,
-                goal=self._design.goal, best=self._best, repeats=self._design.repeats or (),
+                goal=self._design.goal, best=self._best, repeats=self._repeats,
                 page=self._page, screen=self._screen,
             )  # fmt: skip
             if is_first:
@@ -113,6 +116,17 @@ class Execution:
                 break
         self.is_over = True
         return exit_code
+
+    def asked_for(self) -> Plan:
+        """Return the plan with the runs that were asked for; once it is over, the others are forgotten."""
+        plan = self._decisions.asked_for()
+        if self.is_over:
+            others = {planned.folder.id for planned in self._plan.runs}
+            others -= {planned.folder.id for planned in plan.runs}
+            with contextlib.suppress(StorageError):  # they are said to be pending
+                if others:
+                    self._task.experiment.forget(others)
+        return plan
 
     def _page(self) -> str:
         """Return the link to TensorBoard's page, "" if it would have nothing to show."""

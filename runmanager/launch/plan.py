@@ -112,11 +112,17 @@ class Decisions:
         """Return the plan in which the runs that are due now are to be executed, and the others wait."""
         return ranks.from_main(lambda: self._decided(in_progress))
 
+    def asked_for(self) -> Plan:
+        """Return the plan without the runs that the search leaves out and that have not begun."""
+        left_out = self._search.left_out()
+        runs = [run for run in self._plan.runs if run.before.attempts or run.folder.id not in left_out]
+        return replace(self._plan, runs=runs)
+
     def _decided(self, in_progress: Collection[str]) -> Plan:
         decision = self._search.next(self.journals, in_progress)
         due, behind = set(decision.due), set(decision.behind)
         runs: list[PlannedRun] = []
-        for planned in self._plan.runs:
+        for planned in self.asked_for().runs:
             id_, action, before = planned.folder.id, planned.action, planned.before
             result = self.journals[id_] if id_ in due or id_ in behind else before
             if id_ in due and (action is not Action.START_OVER or result.attempts):

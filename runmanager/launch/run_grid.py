@@ -1,75 +1,39 @@
 """run_grid: plan a grid, execute the runs that are missing, summarise."""
 
 import contextlib
-import html
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runmanager.board import hparams
-from runmanager.console import printable
 from runmanager.devices import ranks
 from runmanager.errors import Problems, StorageError
 from runmanager.executors import Executor
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run
-from runmanager.launch import announce, arguments
+from runmanager.launch import announce, arguments, grid_outcome
 from runmanager.launch import only as only_runs
 from runmanager.launch.commit import export
-from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
+from runmanager.launch.execute import COMPLETED, STORAGE_FAILED, Execution
+from runmanager.launch.grid_outcome import GridOutcome
 from runmanager.launch.live_page import LivePage
-from runmanager.launch.plan import Action, Decisions, Plan, make_plan
+from runmanager.launch.plan import Decisions, Plan, make_plan
 from runmanager.launch.task import RunTask, Train
-from runmanager.outcome import Outcome, Status
 from runmanager.search.all_runs import AllRuns
+from runmanager.search.base import Search
+from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
-from runmanager.storage import durable, paths
+from runmanager.storage import durable
 from runmanager.storage.beginning import check_beginning
 from runmanager.storage.fingerprint import note_changes_by_runs
 from runmanager.storage.folders import Experiment
 from runmanager.storage.lock import hold
-from runmanager.storage.run_state import read_run
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from runmanager.launch.panel import Panel
-    from runmanager.results.time_spent import TimeSpent
     from runmanager.training.batch_size import Measure
-
-
-@dataclass(frozen=True, repr=False)
-class GridOutcome:
-    """What became of a grid.
-
-    Attributes:
-        outcomes: Each run of the grid with its outcome, in order.
-        results: One row per epoch of these runs, as `load_results`.
-        runs: One row per run, as `load_runs`.
-        exit_code: 0 all done or unavailable, 1 some failed or were not executed, 74 storage failed, 129 SIGHUP,
-            130 Ctrl-C, 143 SIGTERM.
-        folder: The experiment's folder.
-        panel: What was shown at the end, which a notebook draws; None if the grid was only planned.
-    """
-
-    outcomes: Sequence[tuple[Run, Outcome]]
-    results: "pd.DataFrame"
-    runs: "pd.DataFrame"
-    exit_code: int
-    folder: Path
-    panel: "Panel | None" = field(default=None, compare=False)
-
-    def __repr__(self) -> str:
-        counts = Counter(str(outcome.status) for _, outcome in self.outcomes)
-        runs = ", ".join(f"{number:,} {status}" for status, number in counts.items()) or "no runs"
-        return f"<GridOutcome of {printable(str(self.folder))}: {runs}; exit code {self.exit_code}>"
-
-    def _repr_html_(self) -> str:
-        return self.panel._repr_html_() if self.panel else f"<pre>{html.escape(repr(self))}</pre>"
 
 
 def run_grid(
@@ -98,6 +62,7 @@ def run_grid(
     data: Any = None,
     plan_only: bool = False,
     prune: SuccessiveHalving | None = None,
+    decide: Decide | None = None,
     goal: str | None = None,
     repeats: str | Sequence[str] | None = None,
     note: str | None = None,
@@ -113,8 +78,9 @@ def run_grid(
 
     Args:
         params: A mapping of axes as for `RunBuilder.get_runs`, or runs.
-        train: Called as ``train(run, manager)``; it opens the run with ``with manager.run(...)``. A further
-            parameter with a default, as ``num_epochs=5``, has the run's value if that is a hyperparameter.
+        train: Called as ``train(run, manager)``; it opens the run with ``with manager.run(...)``. Further
+            parameters that are hyperparameters get the run's values, the others have defaults, as
+            ``num_epochs=5``.
         experiment: The folder under `root`. A second start executes only the runs that are missing.
         root: The folder that TensorBoard is started on.
         executor: Where runs are executed: "lanes", the default, in worker processes of this machine, each bound
@@ -128,8 +94,8 @@ def run_grid(
         max_seconds: Stop as Ctrl-C does, with exit code 75, when the call has taken that long (s); the same
             call goes on. None never stops.
         on_error: "continue" with the other runs when one fails, or "stop".
-        missing_device: "skip" the runs whose device is not there (they are listed as unavailable and
-            executed when the grid is started on a machine that has it), or "error".
+        missing_device: "skip" the runs whose device is not there, or "error". Skipped runs are unavailable; a
+            start on a machine that has the device executes them.
         max_runs: The most runs that a grid may have.
         tensorboard: Whether event files are written.
         histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
@@ -137,22 +103,22 @@ def run_grid(
         group_seeds: Average the runs that differ in the hyperparameter `seed` alone in TensorBoard's HParams.
         display: False shows nothing.
         retry_failed: Execute runs again that ended by a fault: failed, diverged, hung, or out of memory.
-        changed: What is done with runs that were begun with other code, data or versions: "rerun", which is the
-            default, executes them again; "keep" keeps the completed ones and continues the others, marked as
-            mixed. Dicts, lists, tensors, ... that `train` reads from your modules count by their content, up to
-            256 MiB each.
+        changed: What is done with runs that were begun with other code, data or versions: "rerun", the default,
+            or "keep", which continues them, marked as mixed. Dicts, lists and tensors that `train` reads from
+            your modules count by their content, up to 256 MiB each.
         resume_anyway: The former name of ``changed="keep"``.
         data: What `train` trains on, so that a change of it is noticed however large it is: tensors, a dataset,
             text for it, or a function that returns one of them, called once the grid is accepted.
         plan_only: Show what would be executed where and what is done already, and stop; nothing is written.
-        prune: Stops runs early that are behind, as `SuccessiveHalving`: they have fewer epochs than the others.
-            They keep their checkpoint; the same grid without `prune`, or with one that stops fewer runs,
-            continues them.
+        prune: Stops runs early that are behind, as `SuccessiveHalving`. They keep their checkpoint; the same
+            grid without `prune`, or with one that stops fewer runs, continues them.
+        decide: Adds repeats until it is decided which setting is best, or which value of an axis is better, as
+            `Decide`. `repeats` names the one axis that it repeats over.
         goal: The metric that decides: "max:reward", "min:wer", or a name whose direction is known, as
-            "test_accuracy". `best`, `show`, `effects`, `compare`, the report, the command line, the progress
-            shown, pruning and TensorBoard follow it, at the epoch whose weights are kept, else at the last. By
-            default it is that of ``manager.epochs(keep=...)``, else the validation, test or training accuracy
-            or loss. It is written with the experiment: a start without it keeps it, another one replaces it.
+            "test_accuracy". Tables, report, command line, pruning and TensorBoard follow it, at the epoch whose
+            weights are kept, else at the last. By default it is that of ``manager.epochs(keep=...)``, else the
+            validation, test or training accuracy or loss. It is written with the experiment: a start without
+            it keeps it, another one replaces it.
         repeats: The axes that only repeat a setting, as ("fold", "seed"): settings are then ranked by their
             mean. Written with the experiment, as `goal`.
         note: Why this grid is executed, in one line. Written with the experiment, as `goal`; "" removes it.
@@ -162,6 +128,9 @@ def run_grid(
         report: Whether the page of `write_report` is written while the grid runs, as `report.html` in the
             experiment's folder, or the file to write. It is renewed in at most a twentieth of the time, and at
             the end; a browser that shows it follows. With `only`, it is not written.
+
+    Returns:
+        The outcome of each run, the tables of all, and the exit code for `sys.exit`.
 
     Raises:
         LifecycleError: `verify` imports this file.
@@ -175,6 +144,15 @@ def run_grid(
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came while the data were loaded; nothing was written. With
             `only`, at any time.
         Exception: With `only`, what `train` raises.
+
+    Example:
+        >>> def train(run, manager):
+        ...     with manager.run(run):
+        ...         for epoch in manager.epochs(2):
+        ...             manager.track_loss(run.lr / epoch, 1)
+        >>> outcome = run_grid({"lr": [0.1, 0.01]}, train, experiment="a", executor="inline", display=False)
+        >>> outcome.runs[["run", "status", "loss"]].values.tolist()
+        [[1, 'completed', 0.05], [2, 'completed', 0.005]]
     """
     began = time.monotonic()
     check_beginning()  # before data are loaded
@@ -183,13 +161,15 @@ def run_grid(
     executor = arguments.make_executor(
         executor, jobs, runs_per_device, timeout, problems, is_here=only is not None
     )
-    arguments.check_choices(on_error, missing_device, retries, max_seconds, batch_size, prune, report, problems)
+    arguments.check_choices(
+        on_error, missing_device, retries, max_seconds, batch_size, prune, decide, report, problems
+    )
     keep_changed = arguments.keeps_changed(changed, resume_anyway, problems)
     is_main = ranks.is_main()
     is_shown = is_main and display is not False
     with contextlib.ExitStack() as closing:
         stop = Stop() if numbers else closing.enter_context(Stop())  # a debugger wants Ctrl-C for itself
-        runs = arguments.check_runs(params, train, experiment, root, max_runs, problems)
+        runs = arguments.check_runs(params, train, experiment, root, max_runs, problems, decide, repeats)
         path = (Path(root) / experiment).absolute()  # train() may change the working directory
         design, changes = Experiment(path).design.updated(
             arguments.check_design(goal, repeats, note, runs, group_seeds=group_seeds)
@@ -207,7 +187,7 @@ def run_grid(
         ):
             # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
             now = arguments.take_fingerprint(train, data)
-        search = prune.search() if prune else AllRuns()
+        search = _search_of(prune, decide, design.repeats)
         task = RunTask(
             train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, prune, batch_size,
             goal=design.goal, raises=bool(numbers),
@@ -219,7 +199,7 @@ def run_grid(
             announce.show_plan(
                 experiment, batch, executor.num_lanes([due.run for due in batch.due]), show=is_main
             )
-            return replace(_grid_outcome(plan, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
+            return replace(grid_outcome.read(batch, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
         if is_main:
             closing.enter_context(_held(path))
         plan = ranks.from_main(
@@ -243,13 +223,23 @@ def run_grid(
         exit_code = execution.run()
         if is_main and exit_code != STORAGE_FAILED:
             exit_code = _export(path, execution.progress.say) or exit_code
-        outcome = ranks.from_main(lambda: _grid_outcome(plan, exit_code, path, is_over=execution.is_over))
-        panel = ranks.from_main(lambda: _panel(outcome, plan, execution, began, has_events=tensorboard))
+        outcome = ranks.from_main(
+            lambda: grid_outcome.read(execution.asked_for(), exit_code, path, is_over=execution.is_over)
+        )
+        panel = ranks.from_main(
+            lambda: grid_outcome.make_panel(outcome, plan, execution, began, has_events=tensorboard)
+        )
         if conclusion := search.conclusion([ended for _, ended in outcome.outcomes]):
             execution.progress.say(conclusion)
         execution.progress.conclude(panel)
         outcome = replace(outcome, panel=panel)
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
+
+
+def _search_of(prune: SuccessiveHalving | None, decide: Decide | None, repeats: Sequence[str] | None) -> Search:
+    if decide and repeats:
+        return decide.search(*repeats)
+    return prune.search() if prune else AllRuns()
 
 
 @contextlib.contextmanager
@@ -269,7 +259,7 @@ def _execute_alone(plan: Plan, task: RunTask, *, num_runs: int, show: bool) -> G
         only_runs.execute_here(plan, task, progress)
     finally:
         exit_code = _export(path, progress.say) if ranks.is_main() else COMPLETED
-    return ranks.from_main(lambda: _grid_outcome(plan, exit_code, path, is_over=True))
+    return ranks.from_main(lambda: grid_outcome.read(plan, exit_code, path, is_over=True))
 
 
 def _export(experiment: Path, say: announce.Say) -> int:
@@ -280,53 +270,3 @@ def _export(experiment: Path, say: announce.Say) -> int:
         say(f"✗ {error}")
         return STORAGE_FAILED
     return COMPLETED
-
-
-def _panel(
-    outcome: GridOutcome, plan: Plan, execution: Execution, began: float, *, has_events: bool
-) -> "Panel":
-    """Make the panel; the grid was begun at `began` (time.monotonic)."""
-    from runmanager.launch.panel import Panel
-    from runmanager.results.conclusion import conclude
-
-    content = conclude(
-        outcome.runs, outcome.folder, is_over=execution.is_over, has_events=has_events,
-        is_broken_off=outcome.exit_code not in (COMPLETED, SOME_FAILED),
-        time=_time_spent(plan, execution, began),
-    )  # fmt: skip
-    return Panel(content)
-
-
-def _time_spent(plan: Plan, execution: Execution, began: float) -> "TimeSpent | None":
-    """Add up what the runs have taken that this start has executed, None if it has executed none."""
-    from runmanager.results.time_spent import RunTime, TimeSpent
-
-    stopwatch = execution.stopwatch
-    if stopwatch.first is None:
-        return None
-    runs: list[RunTime] = []
-    for planned in plan.runs:
-        if planned.folder.id in stopwatch.seconds:
-            result, epochs = read_run(planned.folder), list(planned.before.epochs)
-            if planned.action is not Action.CONTINUE or result.start.get("after") == 0:
-                epochs = []  # they were executed again
-            before = epochs[-1].metrics.get("run duration", 0.0) if epochs else 0.0
-            seconds = stopwatch.seconds[planned.folder.id]
-            runs.append(RunTime(seconds, result.epochs[len(epochs) :], before, result.status.is_success))
-    total = time.monotonic() - began
-    return TimeSpent.of(total, execution.num_lanes, stopwatch.first - began, runs)
-
-
-def _grid_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> GridOutcome:
-    """Read what became of the runs."""
-    from runmanager.results import decisive, tables
-
-    results = [read_run(planned.folder) for planned in plan.runs]
-    outcomes = [(planned.run, result.outcome) for planned, result in zip(plan.runs, results, strict=True)]
-    statuses = {outcome.status for _, outcome in outcomes} - ({Status.PENDING} if is_over else set())
-    if exit_code == COMPLETED and any(status.exit_code for status in statuses):
-        exit_code = SOME_FAILED
-    epochs = tables.epochs_table(tables.by_column(results))
-    decisive.with_design(epochs, experiment.name, Experiment(experiment).design)
-    summary = decisive.runs_table(experiment.name, results)
-    return GridOutcome(outcomes, epochs, summary, exit_code, paths.for_people(experiment))

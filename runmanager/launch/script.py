@@ -59,21 +59,24 @@ def main(
             `repeats`, settings that are no axes are left out.
 
     Returns:
-        0 if all is well, 1 if runs failed, 2 if the grid was refused, 74 if the storage failed, 75 if
-        ``max_seconds`` were over, 130 after Ctrl-C.
+        The exit code: 0 all is well; 1 runs failed; 2 the grid was refused; 74 the storage failed; 75
+        ``max_seconds`` were over; 130 Ctrl-C.
 
     Raises:
         SystemExit: After ``--help``, or for a flag that does not exist.
 
-    Example::
-
-        def train(run, manager, num_epochs=5, data_dir="data"): ...
-
-        if __name__ == "__main__":
-            sys.exit(main({"lr": [0.1, 0.01], "device": ["cpu"]}, train, constants=["data_dir"]))
+    Example:
+        >>> def train(run, manager, num_epochs=5, data_dir="data"):
+        ...     with manager.run(run):
+        ...         for epoch in manager.epochs(num_epochs):
+        ...             manager.track_loss(run.lr / epoch, 1)
+        >>> grid = {"lr": [0.1, 0.01], "device": ["cpu"]}
+        >>> words = "--lr 0.3 --num-epochs 2 --experiment example"  # in a script: sys.exit(main(grid, train))
+        >>> main(grid, train, arguments=words.split(), constants=["data_dir"], executor="inline", display=False)
+        0
     """
     script = Script(params, train, allowed or {}, help or {}, flags or {}, constants)
-    parser = script.parser(experiment or Path(sys.argv[0]).stem or "experiment")
+    parser = script.parser(experiment or Path(sys.argv[0]).stem or "experiment", options)
     given = vars(parser.parse_args(arguments))
     try:
         grid = script.grid(given)
@@ -130,18 +133,30 @@ class Script:
         self._allowed = allowed
         self._flags = {name: f"--{name.replace('_', '-')}" for name in self._read} | dict(flags)
 
-    def parser(self, experiment: str) -> argparse.ArgumentParser:
-        """Return the parser; values of axes stay text until `grid` reads them, all at once."""
+    def parser(self, experiment: str, options: Mapping[str, Any]) -> argparse.ArgumentParser:
+        """Return the parser; values of axes stay text until `grid` reads them, all at once.
+
+        Args:
+            experiment: The default of its name.
+            options: The script's own defaults of the flags for `run_grid`.
+        """
         parser = argparse.ArgumentParser(
             description=inspect.getdoc(self._train),
+            usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog="An axis takes several values: --lr 0.01 0.001. Started again, it does what is missing.",
+            epilog="Started again, it executes only what is missing.",
         )
-        axes = parser.add_argument_group("axes of the grid")
-        further = parser.add_argument_group("settings, which are axes too once they are given")
-        where = parser.add_argument_group("where")
-        where.add_argument("--experiment", default=experiment, help="name (default: %(default)s)")
-        where.add_argument("--root", default="runs", help="of all experiments (default: %(default)s)")
+        axes = parser.add_argument_group("axes of the grid, each with one value or several")
+        further = parser.add_argument_group("settings, each an axis once its flag is given")
+        where = parser.add_argument_group("experiment")
+        where.add_argument(
+            "--experiment", metavar="NAME", default=experiment, help="its name (default: %(default)s)"
+        )
+        where.add_argument(
+            "--root", metavar="FOLDER", default=options.get("root", "runs"),
+            help="folder of all experiments (default: %(default)s)",
+        )  # fmt: skip
+        where.add_argument("--note", metavar="TEXT", help="why it is run, in one line")
         for name, values in {
             **self._params,
             **{name: [value] for name, value in self._settings.items()},
@@ -154,7 +169,7 @@ class Script:
                 self._flags[name], dest=f"axis {name}", nargs=1 if is_constant else "+", metavar="X",
                 help=f"{about} {default}".strip(),
             )  # fmt: skip
-        _add_options(parser, where)
+        _add_options(parser, options)
         return parser
 
     def grid(self, given: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
@@ -240,37 +255,54 @@ def _jobs(word: str) -> int | str:
     return int(word) if word.lstrip("-").isdecimal() else word
 
 
-def _add_options(parser: argparse.ArgumentParser, where: Any) -> None:
-    """Add the flags of `run_grid`."""
-    where.add_argument("--note", metavar="TEXT", help="why, in one line; kept with the experiment")
-    how = parser.add_argument_group("how")
-    how.add_argument("--jobs", type=_jobs, metavar="N", help="runs at a time, or auto (default: 1)")
-    how.add_argument("--runs-per-device", type=int, metavar="N", help="runs that share a GPU (default: 1)")
-    how.add_argument("--executor", choices=["lanes", "inline", "ray"], help="(default: lanes, processes)")
-    how.add_argument("--ray-address", metavar="X", help="of a Ray cluster (default: one is started)")
-    how.add_argument("--timeout", type=float, metavar="S", help="seconds without a batch: the run is hung")
-    how.add_argument("--retries", type=int, metavar="N", help="of runs that were killed or hung")
-    how.add_argument("--max-seconds", type=float, metavar="S", help="stop after that time, with exit code 75")
-    how.add_argument("--on-error", choices=["continue", "stop"], help="default: the other runs go on")
+_TIME = {"type": float, "metavar": "S"}
+_NUMBER = {"type": int, "metavar": "N"}
+_EXECUTION: tuple[tuple[str, str, object, dict[str, Any]], ...] = (
+    ("jobs", "runs at a time, or auto", 1, {"type": _jobs, "metavar": "N"}),
+    ("runs_per_device", "runs that share an accelerator", 1, _NUMBER),
+    ("executor", "worker processes, this process, or a Ray cluster", "lanes",
+     {"choices": ["lanes", "inline", "ray"]}),
+    ("ray_address", "Ray cluster to use", "start one here", {"metavar": "HOST:PORT"}),
+    ("timeout", "seconds without a batch, after which a run counts as hung", "none", _TIME),
+    ("retries", "further attempts of a run that was killed or hung", 0, _NUMBER),
+    ("max_seconds", "seconds after which the grid stops, with exit code 75", "none", _TIME),
+    ("on_error", "what the grid does when a run fails", "continue", {"choices": ["continue", "stop"]}),
+)  # fmt: skip
+"""The arguments of `run_grid` that have a flag: name, help, default, and what argparse needs."""
+
+
+def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
+    """Add the flags of `run_grid`, with the script's own defaults."""
+
+    def add(group: Any, name: str, about: str, otherwise: object, settings: Mapping[str, Any]) -> None:
+        value = options.get(name) or otherwise
+        default = value if isinstance(value, str | int | float) else type(value).__name__
+        group.add_argument(f"--{name.replace('_', '-')}", help=f"{about} (default: {default})", **settings)
+
+    how = parser.add_argument_group("execution")
     how.add_argument(
         "--plan",
         dest="plan_only",
         action="store_const",
         const=True,
-        help="show what would be executed, and stop",
+        help="show which runs would be executed, and stop",
     )
+    for option in _EXECUTION:
+        add(how, *option)
     how.add_argument(
-        "--only", type=int, nargs="+", metavar="RUN", help="these runs alone, in this process: for a debugger"
+        "--only",
+        type=int,
+        nargs="+",
+        metavar="RUN",
+        help="execute only these runs, in this process, for a debugger",
     )
-    again = parser.add_argument_group("started again")
+    again = parser.add_argument_group("when it is started again")
     again.add_argument(
-        "--retry-failed", action="store_const", const=True, help="execute runs that ended by a fault again"
+        "--retry-failed", action="store_const", const=True, help="execute runs again that ended by a fault"
     )
     changed = again.add_mutually_exclusive_group()
-    changed.add_argument(
-        "--changed", choices=["rerun", "keep"],
-        help="runs that were begun with other code, data or versions: execute again, or keep and continue",
-    )  # fmt: skip
+    about = "what to do with runs of other code, data or versions"
+    add(changed, "changed", about, "rerun", {"choices": ["rerun", "keep"]})
     changed.add_argument(
         "--resume-anyway", action="store_const", dest="changed", const="keep", help="the same as --changed keep"
     )
@@ -281,7 +313,8 @@ def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping
     flags = {name: value for name, value in given.items() if value is not None and not name.startswith("axis ")}
     address = flags.pop("ray_address", None)
     chosen = {**options, **flags}
-    if repeats := options.get("repeats"):
+    repeats = options.get("repeats")
+    if repeats and not options.get("decide"):  # which adds the axis
         names = [repeats] if isinstance(repeats, str) else repeats
         chosen["repeats"] = [name for name in names if name in grid] or None
     if address is not None:

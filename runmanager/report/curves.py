@@ -24,7 +24,6 @@ from runmanager.report.svg import (
     spaced,
     value_scale,
 )
-from runmanager.results.findings import SEEDS
 from runmanager.storage.run_state import RunResult
 
 MANY = 100  # runs; of more, that many lines are visible at once
@@ -109,7 +108,7 @@ def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
 
 def groups_of(data: ReportData, colored: Axis | None) -> list[tuple[str, list[int]]]:
     """Return which runs have a mean line: the repeats of the best settings, else of many runs each color."""
-    repeats = set(data.findings.repeats) or {axis.name for axis in data.axes if axis.name in SEEDS}
+    repeats = set(data.findings.repeats)
     if any(axis.name in repeats for axis in data.axes):
         others = [axis for axis in data.axes if axis.name not in repeats]
         settings: dict[tuple[int, ...], list[int]] = {}

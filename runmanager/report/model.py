@@ -12,12 +12,12 @@ from runmanager.console import printable
 from runmanager.hyperparameters import text
 from runmanager.outcome import Status
 from runmanager.results import decisive, tables
+from runmanager.results.assumed import with_repeats
 from runmanager.results.changes import Change, Interaction, changes, interaction
 from runmanager.results.decisive import goal_of
 from runmanager.results.diff import Row
 from runmanager.results.failures import Failure, failures
-from runmanager.results.findings import SEEDS, Findings, Setting, brief, find
-from runmanager.results.ranking import axes_of, numbered
+from runmanager.results.findings import Findings, Setting, brief, find
 from runmanager.storage.identity import canonical
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult
@@ -110,19 +110,7 @@ def report_data(
     results = [run for _, run in pairs]
     table = tables.concat([(name, decisive.runs_table(name, runs)) for name, runs in experiments.items()])
     table = table.reset_index(drop=True)
-    assumed: list[str] = []
-    if not table.attrs.get(tables.REPEATS):
-        parts = (
-            [each for _, each in table.groupby("experiment", observed=True)]
-            if "experiment" in table
-            else [table]
-        )
-        assumed = [
-            name
-            for name in SEEDS
-            if name in axes_of(table) and all(len(numbered(part[name])[1]) > 1 for part in parts)
-        ]
-        table.attrs[tables.REPEATS] = dict.fromkeys(experiments, assumed)
+    table, assumed = with_repeats(table)
     if by is None and goal_of(table) is None:
         by = "loss"
     findings = find(table, by, largest=largest)

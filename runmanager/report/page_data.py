@@ -36,7 +36,7 @@ def page_data(data: ReportData, table: Mapping[str, Any], metrics: Sequence[str]
         "heads": [{"name": name, "kind": kind} for name, kind in table["columns"]],
         "curves": {metric: _curves(data, metric) for metric in metrics},
         "views": _views(data, viewed),
-        "paths": [str(run.folder.path.parent) for run in data.results[:1]],
+        "homes": _distinct([str(run.folder.path.parent) for run in data.results]),
     }  # fmt: skip
     written = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return written.replace("<", "\\u003c")  # no value can end the element
@@ -60,17 +60,18 @@ def _columns(data: ReportData, heads: Collection[str]) -> dict[str, Any]:
         column = data.runs.iloc[:, position]
         if is_long and name not in leading and column.nunique(dropna=False) > len(column) / 2:
             continue
-        numbers: dict[Any, int] = {}
-        codes = []
-        for value in column.tolist():
-            written = json.dumps(_value(value, 6 if is_long else 17), ensure_ascii=True)
-            codes.append(numbers.setdefault(written, len(numbers)))
-        distinct = [json.loads(each) for each in numbers]
-        if len(distinct) == len(codes):
-            columns[name] = {"all": distinct}
-        else:
-            columns[name] = {"values": distinct, "codes": codes if len(distinct) > 1 else []}
+        columns[name] = _distinct([_value(value, 6 if is_long else 17) for value in column.tolist()])
     return columns
+
+
+def _distinct(values: Sequence[Any]) -> dict[str, Any]:
+    """Return the distinct values, and which one each run has; the values alone if no two are equal."""
+    numbers: dict[str, int] = {}
+    codes = [numbers.setdefault(json.dumps(value, ensure_ascii=True), len(numbers)) for value in values]
+    distinct = [json.loads(each) for each in numbers]
+    if len(distinct) == len(codes):
+        return {"all": distinct}
+    return {"values": distinct, "codes": codes if len(distinct) > 1 else []}
 
 
 def _value(value: Any, digits: int) -> Any:

@@ -12,6 +12,7 @@ from runmanager.report.svg import Figure, Scale, cut, smooth, spaced
 _TOP, _BASE, _LOST = 50, 276, 308  # heights of the axes' ends, and of the runs without a score
 _HEIGHT = 322
 _LEFT, _RIGHT = 70, 80
+_LEAST_WIDTH = 860  # with which the text is as large as that around it, on a desk
 _MOST_LINES = 3 * MANY
 _MOST_LOST = 20
 _MOST_LABELS = 12
@@ -22,7 +23,7 @@ def parallel(
     data: ReportData, axes: Sequence[Axis], top: Sequence[int], words: str, colored: Axis | None
 ) -> str:
     """Draw each run as a line through its hyperparameters; those without a score begin below the axis."""
-    width = max(640, 120 * (len(axes) + 1))
+    width = max(_LEAST_WIDTH, 120 * (len(axes) + 1))
     distance = (width - _LEFT - _RIGHT) / len(axes)
     xs = [_LEFT + number * distance for number in range(len(axes) + 1)]
     scores = [data.scores[index] for index in data.order]

@@ -19,6 +19,7 @@ from runmanager.report.colors import color_of, colored_axis
 from runmanager.report.link import WrittenReport
 from runmanager.report.model import Axis, ReportData, report_data
 from runmanager.report.page_data import page_data
+from runmanager.results.assumed import assumption
 from runmanager.results.diff import diff_of
 from runmanager.results.effects import OVERALL, compare, speeds
 from runmanager.results.loading import Paths, read_results
@@ -27,7 +28,10 @@ from runmanager.storage.folders import no_runs
 
 _MOST_AXES = 8  # of the parallel coordinates, and panels of effects
 _MOST_ROWS = 1000  # of the table in the file; of more, its script writes those that are asked for
-_SCRIPTS = ("where.js", "state.js", "reading.js", "views.js", "brushes.js", "figures.js", "page.js")
+_SCRIPTS = (
+    "where.js", "state.js", "address.js", "reading.js", "mini.js", "compare.js", "views.js", "brushes.js",
+    "figures.js", "curves.js", "page.js",
+)  # fmt: skip
 _ASSETS = Path(__file__).parent / "assets"
 
 
@@ -58,10 +62,9 @@ def write_report(
             goals.
         StorageError: The file could not be written; an earlier one is kept.
 
-    Example::
-
-        write_report("runs/fashion_grid", "report.html", by="test_accuracy")
-        write_report(["runs/before", "runs/after"])
+    Example:
+        >>> str(write_report("runs/circle", "report.html", by="accuracy"))
+        'report.html'
     """
     return write_page(path, target, by, largest=largest)
 
@@ -112,6 +115,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
     return environment.get_template("page.html").render(
         data=data,
         text=text,
+        assumption=assumption,
         is_many=len(data.results) > curves.MANY,
         style=(_ASSETS / "page.css").read_text(encoding="utf-8"),
         script=script,

@@ -112,11 +112,13 @@ class Figure:
 
     def label(self, x: float, y: float, words: str, number: str = "") -> None:
         """Write a value beside its axis, readable above the lines that cross it, and how many runs have it."""
-        rect = {"x": f"{x - 3:.1f}", "y": f"{y - 7:.1f}", "width": f"{_LETTER * len(words + number) + 6:.1f}"}
+        end = 1.1 * _LETTER * len(words)
+        width = end + (10 + _LETTER * len(number) if number else 6)
+        rect = {"x": f"{x - 3:.1f}", "y": f"{y - 7:.1f}", "width": f"{width:.1f}"}
         ET.SubElement(self._root, "rect", {**rect, "height": "14", "class": "under"})
         self.text(x, y + 4, words, "value", "start")
         if number:
-            self.text(x + 1.1 * _LETTER * len(words) + 4, y + 4, number, "count", "start")
+            self.text(x + end + 4, y + 4, number, "count", "start")
 
     def axes(self, x: Scale | None, y: Scale, x_name: str) -> None:
         """Draw the grid with its numbers."""
@@ -127,7 +129,10 @@ class Figure:
             ET.SubElement(self._scale, "text", label).text = cell(tick)
         if x:
             for tick in filter(float.is_integer, x.ticks()):
-                self.text(x(tick), self.height - BOTTOM + 15, cell(int(tick)))
+                label = {"x": f"{x(tick):.1f}", "y": f"{self.height - BOTTOM + 15}"}
+                ET.SubElement(
+                    self._scale, "text", {**label, "class": "tick", "text-anchor": "middle"}
+                ).text = cell(int(tick))
         self.text((LEFT + end) / 2, self.height - 3, x_name, "name")
 
     def __str__(self) -> str:

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from runmanager.console import cell, duration
 from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import counted
@@ -55,15 +57,6 @@ def margin(data: ReportData) -> str:
         side = "above" if data.is_larger_better else "below"
         parts.append(f"{abs(best.mean - following.mean):.2g} {side} the next, {data.name(following)}.")
     return " ".join(filter(None, [*parts, findings.lead]))
-
-
-def assumption(data: ReportData) -> str:
-    """Say which axes were taken for repeats by their names, "" if none was."""
-    if not data.assumed:
-        return ""
-    names = " and ".join(data.assumed)
-    verb = "repeats" if len(data.assumed) == 1 else "repeat"
-    return f"By its name, {names} only {verb} a setting; run_grid(repeats=()) ranks the runs one by one."
 
 
 def behind(data: ReportData, rank: int) -> str:
@@ -132,39 +125,78 @@ def effect(data: ReportData, axis: Axis) -> str:
 
 
 def together(data: ReportData, pair: Interaction) -> str:
-    """Say how the effect of one hyperparameter depends on another one."""
-    rows, columns = data.axis(pair.rows), data.axis(pair.columns)
-    best = pair.best_rows(1 if data.is_larger_better else -1)
-    order = sorted(range(len(best)), key=lambda index: columns.rank(columns.label(pair.column_values[index])))
-    cells = [
-        f"{' or '.join(rows.label(pair.row_values[row]) for row in tops)} with {columns.name} "
-        f"{columns.label(value)} ({cell(float(pair.means[tops[0], index]))})"
-        for index, value, tops in ((index, pair.column_values[index], best[index]) for index in order)
-        if tops
-    ]
-    common = set.intersection(*map(set, best))
-    if not common:
-        more = f" and {len(cells) - _MOST_NAMED} more" if len(cells) > _MOST_NAMED else ""
-        sentence = (
-            f"Which {rows.name} is best depends on {columns.name}: {', '.join(cells[:_MOST_NAMED])}{more}."
-        )
-    else:
-        gaps = [float(max(column) - min(column)) for column in map(_finite, pair.means.T) if len(column) > 1]
-        label = rows.label(pair.row_values[min(common)])
-        sentence = (
-            f"{rows.name} {label} is best with every {columns.name}, but how much {rows.name} changes differs: "
-            f"from {min(gaps):.2g} to {max(gaps):.2g}."
-        )
+    """Say how the effect of one hyperparameter depends on another, and which combinations have no number."""
     number = "one setting" if pair.num == 1 else f"the mean of {pair.num} settings that are equal otherwise"
-    chance = " That may be chance." if not pair.p < 0.05 else ""  # noqa: PLR2004 - NaN too
+    part = pair.complete()
+    parts = [_dependence(data, part) if part else _nothing_common(pair)]
+    if part and not part.adds_up and not pair.p < 0.05:  # noqa: PLR2004 - NaN too
+        parts.append("That may be chance.")
+    return " ".join([*parts, f"Each cell is {number}.", *_lacking(data, pair)])
+
+
+def _dependence(data: ReportData, part: Interaction) -> str:
+    """Say which row is best with which column, where each was compared with each."""
+    rows, columns = data.axis(part.rows), data.axis(part.columns)
+    labels = sorted(map(rows.label, part.row_values), key=rows.rank)
+    others = sorted(map(columns.label, part.column_values), key=columns.rank)
+    best = part.best_rows(1 if data.is_larger_better else -1)
+    common = set.intersection(*map(set, best))
+    some = f"{rows.name} {_listed(labels)}" if len(labels) < len(rows.labels) else ""
+    if not common:
+        cells = {
+            columns.label(value): f"{' or '.join(rows.label(part.row_values[row]) for row in tops)} with "
+            f"{columns.name} {columns.label(value)} ({cell(float(part.means[tops[0], index]))})"
+            for index, (value, tops) in enumerate(zip(part.column_values, best, strict=True))
+        }
+        listed = [cells[label] for label in others]
+        more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+        which = f"of {some}" if some else rows.name
+        return f"Which {which} is best depends on {columns.name}: {', '.join(listed)}{more}."
+    every = f"with every {columns.name}"
+    if len(others) < len(columns.labels):
+        every = f"with {columns.name} {_listed(others)}"
+    label = " or ".join(rows.label(part.row_values[row]) for row in sorted(common))
+    sentence = f"Of {some}, {label} is best {every}" if some else f"{rows.name} {label} is best {every}"
+    if part.adds_up:
+        return f"{sentence}; the effects of {rows.name} and {columns.name} add up."
+    gaps = [float(max(column) - min(column)) for column in part.means.T]
+    least, most = f"{min(gaps):.2g}", f"{max(gaps):.2g}"
+    if least == most:
+        return f"{sentence}, but the gaps between the values of {rows.name} differ."
+    return f"{sentence}, but how much {rows.name} changes differs: from {least} to {most}."
+
+
+def _nothing_common(pair: Interaction) -> str:
+    return (
+        f"No two values of {pair.rows} were compared with the same two of {pair.columns}, so it is open "
+        "whether the effect of one depends on the other."
+    )
+
+
+def _lacking(data: ReportData, pair: Interaction) -> list[str]:
+    """Name the combinations without a number: never tried, or tried and not comparable."""
+    rows, columns = data.axis(pair.rows), data.axis(pair.columns)
+    tried = set(zip(rows.codes, columns.codes, strict=True))
+    never: list[str] = []
+    lacking: list[str] = []
     empty = [
-        f"{rows.label(value)} with {columns.name} {columns.label(pair.column_values[column])}"
-        for row, value in enumerate(pair.row_values)
-        for column in order
-        if math.isnan(pair.means[row, column])
+        (columns.rank(columns.label(pair.column_values[column])), rows.rank(rows.label(pair.row_values[row])))
+        for row, column in zip(*np.isnan(pair.means).nonzero(), strict=True)
     ]
-    lacking = f" Not compared, as some of these settings lack a result: {_listed(empty)}." if empty else ""
-    return f"{sentence}{chance} Each cell is {number}.{lacking}"
+    for column, row in sorted(empty):
+        named = f"{rows.labels[row]} with {columns.name} {columns.labels[column]}"
+        (lacking if (row, column) in tried else never).append(named)
+    absent = [
+        f"{axis.name} {label}"
+        for axis, values in ((rows, pair.row_values), (columns, pair.column_values))
+        for label in axis.labels
+        if label not in {axis.label(value) for value in values}
+    ]
+    sentences = [
+        ("Never tried", never), ("Not compared, as some of these settings lack a result", lacking),
+        ("Not in this comparison", absent),
+    ]  # fmt: skip
+    return [f"{title}: {_listed(names)}." for title, names in sentences if names]
 
 
 def curves(data: ReportData, metric: str, partner: str | None) -> str:
@@ -259,10 +291,6 @@ def _listed(names: Sequence[str]) -> str:
     if len(names) > _MOST_NAMED:
         some.append(f"{len(names) - _MOST_NAMED} more")
     return " and ".join([", ".join(some[:-1]), some[-1]] if len(some) > 1 else some)
-
-
-def _finite(numbers: Sequence[float]) -> list[float]:
-    return [number for number in numbers if math.isfinite(number)]
 
 
 def _values(run: RunResult, metric: str) -> dict[int, float]:

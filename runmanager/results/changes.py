@@ -18,6 +18,7 @@ _MOST_VALUES = 24  # of either axis of an interaction
 _MOST_PATTERNS = 60  # of values that settings have in common, which are tried
 _ENOUGH = 5  # values from which a rank correlation says something
 _CHANCE = 0.05
+_SAME = 1e-9  # of the largest mean, below which a difference is rounding
 
 Block = dict[int, float]  # the code of a value -> the goal, in settings that are equal but for it
 
@@ -39,7 +40,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Interaction:
-    """Two hyperparameters of which the effect of one depends on the other."""
+    """Two hyperparameters whose effects add up least."""
 
     rows: str
     columns: str
@@ -56,6 +57,34 @@ class Interaction:
             top = -math.inf if np.isnan(column).all() else np.nanmax(column)
             best.append(np.flatnonzero(np.isclose(column, top, rtol=1e-12, atol=0)).tolist())
         return best
+
+    def complete(self) -> "Interaction | None":
+        """Return the largest part that has a number in every cell, None if it is not 2 x 2 at least.
+
+        What is best in two columns can be compared if the same rows have a number in both.
+        """
+        there = ~np.isnan(self.means)
+        patterns = {tuple(row) for row in there.tolist()}
+        shared = {tuple(map(bool, np.logical_and(a, b))) for a in patterns for b in patterns}
+        best: tuple[int, Numbers, Numbers] | None = None
+        for pattern in sorted(shared, reverse=True):
+            columns = np.flatnonzero(pattern)
+            rows = np.flatnonzero(there[:, columns].all(axis=1))
+            if min(len(rows), len(columns)) > 1 and (best is None or len(rows) * len(columns) > best[0]):
+                best = len(rows) * len(columns), rows, columns
+        if best is None:
+            return None
+        _, rows, columns = best
+        values = [self.row_values[int(row)] for row in rows], [self.column_values[int(n)] for n in columns]
+        return replace(
+            self, row_values=values[0], column_values=values[1], means=self.means[np.ix_(rows, columns)]
+        )
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the row changes all columns alike; every cell has a number."""
+        rest = self.means - self.means.mean(axis=0) - self.means.mean(axis=1, keepdims=True) + self.means.mean()
+        return bool(np.abs(rest).max() <= _SAME * np.abs(self.means).max())
 
 
 def changes(runs: pd.DataFrame, findings: Findings) -> list[Change]:
@@ -224,8 +253,9 @@ def _oriented(each: Interaction, sign: int) -> Interaction:
     )
 
     def depends(pair: Interaction) -> tuple[bool, int]:
-        best = [set(rows) for rows in pair.best_rows(sign)]
-        return not set.intersection(*best), -len(pair.column_values)
+        part = pair.complete()
+        best = [set(rows) for rows in part.best_rows(sign)] if part else []
+        return bool(best) and not set.intersection(*best), -len(pair.column_values)
 
     return max(each, turned, key=depends)
 

@@ -15,12 +15,13 @@ from runmanager.console import cell, duration, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import LEADING, Status
+from runmanager.results.assumed import assumption, with_repeats
 from runmanager.results.decisive import goal_of, metrics_of, notes_of
 from runmanager.results.effects import compare, speeds
 from runmanager.results.failures import failures
-from runmanager.results.findings import SEEDS, Findings, brief, find, intervals
-from runmanager.results.ranking import axes_of, numbered
-from runmanager.results.tables import KEPT, REPEATS
+from runmanager.results.findings import Findings, brief, find, intervals
+from runmanager.results.ranking import numbered
+from runmanager.results.tables import KEPT
 from runmanager.results.time_spent import TimeSpent
 from runmanager.results.view import durations
 from runmanager.table import Table
@@ -86,12 +87,14 @@ def conclude(
     """
     statuses = Counter(runs["status"].astype(str))
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
+    runs, assumed = with_repeats(runs)
     findings, question = _findings(runs)
     headline = findings.headline(is_over=not left.any()) if findings else ""
-    if findings and headline:
-        best = Sentence("✓", headline, [findings.lead] if findings.lead else [])
-        hint = _unsaid_repeats(runs)
-        best = Sentence("✓", headline, [hint]) if hint and len(findings.settings) > 1 else best
+    if findings and findings.verdict:
+        details = [f"{headline}.", findings.better_by_one_repeat, assumption(assumed)]
+        best = Sentence("✓" if findings.is_decided else "!", findings.verdict, [*filter(None, details)])
+    elif findings and headline:
+        best = Sentence("✓", headline, [*filter(None, [findings.lead, assumption(assumed)])])
     else:
         best = Sentence("!", question or "No run has completed.")
     return Conclusion(
@@ -126,19 +129,6 @@ def _findings(runs: pd.DataFrame) -> tuple[Findings | None, str]:
         f"{further}; nothing is executed again."
     )
     return None, printable(question)
-
-
-def _unsaid_repeats(runs: pd.DataFrame) -> str:
-    """Point to `repeats=` if an axis varies that as a rule only repeats a setting, and nobody has said so."""
-    names = [name for name in SEEDS if name in axes_of(runs) and len(numbered(runs[name])[1]) > 1]
-    if runs.attrs.get(REPEATS) or not names:
-        return ""
-    axes = repr(names[0] if len(names) == 1 else tuple(names)).replace("'", '"')
-    verb = "repeats" if len(names) == 1 else "repeat"
-    return (
-        f"If {' and '.join(names)} only {verb} a setting, repeats={axes} ranks settings by their mean; "
-        "nothing is executed again."
-    )
 
 
 def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None, str]:

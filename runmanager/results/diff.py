@@ -16,9 +16,9 @@ from runmanager.hyperparameters import counted, text
 from runmanager.results import decisive, tables
 from runmanager.results.decisive import goal_of
 from runmanager.results.effects import LEFT_OUT, compare
+from runmanager.results.evidence import difference
 from runmanager.results.findings import find
 from runmanager.results.loading import read_results, warn_of
-from runmanager.results.verdict import difference
 from runmanager.storage.fingerprint import changes
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
@@ -33,10 +33,10 @@ def diff(first: Path, second: Path) -> list[Row]:
     """Set two experiments or two runs side by side, and leave out what is the same in both.
 
     Returns:
-        Rows with `what` (note, parameter, version, fact, code, data, status or metric), its `name`, the text or
-        the number of either side as `first` and `second`, and for numbers their `difference`, the second minus
-        the first. The metrics of two runs are those of their last epochs. Of experiments, the goal's is the
-        mean of their best setting, and that of all settings that both have, paired by repeat.
+        Rows with `what` (note, parameter, version, fact, code, data, status or metric), its `name`, and both
+        sides as `first` and `second`. Numbers have their `difference`, the second minus the first. The metrics
+        of two runs are those of their last epochs. Experiments are compared by the goal: of their best
+        settings, and of all settings that both have, paired by repeat.
 
     Raises:
         NoRunsError: There is no such path, or there are no runs.

@@ -14,6 +14,7 @@ import pandas as pd
 from runmanager.console import printable
 from runmanager.hyperparameters import text
 from runmanager.results.decisive import repeats_of
+from runmanager.results.evidence import difference
 from runmanager.results.ranking import (
     axes_of,
     check_comparable,
@@ -26,7 +27,6 @@ from runmanager.results.ranking import (
     t_quantile,
 )
 from runmanager.results.tables import HYPERPARAMETERS, Numbers, beside, check_table
-from runmanager.results.verdict import difference
 
 OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left out", "compared", "axis"
 """The keys in the `attrs` of what `compare` returns: ratios, differences, missing pairs, column, axis."""
@@ -44,6 +44,9 @@ _FOR_SPEED = ("device", "num_workers", "persistent_workers", "pin_memory", "pref
 def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) -> pd.DataFrame:
     """Pair runs that differ in one hyperparameter only.
 
+    Sources: Fleming and Wallace (1986), How Not to Lie with Statistics, for the mean of ratios; Pérez-Ortiz,
+    Lardy, de Heide and Grünwald (2024) for the interval of differences.
+
     Args:
         runs: What `load_runs` returned, or rows of it.
         axis: The hyperparameter, or "experiment" for the runs of `load_runs([a, b])`: hyperparameters of which
@@ -53,18 +56,18 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
 
     Returns:
         One row per setting, that is per combination of the other hyperparameters, repeat axes included, so that
-        runs are paired repeat by repeat: those that vary, a column per value of `axis`, and for each value but
-        the first its difference from the first and its ratio to it. ``cpu / cuda`` is how many times as long
+        runs are paired repeat by repeat: those that vary, and a column per value of `axis`. Each value but the
+        first has its difference from the first, and its ratio to it. ``cpu / cuda`` is how many times as long
         the cpu takes. Runs with the same hyperparameters are averaged. The first is the value that most
         settings have a number of. A value of `axis` without any number, such as a missing device, is left out
         if two others have some.
 
-        ``attrs["overall"]`` has a dict per ratio: its name as `ratio`, the number of pairs `n`, their geometric
-        `mean`, and its 95 % interval from `low` to `high`, by Student's t of the logarithms. One pair has no
-        interval. If a ratio is not above 0, there is no mean either. ``attrs["differences"]`` has the same per
-        `difference`, with the arithmetic mean and an interval that holds however many repeats are added, from
-        four pairs on. ``attrs["left out"]`` has why pairs were left out -> how many, ``attrs["compared"]`` the
-        column, ``attrs["axis"]`` the axis. `show` writes them as sentences.
+        ``attrs["overall"]`` has a dict per ratio: its name `ratio`, the number of pairs `n`, and their
+        geometric `mean`. `low` and `high` are its 95 % interval, by Student's t of the logarithms. One pair has
+        no interval. If a ratio is not above 0, there is no mean either. ``attrs["differences"]`` has the same
+        per `difference`, with the arithmetic mean and an interval that holds however many repeats are added,
+        from six pairs on. ``attrs["left out"]`` has why pairs were left out -> how many, ``attrs["compared"]``
+        the column, ``attrs["axis"]`` the axis. `show` writes them as sentences.
 
     Raises:
         InvalidArgumentError: `axis` is not a hyperparameter of these runs, or `value` not a column of numbers.
@@ -83,7 +86,7 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
         value = "epoch duration" if axis in _FOR_SPEED else main_metric(runs) or "epoch duration"
     check_comparable(runs, [axis], [value])
     codes, values = numbered(runs[axis])
-    group, table = settings_without(runs, [axis, *(_told_apart(runs, codes) if axis == "experiment" else [])])
+    group, table = settings_without(runs, [axis, *(told_apart(runs, codes) if axis == "experiment" else [])])
     # half a surrogate pair is no name of a column
     names = [text(value).encode("utf-8", "backslashreplace").decode() for value in values]
     if _is_ambiguous(names) or not {*names}.isdisjoint(table):
@@ -125,7 +128,7 @@ def _is_ambiguous(names: Sequence[str]) -> bool:
     )
 
 
-def _told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
+def told_apart(runs: pd.DataFrame, experiments: Numbers) -> list[str]:
     """Return the hyperparameters that only tell experiments apart: each has one value of them."""
     names = [name for name in axes_of(runs) if name != "experiment"]
     return [n for n in names if pd.Series(numbered(runs[n])[0]).groupby(experiments).nunique().max() == 1]
@@ -182,17 +185,17 @@ def effects(
 
     Returns:
         One row per value of each hyperparameter that varies, the one that explains most first: `axis`, `value`,
-        how many runs have it (`n`), their `mean`, their standard deviation `std` (divided by n - 1), and
-        `explained`, the share of the variation of the result that the axis explains. This is eta squared, the
-        sum of squares between its values divided by the total (Fisher, Statistical Methods for Research
-        Workers, 1925, as the squared correlation ratio). It is from 0 to 1, and NaN if nothing varies.
+        how many runs have it (`n`), their `mean`, and their standard deviation `std` (divided by n - 1).
+        `explained` is the share of the variation of the result that the axis explains, from 0 to 1; it is NaN
+        if nothing varies. This is eta squared: the sum of squares between its values, divided by the total.
+        Source: Fisher (1925), Statistical Methods for Research Workers, as the squared correlation ratio.
 
         In a grid with all its combinations the shares add up to at most 1; the rest is chance, or two axes
         together. Where combinations are missing, axes that vary together share what they explain, and the sum
         can exceed 1. The more values an axis has, the more it explains, also by chance.
 
-        With repeat axes, which are no axes here, the mean of each setting over its repeats counts once: `n` is
-        how many settings have the value, and `low` and `high` are the 95 % interval of their mean by the spread
+        With repeat axes, which are no axes here, the mean of each setting over its repeats counts once. `n` is
+        how many settings have the value. `low` and `high` are the 95 % interval of their mean, by the spread
         between repeats, pooled over these settings.
 
     Raises:

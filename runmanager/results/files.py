@@ -63,9 +63,11 @@ def export(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         MissingExtraError: pyarrow is not installed.
         StorageError: The file could not be written; an earlier one is kept.
 
-    Example::
-
-        export(load_runs("runs/fashion_grid"), "runs.csv")
+    Example:
+        >>> from runmanager import load_runs
+        >>> export(load_runs("runs/circle"), "runs.csv")
+        >>> load_table("runs.csv")["lr"].tolist()
+        [0.1, 0.1, 0.01, 0.01]
     """
     check_table(table)
     write, _ = _format(path)
@@ -91,10 +93,10 @@ def load_table(path: str | os.PathLike[str], hyperparameters: Sequence[str] | No
         MissingExtraError: pyarrow is not installed.
         OSError: The file cannot be read.
 
-    Example::
-
-        runs = load_table("runs.csv")
-        results = load_table("results.csv", hyperparameters=["lr", "batch_size"])
+    Example:
+        >>> results = load_table("runs/circle/results.csv", hyperparameters=["lr", "width", "device"])
+        >>> results["accuracy"].tail(1).tolist()
+        [0.9632]
     """
     _, read = _format(path)
     content = Path(path).read_bytes()

@@ -1,5 +1,6 @@
 """What the runs of a table show, for every surface: which settings are best, and what may be chance."""
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ import pandas as pd
 from runmanager.console import cell, printable
 from runmanager.goal import Goal
 from runmanager.hyperparameters import text
+from runmanager.results.contest import Contest, contest
 from runmanager.results.decisive import repeats_of
 from runmanager.results.ranking import (
     check_comparable,
@@ -19,19 +21,17 @@ from runmanager.results.ranking import (
     deciding,
     describe,
     lost,
-    numbered,
     settings_without,
 )
+from runmanager.results.rivals import Lead
 from runmanager.results.tables import KEPT
-from runmanager.results.verdict import Difference, difference
+from runmanager.results.verdict_sentence import UNDECIDED, Race
+from runmanager.storage.design import SEEDS
 from runmanager.storage.naming import varying
 from runmanager.wording import aligned
 
-SEEDS = ("seed", "fold", "split", "trial", "repeat")
-"""Names of axes that as a rule only repeat a setting."""
-
+_WORDS = ("undecided", "all ", "the best ")  # that a sentence may begin with; names keep their case
 _LONGEST_VALUE = 20  # characters of a hyperparameter in a sentence
-_LEAST = 4  # repeats before which no lead is decided
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ class Findings:
     repeats: Sequence[str]  # the repeat axes
     settings: Sequence[Setting]  # that have a number, the best first; those of one repeat after all of several
     others: Sequence[Setting]  # that have none
-    leads: Sequence[Difference]  # how much better the best setting is than each other, paired by repeat
+    leads: Sequence[Lead]  # how much better the best setting is than each other of `settings`, paired by repeat
+    contest: Contest  # of `settings`, then `others`
 
     @property
     def metric(self) -> str:
@@ -112,22 +113,18 @@ class Findings:
     @property
     def lead(self) -> str:
         """Say how far the best setting leads, and whether that may be chance, "" without rivals."""
-        return " ".join(filter(None, [self._lead(), self._better_by_one_repeat()]))
+        return " ".join(filter(None, [self.verdict or self._lead(), self.better_by_one_repeat]))
 
     def _lead(self) -> str:
-        if len(self.ranked) < 2:  # noqa: PLR2004 - a lead is over another one
+        if len(self.settings) < 2 or self.repeats:  # noqa: PLR2004 - a lead is over another one
             return ""
-        best, *others = self.ranked
-        ties = self.num_ties
-        what = f"the same {'mean' if self.repeats else printable(self.metric)}"
+        best, *others = self.settings
+        ties, what = self.num_ties, f"the same {printable(self.metric)}"
         if ties == len(others):
-            return f"All {len(self.ranked)} have {what}."
+            return f"All {len(self.settings)} have {what}."
         if ties:
             which = f"{ties} others have" if ties > 1 else f"{self.name(others[0])} has"
-            tie = f"{which} {what}." if self.repeats else f"{which[:1].upper()}{which[1:]} {what}."
-            return f"{tie} {self.verdict}".strip()
-        if self.repeats:
-            return self.verdict
+            return f"{which[:1].upper()}{which[1:]} {what}."
         gap = f"{abs(best.mean - others[0].mean):.2g}"
         side = "above" if self.goal.is_larger_better else "below"
         return f"That is {gap} {side} the next; each setting ran once, so it may be chance."
@@ -137,7 +134,8 @@ class Findings:
         """How many others have the same number as the best setting."""
         return sum(is_same(other.mean, self.ranked[0].mean) for other in self.ranked[1:])
 
-    def _better_by_one_repeat(self) -> str:
+    @property
+    def better_by_one_repeat(self) -> str:
         """Name the setting of one repeat that has a better number than the best mean of several."""
         sign, best = self.goal.sign, self.settings[0]
         single = max(self.settings[len(self.ranked) :], key=lambda s: sign * s.mean, default=best)
@@ -167,29 +165,23 @@ class Findings:
         (ends,) = intervals(self.metric, [setting.low], [setting.high])
         return ends if setting.std > 0 else ""
 
+    @functools.cached_property
+    def race(self) -> Race:
+        """The best setting against the others, repeat by repeat."""
+        return self.contest.race(range(len(self.contest.names)))
+
     @property
     def verdict(self) -> str:
-        """Say whether the lead of the best setting may be chance, "" without repeats or rivals."""
-        if not self.repeats or len(self.ranked) < 2:  # noqa: PLR2004 - as above
+        """Say what the repeats have decided, "" without repeats or rivals."""
+        if not self.repeats or len(self.settings) + len(self.others) < 2 or not self.settings:  # noqa: PLR2004
             return ""
-        leads = self.leads[: len(self.ranked) - 1]
-        number, all_of_them = self.num_undecided, len(leads)
-        others = f"the other {all_of_them} settings" if all_of_them > 1 else "the other setting"
-        if not number:
-            return f"Its lead over {others} is more than chance."
-        if max(lead.n for lead in leads) < _LEAST:
-            why = f": fewer than {_LEAST} repeats decide nothing"
-        elif not self.settings[0].std:
-            why = ": its repeats are all equal"
-        else:
-            are_too_few = all(math.isnan(lead.low) or not lead.mean for lead in leads)
-            settings = f"{len(self.ranked)} settings"
-            why = f": {self.settings[0].number} repeats cannot tell {settings} apart" if are_too_few else ""
-        if number < all_of_them:
-            are_next = not any(lead.is_decided for lead in leads[:number])
-            following = f"the next {number} settings" if number > 1 else "the next setting"
-            others = following if are_next else f"{number} of the other {all_of_them} settings"
-        return f"Its lead over {others} is within chance{why}."
+        sentence = self.race.sentence
+        return f"{sentence[0].upper() if sentence.startswith(_WORDS) else sentence[0]}{sentence[1:]}."
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the repeats have decided which setting is best, or that the best ones are identical."""
+        return bool(self.verdict) and self.race.outcome != UNDECIDED
 
 
 def find(
@@ -233,8 +225,19 @@ def find(
     least = 2 if axes and any(setting.number > 1 for setting in ranked) else 1  # a single repeat may be luck
     ranked.sort(key=lambda setting: (setting.number < least, -goal.sign * setting.mean))
     others = [setting for setting in settings if not setting.number]
-    leads = _leads(runs, ranked, numbers, axes, goal)
-    return Findings(goal, axes, ranked, others, leads)
+    rivals = np.empty(len(runs), int)
+    for position, setting in enumerate([*ranked, *others]):
+        rivals[list(setting.rows)] = position
+    between = contest(runs, goal.sign * numbers, _names(ranked, others), rivals, axes)
+    leads = list(between.leads(0).values())[: len(ranked) - 1] if ranked else []
+    return Findings(goal, axes, ranked, others, leads, between)
+
+
+def _names(settings: Sequence[Setting], others: Sequence[Setting]) -> list[str]:
+    """Name settings with a number by what varies between these, others by what varies between all."""
+    names = [varying([s.params for s in group]) for group in (settings, [*settings, *others])]
+    each = [*((s, names[0]) for s in settings), *((s, names[1]) for s in others)]
+    return [label({name: s.params[name] for name in varied}) or "the only setting" for s, varied in each]
 
 
 def is_same(one: float, other: float) -> bool:
@@ -271,27 +274,3 @@ def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> lis
     texts = aligned([*ends[0], *ends[1]])
     pairs = zip(texts[: len(texts) // 2], texts[len(texts) // 2 :], strict=True)
     return [f"{low} to {high}" if low else "" for low, high in pairs]
-
-
-def _leads(
-    runs: pd.DataFrame,
-    ranked: Sequence[Setting],
-    numbers: "pd.Series[float]",
-    axes: Sequence[str],
-    goal: Goal,
-) -> list[Difference]:
-    """Compare the best setting with each other at the same repeats."""
-    if not ranked:
-        return []
-    codes = list(zip(*(numbered(runs[name])[0].tolist() for name in axes), strict=True)) if axes else []
-    scores = goal.sign * numbers
-    repeated = [
-        {codes[row] if axes else (): scores[row] for row in s.rows if math.isfinite(scores[row])}
-        for s in ranked
-    ]
-    best = repeated[0]
-    num_pairs = len(ranked) * (len(ranked) - 1) // 2
-    return [
-        difference((best[key] - value for key, value in other.items() if key in best), num_pairs=num_pairs)
-        for other in repeated[1:]
-    ]

@@ -30,6 +30,11 @@ class LoadedRun:
         summary: The results of the whole run, by column.
         error: Why it failed, in one line, "" if it did not.
         folder: Where its files are.
+
+    Example:
+        >>> run = load_run("runs/circle/4")
+        >>> run.params["lr"], run.status, run.results["accuracy"].tail(1).tolist()
+        (0.01, 'completed', [0.9632])
     """
 
     number: int
@@ -52,8 +57,20 @@ class LoadedRun:
     def load_weights(self, network: "nn.Module") -> None:
         """Load the weights that ``epochs(keep=...)`` has kept into a network; no code in the file is executed.
 
+        Args:
+            network: A network like the one that was trained; its weights are replaced.
+
         Raises:
             CheckpointError: The run has kept none, or they do not fit.
+
+        Example:
+            >>> from torch import nn
+            >>> from runmanager import RunManager
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}, nn.Linear(4, 3)):
+            ...     for epoch in manager.epochs(1, keep="last"):
+            ...         manager.track_loss(0.5, 8)
+            >>> load_run("runs/example/1").load_weights(nn.Linear(4, 3))
         """
         from runmanager.storage import checkpoints
 
@@ -67,15 +84,19 @@ def load_run(run: Any) -> LoadedRun:
         run: Its number behind its experiment's folder, as "runs/circle/8", its own folder, or a row of
             `load_runs`: ``load_run(best(runs).iloc[0])``.
 
+    Returns:
+        The run, without its weights.
+
     Raises:
         NoRunsError: There is no such run; the message says which there are.
         InvalidArgumentError: It is neither a path nor such a row.
 
-    Example::
-
-        run = load_run("runs/circle/8")
-        network = make_network(run.params["width"])
-        run.load_weights(network)
+    Example:
+        >>> from runmanager import best, load_runs
+        >>> load_run("runs/circle/4")
+        <run 4 (lr=0.01, width=64, device='cpu'): completed, 5 epochs>
+        >>> load_run(best(load_runs("runs/circle")).iloc[0]).number
+        4
     """
     damaged: list[str] = []
     path = _path_of(run)

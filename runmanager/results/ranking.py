@@ -47,10 +47,10 @@ def best(
 
     Args:
         runs: What `load_runs` returned, or rows of it, or of `load_results`.
-        by: The column, or "max:<column>", "min:<column>". By default the goal that ``run_grid(goal=...)`` gave,
-            else the metric of ``keep=``, else the validation accuracy, that of the test set, that of training;
-            if there is none, the loss in the same order. Where the best weights are kept, a goal counts at
-            their epoch: the column `kept accuracy`. ``"best accuracy"`` is the accuracy of the best epoch.
+        by: The column, or "max:<column>", "min:<column>". By default the goal of ``run_grid(goal=...)``, else
+            the metric of ``keep=``. Without both, it is the first accuracy of validation, test and training,
+            else the first loss. Where the best weights are kept, a goal counts at their epoch: the column `kept
+            accuracy`. ``"best accuracy"`` is the accuracy of the best epoch.
         n: How many rows to return; all by default.
         largest: Whether large values are good. By default it follows from the name; where that does not tell,
             say it.
@@ -101,6 +101,8 @@ def over_repeats(
 ) -> pd.DataFrame:
     """Average the runs of each setting over its repeats.
 
+    Source of the interval: Student (1908), The Probable Error of a Mean, Biometrika 6.
+
     Args:
         runs: What `load_runs` returned, or rows of it.
         axes: The repeat axes: the hyperparameters that only repeat a setting. By default those of
@@ -108,15 +110,15 @@ def over_repeats(
         values: The columns to average; by default the one that `best` sorts by.
 
     Returns:
-        One row per setting: the other hyperparameters that vary, and for each value, such as `accuracy`, the
-        columns `accuracy n` (how many completed runs have it), `accuracy mean`, `accuracy std` (of the runs,
-        not of their mean; divided by n - 1) and `accuracy low`, `accuracy high`: the 95 % interval of the mean
-        by Student's t. A single run has neither spread nor interval. Where runs failed, `failed repeats` has
-        how many runs of the setting failed, diverged, hung or were killed.
+        One row per setting, with the other hyperparameters that vary. Each value, such as `accuracy`, has five
+        columns. `accuracy n` is how many completed runs have it, `accuracy mean` their mean. `accuracy std` is
+        the standard deviation of the runs, divided by n - 1. `accuracy low` and `accuracy high` are the 95 %
+        interval of the mean, by Student's t. A single run has neither spread nor interval. Where runs failed,
+        `failed repeats` has how many runs of the setting failed, diverged, hung or were killed.
 
     Raises:
-        InvalidArgumentError: One of `axes` is not a hyperparameter of these runs, one of `values` is not a
-            column of numbers, or no run has a metric that decides and `values` is not given.
+        InvalidArgumentError: One of `axes` is not a hyperparameter of these runs, or one of `values` is not a
+            column of numbers; without `values`, no run has a metric that decides.
 
     Example:
         >>> runs = pd.DataFrame({"lr": [0.1, 0.1, 0.01], "seed": [0, 1, 0], "accuracy": [0.7, 0.9, 0.6]})
@@ -141,7 +143,25 @@ def over_repeats(
 def over_seeds(
     runs: pd.DataFrame, axis: str = _SEED, values: str | Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Average the runs of each setting over their seeds: `over_repeats` with one axis."""
+    """Average the runs of each setting over their seeds: `over_repeats` with one axis.
+
+    Args:
+        runs: What `load_runs` returned, or rows of it.
+        axis: The hyperparameter that only repeats a setting.
+        values: The columns to average; by default the one that `best` sorts by.
+
+    Returns:
+        What `over_repeats` returns: one row per setting.
+
+    Raises:
+        InvalidArgumentError: As `over_repeats`.
+
+    Example:
+        >>> runs = pd.DataFrame({"lr": [0.1, 0.1, 0.01], "seed": [0, 1, 0], "accuracy": [0.7, 0.9, 0.6]})
+        >>> runs.attrs["hyperparameters"] = ["lr", "seed"]  # load_runs() sets them
+        >>> over_seeds(runs)["accuracy mean"].tolist()
+        [0.8, 0.6]
+    """
     return over_repeats(runs, [axis], values)
 
 

@@ -33,7 +33,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
         (
             f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
             f"best mean {metric} over {' and '.join(findings.repeats)} first" if listed else "",
-            findings.verdict.rstrip(".").replace("Its", "its", 1),
+            findings.race.sentence if findings.verdict else "",
             f"{counted(others, 'setting')} without a number" if others else "",
             same_in_all({name: cell(runs[name].iloc[0]) for name in same if len(runs)}),
         )

@@ -1,66 +1,324 @@
-"""What repeats decide: the interval of a mean difference that holds however often one looks.
-
-The Bayes factor of the t statistic with a normal prior on the standardised effect (Gönen et al. 2005; Rouder et
-al. 2009) is an e-process for differences of two equal settings, which are as likely to be positive as negative:
-the probability that it ever exceeds 1 / error is at most `error` (Pérez-Ortiz, Lardy, de Heide and Grünwald
-2024). So repeats may be added until the interval is short enough. None exists before the fourth repeat.
-"""
+"""What repeats have decided: which setting is best, or which value of an axis is better."""
 
 import math
-import statistics
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, NamedTuple
 
-ERROR = 0.05
-_LARGEST = 1e100  # of what is compared
-_PRIOR = 4.0  # variance of the standardised effect
-_IDENTICAL = 5  # repeats after which results that were always equal count as identical
+import numpy as np
+import pandas as pd
+
+from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.goal import Goal
+from runmanager.results.contest import Contest, contest
+from runmanager.results.decisive import repeats_of
+from runmanager.results.effects import told_apart
+from runmanager.results.evidence import ERROR, fewest
+from runmanager.results.findings import brief, label
+from runmanager.results.ranking import (
+    axes_of,
+    check_comparable,
+    completed,
+    deciding,
+    numbered,
+    settings_without,
+)
+from runmanager.results.rivals import Lead
+from runmanager.results.tables import HYPERPARAMETERS, KEPT, Numbers, from_columns
+from runmanager.results.verdict_sentence import UNDECIDED, Race
+from runmanager.storage.design import SEEDS
+from runmanager.table import Table
+from runmanager.wording import printable
 
 
-class Difference(NamedTuple):
-    """The mean of differences, and the interval that holds at every number of them; NaN where there is none."""
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What repeats have decided; `print` writes its sentence.
 
-    n: int
-    mean: float
+    Attributes:
+        sentence: What is decided or what would decide it, and which repeats were lost.
+        outcome: "better", "equal" (within the margin), "identical" or "undecided".
+        better: The value of the axis that is better, or the hyperparameters of the best setting as a dict;
+            undecided, the one that is ahead; None if there is none.
+        worse: The same of the closest other one.
+        difference: How much better it is than the closest other one: the mean over the repeats that both have,
+            positive whatever the direction of the metric; NaN if there is none.
+        low: The lower end of the interval of `difference` that holds at every look; NaN before there is one.
+        high: Its upper end.
+        repeats: How many repeats both have.
+        evidence: How strong the evidence of a difference is; it is decided at 1 / error.
+        metric: The metric that decides.
+        assumptions: What the verdict assumes, in a line.
+        table: A row per setting or value, the best first: its mean, the difference of the best one from it with
+            its interval, the evidence, and what is decided about it.
+
+    Example:
+        >>> runs = pd.DataFrame({"width": [8, 64] * 6, "seed": np.arange(12) // 2})
+        >>> runs["accuracy"] = [0.81, 0.84, 0.80, 0.85, 0.82, 0.85, 0.80, 0.83, 0.81, 0.85, 0.82, 0.86]
+        >>> runs.attrs["hyperparameters"] = ["width", "seed"]  # load_runs() sets them
+        >>> decision = verdict(runs)
+        >>> decision.decided, decision.better == {"width": 64}, round(decision.difference, 3)
+        (True, True, 0.037)
+    """
+
+    sentence: str
+    outcome: str
+    better: Any
+    worse: Any
+    difference: float
     low: float
     high: float
+    repeats: int
+    evidence: float
+    metric: str
+    assumptions: str
+    table: pd.DataFrame = field(repr=False)
 
     @property
-    def is_decided(self) -> bool:
-        """Whether the interval leaves 0 out."""
-        return self.low > 0 or self.high < 0
+    def decided(self) -> bool:
+        """Whether it is decided that one is better than all others, or that the best ones are equal."""
+        return self.outcome != UNDECIDED
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def drawn(self) -> Table:
+        """Lay out the table as it is shown.
+
+        Returns:
+            The table, whose lines are as wide as is asked for.
+
+        Example:
+            >>> runs = pd.DataFrame({"width": [8, 64] * 2, "seed": [0, 0, 1, 1]})
+            >>> runs["accuracy"] = [0.7, 0.8, 0.6, 0.8]
+            >>> runs.attrs["hyperparameters"] = ["width", "seed"]
+            >>> print(*verdict(runs).drawn().lines(), sep=chr(10))
+            width  accuracy  seeds  difference  evidence  verdict
+               64      0.80      2
+                8      0.65      2        0.15     1.711  undecided
+        """
+        columns = [name for name in self.table if not self.table[name].isna().all()]
+        measured = [self.metric, "difference", "low", "high"]
+        return Table.of(self.table[columns], even=measured, first=[self.metric, "verdict"])
+
+    def _repr_html_(self) -> str:
+        lines = [f"<p><b>{escape(self.sentence)}</b></p>", self.drawn().to_html()]
+        return "\n".join([*lines, f"<p><small>{escape(self.assumptions)}</small></p>"])
 
 
-def difference(values: Iterable[float], *, num_pairs: int = 1, error: float = ERROR) -> Difference:
-    """Describe differences between two settings, one per repeat.
+def verdict(
+    runs: pd.DataFrame,
+    axis: str | None = None,
+    *,
+    by: str | None = None,
+    largest: bool | None = None,
+    repeats: str | Sequence[str] | None = None,
+    margin: float | None = None,
+    error: float = ERROR,
+) -> Verdict:
+    """Say which setting is best, or which value of an axis is better, or that it is not decided yet.
+
+    Settings are compared repeat by repeat. The verdict may be looked at after every repeat, and repeats may be
+    added until it is decided: the probability that it is ever wrong is at most `error`, of all looks and all
+    pairs of settings together. Two settings take six repeats at least; more settings take more.
 
     Args:
-        values: Finite numbers.
-        num_pairs: How many pairs of settings are compared in all: the error is divided between them.
-        error: The probability that any of the intervals ever misses its mean.
+        runs: What `load_runs` returned, or rows of it. All settings in it count as compared: give those that
+            were planned, not those that turned out to be good.
+        axis: The hyperparameter whose values are compared where all others are equal, or "experiment" for the
+            runs of ``load_runs([a, b])``. Without it, settings are compared.
+        by: The metric that decides, as in `best`, also as "max:<column>" or "min:<column>".
+        largest: Whether large values are good, as in `best`.
+        repeats: The axes that only repeat a setting; by default those of ``run_grid(repeats=...)``, else axes
+            called seed, fold, split, trial or repeat. Without any, each of the settings that differ in `axis`
+            alone counts as a repeat.
+        margin: The difference that does not matter, in units of the metric: smaller ones count as equal.
+        error: The probability that the verdict is wrong, between 0 and 1.
 
-    >>> difference([1.0, 2.0, 3.0])
-    Difference(n=3, mean=2.0, low=nan, high=nan)
-    >>> difference([1.0, 2.0, 3.0, 2.0]).is_decided, difference([4.0, 5.0, 5.5, 4.5]).is_decided
-    (False, True)
+    Returns:
+        The verdict. Repeats that only one of two has are left out of their difference. Failed and diverged
+        repeats have no number; the sentence counts them.
+
+    Raises:
+        InvalidArgumentError: There is no such axis or column, the direction of the metric is not known, or
+            `margin` or `error` cannot be used.
+
+    Example:
+        >>> adam, sgd = [0.81, 0.84, 0.83, 0.82, 0.85, 0.83, 0.84], [0.79, 0.82, 0.80, 0.81, 0.82, 0.81, 0.82]
+        >>> runs = pd.DataFrame({"optimizer": ["adam"] * 7 + ["sgd"] * 7, "seed": [*range(7)] * 2})
+        >>> runs["accuracy"] = adam + sgd
+        >>> runs.attrs["hyperparameters"] = ["optimizer", "seed"]  # load_runs() sets them
+        >>> print(verdict(runs, axis="optimizer"))
+        adam is better than sgd by 0.021 (0.011 to 0.032), decided after 7 seeds
     """
-    numbers = list(values)
-    n = len(numbers)
-    if max(map(abs, numbers), default=0.0) > _LARGEST:  # or infinite: no float has the sum of their squares
-        return Difference(n, math.nan, *_NONE)
-    mean = statistics.fmean(numbers) if numbers else math.nan
-    if n >= _IDENTICAL and not any(numbers):
-        return Difference(n, mean, 0.0, 0.0)
-    spread = statistics.stdev(numbers) if n > 1 else 0.0
-    half = _quantile(n, num_pairs / error) * spread / math.sqrt(n) if spread else math.nan
-    return Difference(n, mean, mean - half, mean + half) if math.isfinite(half) else Difference(n, mean, *_NONE)
+    comparison = compared(runs, axis, by=by, largest=largest, repeats=repeats, margin=margin, error=error)
+    goal, axes, _, values, between = comparison
+    order = between.order
+    race = between.race(order, margin, error) if order else Race([], [], between.unit, between.rivals)
+    lead = race.leads[0] if race.leads else _NONE
+    ran_once = axis is None and not axes and bool(race.leads)
+    better, worse = [*(values[rival] for rival in race.positions[:2]), None, None][:2]
+    return Verdict(
+        sentence=_ran_once(error) if ran_once else race.sentence,
+        outcome=UNDECIDED if ran_once else race.outcome,
+        better=better,
+        worse=worse,
+        difference=lead.mean,
+        low=lead.low,
+        high=lead.high,
+        repeats=lead.n,
+        evidence=lead.evidence,
+        metric=goal.metric.removeprefix(KEPT),
+        assumptions=_assumptions(between, axes, runs, error),
+        table=_table(between, order, race, goal, values, axis),
+    )
 
 
-def _quantile(n: int, least: float) -> float:
-    """Return the t statistic of `n` differences at which the e-process is `least`, infinity if none is."""
-    prior = 1 + n * _PRIOR
-    ratio = (least * math.sqrt(prior)) ** (2 / n)
-    return math.sqrt((n - 1) * (ratio - 1) / (1 - ratio / prior)) if ratio < prior else math.inf
+class Comparison(NamedTuple):
+    """Which run of a table counts for which rival, and the contest between them."""
+
+    goal: Goal
+    axes: list[str]  # that only repeat
+    rivals: Numbers  # (runs,) a position in `names`
+    names: list[Any]  # values of the axis, or hyperparameters of each setting
+    contest: Contest
 
 
-_NONE = (math.nan, math.nan)
+def compared(
+    runs: pd.DataFrame,
+    axis: str | None = None,
+    *,
+    by: str | None = None,
+    largest: bool | None = None,
+    repeats: str | Sequence[str] | None = None,
+    margin: float | None = None,
+    error: float = ERROR,
+) -> Comparison:
+    """Find out what `verdict` compares; the arguments are its own.
+
+    Raises:
+        InvalidArgumentError: As `verdict`.
+    """
+    goal = deciding(runs, by, largest=largest)
+    axes = [name for name in _repeats(runs, repeats) if name != axis]
+    _check(runs, [*axes, *([] if axis is None else [axis])], goal, margin, error)
+    scores = goal.sign * completed(runs, goal.metric)
+    rivals, values, between = (
+        _settings(runs, scores, axes) if axis is None else _values(runs, scores, axes, axis)
+    )
+    return Comparison(goal, axes, rivals, values, between)
+
+
+_NONE = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
+
+
+def _settings(
+    runs: pd.DataFrame, scores: "pd.Series[float]", axes: Sequence[str]
+) -> tuple[Numbers, list[Any], Contest]:
+    """Return the setting of each run, the settings as dicts of what varies, and the contest between them."""
+    rivals, settings = settings_without(runs, axes)
+    if not axes:  # runs that happen to have the same hyperparameters are not averaged
+        settings, rivals = settings.take(rivals).reset_index(drop=True), np.arange(len(runs))
+    values = [{str(n): column.iloc[row] for n, column in settings.items()} for row in range(len(settings))]
+    names = [label(value) or "the only setting" for value in values]
+    return rivals, values, contest(runs, scores, names, rivals, axes)
+
+
+def _values(
+    runs: pd.DataFrame, scores: "pd.Series[float]", axes: Sequence[str], axis: str
+) -> tuple[Numbers, list[Any], Contest]:
+    """Return the value of each run, the values of an axis, and the contest where all else is equal."""
+    rivals, values = numbered(runs[axis])
+    names = [brief(value) if isinstance(value, str) else label({axis: value}) for value in values]
+    apart = told_apart(runs, rivals) if axis == "experiment" else []
+    parts, _ = settings_without(runs, [axis, *axes, *apart])
+    what = "experiments" if axis == "experiment" else f"values of {printable(axis)}"
+    return rivals, values, contest(runs, scores, names, rivals, axes, parts, what)
+
+
+def _repeats(runs: pd.DataFrame, given: str | Sequence[str] | None) -> list[str]:
+    """Return the repeat axes: those given, else those of the experiments, else those with such a name."""
+    axes = repeats_of(runs, given)
+    if axes or given is not None:
+        return axes
+    return [name for name in SEEDS if name in axes_of(runs)]
+
+
+def _check(runs: pd.DataFrame, axes: Sequence[str], goal: Goal, margin: float | None, error: float) -> None:
+    """Refuse what cannot be used, with all problems."""
+    problems = Problems()
+    try:
+        check_comparable(runs, axes, [goal.metric])
+    except InvalidArgumentError as problem:
+        problems += problem.problems
+    if margin is not None and not _is_between(margin, math.inf):
+        problems.append(f"margin must be a number above 0, got {margin!r}")
+    if not _is_between(error, 1.0):
+        problems.append(f"error must be a number between 0 and 1, got {error!r}")
+    problems.raise_if_any(InvalidArgumentError)
+
+
+def _is_between(value: object, most: float) -> bool:
+    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    return is_number and 0 < float(value) < most  # type: ignore[arg-type] # it is a number
+
+
+def _ran_once(error: float) -> str:
+    number = fewest(1 / error)
+    return (
+        "undecided: each setting ran once, so any lead may be chance; "
+        f'repeat them, as with the axis "seed": range({number}) and repeats="seed"'
+    )
+
+
+def _assumptions(between: Contest, axes: Sequence[str], runs: pd.DataFrame, error: float) -> str:
+    """Say in a line what a verdict assumes, and what it is about."""
+    num_parts, unit = between.scores.shape[2], between.unit
+    pairs = len(between.names) * (len(between.names) - 1) // 2
+    of_all = f" of all {pairs} pairs together" if pairs > 1 else ""
+    facts = [
+        f"assumes that swapping two equal {between.rivals} in any {unit} would change nothing",
+        f"wrong with a probability of at most {error:g}{of_all}, however often one looks",
+    ]
+    if unit == "setting":
+        facts.append("each of the settings that differ in nothing else counts as a repeat")
+    elif num_parts > 1:
+        facts.append(f"a {unit} counts once, by its mean over {num_parts} settings that differ in nothing else")
+    if "fold" in axes:
+        facts.append("over these folds, whose training data overlap")
+    elif axes:
+        facts.append("repeats of the training, on these data and this test set")
+    if axes and not repeats_of(runs):
+        facts.append(f"{' and '.join(map(printable, axes))} taken as a repeat axis")
+    return "; ".join(facts)
+
+
+def _table(
+    between: Contest, order: Sequence[int], race: Race, goal: Goal, values: Sequence[Any], axis: str | None
+) -> pd.DataFrame:
+    """Return a row per rival, the best first."""
+    leads: dict[int, Lead] = dict(zip(race.positions[1:], race.leads, strict=True))
+    states = dict(zip(race.positions[1:], race.states, strict=True))
+    rows = [*race.positions, *(rival for rival in order if rival not in race.positions)]
+    if axis is None:
+        params = {name: [values[rival][name] for rival in rows] for name in (values[0] if values else ())}
+    else:
+        params = {axis: [values[rival] for rival in rows]}
+    numbers, means = between.num_repeats, goal.sign * between.means
+    each = [leads.get(rival, _NONE) for rival in rows]
+    computed: dict[str, list[Any]] = {
+        goal.metric.removeprefix(KEPT): [float(means[rival]) for rival in rows],
+        f"{between.unit}s": [int(numbers[rival]) for rival in rows],
+        "difference": [lead.mean for lead in each],
+        "low": [lead.low for lead in each],
+        "high": [lead.high for lead in each],
+        "evidence": [leads[rival].evidence if rival in leads else math.nan for rival in rows],
+        "verdict": [states.get(rival, "" if rival in race.positions else "no result") for rival in rows],
+    }
+    names = {name: name if name not in computed else f"{name} (hyperparameter)" for name in params}
+    table = from_columns(
+        {**{names[name]: column for name, column in params.items()}, **computed}, names.values()
+    )
+    table.attrs[HYPERPARAMETERS] = list(names.values())
+    return table

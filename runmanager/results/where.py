@@ -11,10 +11,10 @@ r"""Which runs are meant: conditions such as ``lr<0.1 and status=failed``.
     text       = what is between quotes, ' or "; \ takes the next character as it is
 
 The words and, or, not and in may be written in capitals. A column may have values of several types, each of
-which is compared as its type: a number with a number, text with text letter by letter, true and false with
-booleans, None with None, and nan with NaN and with missing values; a value in quotes is text. All else, such as
-a tuple, is compared as a table shows it. ``!=`` is the opposite of ``=``. Only numbers are less or greater than
-a number, and only text than text; NaN and missing values are neither.
+which is compared as its type. Numbers are compared with numbers, text with text letter by letter. true and
+false are compared with booleans, None with None, nan with NaN and missing values. A value in quotes is text.
+All else, such as a tuple, is compared as a table shows it. ``!=`` is the opposite of ``=``. Only numbers are
+less or greater than a number, and only text than text; NaN and missing values are neither.
 """
 
 import math

@@ -64,6 +64,13 @@ class Search(ABC):
             in_progress: The identities of the runs that are due and have not ended.
         """
 
+    def left_out(self) -> Collection[str]:
+        """Return the identities of the runs that are not asked for by now, so that nothing is said about them.
+
+        When the grid has come to its end, the experiment forgets those of them that have not begun.
+        """
+        return ()
+
     def introduction(self) -> str:
         """Return a sentence that is printed before the first run, "" for none."""
         return ""

@@ -1,7 +1,6 @@
 """Successive halving: runs that are behind at a rung are stopped there.
 
-Jamieson and Talwalkar (2016), Non-stochastic Best Arm Identification and Hyperparameter Optimization; it is one
-bracket of Hyperband: Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar (2018).
+It is one bracket of Hyperband: Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar (2018).
 """
 
 import math
@@ -22,8 +21,11 @@ class SuccessiveHalving:
     """Train all runs for a few epochs, the best of them for more, and so on to the end.
 
     A rung is a number of epochs: `min_epochs`, then `factor` times as many each. All runs are trained to the
-    first rung. One in `factor` of the runs at a rung goes on to the next one, at least one run. So 27 runs of 9
-    epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs with the factor 3, not 243.
+    first rung. One in `factor` of the runs at a rung goes on to the next one, at least one run. With the factor
+    3, 27 runs of 9 epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs, not 243.
+
+    Source: Jamieson and Talwalkar (2016), Non-stochastic Best Arm Identification and Hyperparameter
+    Optimization.
 
     Args:
         metric: What runs are compared by, at the epoch of the rung: a metric whose direction is known by its
@@ -34,8 +36,10 @@ class SuccessiveHalving:
     Raises:
         InvalidArgumentError: An argument cannot be used; with all problems.
 
-    >>> SuccessiveHalving("test_loss").next_rung(0), SuccessiveHalving("test_loss").next_rung(3)
-    (1, 9)
+    Example:
+        >>> prune = SuccessiveHalving("test_loss", factor=3)  # for run_grid(..., prune=prune)
+        >>> str(prune.goal), prune.next_rung(0), prune.next_rung(3)
+        ('min:test_loss', 1, 9)
     """
 
     metric: str | None = None
@@ -64,35 +68,79 @@ class SuccessiveHalving:
         return parse_goal(self.metric, "metric")
 
     def towards(self, goal: Goal | None) -> "SuccessiveHalving":
-        """Return this rule with the goal of a grid, unless it has a metric of its own.
+        """Set the goal of a grid, unless the rule has a metric of its own.
+
+        Args:
+            goal: That of the grid, None if it has none.
+
+        Returns:
+            A rule with a metric.
 
         Raises:
             InvalidArgumentError: There is neither.
+
+        Example:
+            >>> SuccessiveHalving().towards(parse_goal("max:reward")).metric
+            'max:reward'
         """
         rule = self if self.metric or goal is None else replace(self, metric=str(goal))
         assert rule.goal
         return rule
 
     def search(self) -> "Search":
-        """Return a search that stops runs by this rule, for one start of a grid."""
+        """Make a search that stops runs by this rule.
+
+        Returns:
+            The search, for one start of a grid.
+
+        Example:
+            >>> print(SuccessiveHalving("loss").search().introduction())  # doctest: +ELLIPSIS
+            SuccessiveHalving(metric='loss', ...): runs that are behind are stopped, and can be continued
+        """
         return _Halving(self)
 
     def rungs(self) -> Iterator[int]:
-        """Yield the numbers of epochs after which runs are compared, without end."""
+        """List the numbers of epochs after which runs are compared.
+
+        Yields:
+            The rungs from the first on, without end.
+
+        Example:
+            >>> rungs = SuccessiveHalving("loss", factor=2).rungs()
+            >>> [next(rungs) for _ in range(4)]
+            [1, 2, 4, 8]
+        """
         rung = self.min_epochs
         while True:
             yield rung
             rung *= self.factor
 
     def next_rung(self, epoch: int) -> int:
-        """Return the first rung after an epoch."""
+        """Find the first rung after an epoch.
+
+        Args:
+            epoch: Its number; 0 before the first one.
+
+        Returns:
+            The number of epochs at which runs are compared next.
+
+        Example:
+            >>> SuccessiveHalving("loss", min_epochs=2).next_rung(2)
+            6
+        """
         return next(rung for rung in self.rungs() if rung > epoch)
 
     def check(self, metrics: Mapping[str, float]) -> None:
         """Make sure that runs can be compared by what an epoch has.
 
+        Args:
+            metrics: Those of an epoch, by their columns.
+
         Raises:
             PruneError: They cannot: there is no such metric.
+
+        Example:
+            >>> SuccessiveHalving("loss").check({"loss": 0.5})  # raises nothing
         """
         name = self.goal.metric
         if name not in metrics:
@@ -102,14 +150,18 @@ class SuccessiveHalving:
             )
 
     def best(self, values: Sequence[float]) -> list[int]:
-        """Return the indexes of the values that go on, the best one first.
+        """Choose the runs that go on from a rung.
 
         Args:
             values: The metric of each run that was to be at the rung, NaN where it has none: such a run is
                 never among the best. Of equal runs the first is better.
 
-        >>> SuccessiveHalving("accuracy").best([0.1, 0.3, math.nan, 0.3, 0.2, 0.4])
-        [5, 1]
+        Returns:
+            The indexes of their values, the best one first; at least one if a value is finite.
+
+        Example:
+            >>> SuccessiveHalving("accuracy").best([0.1, 0.3, math.nan, 0.3, 0.2, 0.4])
+            [5, 1]
         """
         finite = [index for index, value in enumerate(values) if math.isfinite(value)]
         ordered = sorted(finite, key=lambda index: -self.goal.sign * values[index])

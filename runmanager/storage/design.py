@@ -12,6 +12,9 @@ from runmanager.goal import Goal, parse_goal
 LONGEST_NOTE = 1000
 """Characters of a note."""
 
+SEEDS = ("seed", "fold", "split", "trial", "repeat")
+"""Names of axes that only repeat a setting, unless somebody says otherwise."""
+
 _WORDS = {"goal": "goal is", "repeats": "repeat axes are", "note": "note is"}
 
 
@@ -37,6 +40,10 @@ class Design:
         if given.run_notes is not None:
             changed["run_notes"] = {**(self.run_notes or {}), **given.run_notes}
         return replace(self, **changed), sentences
+
+    def repeating(self, varying: Iterable[str]) -> tuple[str, ...]:
+        """Return the repeat axes: those that were given, else axes that vary, by their names."""
+        return tuple(name for name in varying if name in SEEDS) if self.repeats is None else self.repeats
 
     def without(self, ids: Collection[str]) -> "Design":
         """Return the design once runs are removed, by their identities."""

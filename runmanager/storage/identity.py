@@ -44,9 +44,9 @@ def is_nameable(value: Any) -> bool:
 def canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Reduce a value to what identifies it, as strict JSON: equal values give equal results.
 
-    A number is identified by its value (``1`` and ``1.0`` are the same hyperparameter, ``True`` is not),
-    a list like the tuple of its items, an array, a tensor, a set or a data class by its content, a class or
-    function by its full name, a torch device by its text, anything else by its class and its `repr`.
+    A number is identified by its value: ``1`` and ``1.0`` are the same hyperparameter, ``True`` is not. A list
+    counts as the tuple of its items. Arrays, tensors, sets and data classes count by their content, classes and
+    functions by their full name. A torch device counts by its text, anything else by its class and `repr`.
 
     >>> canonical((1.0, "a", None)), canonical(float("nan"))
     ([1, 'a', None], {'number': 'nan'})

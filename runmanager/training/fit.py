@@ -80,14 +80,12 @@ def fit(
         LifecycleError: Another run is open.
         StorageError: Something could not be written.
 
-    >>> import tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> loader = [(torch.ones(8, 4), torch.arange(8) % 3)] * 5
-    >>> manager = RunManager("example", folder.name, display=False)
-    >>> fit({"lr": 0.1}, nn.Linear(4, 3), loader, manager, optimizer=torch.optim.SGD, epochs=2)
-    >>> manager.results["epoch"].tolist()
-    [1, 2]
-    >>> folder.cleanup()
+    Example:
+        >>> loader = [(torch.ones(8, 4), torch.arange(8) % 3)] * 5
+        >>> manager = RunManager("example", display=False)
+        >>> fit({"lr": 0.1}, nn.Linear(4, 3), loader, manager, optimizer=torch.optim.SGD, epochs=2)
+        >>> manager.results["epoch"].tolist()
+        [1, 2]
     """
     params = params_of(run)
     is_open = manager._is_open  # noqa: SLF001 - fit() is a part of the manager's wing

@@ -18,8 +18,8 @@ class GridContext:
     Attributes:
         run: The one run that may be begun, None for any.
         on_epoch: Called with the record of each epoch that was committed.
-        on_step: Called at each batch that `batches` yields, or at each loss in a loop without it, and at each
-            batch of an evaluation, with a function that returns the progress.
+        on_step: Called with a function that returns the progress: at each batch of `batches` and of an
+            evaluation, and in a loop without them at each loss.
         jobs: How many runs share the machine, at most; a column of the tables if they are several.
         fingerprint: The code, data and versions that results depend on. A run that began with others is
             executed from its first epoch.

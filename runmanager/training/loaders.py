@@ -19,6 +19,15 @@ class ImageTensors(Dataset[Batch]):
         images: ``(N, C, H, W)``, uint8 or float.
         labels: ``(N,)``, int64.
         classes: The names of the labels.
+
+    Raises:
+        ValueError: There are not as many labels as images.
+
+    Example:
+        >>> images = torch.zeros(6, 1, 28, 28, dtype=torch.uint8)
+        >>> data = ImageTensors(images, torch.arange(6) % 2, ("cat", "dog"))
+        >>> len(data), data[[0, 1, 2]][0].shape
+        (6, torch.Size([3, 1, 28, 28]))
     """
 
     def __init__(self, images: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...] = ()) -> None:
@@ -41,16 +50,40 @@ class ImageTensors(Dataset[Batch]):
         return self.images[index], self.labels[index]
 
     def to(self, device: torch.device | str) -> "ImageTensors":
-        """Return the same images and labels on another device."""
+        """Copy the images and labels to another device.
+
+        Args:
+            device: As ``"cuda:1"``.
+
+        Returns:
+            The same data set, there.
+
+        Example:
+            >>> data = ImageTensors(torch.zeros(6, 1, 28, 28), torch.zeros(6, dtype=torch.int64))
+            >>> data.to("cpu").images.device
+            device(type='cpu')
+        """
         return ImageTensors(self.images.to(device), self.labels.to(device), self.classes)
 
     def first(self, count: int) -> "ImageTensors":
-        """Return the first `count` images and labels, without copying."""
+        """Take the first images and labels, without copying.
+
+        Args:
+            count: How many; all if there are fewer.
+
+        Returns:
+            A data set of them, with the same memory.
+
+        Example:
+            >>> data = ImageTensors(torch.zeros(6, 1, 28, 28), torch.zeros(6, dtype=torch.int64))
+            >>> len(data.first(2))
+            2
+        """
         return ImageTensors(self.images[:count], self.labels[:count], self.classes)
 
 
 class TensorLoader(DataLoader[Batch]):
-    """torch's DataLoader over `ImageTensors`, one indexing per batch instead of one per image.
+    """Load batches of `ImageTensors` with torch's DataLoader, one indexing per batch instead of one per image.
 
     Batches arrive on `device`, images as floats in 0..1: ``(B, C, H, W)`` float32 and ``(B,)`` int64.
     The worker processes of `num_workers` fetch bytes; scaling is done on the device.
@@ -62,6 +95,13 @@ class TensorLoader(DataLoader[Batch]):
         shuffle: A new order every epoch.
         seed: Of the orders; the global random state is not used.
         num_workers: Processes that fetch, 0 for none.
+
+    Example:
+        >>> data = ImageTensors(torch.full((6, 1, 28, 28), 255, dtype=torch.uint8), torch.arange(6) % 2)
+        >>> for images, labels in TensorLoader(data, batch_size=4):
+        ...     print(tuple(images.shape), images.max().item(), tuple(labels.shape))
+        (4, 1, 28, 28) 1.0 (4,)
+        (2, 1, 28, 28) 1.0 (2,)
     """
 
     def __init__(

@@ -129,24 +129,28 @@ class RunManager:
     Raises:
         GridError: `experiment` cannot be a folder's name, `batch_size` is no function, or `goal` is none.
 
-    >>> import tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)] * 5
-    >>> optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    >>> manager = RunManager("example", folder.name, display=False)
-    >>> with manager.run({"lr": 0.1}, network, loader):
-    ...     for epoch in manager.epochs(2):
-    ...         for inputs, labels in manager.batches():
-    ...             preds = network(inputs)
-    ...             loss = functional.cross_entropy(preds, labels)
-    ...             optimizer.zero_grad()
-    ...             loss.backward()
-    ...             optimizer.step()
-    ...             manager.track_loss(loss, labels)
-    ...             manager.track_num_correct(preds, labels)
-    >>> manager.results["epoch"].tolist()
-    [1, 2]
-    >>> folder.cleanup()
+    Example:
+        >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)] * 5
+        >>> optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        >>> manager = RunManager("example", display=False)
+        >>> with manager.run({"lr": 0.1}, network, loader):
+        ...     for epoch in manager.epochs(2):
+        ...         for inputs, labels in manager.batches():
+        ...             preds = network(inputs)
+        ...             loss = functional.cross_entropy(preds, labels)
+        ...             optimizer.zero_grad()
+        ...             loss.backward()
+        ...             optimizer.step()
+        ...             manager.track_loss(loss, labels)
+        ...             manager.track_num_correct(preds, labels)
+        ...         assert manager.epoch_count == epoch
+        ...         assert manager.epoch_loss > 0 <= manager.epoch_num_correct
+        ...         assert manager.run_start_time <= manager.epoch_start_time  # (s)
+        ...         manager.tb.add_scalar("further/scale", network.weight.abs().mean(), epoch)
+        >>> manager.results["epoch"].tolist()
+        [1, 2]
+        >>> manager.folder.name, manager.network is network, manager.loader is loader
+        ('001-lr=0.1', True, True)
     """
 
     def __init__(
@@ -196,6 +200,17 @@ class RunManager:
             DeviceError: The run's device is not there.
             GridError: A hyperparameter has the name of a column.
             StorageError: The run's folder could not be written.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> manager.begin_run({"lr": 0.1, "device": "cpu"})
+            >>> for epoch in range(2):
+            ...     manager.begin_epoch()
+            ...     manager.track_loss(0.5, 8)
+            ...     manager.end_epoch()
+            >>> manager.end_run()
+            >>> manager.results["loss"].tolist()
+            [0.5, 0.5]
         """
         if self._is_open:
             self._end_open_run()
@@ -239,6 +254,13 @@ class RunManager:
 
         Raises:
             LifecycleError: No run is open; or an epoch is, without which the run then ends as interrupted.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> manager.begin_run({"lr": 0.1})
+            >>> manager.end_run()
+            >>> manager.outcome.status
+            <Status.COMPLETED: 'completed'>
         """
         opened = self._open_run("end_run()")
         if opened.epoch is not None:
@@ -261,6 +283,15 @@ class RunManager:
         Raises:
             LifecycleError: No run is open, or the last epoch has not ended.
             PruneError: The run is to be stopped at a rung, and saves no checkpoint.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> manager.begin_run({"lr": 0.1})
+            >>> manager.begin_epoch()
+            >>> manager.epoch_count
+            1
+            >>> manager.end_epoch()
+            >>> manager.end_run()
         """
         opened = self._open_run("begin_epoch()")
         if opened.epoch is not None:
@@ -275,6 +306,16 @@ class RunManager:
             LifecycleError: No epoch is open.
             MetricError: Losses were tracked without their batches, and the loader does not know their sizes.
             StorageError: The row could not be committed.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> manager.begin_run({"lr": 0.1})
+            >>> manager.begin_epoch()
+            >>> manager.track_loss(0.5, 8)
+            >>> manager.end_epoch()
+            >>> manager.run_data[0]["loss"]
+            0.5
+            >>> manager.end_run()
         """
         self._open_epoch("end_epoch()")
         self._commit_epoch()
@@ -290,6 +331,15 @@ class RunManager:
         Raises:
             LifecycleError: No epoch is open.
             MetricError: The loss is not a single value, or the batch has no tensor to count.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}):
+            ...     for epoch in manager.epochs(1):
+            ...         manager.track_loss(torch.tensor(0.5), torch.ones(30, 4))  # 30 samples
+            ...         manager.track_loss(1.0, 10)  # 10 samples
+            >>> manager.results["loss"].tolist()
+            [0.625]
         """
         self._tracking("track_loss()").add_loss(loss, batch)
 
@@ -306,6 +356,15 @@ class RunManager:
         Raises:
             LifecycleError: No epoch is open.
             MetricError: The shapes do not fit.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}):
+            ...     for epoch in manager.epochs(1):
+            ...         scores = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]])  # (4, 2)
+            ...         manager.track_num_correct(scores, torch.tensor([0, 1, 0, 1]))
+            >>> manager.results["accuracy"].tolist()
+            [0.75]
         """
         sums = self._tracking("track_num_correct()").sums
         for name in ("_get_num_correct", "get_num_correct"):
@@ -337,6 +396,16 @@ class RunManager:
         Raises:
             LifecycleError: No epoch is open.
             MetricError: A value is not a single number, the name is taken, or `how` is another than before.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}):
+            ...     for epoch in manager.epochs(1):
+            ...         for f1 in (0.25, 0.75):
+            ...             manager.track(f1=f1)
+            ...             manager.track({"norm/largest": 2 * f1}, how="max")
+            >>> manager.results[["f1", "norm_largest"]].values.tolist()
+            [[0.5, 1.5]]
         """
         self._tracking("track()").track({**(values or {}), **named}, how)
 
@@ -355,6 +424,14 @@ class RunManager:
         Raises:
             LifecycleError: No run is open.
             MetricError: A value is not a single number, or the name is taken.
+
+        Example:
+            >>> from runmanager import load_runs
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}):
+            ...     manager.summary(num_parameters=9)
+            >>> load_runs("runs/example")["num_parameters"].tolist()
+            [9.0]
         """
         self._open_run("summary()").add_summary({**(values or {}), **named})
 
@@ -368,10 +445,14 @@ class RunManager:
             LifecycleError: No run is open, or it has no network.
             CheckpointError: The run has kept none, or they do not fit.
 
-        Example::
-
-            manager.load_weights()
-            manager.evaluate(test_loader, "final")  # columns final_loss and final_accuracy of load_runs
+        Example:
+            >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)]
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}, network):
+            ...     for epoch in manager.epochs(3, keep="best:loss"):
+            ...         manager.track_loss(abs(epoch - 2), 1)
+            ...     manager.load_weights()  # those of epoch 2
+            ...     final = manager.evaluate(loader, "final")  # the column final_loss
         """
         opened = self._open_run("load_weights()")
         network = network or opened.network
@@ -381,7 +462,23 @@ class RunManager:
         checkpoints.load_weights(opened.folder.path, network)
 
     def get_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> int:
-        """Return in how many samples the largest score is the label's; waits for the device."""
+        """Count the samples in which the largest score is the label's; waits for the device.
+
+        Args:
+            preds: Scores ``(N, C)`` or ``(N, C, ...)``.
+            labels: Class numbers ``(N,)`` or ``(N, ...)``.
+
+        Returns:
+            The number of samples. A subclass may count otherwise.
+
+        Example:
+            >>> class TopTwo(RunManager):
+            ...     def get_num_correct(self, preds, labels):
+            ...         return (preds.topk(2).indices == labels[:, None]).sum().item()
+            >>> preds, labels = torch.tensor([[0.1, 0.3, 0.6]]), torch.tensor([1])
+            >>> RunManager().get_num_correct(preds, labels), TopTwo().get_num_correct(preds, labels)
+            (0, 1)
+        """
         return int(metrics.num_correct(preds, labels).item())
 
     _get_num_correct = get_num_correct
@@ -392,8 +489,20 @@ class RunManager:
         The formats are the tutorial's: in the CSV the index is the first, unnamed column; the JSON is a list of
         objects.
 
+        Args:
+            fileName: The path of both files, without their suffixes.
+
         Raises:
             StorageError: A file could not be written; the one before is still there.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}):
+            ...     for epoch in manager.epochs(1):
+            ...         manager.track_loss(0.5, 8)
+            >>> manager.save("results")
+            >>> Path("results.csv").read_text().splitlines()[0]
+            ',run,epoch,loss,accuracy,epoch duration,run duration,lr'
         """
         if ranks.is_main():
             run_table.save(self.run_data, Path(fileName))
@@ -402,15 +511,31 @@ class RunManager:
     def run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> Iterator["RunManager"]:
         """Begin a run, as `begin_run`, and end it however the block ends.
 
-        The run is recorded as completed, diverged (a loss was NaN or infinite), pruned, interrupted (Ctrl-C, or
-        a disk that failed), or as failed or out of memory: the exception, that of sys.exit() too, is raised
-        again, and its traceback is in error.log.
+        The run is recorded as completed, diverged (a loss was NaN or infinite), pruned, or interrupted (Ctrl-C,
+        or a disk that failed). An exception, that of sys.exit() too, records it as failed or out of memory. It
+        is raised again, and its traceback is in error.log.
+
+        Args:
+            run: As for `begin_run`.
+            network: Moved to the run's device, as by `begin_run`.
+            loader: What `batches` yields from.
+
+        Yields:
+            This manager.
 
         Raises:
             LifecycleError: Another run is open, this manager is for another one, or an epoch is still open.
             DeviceError: The run's device is not there.
             GridError: A hyperparameter has the name of a column.
             StorageError: Something could not be written.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1, "device": "cpu"}):
+            ...     for epoch in manager.epochs(2):
+            ...         manager.track_loss(float("nan"), 8)
+            >>> manager.outcome.status, manager.outcome.epochs
+            (<Status.DIVERGED: 'diverged'>, 1)
         """
         try:
             self.begin_run(run, network, loader)
@@ -450,23 +575,36 @@ class RunManager:
                 load_state_dict(), or is a torch.Generator; or a dict or a list of JSON values, as
                 ``{"best": 0.5, "bad_epochs": 0}`` for early stopping, which is restored in place: the same
                 object has the values that were saved. None saves nothing.
-            keep: "last", "best:<metric>" of a metric whose direction is known by its name, as of a loss or an
-                accuracy, "min:<metric>" or "max:<metric>" leaves those weights in the run's folder as
-                weights.pt. Without a goal, that metric decides between runs too. Weights of an earlier attempt
-                that was completed, or whose code has changed since, are kept beside it as attempt-1.weights.pt.
+            keep: Which weights are left in the run's folder as weights.pt: "last", or "best:<metric>" of a
+                metric whose direction is known, as of a loss. For any other, "min:<metric>" or "max:<metric>".
+                Without a goal, that metric decides between runs too. Weights of an earlier attempt that was
+                completed, or whose code has changed since, are kept beside it as attempt-1.weights.pt.
             patience: End after that many epochs in which the metric of `keep`, else the goal, was not better
                 than before. The committed epochs decide: an interrupted run that is resumed ends after the
                 same epoch.
             min_delta: By how much better a value has to be to count for `patience`.
             max_seconds: Begin no epoch when the run has taken that long (s), earlier attempts included.
 
+        Returns:
+            The numbers of the epochs that are left, from 1 for a new run.
+
         Raises:
             LifecycleError: No run is open, or an epoch has begun already.
             InvalidArgumentError: `patience`, `min_delta` or `max_seconds` cannot be used, or `patience` has no
                 metric to watch.
-            CheckpointError: A part has no state or holds what is not JSON, here or at the end of an epoch, or
+            CheckpointError: A part has no state, or holds what is not JSON, here or at the end of an epoch; or
                 the saved one does not fit.
             StorageError: Something could not be committed.
+
+        Example:
+            >>> network, state = nn.Linear(4, 3), {"best": 9.0}
+            >>> parts = {"network": network, "state": state}
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}, network):
+            ...     for epoch in manager.epochs(9, checkpoint=parts, keep="best:loss", patience=2):
+            ...         manager.track_loss(abs(epoch - 2), 1)
+            >>> manager.results["epoch"].tolist()  # epoch 2 was the best
+            [1, 2, 3, 4]
         """
         opened = self._open_run("epochs()")
         if not is_count(n):
@@ -491,8 +629,20 @@ class RunManager:
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the run's device.
 
+        Yields:
+            What the loader yields, its tensors on the device.
+
         Raises:
             LifecycleError: No epoch is open, or the run has no loader.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"device": "cpu"}, None, [(torch.ones(8, 4), torch.zeros(8))] * 3):
+            ...     for epoch in manager.epochs(1):
+            ...         for inputs, labels in manager.batches():
+            ...             manager.track_loss(inputs.mean(), inputs)
+            >>> manager.results["loss"].tolist()
+            [1.0]
         """
         epoch = self._open_epoch("batches()")
         if self.loader is None:
@@ -512,8 +662,8 @@ class RunManager:
 
         It does not count into the epoch's duration and does not change training: modes and random states are
         restored. Before the first epoch, TensorBoard shows the values at step 0, and there is no row. It shows
-        the last evaluation's confusion matrix when the run is completed. Under torchrun all ranks call it, each
-        with its part of the samples.
+        the confusion matrix of the last evaluation when the run is completed. Under torchrun all ranks call it,
+        each with its part of the samples.
 
         Args:
             loader: Yields (inputs, labels), or with `step` anything.
@@ -532,9 +682,14 @@ class RunManager:
             LifecycleError: No run is open, it has no network, or the epoch has ended already.
             MetricError: A column's name is taken, a batch is not (inputs, labels), or a metric is no number.
 
-        >>> from runmanager.training.evaluation import Evaluation
-        >>> Evaluation(0.5, 0.75, {"f1": 0.7}).metrics["f1"]
-        0.7
+        Example:
+            >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)]
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}, network):
+            ...     for epoch in manager.epochs(1):
+            ...         means = manager.evaluate(loader, "validation")
+            >>> manager.results["validation_loss"].item() == means.loss, 0 <= means.accuracy <= 1
+            (True, True)
         """
         opened = self._open_run("evaluate()")
         if opened.network is None:
@@ -554,23 +709,24 @@ class RunManager:
             loader: Yields batches of any form.
             name: What the columns begin with.
 
+        Yields:
+            An iterator over the loader's batches, their tensors on the device.
+
         Raises:
             LifecycleError: No run is open, the epoch has ended already, or another evaluation is open.
             MetricError: A column's name is taken.
 
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> network, loader = nn.Linear(4, 1), [{"x": torch.ones(8, 4), "y": torch.ones(8)}]
-        >>> manager = RunManager("example", folder.name, display=False)
-        >>> with manager.run({"lr": 0.1}, network):
-        ...     for epoch in manager.epochs(1):
-        ...         with manager.evaluating(loader) as batches:
-        ...             for batch in batches:
-        ...                 error = network(batch["x"])[:, 0] - batch["y"]
-        ...                 manager.track(mae=error.abs().mean())
-        >>> [name for name in manager.results if name.startswith("validation")]
-        ['validation_mae']
-        >>> folder.cleanup()
+        Example:
+            >>> network, loader = nn.Linear(4, 1), [{"x": torch.ones(8, 4), "y": torch.ones(8)}]
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}, network):
+            ...     for epoch in manager.epochs(1):
+            ...         with manager.evaluating(loader) as batches:
+            ...             for batch in batches:
+            ...                 error = network(batch["x"])[:, 0] - batch["y"]
+            ...                 manager.track(mae=error.abs().mean())
+            >>> [name for name in manager.results if name.startswith("validation")]
+            ['validation_mae']
         """
         opened = self._open_run("evaluating()")
         self._check_evaluation("evaluating()")
@@ -578,11 +734,24 @@ class RunManager:
             yield evaluation.batches()
 
     def remaining(self, runs: Iterable[Any]) -> Iterator[Any]:
-        """Yield the runs that this experiment has not completed yet.
+        """Leave out the runs that this experiment has completed.
+
+        Args:
+            runs: Namedtuples or mappings of hyperparameters.
+
+        Yields:
+            Those that are not completed yet, in order.
 
         Raises:
             LifecycleError: The experiment has no name, so that its folder is new.
             ExperimentLockedError: `run_grid` is running this experiment in another process or thread.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}):
+            ...     pass
+            >>> list(manager.remaining([{"lr": 0.1}, {"lr": 0.01}]))
+            [{'lr': 0.01}]
         """
         if self._folders.name is None:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")

@@ -108,6 +108,24 @@ def test_the_examples_of_a_command_are_one_line_each(command, name):
     assert any(line.startswith(" Exit codes: 0 ") for line in lines)
 
 
+def test_the_list_of_commands_has_one_line_for_each(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    lines = command("--help").stdout.splitlines()
+
+    first = next(index for index, line in enumerate(lines) if " Results " in line)
+    assert len([line for line in lines[first:] if line.startswith("│")]) == len(app.registered_commands)
+
+
+@pytest.mark.parametrize("name", ["list", "compare", "diff", "report", "note", "rm"])
+def test_arguments_have_no_types_of_python(command, name):
+    lines = command(name, "--help").stdout.splitlines()
+
+    first = next(index for index, line in enumerate(lines) if " Arguments " in line)
+    end = next(index for index, line in enumerate(lines[first:], first) if line.startswith("╰"))
+    assert "<" not in "".join(lines[first:end])
+
+
 @pytest.fixture
 def root(tmp_path):
     train(RunManager("exp", tmp_path, display=False), {"lr": 0.1})

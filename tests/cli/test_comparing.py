@@ -125,3 +125,32 @@ def test_diff_asks_for_two_experiments_or_runs(command, root, arguments, message
 
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+
+
+def test_decide_says_what_the_repeats_have_decided(command, root):
+    result = command("decide", "lr", root / "a")
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0] == (
+        "undecided after 3 seeds: lr=0.1 is ahead by 0.1 in each, to the last digit; one more seed is needed, "
+        "which changes the results; lr=0.1 lost 1 of 4 seeds (failed)"
+    )
+    assert "swapping two equal values of lr" in result.stderr
+    assert "lr" in result.stdout.splitlines()[1]
+
+
+def test_decide_takes_settings_experiments_and_json(command, root):
+    settings = json.loads(command("decide", root / "a", "--json").stdout)
+    between = json.loads(command("decide", "experiment", root / "a", root / "b", "--json").stdout)
+
+    assert (settings["better"], settings["decided"], settings["repeats"]) == ({"lr": 0.1}, False, 3)
+    assert [row["lr"] for row in settings["table"]] == [0.1, 0.2]
+    assert (between["better"], between["outcome"]) == ("a", "undecided")
+
+
+def test_decide_refuses_what_there_is_not(command, root):
+    result = command("decide", "lear", root / "a", "--margin", "-1")
+
+    assert result.exit_code == 2
+    assert "margin must be a number above 0, got -1.0" in result.stderr
+    assert "no hyperparameter 'lear'" in result.stderr

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runmanager import SuccessiveHalving, load_runs, run_grid, show
+from runmanager import SuccessiveHalving, load_runs, run_grid, show, write_report
 from runmanager.outcome import Status
 from tests.locations import line_with
+from tests.report import reading
 from tests.terminal import Screen, screen_of
 
 HOME = Path(__file__).parents[2]
@@ -86,10 +87,11 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(warm, tmp_path):
     rows = [line for line in lines if line.startswith("  0.") and " to " in line and line.endswith(" s")]
     assert [re.sub(" +time$", "  time", line) for line in without_time(lines)] == [
         TITLE,
-        "✓ Best: lr=0.3 width=8, val_accuracy 0.816, the mean of 3 seeds, 95 % interval",
-        "  0.7961 to 0.8359",
-        "    Its lead over the other 4 settings is within chance: fewer than 4 repeats",
-        "    decide nothing.",
+        "! Undecided after 3 seeds between lr=0.3 width=8 and the other 4: lr=0.2 width=9",
+        "  is 0.098 behind; fewer than 8 seeds decide nothing; about 5 more seeds would",
+        "  decide one of 0.098; 3 settings have no result (3 diverged, 6 failed).",
+        "    Best: lr=0.3 width=8, val_accuracy 0.816, the mean of 3 seeds, 95 % interval",
+        "    0.7961 to 0.8359.",
         "   lr  width  val_accuracy  95 % interval     repeats  val_loss  time",
         *rows,
         *FAILED,
@@ -104,8 +106,8 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(warm, tmp_path):
     ]
     (time,) = (line for line in lines if line.startswith("time "))
     assert re.match(r"time    [\d.]+ s: \d+ % \w+", time)
-    assert "1" in screen.style_of("Best: lr=0.3").split(";")
-    assert [screen.style_of(text) for text in ("✓ Best", "✗ failed:", "✗ diverged:")] == ["32", "31", "31"]
+    assert "1" in screen.style_of("Undecided after 3").split(";")
+    assert [screen.style_of(text) for text in ("! Undecided", "✗ failed:", "✗ diverged:")] == ["33", "31", "31"]
 
 
 @pytest.mark.parametrize(
@@ -155,9 +157,8 @@ def test_a_file_gets_the_panel_without_colors(tmp_path):
     lines = panel_of(done.stdout.splitlines())
     assert "\x1b" not in done.stdout
     assert lines[0].startswith("== runs/e - 15 completed - 6 failed - 3 diverged ===")
-    assert lines[2] == (
-        '    If seed only repeats a setting, repeats="seed" ranks settings by their mean; nothing is '
-        "executed again."
+    assert lines[3] == (
+        "    By its name, seed only repeats a setting; run_grid(repeats=()) ranks the runs one by one."
     )
 
 
@@ -169,7 +170,7 @@ def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(warm, tmp_path):
     )  # fmt: skip
 
     assert lines[0].startswith("━━ runs/e · 4 completed · ")
-    assert lines[1].startswith("✓ Best so far: run 3 (")
+    assert lines[1].startswith("✓ Best so far: width=8, val_accuracy 0.616, the mean of 3 seeds")
     left = next(index for index, line in enumerate(lines) if line.startswith("! "))
     assert lines[left].startswith("! 8 of 12 runs are left to execute")
     assert "    start the same command again: 4 completed are kept" in lines[left : left + 3]
@@ -275,15 +276,20 @@ def train_nothing_but_a_loss(run, manager):
             manager.track_loss(1.0, 1)
 
 
-def test_a_hint_to_repeats_is_given_unless_they_are(tmp_path):
-    hint = (
-        'If seed only repeats a setting, repeats="seed" ranks settings by their mean; nothing is executed again'
-    )
+def test_an_axis_that_repeats_by_its_name_does_unless_repeats_say_otherwise(tmp_path):
+    rule = "By its name, seed only repeats a setting; run_grid(repeats=()) ranks the runs one by one."
     grid = {**SMALL, "seed": [1, 2]}
 
-    assert f"    {hint}." in text_of(tmp_path, grid)
-    assert "repeats=" not in str(outcome_of(tmp_path, grid, repeats="seed").panel)
-    assert "repeats=" not in str(outcome_of(tmp_path, grid, repeats=()).panel)
+    panel = text_of(tmp_path, grid)
+
+    assert any("Best: lr=0.2 width=9, " in line and "the mean of 2 seeds" in line for line in panel)
+    assert f"    {rule}" in panel
+    page = reading.parse(write_report(tmp_path / "e", tmp_path / "report.html"))
+    assert reading.text_of(reading.by_id(page, "assumption")) == rule  # one rule for both
+    assert rule not in str(outcome_of(tmp_path, grid, repeats="seed").panel)
+    one_by_one = str(outcome_of(tmp_path, grid, repeats=()).panel)
+    assert "Best: run " in one_by_one
+    assert rule not in one_by_one
 
 
 def test_devices_are_compared_where_both_executed_the_same_settings(tmp_path):

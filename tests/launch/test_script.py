@@ -1,9 +1,18 @@
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
-from runmanager import load_runs, main
+from runmanager import InlineExecutor, load_runs, main
 from runmanager.errors import InvalidArgumentError
 
-GRID = {"lr": [0.1, 0.2], "width": [8], "name": ["a"], "deep": [True, False], "kind": [int, float]}
+GRID: dict[str, Sequence[Any]] = {
+    "lr": [0.1, 0.2],
+    "width": [8],
+    "name": ["a"],
+    "deep": [True, False],
+    "kind": [int, float],
+}
 
 
 class Train:
@@ -127,6 +136,31 @@ def test_help_lists_axes_settings_and_defaults(tmp_path, capsys):
     assert "--lr X [X ...] 100 % of it (default: 0.1 0.2)" in shown
     assert "--epochs X [X ...] (default: 2)" in shown
     assert "--data-dir X (default: data)" in shown
+
+
+def test_help_fits_a_terminal_and_shows_the_scripts_own_defaults(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    options: dict[str, Any] = {"jobs": 4, "on_error": "stop", "root": "elsewhere", "executor": InlineExecutor()}
+    with pytest.raises(SystemExit):
+        main(GRID, Train(), arguments=["--help"], **options)
+
+    lines = capsys.readouterr().out.splitlines()
+    shown = " ".join(" ".join(lines).split())
+    assert max(map(len, lines)) <= 80
+    for default in ("4", "stop", "elsewhere", "InlineExecutor"):
+        assert f"(default: {default})" in shown
+
+
+@pytest.mark.parametrize(("words", "folder"), [("", "own"), ("--root other", "other")])
+def test_the_root_of_a_script_counts_unless_another_is_given(tmp_path, monkeypatch, words, folder):
+    monkeypatch.chdir(tmp_path)
+
+    assert (
+        main({"lr": [0.1]}, Train(), arguments=words.split(), experiment="e", root="own", executor="inline")
+        == 0
+    )
+
+    assert (tmp_path / folder / "e").is_dir()
 
 
 @pytest.mark.parametrize(

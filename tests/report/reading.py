@@ -12,7 +12,7 @@ from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal
 from runmanager.storage.paths import ERROR_LOG
 
-_VOID = {"meta", "input", "br", "link", "img"}
+_VOID = {"meta", "input", "br", "link", "img", "wbr"}
 
 
 def write_runs(

@@ -254,6 +254,185 @@ def test_a_log_axis_can_be_chosen_and_keeps_what_is_read(page):
     )
 
 
+def drag(page, svg, first, last):
+    """Drag from one epoch to another in a figure of curves."""
+    svg.scroll_into_view_if_needed()
+    box = svg.bounding_box()
+    low, high, left, right = map(float, svg.get_attribute("data-x").split())
+    xs = [
+        box["x"] + (left + (epoch - low) / (high - low) * (right - left)) * box["width"] / 400
+        for epoch in (first, last)
+    ]
+    page.mouse.move(xs[0], box["y"] + 0.5 * box["height"])
+    page.mouse.down()
+    page.mouse.move(xs[1], box["y"] + 0.6 * box["height"], steps=4)
+    page.mouse.up()
+
+
+def ticks(svg):
+    """The epochs on the axis of a figure of curves."""
+    return [int(text) for text in svg.locator(".scale text[text-anchor=middle]").all_text_contents()]
+
+
+def test_dragging_zooms_all_curves_and_keeps_what_is_read(page):
+    curves, loss = figure(page, "curves"), page.locator("svg[data-metric=test_loss]")
+    whole = curves.locator("path.run").first.get_attribute("d")
+    assert ticks(curves)[-1] == EPOCHS
+
+    drag(page, curves, 2, 4)
+
+    assert page.locator("dialog[open]").count() == 0  # a drag is no click
+    assert ticks(curves)[0] >= 2
+    assert ticks(curves)[-1] == ticks(loss)[-1] == 4
+    curves.focus()
+    page.keyboard.press("ArrowLeft")
+    match = re.fullmatch(r"run (\d+) · .* · epoch 4: test_accuracy (\S+)", readout(curves))
+    assert match, readout(curves)
+    expected = score(GRID[int(match[1]) - 1]) * (1 - math.exp(-3 * 4 / EPOCHS)) / (1 - math.exp(-3))
+    assert float(match[2]) == pytest.approx(expected, abs=1e-4)
+    ring, line = curves.locator(".ring"), curves.locator("path.run.on").get_attribute("d")
+    points = [float(text) for text in re.findall(r"-?[\d.]+", line)]
+    drawn = min(zip(points[::2], points[1::2], strict=True), key=lambda xy: abs(xy[0] - 332))
+    assert drawn[1] == pytest.approx(float(ring.get_attribute("cy")), abs=0.6)
+    page.keyboard.press("Escape")
+    assert curves.locator("path.run").first.get_attribute("d") == whole
+
+    drag(page, curves, 2, 4)
+    curves.dblclick(position={"x": 200, "y": 80})
+    assert curves.locator("path.run").first.get_attribute("d") == whole
+    page.wait_for_timeout(400)
+    assert page.locator("dialog[open]").count() == 0
+
+
+def test_keys_and_buttons_zoom_too(page):
+    curves = figure(page, "curves")
+    curves.focus()
+    page.keyboard.press("ArrowLeft")
+    before = readout(curves)
+    page.keyboard.press("+")
+    assert readout(curves) == before  # what was read is still read
+    assert ticks(curves)[0] >= 3
+    page.keyboard.press("-")
+    page.keyboard.press("-")
+    assert ticks(curves)[-1] - ticks(curves)[0] == EPOCHS - 1
+
+    page.get_by_role("button", name="Zoom in").first.click()
+    assert ticks(curves)[-1] - ticks(curves)[0] < EPOCHS - 1
+    page.get_by_role("button", name="All epochs").first.click()
+    assert ticks(curves)[-1] - ticks(curves)[0] == EPOCHS - 1
+    assert page.get_by_role("button", name="All epochs").count() == 0
+
+
+def chosen(page):
+    """What a reader can choose, as the page has it."""
+    return {
+        "runs": visible(page),
+        "brushes": [each.get_attribute("aria-valuetext") for each in page.get_by_role("slider").all()],
+        "legend": [each.get_attribute("aria-pressed") for each in page.locator("#legend button").all()],
+        "filter": page.locator("#filter").input_value(),
+        "color": page.locator("#colors").input_value(),
+        "log": page.locator("svg[data-metric=test_loss] .scale text").all_text_contents(),
+        "lines": figure(page, "curves").locator("path.run:not(.gone)").first.get_attribute("d"),
+        "sort": page.locator("#runs th[aria-sort]").all_inner_texts(),
+        "columns": page.locator("#columns").get_attribute("aria-pressed"),
+        "view": page.locator("dialog[open] h2").all_inner_texts(),
+    }
+
+
+def test_everything_that_is_chosen_is_in_the_address(page, open_page):
+    page.get_by_label("Color by").select_option("optimizer")
+    page.get_by_role("slider", name="Brush lr").focus()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Shift+ArrowUp")
+    page.get_by_role("slider", name="Brush test_accuracy").focus()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Shift+ArrowUp")
+    for _ in range(9):
+        page.keyboard.press("Shift+ArrowUp")
+    page.locator("#legend button", has_text="sgd").click()
+    page.locator("#filter").fill("clip=None and seed<2")
+    page.locator("svg[data-metric=test_loss]").locator("xpath=following::button[1]").click()
+    page.get_by_role("button", name="All columns").click()
+    page.locator("#runs thead button", has_text="seed").click()
+    drag(page, figure(page, "curves"), 2, 4)
+    page.locator("#runs tbody a").first.click()
+    before = chosen(page)
+    assert 0 < len(before["runs"]) < 6
+
+    page.wait_for_timeout(400)  # the address is written once nothing changes
+    other = open_page(page.url.removeprefix(page.url.split("#")[0]))
+    page.reload()
+
+    assert chosen(other) == before
+    assert chosen(page) == before
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Show all runs").click()
+    assert len(visible(page)) == len(GRID)
+
+
+def test_a_link_of_the_page_keeps_what_is_chosen(page):
+    page.locator("#filter").fill("optimizer=adam")
+    page.get_by_role("link", name="Learning").click()
+    page.wait_for_timeout(300)
+
+    assert page.url.endswith("#learning?filter=optimizer%3Dadam")
+    page.reload()
+    assert {GRID[int(run) - 1]["optimizer"] for run in visible(page)} == {"adam"}
+    page.wait_for_timeout(700)  # it scrolls smoothly
+    assert abs(page.locator("#learning").bounding_box()["y"]) < 40
+
+
+@pytest.mark.parametrize(
+    "address", ["#run-7?brush.lr=9&score=x&epochs=9-2&hide=%&with=run-7&sort=no&%E0", "#?&&="]
+)
+def test_an_address_that_is_written_by_hand_does_no_harm(open_page, address):
+    page = open_page(address)
+
+    assert len(visible(page)) == len(GRID)
+    assert ticks(figure(page, "curves"))[-1] == EPOCHS
+
+
+def test_two_runs_are_set_side_by_side(open_page):
+    page = open_page("#run-1")
+    page.get_by_role("combobox", name="Compare with").fill("9")
+    page.keyboard.press("Enter")
+
+    dialog = page.get_by_role("dialog", name="run 1 and run 9")
+    differing = [name for name in GRID[0] if GRID[0][name] != GRID[8][name]]
+    rows = dialog.get_by_role("region", name="Settings that differ").locator("tbody tr")
+    assert [row.split()[0] for row in rows.all_inner_texts()] == differing
+    results = dialog.get_by_role("region", name="Results").locator("tbody tr").all_inner_texts()
+    (line,) = [row.split("\t") for row in results if row.startswith("test_accuracy")]
+    first, second = score(GRID[0]), score(GRID[8])
+    assert [float(text) for text in line[1:3]] == pytest.approx([first, second], abs=1e-4)
+    assert line[3] == f"\N{MINUS SIGN}{first - second:.4g}, worse"
+    names = [svg.get_attribute("aria-label") for svg in dialog.get_by_role("img").all()]
+    assert names[0].startswith("test_accuracy: run 1 from ")
+    assert "; run 9 from " in names[0]
+    assert {name.split(":")[0] for name in names} == {"test_accuracy", "accuracy", "test_loss", "loss"}
+    assert re.search(r"runmanager diff \S+/grid/1 \S+/grid/9", dialog.inner_text())
+    assert page.url.endswith("#run-1?with=run-9")
+    page.reload()
+    assert page.get_by_role("dialog", name="run 1 and run 9").count() == 1
+    dialog.locator("p a").nth(1).click()
+    assert page.get_by_role("dialog", name="run 9", exact=True).count() == 1
+    page.get_by_role("button", name="Compare with run 1", exact=False).first.click()
+    assert page.url.startswith(page.url.split("#")[0] + "#run-9?with=run-1")
+
+
+def test_a_run_that_is_not_there_is_not_compared(open_page):
+    page = open_page("#run-2")
+    for text, words in (("77", "There is no run '77'."), ("2", "This is run 2; choose another one.")):
+        page.get_by_role("combobox", name="Compare with").fill(text)
+        page.get_by_role("button", name="Compare", exact=True).first.click()
+        assert page.locator("#no-run").inner_text() == words
+    page.get_by_role("combobox", name="Compare with").fill("run 5")  # one failed, the other diverged
+    page.keyboard.press("Enter")
+    text = page.get_by_role("dialog", name="run 2 and run 5").inner_text()
+    assert "failed\tdiverged" in text
+    assert "ValueError: <b>no</b>" in text
+
+
 def test_a_run_is_opened_by_its_address_with_its_neighbours(open_page):
     page = open_page("#run-2")
     dialog = page.get_by_role("dialog", name="run 2")

@@ -1,6 +1,7 @@
 import base64
 import hashlib
 import itertools
+import json
 import math
 
 import pytest
@@ -52,8 +53,10 @@ def test_the_first_lines_say_which_run_is_best_by_how_much_and_why(page):
         "95 % interval 0.8985 to 0.9035"
     )
     assert text_of(by_id(page, "lead")) == (
-        "The mean of 3 seeds. lr=0.01 optimizer=adam device=cuda has the same mean. Its lead over the other 6 "
-        "settings is within chance: fewer than 4 repeats decide nothing."
+        "The mean of 3 seeds. Undecided after 1 to 3 seeds between lr=0.01 optimizer=adam device=cpu and the "
+        "other 7: lr=0.01 optimizer=adam device=cpu and lr=0.01 optimizer=adam device=cuda have the same mean; "
+        "fewer than 8 seeds decide nothing; at least 5 more seeds are needed; lr=0.1 optimizer=adam device=cuda"
+        " lost 1 of 3 seeds (diverged); lr=0.1 optimizer=adam device=cpu lost 1 of 3 seeds (failed)."
     )
     assert text_of(by_id(page, "matters")) == (
         "Changing lr alone changes test_accuracy by 0.2 on average, optimizer by 0.05, device by 0.00025; "
@@ -107,7 +110,8 @@ def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named
     )
     assert text_of(by_id(page, "lead")) == (
         "The mean of 2 seeds. 0.07 above the next, lr=0.1. "
-        "Its lead over the other setting is within chance: fewer than 4 repeats decide nothing."
+        "Undecided after 1 to 2 seeds between lr=0.01 and the other 2: lr=0.1 is 0.07 behind; fewer than 7 "
+        "seeds decide nothing; at least 5 more seeds are needed; lr=0.001 lost 1 of 2 seeds (diverged)."
     )
     lines = [[text_of(cell) for cell in row.iter("td")] for row in by_id(page, "settings").iter("tr")]
     assert lines[1:] == [
@@ -470,3 +474,13 @@ def test_experiments_side_by_side_name_what_differs(tmp_path):
     assert ["metric", "test_accuracy, best setting", "0.54", "0.64", "0.1"] in rows
     assert "What differs" in text_of(next(page.iter("nav")))
     assert [text_of(p) for p in page.iter("p") if p.get("class") == "kicker"] == ["before and after"]
+
+
+def test_each_run_has_the_folder_of_its_own_experiment(tmp_path):
+    for name in ("a", "b"):
+        write_runs(tmp_path / name, [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"])
+
+    page = parse(write_report([tmp_path / "a", tmp_path / "b"], tmp_path / "report.html"))
+
+    homes = json.loads(text_of(by_id(page, "page-data")))["homes"]
+    assert [homes["values"][code] for code in homes["codes"]] == [str(tmp_path / name) for name in "aabb"]

@@ -73,8 +73,10 @@ def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
     assert list(view.table) == ["lr", "width", "accuracy", "95 % interval", "repeats"]
     assert view.table["95 % interval"].tolist() == ["0.5535 to 0.9565", "0.3516 to 0.8484"]
     assert view.caption == (
-        "2 of 3 settings · best mean accuracy over fold and seed first · its lead over the other setting is "
-        "within chance: fewer than 4 repeats decide nothing · the same in all: device=cpu"
+        "2 of 3 settings · best mean accuracy over fold and seed first · undecided after 3 repeats between "
+        "lr=0.2 and the other 2: lr=0.1 is 0.107 behind; fewer than 7 repeats decide nothing; about 4 more "
+        "repeats would decide one of 0.107; lr=0.1 lost 1 of 4 repeats (failed); lr=0.3 width=16 lost 3 of 4 "
+        "repeats (2 diverged, 1 killed) · the same in all: device=cpu"
     )
 
 
@@ -96,7 +98,7 @@ def test_repeat_axes_given_by_hand_are_used_instead(runs):
 
 def test_a_lead_is_decided_by_the_differences_at_the_same_repeats():
     bases = enumerate([("a", 0.1), ("b", 0.15), ("c", 0.1502)], 1)
-    rows = [(net, s, base + 0.1 * s + 0.001 * (s * n % 5)) for n, (net, base) in bases for s in range(6)]
+    rows = [(net, s, base + 0.1 * s + 0.001 * (s * n % 5)) for n, (net, base) in bases for s in range(9)]
     runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
     runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
 
@@ -107,7 +109,11 @@ def test_a_lead_is_decided_by_the_differences_at_the_same_repeats():
     assert [s.params["net"] for s in findings.settings] == ["c", "b", "a"]
     assert [lead.is_decided for lead in findings.leads] == [False, True]
     assert findings.num_undecided == 1
-    assert findings.verdict == "Its lead over the next setting is within chance."
+    assert findings.verdict == (
+        "Undecided after 9 seeds between net=c and net=b: net=b is 0.00031 behind; a difference below 0.003 "
+        "cannot be seen with these; 9 more seeds would decide one of 0.002; net=a is worse."
+    )
+    assert not findings.is_decided
 
 
 def test_a_lead_over_all_others_is_more_than_chance():
@@ -120,7 +126,8 @@ def test_a_lead_over_all_others_is_more_than_chance():
     findings = find(runs)
 
     assert findings.settings[0].params == {"net": 1}
-    assert findings.verdict == "Its lead over the other setting is more than chance."
+    assert findings.verdict == "net=1 is better than net=2 by 0.4000 (0.3972 to 0.4027), decided after 6 seeds."
+    assert findings.is_decided
     assert findings.leads[0].mean > 0  # how much better, whatever the direction
 
 
@@ -184,9 +191,12 @@ def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(ru
 
 
 def test_one_seed_is_called_one_seed(runs):
-    assert sentences_of(runs[runs["run"].isin([1, 5])], repeats="seed") == (
-        "Best: lr=0.2, accuracy 0.61, of one seed",
-        "Its lead over the other setting is within chance: fewer than 4 repeats decide nothing.",
+    headline, lead = sentences_of(runs[runs["run"].isin([1, 5])], repeats="seed")
+
+    assert headline == "Best: lr=0.2, accuracy 0.61, of one seed"
+    assert lead == (
+        "Undecided after 1 seed: lr=0.2 is ahead by 0.11; fewer than 6 seeds decide nothing; at least 5 more "
+        "seeds are needed."
     )
 
 
@@ -213,15 +223,15 @@ def test_the_only_result_is_called_so(runs):
     assert sentences_of(runs[runs["run"] == 5], repeats=()) == ("Result: run 5, accuracy 0.61", "")
 
 
-def test_a_tie_of_means_is_named_and_what_few_repeats_cannot_tell_apart():
+def test_identical_settings_are_named_and_what_few_repeats_cannot_tell_apart():
     rows = [(net, seed, 0.5 + 0.1 * (net // 2) + 0.01 * seed) for net in range(40) for seed in range(5)]
     runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
     runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
     runs["accuracy"] += runs["seed"] * 0.001 * (runs["net"] // 2 % 3)
 
     assert sentences_of(runs)[1] == (
-        "net=39 has the same mean. Its lead over the other 39 settings is within chance: 5 repeats cannot tell "
-        "40 settings apart."
+        "Undecided after 5 seeds between net=38 and 38 others: net=36 is 0.102 behind; fewer than 10 seeds "
+        "decide nothing; about 5 more seeds would decide one of 0.102; net=39 is identical."
     )
 
 
@@ -236,8 +246,13 @@ def test_what_the_decided_settings_leave_is_counted():
     runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
     runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
 
-    assert find(runs).verdict == "Its lead over the next setting is within chance."
-    assert find(runs[runs["net"] != "c"]).verdict == "Its lead over the other 2 settings is more than chance."
+    assert find(runs).verdict == (
+        "Undecided after 12 seeds between net=a and net=c: net=c is 0.03 behind; a difference below 0.1 cannot "
+        "be seen with these; 12 more seeds would decide one of 0.09; 2 others are worse."
+    )
+    assert find(runs[runs["net"] != "c"]).verdict.startswith(
+        "net=a is better than the other 2 settings, than the next, net=b, by 0.40"
+    )
 
 
 def test_the_old_name_averages_over_one_axis(runs):

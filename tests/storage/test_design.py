@@ -17,6 +17,12 @@ def test_a_design_is_read_back_as_it_was_written(tmp_path):
     assert Experiment(tmp_path / "e").design == REWARD
 
 
+def test_axes_repeat_by_their_names_unless_somebody_has_said_which_do():
+    assert Design().repeating(["lr", "seed", "fold"]) == ("seed", "fold")
+    assert Design(repeats=()).repeating(["lr", "seed"]) == ()
+    assert Design(repeats=("draw",)).repeating(["lr", "seed", "draw"]) == ("draw",)
+
+
 def test_the_last_design_wins_and_says_so(tmp_path):
     experiment = Experiment(tmp_path / "e")
     experiment.decide(REWARD)

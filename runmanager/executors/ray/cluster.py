@@ -164,8 +164,8 @@ def _replaced(module: Any, name: str, value: object) -> Iterator[None]:
 def _shut_down() -> None:
     """Shut Ray down and let a signal that comes meanwhile wait, unless it comes again.
 
-    Ray that is half shut down ends the process, with exit code 1 and without a word, as soon as any of its
-    objects is touched.
+    Once it is half shut down, Ray ends the process, with exit code 1 and no message, when any of its objects is
+    used.
     """
     import ray
 

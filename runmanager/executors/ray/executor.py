@@ -27,7 +27,7 @@ class RayExecutor(Executor):
 
     Args:
         address: "auto" for the cluster of this machine, or host:port. None uses the one that this process is
-            connected to, or else starts one on this machine for as long as runs are executed.
+            connected to, or else starts one on this machine, which ends with the grid.
         jobs: How many runs are executed at the same time, at most; "auto": as many as the cluster has room for.
         runs_per_device: How many runs may share a GPU.
         timeout: Seconds without news after which a run counts as hung; None waits for ever.
@@ -37,6 +37,17 @@ class RayExecutor(Executor):
     Raises:
         InvalidArgumentError: An argument cannot be used.
         MissingExtraError: ray is not installed.
+
+    Example:
+        >>> from runmanager import run_grid
+        >>> def train(run, manager):
+        ...     with manager.run(run):
+        ...         for epoch in manager.epochs(1):
+        ...             manager.track_loss(run.lr, 1)
+        >>> executor = RayExecutor(jobs=2, resources={"cpu": {"CPU": 0.5}})  # starts a cluster on this machine
+        >>> outcome = run_grid({"lr": [0.1]}, train, experiment="on_ray", executor=executor, display=False)
+        >>> outcome.exit_code
+        0
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 "use strict";
 // The kinds of figures: what of each is visible, which color it has, and which mark is near.
 const figures = (() => {
-  const { data, name, short, element, drawn, isVisible } = page;
-  const { Reader, scaleOf, ticks, apart, numbers, indices, marksOf, written } = reading;
+  const { data, short, drawn, isVisible } = page;
+  const { Reader, numbers, indices, marksOf, written } = reading;
   const MANY = 100; // lines that are visible at once
   const COLOR = /\b[co]\d\b/;
 
@@ -106,124 +106,6 @@ const figures = (() => {
     }
   }
 
-  class Curves extends Lines {
-    constructor(svg) {
-      super(svg);
-      const { metric, x, y, log, positive, least } = svg.dataset;
-      this.metric = metric;
-      this.curves = data.curves[metric] || {};
-      [this.low, this.high, this.base, this.top] = numbers(y);
-      this.isLog = log === "1";
-      const [first, last, left, right] = numbers(x);
-      this.right = right;
-      this.x = scaleOf(first, last === first ? first + 1 : last, left, right, false);
-      this.rescale();
-      if (positive === "1") {
-        const button = element("button", { type: "button", "aria-pressed": this.isLog }, "Log axis");
-        this.tools.append(button);
-        button.addEventListener("click", () => {
-          this.toggle(Number(least));
-          button.setAttribute("aria-pressed", this.isLog);
-        });
-      }
-    }
-
-    rescale() { this.y = scaleOf(this.low, this.high, this.base, this.top, this.isLog); }
-
-    toggle(least) {
-      const before = this.y;
-      this.isLog = !this.isLog;
-      if (this.isLog && this.low <= 0) this.low = least;
-      this.rescale();
-      for (const path of this.svg.querySelectorAll("[clip-path] path")) {
-        const d = path.getAttribute("d").replace(/(-?[\d.]+) (-?[\d.]+)/g, (_, x, y) => {
-          const number = before.back(Number(y));
-          return `${x} ${this.y.at(this.isLog ? Math.max(number, this.low / 10) : number).toFixed(1)}`;
-        });
-        path.setAttribute("d", d);
-      }
-      const scale = this.svg.querySelector(".scale");
-      scale.replaceChildren(...ticks(this.low, this.high, this.isLog).flatMap((tick) => {
-        const y = this.y.at(tick);
-        const text = drawn("text", { x: 38, y: y + 4, class: "tick", "text-anchor": "end" });
-        text.textContent = short(tick);
-        return [drawn("path", { d: `M44 ${y}H${this.right}`, class: "grid" }), text];
-      }));
-      this.show(null);
-      this.update();
-    }
-
-    pointsOf(run) {
-      const [values, epochs] = this.curves[run] || [[]];
-      return values.map((value, n) => ({ run, value, epoch: epochs ? epochs[n] : n + 1 }));
-    }
-
-    markOf(point) { return point && { ...point, x: this.x.at(point.epoch), y: this.y.at(point.value) }; }
-
-    words(mark) { return `epoch ${mark.epoch}: ${this.metric} ${short(mark.value)}`; }
-
-    hint() { this.readout.textContent = "Point at a line, or press the arrow keys."; }
-
-    nearest(x, y) {
-      let best = null;
-      let least = Infinity;
-      for (const { run } of this.seen) {
-        const points = this.pointsOf(run).map((point) => this.markOf(point));
-        for (let n = 0; n < points.length; n += 1) {
-          const [a, b] = [points[n], points[n + 1] || points[n]];
-          const share = b.x === a.x ? 0 : Math.max(0, Math.min(1, (x - a.x) / (b.x - a.x)));
-          const distance = Math.hypot(3 * (a.x + share * (b.x - a.x) - x), a.y + share * (b.y - a.y) - y);
-          if (distance < least) [least, best] = [distance, share < 0.5 ? a : b];
-        }
-      }
-      return best;
-    }
-
-    first() {
-      const line = this.seen.find(({ run }) => run === data.order[0]) || this.seen[0];
-      return line ? this.markOf(this.pointsOf(line.run).at(-1)) : null;
-    }
-
-    next(dx, dy) {
-      const { run, epoch } = this.current;
-      if (dx) {
-        const points = this.pointsOf(run);
-        const now = points.findIndex((point) => point.epoch === epoch);
-        return this.markOf(points[Math.max(0, Math.min(points.length - 1, now + dx))]);
-      }
-      const column = this.seen.map((line) => this.pointsOf(line.run).find((point) => point.epoch === epoch));
-      const ranked = column.filter(Boolean).sort((a, b) => b.value - a.value || a.run - b.run);
-      const now = ranked.findIndex((point) => point.run === run);
-      return this.markOf(ranked[Math.max(0, Math.min(ranked.length - 1, now + dy))]);
-    }
-
-    update() {
-      super.update();
-      this.svg.querySelectorAll(".end, .swatch").forEach((each) => each.remove());
-      const end = (run) => this.pointsOf(run).at(-1);
-      const items = [];
-      const { colored } = page.state;
-      if (this.seen.some(({ run }) => run === data.order[0]) && end(data.order[0])) {
-        items.push({ y: this.y.at(end(data.order[0]).value), text: name(data.order[0]), kind: "best" });
-      }
-      for (const code of colored && colored.labels.length <= 6 ? colored.labels.keys() : []) {
-        const group = Object.keys(this.curves).map(Number).filter((run) => isVisible(run) && colored.codes[run] === code);
-        const values = group.map(end).filter(Boolean).map((point) => point.value).sort((a, b) => a - b);
-        if (values.length) {
-          const y = this.y.at(values[Math.floor(values.length / 2)]);
-          items.push({ y, text: colored.labels[code], kind: colored.colors[code] });
-        }
-      }
-      items.forEach((item) => { item.y = Math.max(this.top, Math.min(this.base, item.y)); });
-      apart(items, 12, this.top, this.base);
-      for (const { y, text, kind } of items) {
-        const label = drawn("text", { x: this.right + 14, y: y + 4, class: `end ${kind}` });
-        label.textContent = text.length > 9 ? `${text.slice(0, 8)}…` : text;
-        this.svg.append(drawn("path", { d: `M${this.right + 4} ${y}h7`, class: `swatch ${kind}` }), label);
-      }
-    }
-  }
-
   class Parallel extends Lines {
     constructor(svg) {
       super(svg);
@@ -260,10 +142,12 @@ const figures = (() => {
       return best;
     }
 
+    hint() { this.readout.textContent = "Point at a line, or press the arrow keys. Drag along an axis to choose runs."; }
+
     marks() { return this.seen.map((line) => ({ run: line.run, x: this.xs[0], y: line.heights[0] })); }
   }
 
-  const kinds = { curves: Curves, parallel: Parallel, points: Points, bars: Points };
+  const kinds = { parallel: Parallel, points: Points, bars: Points };
   const start = () => {
     const readers = [...document.querySelectorAll("svg[data-figure]")].map((svg) => new kinds[svg.dataset.figure](svg));
     const update = () => readers.forEach((reader) => { reader.show(null); reader.update(); });
@@ -280,5 +164,5 @@ const figures = (() => {
       lit = run;
     });
   };
-  return { start };
+  return { start, kinds, Lines };
 })();

@@ -59,11 +59,11 @@
   };
   page.onChange(update);
 
+  const sorts = new Map(); // heading -> sorts by it
+  let sorted = null; // the heading that was chosen, and its direction
   headings.forEach((heading, column) => {
     const button = heading.querySelector("button");
-    button.addEventListener("click", () => {
-      const now = heading.getAttribute("aria-sort");
-      const next = now ? (now === "ascending" ? "descending" : "ascending") : button.dataset.first;
+    const sort = (next) => {
       const sign = next === "ascending" ? 1 : -1;
       headings.forEach((other) => other.removeAttribute("aria-sort"));
       heading.setAttribute("aria-sort", next);
@@ -74,7 +74,18 @@
         return sign * (x < y ? -1 : x > y ? 1 : 0);
       });
       update();
+    };
+    button.addEventListener("click", () => {
+      const now = heading.getAttribute("aria-sort");
+      sort(now ? (now === "ascending" ? "descending" : "ascending") : button.dataset.first);
+      sorted = [heading, heading.getAttribute("aria-sort")];
+      address.changed();
     });
+    sorts.set(button.textContent, (direction) => { sort(direction); sorted = [heading, direction]; });
+  });
+  address.keep("sort", () => (sorted ? [`${sorted[1]} ${sorted[0].textContent}`] : []), ([chosen = ""]) => {
+    const [, direction, column] = chosen.match(/^(ascending|descending) (.*)$/) || [];
+    if (sorts.has(column)) sorts.get(column)(direction);
   });
 
   // plain words are looked for in all cells of a row
@@ -112,24 +123,31 @@
   };
   filter.addEventListener("input", () => {
     window.clearTimeout(timer);
+    address.changed();
     if (runs.length <= MOST) choose();
     else timer = window.setTimeout(choose, 150);
+  });
+  address.keep("filter", () => (filter.value ? [filter.value] : []), ([text = ""]) => {
+    filter.value = text;
+    choose();
   });
   everything.addEventListener("click", () => {
     filter.value = "";
     state.hidden.clear();
     brushes.clear();
     choose();
-    legend();
     filter.focus();
   });
 
   document.querySelectorAll(".alive").forEach((each) => { each.hidden = each === everything; });
   const wide = document.getElementById("columns");
   wide.hidden = headings.every((heading) => heading.offsetParent);
+  const widen = (isWide) => wide.setAttribute("aria-pressed", table.classList.toggle("all", isWide));
   wide.addEventListener("click", () => {
-    wide.setAttribute("aria-pressed", table.classList.toggle("all"));
+    widen();
+    address.changed();
   });
+  address.keep("columns", () => (table.classList.contains("all") ? ["all"] : []), ([chosen]) => widen(chosen === "all"));
 
   // the legend: each value can be hidden, in all figures and in the table
   const key = document.getElementById("legend");
@@ -142,7 +160,6 @@
       button.addEventListener("click", () => {
         if (state.hidden.has(code)) state.hidden.delete(code);
         else state.hidden.add(code);
-        button.setAttribute("aria-pressed", !state.hidden.has(code));
         page.update();
       });
       return button;
@@ -159,7 +176,12 @@
   }
   colors.parentNode.hidden = data.axes.length < 2;
   colors.addEventListener("change", () => page.recolor(data.axes.find((axis) => axis.name === colors.value)));
-  page.onColor(legend);
+  page.onColor(() => {
+    colors.value = state.colored.name;
+    legend();
+  });
+  page.onChange(() => key && key.querySelectorAll("button").forEach((button, code) => (
+    button.setAttribute("aria-pressed", !state.hidden.has(code)))));
   legend();
 
   body.addEventListener("pointerover", (event) => {
@@ -175,62 +197,45 @@
   });
   figures.start();
   if (runs.length > rowOf.size) update();
-  views.follow();
+  address.start();
 })();
 
-// Live: a page that is renewed loads itself again. What the reader has typed, opened and scrolled to is in the
-// address for that moment, as #state=...: a page from the file system has no other memory.
+// Live: a page that is renewed loads itself again. What the reader chose is in its address; what is opened and scrolled
+// to is kept with the address, for that moment.
 (() => {
-  const prefix = "#state=";
-  const fields = () => [...document.querySelectorAll("input[id], select[id], details[id]")];
-  const value = (field) => (field.matches("details") ? field.open : field.value);
-  if (window.location.hash.startsWith(prefix)) {
-    let state = { hash: "", y: 0, fields: {}, sort: null, inner: [] };
-    try {
-      state = { ...state, ...JSON.parse(decodeURIComponent(window.location.hash.slice(prefix.length))) };
-    } catch { /* the address was written by hand */ }
-    window.history.replaceState(null, "", state.hash || "#");
-    for (const field of fields()) {
-      if (!(field.id in state.fields) || value(field) === state.fields[field.id]) continue;
-      if (field.matches("details")) field.open = state.fields[field.id];
-      else {
-        field.value = state.fields[field.id];
-        for (const name of ["input", "change"]) field.dispatchEvent(new Event(name, { bubbles: true }));
-      }
-    }
-    for (const button of document.querySelectorAll("#runs thead button")) {
-      const heading = button.closest("th");
-      for (let n = 0; state.sort && button.textContent === state.sort[0] && n < 2; n += 1) {
-        if (heading.getAttribute("aria-sort") !== state.sort[1]) button.click();
-      }
-    }
-    if (state.hash) window.dispatchEvent(new HashChangeEvent("hashchange"));
-    document.querySelectorAll(".scroll").forEach((box, n) => [box.scrollLeft, box.scrollTop] = state.inner[n] || [0, 0]);
+  const details = () => [...document.querySelectorAll("details[id]")];
+  const boxes = () => [...document.querySelectorAll(".scroll")];
+  const memory = window.history.state;
+  if (memory && memory.open) {
+    details().forEach((each) => { each.open = memory.open.includes(each.id); });
+    boxes().forEach((box, n) => [box.scrollLeft, box.scrollTop] = memory.inner[n] || [0, 0]);
     document.documentElement.style.scrollBehavior = "auto";
-    window.scrollTo(0, state.y);
-    if (state.focus && document.getElementById(state.focus)) document.getElementById(state.focus).focus({ preventScroll: true });
+    window.scrollTo(0, memory.y);
+    const dialog = document.getElementById("view");
+    dialog.scrollTop = memory.view;
+    const focused = document.getElementById(memory.focus);
+    if (focused) focused.focus({ preventScroll: true });
     document.documentElement.style.scrollBehavior = "";
+    address.write();
   }
   const seconds = Number(document.body.dataset.seconds);
   if (!seconds) return;
   let used = 0; // when the reader last did something
-  for (const name of ["pointerdown", "keydown", "input", "wheel"]) {
+  for (const name of ["pointerdown", "pointerup", "keydown", "input", "wheel"]) {
     document.addEventListener(name, () => { used = Date.now(); }, { passive: true });
   }
+  document.addEventListener("pointermove", (event) => { if (event.buttons) used = Date.now(); }, { passive: true });
   const reload = () => {
     const isBusy = Date.now() - used < 2000 || !window.getSelection().isCollapsed;
     if (document.hidden || isBusy) {
       window.setTimeout(reload, 1000);
       return;
     }
-    const sorted = document.querySelector("#runs th[aria-sort]");
-    const state = {
-      hash: window.location.hash, y: window.scrollY, focus: document.activeElement.id,
-      fields: Object.fromEntries(fields().map((field) => [field.id, value(field)])),
-      sort: sorted && [sorted.textContent, sorted.getAttribute("aria-sort")],
-      inner: [...document.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]),
-    };
-    window.history.replaceState(null, "", prefix + encodeURIComponent(JSON.stringify(state)));
+    address.write(undefined, {
+      y: window.scrollY, focus: document.activeElement.id, view: document.getElementById("view").scrollTop,
+      open: details().filter((each) => each.open).map((each) => each.id),
+      inner: boxes().map((box) => [box.scrollLeft, box.scrollTop]),
+    });
     window.location.reload();
   };
   window.setTimeout(reload, 1000 * seconds);

@@ -60,6 +60,7 @@ const reading = (() => {
       const title = svg.querySelector("title"); // a browser would lay it over the figure
       svg.setAttribute("aria-label", title.textContent);
       svg.removeAttribute("aria-labelledby");
+      svg.id = title.id.replace(/title$/, "figure");
       svg.setAttribute("aria-describedby", svg.querySelector("desc").id);
       title.remove();
       svg.setAttribute("role", "application");

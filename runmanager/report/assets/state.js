@@ -12,8 +12,17 @@ const page = (() => {
   const columns = new Map(Object.entries(data.columns).map(([name, column]) => [name, unpacked(column)]));
   const name = (run) => (typeof data.names[run] === "number" ? `run ${data.names[run]}` : data.names[run]);
   const address = (run) => name(run).replace(/[^\w.-]+/g, "-");
+  const homes = unpacked(data.homes);
+  const number = (run) => (typeof data.names[run] === "number" ? data.names[run] : data.names[run].split("run ").at(-1));
+  const quoted = (text) => (/^[\w./@%+=:,-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+  const folder = (run) => quoted(`${homes[run]}/${number(run)}`); // as the command takes it
   const label = (axis, run) => axis.labels[axis.codes[run]];
   const settings = (run) => data.axes.map((axis) => `${axis.name} ${label(axis, run)}`).join(", ");
+  // whether large values are good: 1, -1, or 0 if nobody knows
+  const sign = (metric) => {
+    if (metric === data.metric) return data.larger ? 1 : -1;
+    return metric.endsWith("loss") ? -1 : metric.endsWith("accuracy") ? 1 : 0;
+  };
   const short = (number) => (number === null || number === undefined || Number.isNaN(number) ? ""
     : String(Number(number.toPrecision(4))));
   const element = (tag, attributes = {}, ...children) => {
@@ -30,7 +39,7 @@ const page = (() => {
 
   const state = {
     filter: null, // a function of a run
-    brushes: new Map(), // axis -> a function of a run
+    brushes: new Map(), // heading of an axis -> a function of a run
     hidden: new Set(), // codes of the colored axis
     colored: data.axes.find((axis) => axis.name === data.colored) || null,
     lit: null,
@@ -39,13 +48,22 @@ const page = (() => {
   const colors = []; // called when another axis has the colors
   const lights = []; // called with a run, or null
   let visible = runs.map(() => true);
+  let isHeld = false;
 
   const update = () => {
+    if (isHeld) return;
     const tests = [...state.brushes.values()];
     if (state.filter) tests.push(state.filter);
     if (state.hidden.size) tests.push((run) => !state.hidden.has(state.colored.codes[run]));
     visible = runs.map((run) => tests.every((test) => test(run)));
     changed.forEach((each) => each());
+  };
+  // several choices, of which the figures are drawn once
+  const batch = (action) => {
+    isHeld = true;
+    action();
+    isHeld = false;
+    update();
   };
   const light = (run) => {
     if (run === state.lit) return;
@@ -53,7 +71,7 @@ const page = (() => {
     lights.forEach((each) => each(run));
   };
   return {
-    data, runs, columns, name, address, label, settings, short, element, drawn, state, update, light,
+    data, runs, columns, name, address, folder, sign, label, settings, short, element, drawn, state, update, batch, light,
     isVisible: (run) => visible[run],
     isFiltered: () => visible.includes(false),
     color: (run) => (state.colored ? state.colored.colors[state.colored.codes[run]] : "c1"),

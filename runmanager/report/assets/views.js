@@ -1,49 +1,14 @@
 "use strict";
-// The view of one run, opened from the table, a figure or the address #run-7.
+// The view of one run, or of two side by side, opened from the table, a figure or the address #run-7.
 const views = (() => {
-  const { data, runs, name, label, short, element, drawn } = page;
+  const { data, runs, name, label, short, element } = page;
   const dialog = document.getElementById("view");
   const addresses = new Map(runs.map((run) => [page.address(run), run]));
+  let second = null; // the run beside the one that is open
   const sign = data.larger ? 1 : -1;
   const list = (pairs) => element("dl", { class: "facts" }, ...pairs.map(([key, value]) => (
     element("div", {}, element("dt", {}, key), element("dd", {}, value)))));
   const part = (title, ...children) => element("section", {}, element("h3", {}, title), ...children);
-
-  // the curves of metrics that end alike, as loss and validation_loss, in one figure
-  const figure = (ending, curves, resumed) => {
-    const points = Object.entries(curves).map(([metric, [values, epochs]]) => (
-      [metric, values.map((value, n) => [epochs ? epochs[n] : n + 1, value])]));
-    const all = points.flatMap(([, line]) => line);
-    const values = all.map(([, value]) => value);
-    const [low, high] = [Math.min(...values), Math.max(...values)];
-    const isLog = low > 0 && high / low > 100;
-    const x = reading.scaleOf(Math.min(...all.map(([epoch]) => epoch)), Math.max(...all.map(([epoch]) => epoch)), 44, 290, false);
-    const y = reading.scaleOf(low, high === low ? low + 1 : high, 150, 12, isLog);
-    const words = points.map(([metric, line]) => `${metric} from ${short(line[0][1])} to ${short(line.at(-1)[1])}`).join("; ");
-    const svg = drawn("svg", { viewBox: "0 0 400 176", class: "figure", role: "img", "aria-label": `${ending}: ${words}` });
-    for (const tick of reading.ticks(low, high === low ? low + 1 : high, isLog)) {
-      svg.append(drawn("path", { class: "grid", d: `M44 ${y.at(tick)}H290` }));
-      const text = drawn("text", { x: 38, y: y.at(tick) + 4, "text-anchor": "end" });
-      text.textContent = short(tick);
-      svg.append(text);
-    }
-    for (const epoch of resumed) svg.append(drawn("path", { class: "pause", d: `M${x.at(epoch)} 12V150` }));
-    points.forEach(([metric, line], n) => {
-      const color = n ? "c3" : "c1";
-      svg.append(drawn("path", { class: `run ${color} on-card`, d: line.map(([epoch, value], k) => (
-        `${k ? "L" : "M"}${x.at(epoch).toFixed(1)} ${y.at(value).toFixed(1)}`)).join("") }));
-      const better = (metric.endsWith("loss") ? -1 : 1);
-      const [epoch, value] = line.reduce((a, b) => (better * b[1] > better * a[1] ? b : a));
-      svg.append(drawn("path", { class: `peak ${color}`, d: `M${x.at(epoch)} ${y.at(value)}h0` }));
-      const end = drawn("text", { x: 316, y: 24 + 15 * n, class: `end ${color}` });
-      end.textContent = metric.replace("validation_", "validation ").replace("test_", "test ");
-      svg.append(drawn("path", { class: `swatch ${color}`, d: `M298 ${20 + 15 * n}h12` }), end);
-    });
-    const below = drawn("text", { x: 167, y: 172, class: "name", "text-anchor": "middle" });
-    below.textContent = `epoch ${Math.min(...all.map(([epoch]) => epoch))} to ${Math.max(...all.map(([epoch]) => epoch))}`;
-    svg.append(below);
-    return svg;
-  };
 
   const curvesOf = (view) => {
     const groups = new Map();
@@ -53,7 +18,8 @@ const views = (() => {
       if (!groups.has(ending)) groups.set(ending, {});
       groups.get(ending)[metric] = curve;
     }
-    return [...groups].map(([ending, curves]) => figure(ending, curves, view.resumed));
+    return [...groups].map(([ending, curves]) => mini(ending, Object.entries(curves).map(([metric, curve]) => (
+      { name: metric, label: metric.replace("validation_", "validation ").replace("test_", "test "), metric, curve })), view.resumed));
   };
 
   const neighbours = (run) => {
@@ -70,20 +36,38 @@ const views = (() => {
       const words = gap === null ? page.columns.get("status")[other] : `${short(score)} (${gap > 0 ? "+" : gap < 0 ? "−" : "±"}${short(Math.abs(gap))}${kind ? `, ${kind}` : ""})`;
       return element("tr", {}, element("th", { scope: "row" }, element("a", { href: `#${page.address(other)}` }, name(other))),
         element("td", {}, `${axis.name} ${label(axis, other)} instead of ${label(axis, run)}`),
-        element("td", { class: "number" }, words));
+        element("td", { class: "number" }, words),
+        element("td", { class: "number" }, button(`Compare with ${name(other)}`, "Compare", () => open(run, other))));
     });
   };
+  const button = (title, words, action) => {
+    const made = element("button", { type: "button", "aria-label": title }, words);
+    made.addEventListener("click", action);
+    return made;
+  };
 
-  const content = (run) => {
-    const view = data.views[run];
+  const statusOf = (run) => {
     const status = page.columns.get("status")[run];
     const rank = data.order.indexOf(run);
     const score = data.scores[run] === null ? "" : `, ${data.metric} ${short(data.scores[run])}`;
-    const close = element("button", { type: "button", class: "close", "aria-label": "Close" }, "✕");
-    close.addEventListener("click", () => dialog.close());
-    const parts = [close, element("h2", { id: "view-title", tabindex: "-1" }, name(run)),
-      element("p", {}, element("span", { class: `status ${status === "completed" ? "good" : ""}` }, status),
-        `${score}${rank < 0 ? "" : `, ${rank + 1} of ${data.order.length} in the ranking`}`)];
+    const ranking = rank < 0 ? "" : `, ${rank + 1} of ${data.order.length} in the ranking`;
+    return [element("span", { class: `status ${status === "completed" ? "good" : ""}` }, status), `${score}${ranking}`];
+  };
+  const head = (title) => {
+    const close = button("Close", "✕", () => dialog.close());
+    close.className = "close";
+    return [close, element("h2", { id: "view-title", tabindex: "-1" }, title)];
+  };
+  const pair = (run, other) => [
+    ...head(`${name(run)} and ${name(other)}`),
+    ...[run, other].map((each) => (
+      element("p", {}, element("a", { href: `#${page.address(each)}` }, name(each)), ": ", ...statusOf(each)))),
+    compare.choice(run, other, open),
+    ...compare.parts(run, other),
+  ];
+  const content = (run) => {
+    const view = data.views[run];
+    const parts = [...head(name(run)), element("p", {}, ...statusOf(run)), compare.choice(run, null, open)];
     const params = view ? Object.entries(view.params) : data.axes.map((axis) => [axis.name, label(axis, run)]);
     parts.push(part("Hyperparameters", list(params)));
     if (view && view.error) {
@@ -103,7 +87,7 @@ const views = (() => {
     if (rows.length) {
       parts.push(part("Runs that differ in one hyperparameter", element("table", { class: "neighbours" }, element("tbody", {}, ...rows))));
     }
-    const show = `runmanager show ${data.paths[run] || data.paths[0]} ${typeof data.names[run] === "number" ? data.names[run] : data.names[run].split("run ").at(-1)}`;
+    const show = `runmanager show ${page.folder(run)}`;
     if (view) {
       const facts = [...Object.entries(view.facts), ...Object.entries(view.versions), ["epochs", String(view.epochs)], ["attempts", String(view.attempts)], ["folder", view.folder]];
       parts.push(part("How it was executed", list(facts)));
@@ -112,28 +96,27 @@ const views = (() => {
     return parts;
   };
 
-  const open = (run) => {
-    dialog.replaceChildren(...content(run));
+  const open = (run, other = null) => {
+    second = other;
+    dialog.replaceChildren(...(other === null ? content(run) : pair(run, other)));
     if (!dialog.open) dialog.showModal();
     dialog.scrollTop = 0;
     dialog.querySelector("h2").focus();
-    if (window.location.hash !== `#${page.address(run)}`) window.history.replaceState(null, "", `#${page.address(run)}`);
+    address.write(page.address(run));
   };
-  const unquoted = () => {
-    try {
-      return decodeURIComponent(window.location.hash.slice(1));
-    } catch { // written by hand
-      return "";
-    }
-  };
-  const follow = () => {
-    const run = addresses.get(unquoted());
-    if (run !== undefined) open(run);
-  };
+  let chosen = null; // the second run of the address
+  address.keep("with", () => (second === null ? [] : [page.address(second)]), ([text]) => {
+    chosen = addresses.has(text) ? addresses.get(text) : null;
+  });
+  address.onFollow((anchor, hasChoices) => {
+    const run = addresses.get(anchor);
+    if (run !== undefined) open(run, hasChoices && chosen !== run ? chosen : null);
+    else if (dialog.open) dialog.close();
+  });
   dialog.addEventListener("close", () => {
-    if (addresses.has(unquoted())) window.history.replaceState(null, "", "#");
+    second = null;
+    if (addresses.has(address.anchor())) address.write("");
   });
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
-  window.addEventListener("hashchange", follow);
-  return { open, follow };
+  return { open };
 })();

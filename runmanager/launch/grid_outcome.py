@@ -1,0 +1,110 @@
+"""What became of a grid: outcomes, tables, and the panel at its end."""
+
+import html
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runmanager.console import printable
+from runmanager.grid import Run
+from runmanager.launch.execute import COMPLETED, SOME_FAILED, Execution
+from runmanager.launch.plan import Action, Plan
+from runmanager.outcome import Outcome, Status
+from runmanager.storage import paths
+from runmanager.storage.folders import Experiment
+from runmanager.storage.run_state import read_run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from runmanager.launch.panel import Panel
+    from runmanager.results.time_spent import TimeSpent
+
+
+@dataclass(frozen=True, repr=False)
+class GridOutcome:
+    """What became of a grid.
+
+    Attributes:
+        outcomes: Each run of the grid with its outcome, in order.
+        results: One row per epoch of these runs, as `load_results`.
+        runs: One row per run, as `load_runs`.
+        exit_code: 0 all done or unavailable, 1 some failed or were not executed, 74 storage failed, 129 SIGHUP,
+            130 Ctrl-C, 143 SIGTERM.
+        folder: The experiment's folder.
+        panel: What was shown at the end, which a notebook draws; None if the grid was only planned.
+
+    Example:
+        >>> train = lambda run, manager: manager.begin_run(run)
+        >>> outcome = run_grid({"lr": [0.1]}, train, experiment="example", executor="inline", display=False)
+        >>> outcome.exit_code, outcome.runs["status"].tolist()
+        (0, ['completed'])
+    """
+
+    outcomes: Sequence[tuple[Run, Outcome]]
+    results: "pd.DataFrame"
+    runs: "pd.DataFrame"
+    exit_code: int
+    folder: Path
+    panel: "Panel | None" = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        counts = Counter(str(outcome.status) for _, outcome in self.outcomes)
+        runs = ", ".join(f"{number:,} {status}" for status, number in counts.items()) or "no runs"
+        return f"<GridOutcome of {printable(str(self.folder))}: {runs}; exit code {self.exit_code}>"
+
+    def _repr_html_(self) -> str:
+        return self.panel._repr_html_() if self.panel else f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def read(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> GridOutcome:
+    """Read what became of the runs."""
+    from runmanager.results import decisive, tables
+
+    results = [read_run(planned.folder) for planned in plan.runs]
+    outcomes = [(planned.run, result.outcome) for planned, result in zip(plan.runs, results, strict=True)]
+    statuses = {outcome.status for _, outcome in outcomes} - ({Status.PENDING} if is_over else set())
+    if exit_code == COMPLETED and any(status.exit_code for status in statuses):
+        exit_code = SOME_FAILED
+    epochs = tables.epochs_table(tables.by_column(results))
+    decisive.with_design(epochs, experiment.name, Experiment(experiment).design)
+    summary = decisive.runs_table(experiment.name, results)
+    return GridOutcome(outcomes, epochs, summary, exit_code, paths.for_people(experiment))
+
+
+def make_panel(
+    outcome: GridOutcome, plan: Plan, execution: Execution, began: float, *, has_events: bool
+) -> "Panel":
+    """Make the panel; the grid was begun at `began` (time.monotonic)."""
+    from runmanager.launch.panel import Panel
+    from runmanager.results.conclusion import conclude
+
+    content = conclude(
+        outcome.runs, outcome.folder, is_over=execution.is_over, has_events=has_events,
+        is_broken_off=outcome.exit_code not in (COMPLETED, SOME_FAILED),
+        time=_time_spent(plan, execution, began),
+    )  # fmt: skip
+    return Panel(content)
+
+
+def _time_spent(plan: Plan, execution: Execution, began: float) -> "TimeSpent | None":
+    """Add up what the runs have taken that this start has executed, None if it has executed none."""
+    from runmanager.results.time_spent import RunTime, TimeSpent
+
+    stopwatch = execution.stopwatch
+    if stopwatch.first is None:
+        return None
+    runs: list[RunTime] = []
+    for planned in plan.runs:
+        if planned.folder.id in stopwatch.seconds:
+            result, epochs = read_run(planned.folder), list(planned.before.epochs)
+            if planned.action is not Action.CONTINUE or result.start.get("after") == 0:
+                epochs = []  # they were executed again
+            before = epochs[-1].metrics.get("run duration", 0.0) if epochs else 0.0
+            seconds = stopwatch.seconds[planned.folder.id]
+            runs.append(RunTime(seconds, result.epochs[len(epochs) :], before, result.status.is_success))
+    total = time.monotonic() - began
+    return TimeSpent.of(total, execution.num_lanes, stopwatch.first - began, runs)

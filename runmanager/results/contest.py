@@ -1,0 +1,195 @@
+"""Rivals in a table of runs, settings or values of an axis, with what they have in each repeat."""
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from runmanager.hyperparameters import counted
+from runmanager.outcome import Status
+from runmanager.results.evidence import ERROR
+from runmanager.results.ranking import numbered
+from runmanager.results.rivals import Lead, arranged, leads
+from runmanager.results.tables import Numbers
+from runmanager.results.verdict_sentence import Race
+from runmanager.storage.design import SEEDS
+from runmanager.wording import printable
+
+_MOST_NAMED = 2  # rivals that lost repeats
+_TWO = 2
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Rivals and their numbers in each repeat.
+
+    Attributes:
+        names: Of the rivals, as sentences have them.
+        scores: (rivals, repeats, parts), larger is better, NaN where there is none.
+        statuses: Of each rival, status -> runs; empty where a table has no statuses.
+        unit: What a repeat is called.
+        rivals: What the rivals are called.
+    """
+
+    names: Sequence[str]
+    scores: Numbers
+    statuses: Sequence[Mapping[str, int]]
+    unit: str
+    rivals: str
+
+    @property
+    def means(self) -> Numbers:
+        """The mean score of each rival over all that it has, NaN without."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            count = (~np.isnan(self.scores)).sum(axis=(1, 2))
+            means: Numbers = np.where(
+                count, np.nansum(self.scores, axis=(1, 2)) / np.maximum(count, 1), math.nan
+            )
+        return means
+
+    @functools.cached_property
+    def num_repeats(self) -> Numbers:
+        """How many repeats each rival has a score in."""
+        return np.asarray(self._has_score.sum(axis=1))
+
+    @functools.cached_property
+    def _has_score(self) -> Numbers:
+        """Whether each rival has a score in each repeat."""
+        return np.asarray((~np.isnan(self.scores)).any(axis=2))
+
+    @property
+    def order(self) -> list[int]:
+        """The rivals, the best first; those of one repeat after all of several, those without a score last."""
+        counts, means = self.num_repeats, self.means
+        least = min(_TWO, counts.max(initial=0))
+        return sorted(
+            range(len(means)), key=lambda i: (not counts[i], counts[i] < least, -means[i] if counts[i] else 0)
+        )
+
+    def race(self, order: Sequence[int], margin: float | None = None, error: float = ERROR) -> Race:
+        """Compare the first rival of an order with the others; those that have lost all are only named."""
+        best, others = order[0], [i for i in order[1:] if self.num_repeats[i] or self._is_open(i)]
+        each = self.leads(best, error)
+        others.sort(key=lambda i: math.inf if math.isnan(each[i].mean) else each[i].mean)
+        notes = [*self._losses(order), *self._left_out(best, others[:1])]
+        names = [self.names[i] for i in (best, *others)]
+        return Race(
+            names,
+            [each[i] for i in others],
+            self.unit,
+            self.rivals,
+            len(self.names),
+            margin,
+            notes,
+            [best, *others],
+        )
+
+    def leads(self, best: int, error: float = ERROR) -> dict[int, Lead]:
+        """Return the lead of a rival over each other one."""
+        others = [i for i in range(len(self.names)) if i != best]
+        return dict(zip(others, leads(self.scores, best, error), strict=True))
+
+    def _is_open(self, rival: int) -> bool:
+        """Whether a rival without a score may still get one."""
+        states = {Status(status) for status in self.statuses[rival]}
+        return any(state.is_in_progress or state in (Status.PENDING, Status.INTERRUPTED) for state in states)
+
+    def _losses(self, order: Sequence[int]) -> list[str]:
+        """Say which rivals lost repeats, and why: those without any result together."""
+        without = [i for i in order if not self.num_repeats[i] and not self._is_open(i)]
+        each = [i for i in order if self._lost(i) and (i not in without or len(without) == 1)]
+        texts = [self._loss(i) for i in each[:_MOST_NAMED]]
+        if more := each[_MOST_NAMED:]:
+            texts.append(f"{len(more)} other {self.rivals} lost some too")
+        if without and not (len(without) == 1 and self._lost(without[0])):
+            counts = sum((self._lost(i) for i in without), Counter[str]())
+            which = self.names[without[0]] if len(without) == 1 else f"{len(without)} {self.rivals}"
+            texts.append(f"{which} {'has' if len(without) == 1 else 'have'} no result{_reasons(counts)}")
+        return texts
+
+    def _loss(self, rival: int) -> str:
+        counts = self._lost(rival)
+        number, total = counts.total(), sum(self.statuses[rival].values())
+        what = "run" if self.scores.shape[2] > 1 else self.unit
+        which = f"all {total} {what}s" if number == total > 1 else f"{number} of {counted(total, what)}"
+        why = f" ({next(iter(counts))})" if len(counts) == 1 else _reasons(counts)
+        return f"{self.names[rival]} lost {which}{why}"
+
+    def _lost(self, rival: int) -> Counter[str]:
+        """Count the runs of a rival that have no result and never will, by their status."""
+        return Counter({word: n for word, n in self.statuses[rival].items() if Status(word) in _LOST})
+
+    def _left_out(self, best: int, others: Sequence[int]) -> list[str]:
+        """Count the repeats that only one of the first two has, but for lost ones."""
+        if not others:
+            return []
+        has_score = self._has_score
+        number = int((has_score[best] != has_score[others[0]]).sum())
+        number -= self._lost(best).total() + self._lost(others[0]).total()
+        both = f"{self.names[best]} and {self.names[others[0]]}"
+        return [f"left out: {counted(number, self.unit)} that only one of {both} has"] if number > 0 else []
+
+
+def _reasons(counts: Counter[str]) -> str:
+    return f" ({', '.join(f'{count} {word}' for word, count in counts.items())})" if counts else ""
+
+
+_LOST = [status for status in Status if status.is_fault or status is Status.KILLED]
+
+
+def contest(
+    runs: pd.DataFrame,
+    scores: "pd.Series[float]",
+    names: Sequence[str],
+    rivals: Numbers,
+    axes: Sequence[str],
+    parts: Numbers | None = None,
+    what: str = "settings",
+) -> Contest:
+    """Arrange runs as a contest.
+
+    Args:
+        runs: The table.
+        scores: Of each run, larger is better, NaN without; rows count from 0.
+        names: Of the rivals.
+        rivals: The rival of each run, a position in `names`.
+        axes: The repeat axes.
+        parts: The code of what else differs between runs of a rival. Where a rival has one repeat only, the
+            parts count as repeats.
+        what: What the rivals are called.
+    """
+    repeats = _order_of(runs, axes)
+    parts = np.zeros(len(runs), int) if parts is None else parts
+    numbers = scores.to_numpy(float)
+    table = arranged(rivals, repeats, parts, numbers, len(names))
+    unit = unit_of(axes)
+    if table.shape[1] == 1 and table.shape[2] > 1:
+        table, unit = table.transpose(0, 2, 1), "setting"
+    statuses: list[Counter[str]] = [Counter() for _ in names]
+    if "status" in runs:
+        for rival, status in zip(rivals.tolist(), runs["status"].astype(str), strict=True):
+            if status in Status._value2member_map_:
+                statuses[rival][status] += 1
+    return Contest(names, table, statuses, unit, what)
+
+
+def unit_of(axes: Sequence[str]) -> str:
+    """Return what a repeat over axes is called."""
+    return printable(axes[0]) if len(axes) == 1 and axes[0] in SEEDS else "repeat"
+
+
+def _order_of(runs: pd.DataFrame, axes: Sequence[str]) -> Numbers:
+    """Number the repeats of runs in an order that no result changes: by value, text as it appears."""
+    if not axes:
+        return np.zeros(len(runs), int)
+    columns = []
+    for name in axes:
+        codes, values = numbered(runs[name])
+        if all(isinstance(value, (int, float)) and value == value for value in values):  # noqa: PLR0124 - no NaN
+            codes = np.argsort(np.argsort(np.array(values, float), kind="stable"))[codes]
+        columns.append(codes)
+    return np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1)

@@ -1,0 +1,203 @@
+"""Repeats until it is decided which setting is best, or which value of an axis is better."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.outcome import Outcome
+from runmanager.search.base import Decision, Search
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.identity import identity
+from runmanager.storage.run_state import RunResult
+from runmanager.wording import printable
+
+if TYPE_CHECKING:
+    from runmanager.results.verdict_sentence import Race
+
+
+@dataclass(frozen=True)
+class Decide:
+    """Repeat runs until it is decided which setting is best, for ``run_grid(decide=..., repeats="seed")``.
+
+    Each setting starts with the fewest repeats that can decide. The best one and those that it is not known to
+    be better than get one more repeat at a time, all with the same seed. The others are left as they are. So it
+    goes on until nothing is undecided, or the budget is spent. `verdict` has the method; a grid that is started
+    again, with a larger budget or after a kill, goes on from the journals.
+
+    Args:
+        axis: The hyperparameter whose values are compared where all others are equal. None compares settings.
+        margin: The difference that does not matter, in units of the metric: smaller ones count as equal. None
+            decides nothing to be equal but identical results.
+        error: The probability that the verdict is wrong, between 0 and 1.
+        max_repeats: The most repeats of a setting. Without an axis for them in the grid, they are 0, 1, 2, ....
+        max_seconds: No repeat is added once the runs have taken that long together (s). None sets no limit.
+
+    Raises:
+        InvalidArgumentError: An argument cannot be used; with all problems.
+
+    Example:
+        >>> Decide(axis="optimizer", margin=0.002)
+        Decide(axis='optimizer', margin=0.002, error=0.05, max_repeats=20, max_seconds=None)
+    """
+
+    axis: str | None = None
+    margin: float | None = None
+    error: float = 0.05
+    max_repeats: int = 20
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        problems = Problems()
+        if not (self.margin is None or _is_between(self.margin, math.inf)):
+            problems.append(f"margin must be a number above 0, or None, got {self.margin!r}")
+        if not _is_between(self.error, 1.0):
+            problems.append(f"error must be a number between 0 and 1, got {self.error!r}")
+        problems.check_count("max_repeats", self.max_repeats, 2)
+        problems.check_seconds("max_seconds", self.max_seconds)
+        problems.raise_if_any(InvalidArgumentError)
+
+    def search(self, repeats: str) -> Search:
+        """Make a search that decides by this rule, for one start of a grid.
+
+        Args:
+            repeats: The axis that the grid repeats over.
+
+        Returns:
+            The search, which no other start may use.
+
+        Example:
+            >>> Decide().search("seed").is_asynchronous
+            True
+        """
+        return _Deciding(self, repeats)
+
+
+def _seconds(result: RunResult) -> float:
+    return result.epochs[-1].metrics.get("run duration", 0.0) if result.epochs else 0.0
+
+
+def _is_between(value: Any, most: float) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 < value < most
+
+
+class _Deciding(Search):
+    """Asks for repeats of rivals, and looks at a verdict whenever all of them are there.
+
+    Which repeats were asked for follows from the results of those before, from the first one: so a search that
+    is begun again asks for the same.
+    """
+
+    is_asynchronous = True
+
+    def __init__(self, rule: Decide, repeats: str) -> None:
+        self._rule = rule
+        self._repeats = repeats
+        self._runs: dict[str, list[list[RunFolder]]] = {}  # rival -> repeat -> runs
+        self._asked: dict[str, int] = {}  # rival -> how many of its repeats
+        self._executable: set[str] = set()
+        self._why = ""  # nothing is asked for although it is undecided
+
+    def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
+        """Sort the runs by rival and repeat."""
+        from runmanager.results.evidence import fewest
+
+        self._executable = set(executable)
+        order: dict[str, int] = {}
+        for folder in runs:
+            value = identity({self._repeats: folder.params[self._repeats]})
+            repeat = order.setdefault(value, len(order))
+            of_rival = self._runs.setdefault(self._rival(folder), [])
+            of_rival += [[] for _ in range(repeat + 1 - len(of_rival))]
+            of_rival[repeat].append(folder)
+        least = fewest(len(self._runs) / 2 / self._rule.error)
+        self._asked = {rival: min(least, len(repeats)) for rival, repeats in self._runs.items()}
+
+    def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
+        """Ask for repeats until all that were asked for are there; then look, and ask for more."""
+        if in_progress:
+            return Decision()
+        sentences: list[str] = []
+        while True:
+            asked = self._folders()
+            due = [folder.id for folder in asked if folder.id in self._executable]
+            if due:
+                self._executable.difference_update(due)
+                return Decision(due, sentences=sentences)
+            read = [results[folder.id] for folder in asked]
+            if any(result.status.is_due for result in read):
+                self._why = "! some repeats did not end: the same command goes on"
+                return Decision(sentences=sentences)
+            race, rivals = self._look(asked, read)
+            if not self._ask(race, rivals, sum(map(_seconds, read))):
+                return Decision(sentences=sentences)
+            sentences = [race.standing]
+
+    def left_out(self) -> Collection[str]:
+        """Return the repeats that are not asked for by now."""
+        every = (folder.id for repeats in self._runs.values() for runs in repeats for folder in runs)
+        return set(every) - {folder.id for folder in self._folders()}
+
+    def introduction(self) -> str:
+        """Return what is repeated, and how often."""
+        least, most = max(self._asked.values(), default=0), max(map(len, self._runs.values()), default=0)
+        what = "settings" if self._rule.axis is None else f"values of {printable(self._rule.axis)}"
+        named = printable(self._repeats)
+        return f"{least} to {most} repeats ({named}) of {len(self._runs)} {what}, until it is decided"
+
+    def conclusion(self, outcomes: Sequence[Outcome]) -> str:  # noqa: ARG002 - the verdict is said elsewhere
+        """Return why no repeat was added although it is undecided, "" if it is decided."""
+        return self._why
+
+    def _folders(self) -> list[RunFolder]:
+        """Return the runs that were asked for, repeat by repeat."""
+        most = max(self._asked.values(), default=0)
+        return [
+            folder
+            for repeat in range(most)
+            for rival, number in self._asked.items()
+            if repeat < number
+            for folder in self._runs[rival][repeat]
+        ]
+
+    def _rival(self, folder: RunFolder) -> str:
+        axis = self._rule.axis
+        others = {name: value for name, value in folder.params.items() if name != self._repeats}
+        return identity(others if axis is None else {axis: others[axis]})
+
+    def _look(self, asked: Sequence[RunFolder], results: Sequence[RunResult]) -> tuple["Race", list[str]]:
+        """Compare the rivals by what was asked for; return the race, and its rivals in order."""
+        from runmanager.results import decisive
+        from runmanager.results.verdict import compared
+
+        table = decisive.runs_table(asked[0].path.parent.name, results)
+        comparison = compared(table, self._rule.axis, repeats=self._repeats)
+        contest = comparison.contest
+        race = contest.race(contest.order, self._rule.margin, self._rule.error)
+        rivals = dict(zip(comparison.rivals.tolist(), map(self._rival, asked), strict=True))
+        return race, [rivals[code] for code in race.positions]
+
+    def _ask(self, race: "Race", rivals: Sequence[str], seconds: float) -> bool:
+        """Ask for one more repeat of what is undecided; return whether there is any."""
+        from runmanager.results.verdict_sentence import UNDECIDED
+
+        states = [UNDECIDED, *race.states]
+        if UNDECIDED not in race.states:
+            self._why = "" if race.states else "! there are no two rivals with a result: nothing is decided"
+            return False
+        rule = self._rule
+        if rule.max_seconds is not None and seconds >= rule.max_seconds:
+            self._why = f"! undecided when max_seconds={rule.max_seconds:g} were spent: a larger one goes on"
+            return False
+        taking_part = [rival for rival, state in zip(rivals, states, strict=True) if state == UNDECIDED]
+        numbers = {self._asked[rival] for rival in taking_part}
+        number = max(numbers) + (len(numbers) == 1)  # who has missed repeats comes up with the others first
+        wider = {rival: min(number, len(self._runs[rival])) for rival in taking_part}
+        if all(self._asked[rival] == number for rival, number in wider.items()):
+            most = max(map(len, self._runs.values()))
+            self._why = f"! undecided after all {most} repeats: a larger max_repeats= goes on"
+            return False
+        self._asked |= wider
+        return True

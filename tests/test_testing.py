@@ -1,0 +1,68 @@
+import pytest
+import torch
+
+from runmanager import load_runs
+from runmanager.testing import assert_not_worse
+
+
+def trainer(mean, executed=None, fault=None):
+    """Make a training function whose score is a mean and noise that follows from the seed."""
+
+    def train(run, manager):
+        noise = torch.randn((), generator=torch.Generator().manual_seed(run.seed + int(1e4 * mean))).item()
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                if fault == run.seed:
+                    raise ValueError("no more")
+                if executed is not None:
+                    executed.append(run.seed)
+                manager.track(score=mean + 0.01 * noise)
+
+    return train
+
+
+def test_a_better_one_passes_with_the_verdict():
+    result = assert_not_worse(trainer(0.9), trainer(0.8), "max:score", margin=0.001)
+
+    assert (result.outcome, result.better, result.repeats) == ("better", "new", 6)
+
+
+def test_the_same_function_passes_as_identical():
+    result = assert_not_worse(trainer(0.8), trainer(0.8), "max:score", margin=0.001)
+
+    assert result.outcome == "identical"
+
+
+def test_one_that_is_equal_within_the_margin_passes():
+    assert assert_not_worse(trainer(0.8), trainer(0.801), "max:score", margin=0.05).outcome == "equal"
+
+
+def test_a_worse_one_fails_with_verdict_and_table():
+    with pytest.raises(AssertionError, match="baseline is better than new by 0") as caught:
+        assert_not_worse(trainer(0.7), trainer(0.8), "max:score", margin=0.001)
+
+    lines = str(caught.value).splitlines()
+    assert [line.split()[0] for line in lines if line.startswith(("variant", "baseline ", "new "))] == [
+        "baseline", "variant", "baseline", "new",
+    ]  # fmt: skip
+
+
+def test_what_is_undecided_within_the_budget_fails():
+    with pytest.raises(AssertionError, match="undecided after 7 seeds"):
+        assert_not_worse(trainer(0.8), trainer(0.8001), "max:score", margin=1e-5, max_repeats=7)
+
+
+def test_a_training_that_fails_is_no_pass():
+    with pytest.raises(AssertionError, match=r"new, seed 3: failed · ValueError: no more"):
+        assert_not_worse(trainer(0.9, fault=3), trainer(0.8), "max:score", margin=0.001)
+
+
+def test_with_a_root_the_runs_are_kept_and_executed_again_when_the_code_changes(tmp_path):
+    def start(mean, executed):
+        assert_not_worse(trainer(mean, executed), trainer(0.8), "max:score", margin=0.001, root=tmp_path)
+        return executed
+
+    assert start(0.9, []) == list(range(6))
+    assert start(0.9, []) == []
+    assert start(0.95, []) == list(range(6))
+    assert len(load_runs(tmp_path)) == 12
