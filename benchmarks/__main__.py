@@ -8,8 +8,8 @@ from importlib import import_module
 from importlib.metadata import version
 
 NAMES = (
-    "committing", "displaying", "halving", "loading", "overhead", "page", "reading", "running", "seeds",
-    "sharing", "starting", "tensorboard", "tracking", "training", "verdict",
+    "committing", "displaying", "evaluating", "halving", "loading", "overhead", "page", "reading", "running",
+    "seeds", "sharing", "starting", "tensorboard", "tracking", "training", "verdict",
 )  # fmt: skip
 
 

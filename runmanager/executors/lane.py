@@ -10,7 +10,7 @@ from multiprocessing import process
 from pathlib import Path
 from typing import Any
 
-from runmanager.executors import worker
+from runmanager.executors import serialize, worker
 from runmanager.executors.deaths import MOST_LINES
 from runmanager.executors.spawn import without_main
 from runmanager.grid import Run
@@ -61,9 +61,14 @@ class Lane:
         self._log.clear()
 
     def send(self) -> None:
-        """Send the run. Whether the lane has died meanwhile is noticed elsewhere."""
+        """Send the run. Whether the lane has died meanwhile is noticed elsewhere.
+
+        Raises:
+            GridError: One of its values cannot be sent.
+        """
+        sent = serialize.dump(self.run)  # its values may be of classes of the user's script
         with suppress(OSError):
-            self.connection.send(self.run)
+            self.connection.send(sent)
 
     def messages(self) -> Iterator[worker.Message]:
         """Yield the messages that have come, without waiting."""

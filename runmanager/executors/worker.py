@@ -84,8 +84,8 @@ def main(
     """Execute the runs that come through a connection until it is closed.
 
     A `Message` goes out there for whatever happens. Standard output and standard error go to `output`, None
-    leaves them; stacks go to `faults` when the process crashes or gets SIGUSR1. `task` is what `serialize.dump`
-    wrote.
+    leaves them; stacks go to `faults` when the process crashes or gets SIGUSR1. `task` and the runs are what
+    `serialize.dump` wrote.
     """
     with suppress(_Stopped, EOFError, BrokenPipeError):
         _obey(faults)
@@ -119,12 +119,12 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         return
     gc.freeze()  # what is imported stays: looking through it takes 0.2 s
     send(Ready())
-    while (run := connection.recv()) is not None:
+    while (sent := connection.recv()) is not None:
         before = time.monotonic()
         _redirect(output)  # a run may have closed it
         state = process_state()
         try:
-            outcome = execute(run, partial(_tell, connection, process))
+            outcome = execute(serialize.load(sent), partial(_tell, connection, process))
         except _Stopped:
             raise
         except BaseException as error:  # noqa: BLE001 - it ends the grid, in the parent

@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from runmanager.grid import params_of
 from runmanager.launch.plan import PlannedRun
 from runmanager.launch.task import RunTask
 from runmanager.outcome import Outcome, Status
@@ -31,7 +32,7 @@ def commit(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outcome:
     if is_begun and not (result.status is Status.INTERRUPTED or result.status.is_in_progress):
         return result.outcome  # only the message that it ended was lost: its journal has the end
     outcome = replace(outcome, epochs=len(result.epochs))
-    task.experiment.open(folder.params)
+    task.experiment.open(params_of(planned.run))  # not the folder's, which has text for values of other types
     if outcome.log:
         log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
         durable.write_file(folder.path / paths.ERROR_LOG, log)

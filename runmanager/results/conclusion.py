@@ -96,7 +96,10 @@ def conclude(
     elif findings and headline:
         best = Sentence("✓", headline, [*filter(None, [findings.lead, assumption(assumed)])])
     else:
-        best = Sentence("!", question or "No run has completed.")
+        nothing = ""
+        if findings and statuses[Status.COMPLETED]:
+            nothing = f"No completed run has a number for {printable(findings.metric)}."
+        best = Sentence("!", question or nothing or "No run has completed.")
     return Conclusion(
         printable(str(folder)),
         " ".join(notes_of(runs)),

@@ -95,7 +95,7 @@ def epochs_table(epochs: Epochs) -> pd.DataFrame:
 def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFrame:
     """Build the table of `load_runs` for one experiment; runs that keep their best weights are judged there."""
     summaries = [{**_summary(run.epochs), **run.summary} for run in runs]
-    if goal and any(_keeps(run) for run in runs):
+    if goal and _is_of_epochs(goal, runs) and any(_keeps(run) for run in runs):
         for run, summary in zip(runs, summaries, strict=True):
             summary[f"{KEPT}{goal.metric}"] = kept(run, goal, summary)
     metrics = dict.fromkeys((*LEADING, *itertools.chain.from_iterable(summaries)))
@@ -248,6 +248,11 @@ def _missing(name: str, length: int) -> pd.Series:
 def _keeps(run: RunResult) -> Goal | None:
     """Return the goal by which a run keeps its best weights, None if it keeps none or the last ones."""
     return Design().decisive([run.start])
+
+
+def _is_of_epochs(goal: Goal, runs: Sequence[RunResult]) -> bool:
+    """Whether the metric of a goal is of epochs, and not a result of the whole run."""
+    return any(goal.metric in record.metrics for run in runs for record in run.epochs)
 
 
 def kept(run: RunResult, goal: Goal, last: Mapping[str, float]) -> float:

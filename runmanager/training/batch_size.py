@@ -1,6 +1,6 @@
 """How many samples a batch has, where that is certain."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,6 +56,14 @@ def measured(measure: Measure, batch: Any) -> int:
     return size
 
 
+def may_be_images(items: Sequence[Any]) -> bool:
+    """Whether a list may hold an image per item, and not the parts of a batch."""
+    return bool(items) and all(
+        isinstance(item, torch.Tensor) and item.ndim == _IMAGE_DIMENSIONS and item.dtype == items[0].dtype
+        for item in items
+    )
+
+
 def _sizes(item: Any, *, is_part: bool = False) -> set[int]:
     """Return the sizes that a batch, or a part of one, may have."""
     if isinstance(item, int) and not isinstance(item, bool):
@@ -67,7 +75,7 @@ def _sizes(item: Any, *, is_part: bool = False) -> set[int]:
     if isinstance(item, str | bytes) or not isinstance(item, Mapping | tuple | list):
         return set()
     sizes = _agreed(item.values() if isinstance(item, Mapping) else item)
-    is_list = isinstance(item, list) and (is_part or _may_be_images(item))
+    is_list = isinstance(item, list) and (is_part or may_be_images(item))
     return sizes | {len(item)} if is_list else sizes
 
 
@@ -87,14 +95,6 @@ def _sizes_of_parts(item: Any) -> set[int]:
         parts = item.values() if isinstance(item, Mapping) else item
         return set().union(*(_sizes(part, is_part=True) | _sizes_of_parts(part) for part in parts))
     return set()
-
-
-def _may_be_images(items: list[Any]) -> bool:
-    """Whether a list may hold an image per item, and not the parts of a batch."""
-    return bool(items) and all(
-        isinstance(item, torch.Tensor) and item.ndim == _IMAGE_DIMENSIONS and item.dtype == items[0].dtype
-        for item in items
-    )
 
 
 def _problem(batch: Any) -> str:

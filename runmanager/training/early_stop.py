@@ -3,7 +3,7 @@
 import math
 from typing import TypeGuard
 
-from runmanager.errors import CheckpointError, InvalidArgumentError, Problems
+from runmanager.errors import CheckpointError, Problems
 from runmanager.goal import Goal
 from runmanager.outcome import EpochRecord
 
@@ -63,12 +63,8 @@ class EarlyStop:
             self.reason = f"{goal.metric} was not better than {best} for {patience} epochs"
 
 
-def check(patience: object, min_delta: object, max_seconds: object) -> None:
-    """Check the arguments of `RunManager.epochs` that stop early.
-
-    Raises:
-        InvalidArgumentError: One cannot be used.
-    """
+def problems_of(patience: object, min_delta: object, max_seconds: object) -> Problems:
+    """Return what is wrong with the arguments of `RunManager.epochs` that stop early."""
     problems = Problems()
     if patience is not None:
         problems.check_count("patience", patience, 1)
@@ -77,7 +73,7 @@ def check(patience: object, min_delta: object, max_seconds: object) -> None:
     if not _is_number(min_delta) or min_delta < 0:
         problems.append(f"min_delta must be a number, 0 or more, got {min_delta!r}")
     problems.check_seconds("max_seconds", max_seconds)
-    problems.raise_if_any(InvalidArgumentError)
+    return problems
 
 
 def _is_number(value: object) -> TypeGuard[float]:

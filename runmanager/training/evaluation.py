@@ -12,14 +12,19 @@ from runmanager.devices.torch_devices import undisturbed_random
 from runmanager.errors import MetricError
 from runmanager.training import loaders
 from runmanager.training.batch_size import Measure
-from runmanager.training.metrics import EpochSums, How, are_classes, check_column, column_of, single
+from runmanager.training.batch_step import (
+    BatchStep,
+    Computed,
+    Loss,
+    counted_part,
+    has_classes,
+    of_step,
+    pair_of,
+)
+from runmanager.training.metrics import EpochSums, How, check_column, column_of, single
 
 if TYPE_CHECKING:
     from runmanager.board.confusion import Confusion
-
-Loss = Callable[[Any, Any], torch.Tensor]
-Step = Callable[[nn.Module, Any], Any]
-"""What `step=` takes: the network and a batch -> (loss, outputs, targets)."""
 
 
 class Metric(Protocol):
@@ -131,7 +136,7 @@ def evaluate(
     network: nn.Module,
     evaluation: OpenEvaluation,
     loss: Loss,
-    step: Step | None = None,
+    step: BatchStep | None = None,
     metrics: Mapping[str, Metric] | None = None,
     confusion: "Confusion | None" = None,
 ) -> None:
@@ -143,12 +148,11 @@ def evaluate(
     metrics = _ready(metrics, evaluation)
     sums = evaluation.sums
     for batch in evaluation.batches():
-        value, outputs, targets = _of_step(step(network, batch)) if step else _supervised(network, batch, loss)
+        value, outputs, targets = _computed(network, batch, loss, step)
         if metrics and outputs is None:
             raise MetricError("step= must return (loss, outputs, targets) for metrics=, got the loss alone")
-        has_size = not sums.is_measured and isinstance(targets, torch.Tensor) and targets.ndim > 0
-        evaluation.add_loss(value, len(targets) if has_size else batch)
-        if _may_be_classes(outputs, targets) and (step is None or are_classes(outputs, targets)):
+        evaluation.add_loss(value, counted_part(batch, targets, is_measured=sums.is_measured))
+        if has_classes(outputs, targets, step):
             sums.add_correct(outputs, targets)
             if confusion:
                 confusion.add(outputs, targets)
@@ -190,38 +194,13 @@ def _ready(metrics: Any, evaluation: OpenEvaluation) -> dict[str, Metric]:
     return dict(metrics.items())
 
 
-def _supervised(network: nn.Module, batch: Any, loss: Loss) -> tuple[Any, Any, Any]:
-    """Take a step of a batch that is (inputs, labels)."""
-    pair: Any = () if isinstance(batch, Mapping | torch.Tensor) else batch  # a mapping has its keys for items
-    try:
-        inputs, labels = pair
-    except (TypeError, ValueError):
-        rule = f"evaluate() takes batches of (inputs, labels), got {_described(batch)}"
-        raise MetricError(f"{rule}: write step=lambda network, batch: (loss, outputs, targets)") from None
+def _computed(network: nn.Module, batch: Any, loss: Loss, step: BatchStep | None) -> Computed:
+    """Compute what is measured of a batch."""
+    if step:
+        return of_step(step(network, batch))
+    inputs, labels = pair_of(batch, "evaluate()")
     preds = network(inputs)
     return loss(preds, labels), preds, labels
-
-
-def _may_be_classes(outputs: Any, targets: Any) -> bool:
-    are_tensors = isinstance(outputs, torch.Tensor) and isinstance(targets, torch.Tensor)
-    return are_tensors and outputs.ndim > 1 and not targets.is_floating_point()
-
-
-def _described(batch: Any) -> str:
-    if isinstance(batch, Mapping):
-        return f"a mapping with {', '.join(map(repr, batch))}"
-    if isinstance(batch, tuple | list):
-        return f"a {type(batch).__name__} of {len(batch)}"
-    return f"a {type(batch).__name__}"
-
-
-def _of_step(result: Any) -> tuple[Any, Any, Any]:
-    """Take what a step returned: (loss, outputs, targets), or the loss alone."""
-    if isinstance(result, tuple) and len(result) == 3:  # noqa: PLR2004 - see above
-        return result
-    if isinstance(result, tuple | list | Mapping):
-        raise MetricError(f"step= must return (loss, outputs, targets) or the loss, got {_described(result)}")
-    return result, None, None
 
 
 def _number(column: str, value: Any) -> float:

@@ -1,6 +1,6 @@
-"""fit(): the standard classification loop, with reduced precision and micro-batches."""
+"""fit(): the standard loop over one network and one optimizer, with reduced precision and micro-batches."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -8,16 +8,23 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.utils.data import DataLoader
 
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import Problems, SettingError, is_count
+from runmanager.devices.torch_devices import quiet
+from runmanager.errors import CheckpointError, Problems, SettingError, is_count
 from runmanager.grid import params_of
+from runmanager.training import early_stop
 from runmanager.training.batch_size import Measure
-from runmanager.training.evaluation import Loss
+from runmanager.training.batch_step import BatchStep, Loss, counted_part, pair_of
+from runmanager.training.evaluation import Metric
 from runmanager.training.manager import RunManager
 from runmanager.training.optimizer_step import PRECISIONS, Step, usable_precisions
+
+EVERY = ("step", "epoch")
+_OWN_LOOP = "write the loop, as docs/training-function.md shows"
 
 
 def fit(
@@ -29,15 +36,21 @@ def fit(
     optimizer: Optimizer | Callable[[Iterator[nn.Parameter]], Optimizer],
     epochs: int,
     loss: Loss = functional.cross_entropy,
-    test_loader: Iterable[Any] | None = None,
+    step: BatchStep | None = None,
+    test_loader: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
+    metrics: Mapping[str, Metric] | None = None,
     precision: str = "fp32",
     micro_batch: int | str | None = None,
     batch_norm_per_piece: bool = False,
     memory_format: torch.memory_format | None = None,
     clip_grad_norm: float | None = None,
     scheduler: LRScheduler | Callable[[Optimizer], LRScheduler] | None = None,
+    scheduler_every: str = "epoch",
     checkpoint_activations: bool = False,
     keep: str | None = None,
+    patience: int | None = None,
+    min_delta: float = 0.0,
+    max_seconds: float | None = None,
     batch_size: Measure | None = None,
 ) -> None:
     """Train a network on the run's device: one row per epoch, a checkpoint with each.
@@ -49,33 +62,46 @@ def fit(
     samples: not with class weights or ``ignore_index``. Dropout draws new numbers for each piece, and when a
     batch is repeated.
 
+    Several networks with optimizers of their own, as a GAN has them, need a loop of your own, see
+    docs/training-function.md.
+
     Args:
         run: Its hyperparameters; without `device` it is executed where the network is.
         network: In the modes it is trained in.
-        loader: Yields (inputs, labels).
+        loader: Yields (inputs, labels), or with `step` anything.
         manager: Logs the run. A run that is open already is trained and stays open.
         optimizer: Or a function that makes one from the parameters, called when they are on their device.
         epochs: How many, those of earlier attempts included.
         loss: The mean over a batch, of the network's output and the labels.
-        test_loader: Evaluated with every epoch: the columns `test_loss` and `test_accuracy`.
+        step: Called with the network and a batch on its device, returns (loss, outputs, targets), or the loss
+            alone, as in `RunManager.evaluate`. For batches that are a mapping, or have other parts than
+            (inputs, labels); `loss` is not used then. Training and `test_loader` have the same.
+        test_loader: Evaluated with every epoch: the columns `test_loss` and `test_accuracy`. Several, or one
+            under another name, as ``{"validation": loader}``.
+        metrics: Name -> metric of `test_loader`, as in `RunManager.evaluate`: the columns `test_<name>`.
         precision: "fp32", or "bf16" or "fp16" by ``torch.autocast``; fp16 with a gradient scaler.
         micro_batch: The most samples that are computed at a time; their gradients are added up to the step of
             the whole batch. "auto" starts with whole batches and halves the piece when memory runs out; from
             then on its size is the column `micro_batch`, or `micro_batch_used` if that is a hyperparameter.
         batch_norm_per_piece: Accept that batch statistics are those of a piece.
-        memory_format: Of the network and its inputs, as ``torch.channels_last``.
+        memory_format: Of the network and its inputs, as ``torch.channels_last``; with `step`, of the network.
         clip_grad_norm: The largest norm of all gradients together.
-        scheduler: Stepped after every epoch; or a function that makes one from the optimizer.
+        scheduler: One of torch.optim.lr_scheduler, or a function that makes one from the optimizer.
+        scheduler_every: When it is stepped: after every "epoch", or every "step" of the optimizer.
         checkpoint_activations: Keep no more than the inputs of the network's direct children for the backward
             pass, which computes the rest again: less memory, up to a third more time.
         keep: Which weights are kept in the run's folder, as in `RunManager.epochs`.
-        batch_size: Called with (inputs, labels) of a batch, of a piece of one, or of `test_loader`; returns the
-            number of samples that the loss is a mean over. None takes that of the manager, or else counts the
-            labels.
+        patience: End after that many epochs without a better value of the metric of `keep`, else of the goal.
+        min_delta: By how much better a value has to be to count for `patience`.
+        max_seconds: Begin no epoch when the run has taken that long (s), earlier attempts included.
+        batch_size: Called with (inputs, labels), or with `step` the batch: a whole one, a piece of one, or one
+            of `test_loader`; returns the number of samples that the loss is a mean over. None takes that of the
+            manager, or else counts the labels or targets.
 
     Raises:
         SettingError: The run cannot be trained with these settings; with all problems, and before anything is
             written.
+        MetricError: A batch is not (inputs, labels), or `step` returned something else.
         DeviceError: The run's device is not there.
         LifecycleError: Another run is open.
         StorageError: Something could not be written.
@@ -87,16 +113,19 @@ def fit(
         >>> manager.results["epoch"].tolist()
         [1, 2]
     """
+    _refuse(*_problems_of_several(network, loader, optimizer, scheduler))
     params = params_of(run)
     is_open = manager._is_open  # noqa: SLF001 - fit() is a part of the manager's wing
     device = manager._device_of(params, network)  # noqa: SLF001 - as above
     _refuse(
         *_problems_of_run(manager, network, loader, is_open=is_open),
         *_problems_of_numbers(epochs, clip_grad_norm, batch_size),
+        *_problems_of_step(step, loss, metrics, test_loader),
+        *_problems_of_stop(manager, patience, min_delta, max_seconds, keep),
         *_problems_of_precision(precision, device),
         *_problems_of_pieces(micro_batch, network, accepted=batch_norm_per_piece),
         *_problems_of_optimizer(optimizer, network),
-        *_problems_of_scheduler(scheduler, optimizer),
+        *_problems_of_scheduler(scheduler, optimizer, scheduler_every),
         *_problems_of_activations(network, asked=checkpoint_activations),
     )
     if len(torch_devices.devices_of(network)) <= 1:  # as begin_run() does, but before there is an optimizer
@@ -104,36 +133,57 @@ def fit(
     if memory_format is not None:
         network.to(memory_format=memory_format)
     # before the clock starts: a process's first optimizer imports for seconds
-    optimizer = optimizer if isinstance(optimizer, Optimizer) else optimizer(network.parameters())
+    optimizer = _optimizer_of(network, optimizer)
     scheduler = _scheduler_of(optimizer, scheduler)
     measure = batch_size or manager._batch_size  # noqa: SLF001 - as above
-    step = Step(
-        network, loss, optimizer, device, precision=precision, micro_batch=micro_batch,
+    take_step = Step(
+        network, loss, optimizer, device, compute=step, precision=precision, micro_batch=micro_batch,
         memory_format=memory_format, clip_grad_norm=clip_grad_norm,
         checkpoint_activations=checkpoint_activations, measure=measure,
     )  # fmt: skip
-    parts = step.parts() | ({"scheduler": scheduler} if scheduler else {})
+    parts = take_step.parts() | ({"scheduler": scheduler} if scheduler else {})
+    after_step, after_epoch = (scheduler if scheduler_every == every else None for every in EVERY)
+    quietly = quiet if precision == "fp16" else nullcontext  # torch warns if the scaler skips the first step
     column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
     counting = manager._counting(measure)  # noqa: SLF001 - as above
+    named = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
+    test_loaders = {name: part for name, part in named.items() if part is not None}
+    stops: dict[str, Any] = {"patience": patience, "min_delta": min_delta, "max_seconds": max_seconds}
     with counting, nullcontext() if is_open else manager.run(run, network, loader):
-        for _ in manager.epochs(epochs, checkpoint=parts, keep=keep):
-            for inputs, labels in manager.batches():
-                value, preds = step(inputs, labels)
-                manager.track_loss(value, (inputs, labels) if measure else labels)
-                if preds is not None:
-                    manager.track_num_correct(preds, labels)
-            if scheduler:
-                scheduler.step()
-            if step.reduced_to is not None:
-                manager.track({column: step.reduced_to})
-            if test_loader is not None:
-                with step.autocast:
-                    manager.evaluate(test_loader, loss=loss)
+        for _ in manager.epochs(epochs, checkpoint=parts, keep=keep, **stops):
+            for sent in manager.batches():
+                batch = sent if step else pair_of(sent, "fit()")
+                value, scores, targets = take_step(batch)
+                manager.track_loss(value, counted_part(batch, targets, is_measured=measure is not None))
+                if scores is not None:
+                    manager.track_num_correct(scores, targets)
+                if after_step:
+                    with quietly():
+                        after_step.step()
+            if after_epoch:
+                with quietly():
+                    after_epoch.step()
+            if take_step.reduced_to is not None:
+                manager.track({column: take_step.reduced_to})
+            with take_step.autocast:
+                for name, part in test_loaders.items():
+                    manager.evaluate(part, name, loss=loss, step=step, metrics=metrics)
 
 
 def _refuse(*problems: str) -> None:
     if problems:
         raise SettingError(problems)
+
+
+def _optimizer_of(
+    network: nn.Module, optimizer: Optimizer | Callable[[Iterator[nn.Parameter]], Optimizer]
+) -> Optimizer:
+    if isinstance(optimizer, Optimizer):
+        return optimizer
+    made = optimizer(network.parameters())
+    _refuse(*_problems_of_several(network, None, made, None))
+    _refuse(*_problems_of_optimizer(made, network, is_made=True))
+    return made
 
 
 def _scheduler_of(
@@ -142,8 +192,37 @@ def _scheduler_of(
     if scheduler is None or isinstance(scheduler, LRScheduler):
         return scheduler
     scheduler = scheduler(optimizer)
-    _refuse(*_problems_of_scheduler(scheduler, optimizer))
+    _refuse(*_problems_of_scheduler(scheduler, optimizer, "epoch"))
     return scheduler
+
+
+def _problems_of_several(network: object, loader: object, optimizer: object, scheduler: object) -> Problems:
+    """Name what fit() has one of and was given several of, or none."""
+    problems = Problems()
+    given = {"network": network, "optimizer": optimizer, "loader": loader}
+    several = [name for name, value in given.items() if _is_several(value)]
+    if several:
+        names = " and ".join(f"one {name}" for name in several)
+        problems.append(f"fit() trains with {names}: for several, as a GAN has them, {_OWN_LOOP}")
+    if "network" not in several and not isinstance(network, nn.Module):
+        problems.append(f"network must be a torch.nn.Module, got {network!r}")
+    if _is_several(scheduler):
+        advice = "join several with ChainedScheduler or SequentialLR of torch.optim.lr_scheduler"
+        problems.append(f"fit() steps one scheduler: {advice}")
+    return problems
+
+
+def _is_several(value: object) -> bool:
+    """Whether a value holds networks, optimizers, ...; a list of batches is a loader."""
+    if isinstance(value, nn.Module):
+        return False
+    items = list(value.values()) if isinstance(value, Mapping) else value
+    kinds = (Optimizer, LRScheduler, DataLoader)
+    return (
+        isinstance(items, (list, tuple))
+        and bool(items)
+        and all(isinstance(item, kinds) or callable(item) for item in items)
+    )
 
 
 def _problems_of_run(manager: RunManager, network: nn.Module, loader: Any, *, is_open: bool) -> list[str]:
@@ -158,6 +237,34 @@ def _problems_of_numbers(epochs: object, clip_grad_norm: object, batch_size: obj
     problems.check_batch_size(batch_size)
     if clip_grad_norm is not None and not (isinstance(clip_grad_norm, (int, float)) and clip_grad_norm > 0):
         problems.append(f"clip_grad_norm must be a number above 0, or None, got {clip_grad_norm!r}")
+    return problems
+
+
+def _problems_of_step(step: object, loss: object, metrics: object, test_loader: object) -> Problems:
+    problems = Problems()
+    if step is not None:
+        problems.check_function("step", step, "the network and a batch")
+    if step is not None and loss is not functional.cross_entropy:
+        problems.append("loss= is not used with step=, which returns the loss: leave one of them out")
+    if metrics is not None and test_loader is None:
+        problems.append("metrics= are those of test_loader=: give it, or leave them out")
+    for name in test_loader if isinstance(test_loader, Mapping) else ():
+        if not isinstance(name, str) or not name.isidentifier():
+            problems.append(
+                f"names of test_loader begin columns, as 'validation', got {name!r}: write letters and _"
+            )
+    return problems
+
+
+def _problems_of_stop(
+    manager: RunManager, patience: int | None, min_delta: float, max_seconds: float | None, keep: str | None
+) -> Problems:
+    problems = early_stop.problems_of(patience, min_delta, max_seconds)
+    try:
+        with problems.collecting():
+            manager._watched(patience, keep)  # noqa: SLF001 - fit() is a part of the manager's wing
+    except CheckpointError as error:
+        problems.append(str(error))
     return problems
 
 
@@ -182,24 +289,34 @@ def _problems_of_pieces(micro_batch: object, network: nn.Module, *, accepted: bo
     return []
 
 
-def _problems_of_optimizer(optimizer: object, network: nn.Module) -> list[str]:
+def _problems_of_optimizer(optimizer: object, network: nn.Module, *, is_made: bool = False) -> Problems:
+    problems = Problems()
     if not isinstance(optimizer, Optimizer):
-        return [] if callable(optimizer) else [f"optimizer must be one of torch.optim, got {optimizer!r}"]
+        if is_made or not callable(optimizer):
+            problems.append(f"optimizer must be one of torch.optim, got {optimizer!r}")
+        return problems
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if trained.isdisjoint(map(id, network.parameters())):
-        return ["the optimizer has no parameter of this network: make it from network.parameters()"]
-    return []
+        problems.append("the optimizer has no parameter of this network: make it from network.parameters()")
+    if isinstance(optimizer, LBFGS):
+        problems.append(f"LBFGS computes a batch several times in one step, which fit() does not: {_OWN_LOOP}")
+    return problems
 
 
-def _problems_of_scheduler(scheduler: object, optimizer: object) -> list[str]:
+def _problems_of_scheduler(scheduler: object, optimizer: object, every: object) -> Problems:
+    problems = Problems()
+    problems.check_choice("scheduler_every", every, EVERY)
     if isinstance(scheduler, ReduceLROnPlateau):
-        return ["ReduceLROnPlateau needs a metric, which fit() does not pass: use another scheduler"]
-    if isinstance(scheduler, LRScheduler):
+        problems.append("ReduceLROnPlateau needs a metric, which fit() does not pass: use another scheduler")
+    elif isinstance(scheduler, LRScheduler):
         if scheduler.optimizer is not optimizer:
-            return ["the scheduler has another optimizer: give a function that makes it from the optimizer"]
+            advice = "give a function that makes it from the optimizer"
+            problems.append(f"the scheduler has another optimizer: {advice}")
     elif scheduler is not None and not callable(scheduler):
-        return [f"scheduler must be one of torch.optim.lr_scheduler, got {scheduler!r}"]
-    return []
+        problems.append(f"scheduler must be one of torch.optim.lr_scheduler, got {scheduler!r}")
+    elif scheduler is None and every == "step":
+        problems.append("scheduler_every='step' without scheduler=: give one of torch.optim.lr_scheduler")
+    return problems
 
 
 def _problems_of_activations(network: nn.Module, *, asked: bool) -> list[str]:

@@ -29,7 +29,7 @@ from runmanager.errors import (
     StorageError,
     is_count,
 )
-from runmanager.goal import parse_goal
+from runmanager.goal import Goal, parse_goal
 from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import column
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
@@ -42,8 +42,9 @@ from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
 from runmanager.training import at_exit, early_stop, failures, metrics, resuming, run_table
 from runmanager.training.batch_size import Measure
+from runmanager.training.batch_step import BatchStep, Loss
 from runmanager.training.epoch_line import epoch_line
-from runmanager.training.evaluation import Evaluation, Loss, Metric, OpenEvaluation, Step
+from runmanager.training.evaluation import Evaluation, Metric, OpenEvaluation
 from runmanager.training.grid_context import GridContext
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.open_run import OpenRun
@@ -609,11 +610,8 @@ class RunManager:
         opened = self._open_run("epochs()")
         if not is_count(n):
             raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
-        early_stop.check(patience, min_delta, max_seconds)
-        goal = None if patience is None else resuming.goal_of(keep) or self._folders.experiment.design.goal
-        if patience is not None and goal is None:
-            what = "keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
-            raise InvalidArgumentError([f"patience={patience} without a metric to watch: write {what}"])
+        early_stop.problems_of(patience, min_delta, max_seconds).raise_if_any(InvalidArgumentError)
+        goal = self._watched(patience, keep)
         opened.early_stop = early_stop.EarlyStop(goal, patience, min_delta, max_seconds)
         if checkpoint is not None or keep is not None:
             if opened.has_begun:
@@ -655,7 +653,7 @@ class RunManager:
         name: str = "test",
         *,
         loss: Loss = functional.cross_entropy,
-        step: Step | None = None,
+        step: BatchStep | None = None,
         metrics: Mapping[str, Metric] | None = None,
     ) -> Evaluation:
         """Compute loss and accuracy in eval mode without gradients: the columns `test_loss`, `test_accuracy`.
@@ -838,6 +836,21 @@ class RunManager:
             with suppress(StorageError):  # a journal without an end means the same
                 self._close()
         self._current.commit_lost_end()
+
+    def _watched(self, patience: int | None, keep: str | None) -> Goal | None:
+        """Return the goal that `patience` watches, None without it: that of `keep`, else the experiment's.
+
+        Raises:
+            CheckpointError: `keep` is nothing that `epochs` takes.
+            InvalidArgumentError: There is none.
+        """
+        goal = resuming.goal_of(keep) or self._goal
+        if patience is not None and goal is None and (self._folders.name or self._folders.opened):
+            goal = self._folders.experiment.design.goal
+        if patience is not None and goal is None:
+            what = "keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
+            raise InvalidArgumentError([f"patience={patience} without a metric to watch: write {what}"])
+        return goal
 
     @contextmanager
     def _counting(self, measure: Measure | None) -> Iterator[None]:

@@ -16,8 +16,9 @@ from runmanager.errors import MetricError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.training import failures
+from runmanager.training.batch_pieces import num_samples, piece_of
 from runmanager.training.batch_size import Measure, measured
-from runmanager.training.evaluation import Loss
+from runmanager.training.batch_step import BatchStep, Computed, Loss, has_classes, of_step
 
 _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 PRECISIONS = ("fp32", *_REDUCED)
@@ -26,8 +27,8 @@ PRECISIONS = ("fp32", *_REDUCED)
 class Step:
     """Takes the optimizer's step of a batch.
 
-    Its arguments are those of `fit`; `measure` is its `batch_size`. Checkpoints the micro-batch size found by
-    "auto", because rounding depends on it.
+    Its arguments are those of `fit`; `compute` is its `step`, `measure` its `batch_size`. Checkpoints the
+    micro-batch size found by "auto", because rounding depends on it.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Step:
         optimizer: Optimizer,
         device: torch.device,
         *,
+        compute: BatchStep | None = None,
         precision: str = "fp32",
         micro_batch: int | str | None = None,
         memory_format: torch.memory_format | None = None,
@@ -48,6 +50,7 @@ class Step:
         # the most samples that are computed at a time, None for whole batches
         self.size = micro_batch if isinstance(micro_batch, int) else None
         self._network, self._loss, self._optimizer = network, loss, optimizer
+        self._compute = compute
         self._measure = measure
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
         self._is_auto = micro_batch == "auto"
@@ -56,15 +59,22 @@ class Step:
         self._computed_again = list(network.children()) if checkpoint_activations else []
         self._buffers = list(network.buffers()) if self._is_auto else []  # which a forward pass may change
 
-    def __call__(self, inputs: Any, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Take one step; return the mean loss, and the scores ``(N, C, ...)`` where labels are classes."""
-        value, preds = self._gradients_within_memory(inputs, labels)
+    def __call__(self, batch: Any) -> Computed:
+        """Take one step of (inputs, labels), or with `compute` of any batch.
+
+        Returns:
+            The mean loss, the scores ``(N, C, ...)`` where targets are classes, else None, and the targets.
+
+        Raises:
+            MetricError: `compute` returned no loss to train by, or the batch cannot be cut into pieces.
+        """
+        computed = self._gradients_within_memory(batch)
         if self._clip_grad_norm is not None:
             self._scaler.unscale_(self._optimizer)
             nn.utils.clip_grad_norm_(self._network.parameters(), self._clip_grad_norm)
         self._scaler.step(self._optimizer)  # the optimizer's own step if nothing is scaled
         self._scaler.update()
-        return value, preds
+        return computed
 
     @property
     def reduced_to(self) -> int | None:
@@ -88,59 +98,80 @@ class Step:
         """Continue with the size of the pieces of an earlier attempt."""
         self.size = state["size"]
 
-    def _gradients_within_memory(
-        self, inputs: Any, labels: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _gradients_within_memory(self, batch: Any) -> Computed:
         """Compute a batch's gradients; "auto" repeats it with smaller pieces until they fit into memory."""
+        if not self._is_auto:
+            return self._gradients(batch)
+        num = num_samples(batch)
         while True:
             before = [buffer.clone() for buffer in self._buffers]
-            size = min(self.size or len(labels), len(labels))
             try:
-                return self._gradients(inputs, labels)
+                return self._gradients(batch)
             except (RuntimeError, MemoryError) as error:
-                is_memory = failures.status_of(error) is Status.OUT_OF_MEMORY
-                if not (self._is_auto and is_memory and size > 1):
+                size = min(self.size or num, num)
+                if size == 1 or failures.status_of(error) is not Status.OUT_OF_MEMORY:
                     raise
             # only here is the exception gone, and with it the tensors of its frames
             for buffer, value in zip(self._buffers, before, strict=True):
                 buffer.copy_(value)
             self.size = (size + 1) // 2
 
-    def _gradients(self, inputs: Any, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _gradients(self, batch: Any) -> Computed:
         self._optimizer.zero_grad()
-        if self.size is None or self.size >= len(labels):
-            return self._backward(inputs, labels)
-        pieces = [slice(start, start + self.size) for start in range(0, len(labels), self.size)]
-        sizes = [self._count(inputs[piece], labels[piece]) for piece in pieces]
-        whole = self._count(inputs, labels)
+        if self.size is None or self.size >= (num := num_samples(batch)):
+            return self._backward(batch)
+        starts = range(0, num, self.size)
+        pieces = [piece_of(batch, num, slice(start, start + self.size)) for start in starts]
+        sizes = [self._count(piece) for piece in pieces]
+        whole = self._count(batch)
         if sum(sizes) != whole:
             raise MetricError(
                 f"batch_size counts {counted(whole, 'sample')} in a batch, and {sum(sizes)} in the pieces that "
                 "micro_batch cuts it into: count the samples of the batch that it is given"
             )
-        parts = [
-            self._backward(inputs[piece], labels[piece], size / whole)
-            for piece, size in zip(pieces, sizes, strict=True)
-        ]
-        preds = [scores for _, scores in parts if scores is not None]
-        return torch.stack([value for value, _ in parts]).sum(), torch.cat(preds) if preds else None
+        parts = [self._backward(piece, size / whole) for piece, size in zip(pieces, sizes, strict=True)]
+        values, outputs, targets = zip(*parts, strict=True)
+        return torch.stack(values).sum(), _joined(outputs), _joined(targets)
 
-    def _count(self, inputs: Any, labels: torch.Tensor) -> int:
-        return measured(self._measure, (inputs, labels)) if self._measure else len(labels)
+    def _count(self, batch: Any) -> int:
+        return measured(self._measure, batch) if self._measure else num_samples(batch)
 
-    def _backward(
-        self, inputs: Any, labels: torch.Tensor, share: float = 1.0
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _backward(self, batch: Any, share: float = 1.0) -> Computed:
         """Add the gradients of samples that are a share of their batch; return that share of its mean loss."""
-        if self._memory_format is not None:
-            inputs = inputs.to(memory_format=self._memory_format)
         with self.autocast, _computed_again(self._computed_again):
-            preds = self._network(inputs)
-            value = self._loss(preds, labels)
+            value, outputs, targets = self._forward(batch)
+        if self._compute:
+            _check_loss(value)
         value = value if share == 1 else value * share
         self._scaler.scale(value).backward()  # type: ignore[no-untyped-call]
-        is_scores = isinstance(preds, torch.Tensor) and preds.ndim > 1 and not labels.is_floating_point()
-        return value.detach(), preds.detach() if is_scores else None
+        is_scores = has_classes(outputs, targets, self._compute)
+        return value.detach(), outputs.detach() if is_scores else None, targets
+
+    def _forward(self, batch: Any) -> Computed:
+        if self._compute is not None:
+            return of_step(self._compute(self._network, batch))
+        inputs, labels = batch
+        if self._memory_format is not None:
+            inputs = inputs.to(memory_format=self._memory_format)
+        preds = self._network(inputs)
+        return self._loss(preds, labels), preds, labels
+
+
+def _check_loss(value: Any) -> None:
+    if isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad:
+        return
+    what = repr(value)
+    if isinstance(value, torch.Tensor):
+        what = (
+            f"a tensor of shape {tuple(value.shape)}" if value.numel() != 1 else f"{value.item()} without one"
+        )
+    raise MetricError(f"step= must return one loss with a gradient, for fit() to train by, got {what}")
+
+
+def _joined(parts: tuple[Any, ...]) -> torch.Tensor | None:
+    """Join the outputs or the targets of the pieces of a batch, if they are tensors ``(n, ...)`` of samples."""
+    are_samples = all(isinstance(part, torch.Tensor) and part.ndim for part in parts)
+    return torch.cat(parts) if are_samples else None
 
 
 def usable_precisions(device: torch.device) -> list[str]:

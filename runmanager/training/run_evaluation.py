@@ -9,12 +9,11 @@ from runmanager.board.confusion import Confusion
 from runmanager.devices import torch_devices
 from runmanager.errors import LifecycleError
 from runmanager.training import failures
+from runmanager.training.batch_step import BatchStep, Loss
 from runmanager.training.evaluation import (
     Evaluation,
-    Loss,
     Metric,
     OpenEvaluation,
-    Step,
     evaluate,
     undisturbed,
 )
@@ -54,7 +53,7 @@ def evaluate_run(
     loader: Iterable[Any],
     name: str,
     loss: Loss,
-    step: Step | None,
+    step: BatchStep | None,
     metrics: Mapping[str, Metric] | None,
 ) -> Evaluation:
     """Evaluate the run's network, see `RunManager.evaluate`."""

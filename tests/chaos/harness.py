@@ -65,13 +65,15 @@ class Zygote:
         job |= {"root": str(root), "how": how, "params": params, "output": str(output), "is_warm": is_warm}
         return int(self._ask(job=job))
 
-    def wait(self, pid: int, seconds: float = 60, number: int = signal.SIGKILL) -> tuple[int, bool, float]:
-        """Wait for a process, for some seconds, then send it a signal.
+    def wait(
+        self, pid: int, seconds: float = 60, number: int = signal.SIGKILL, *, is_of_group: bool = False
+    ) -> tuple[int, bool, float]:
+        """Wait for a process, for some seconds, then send it a signal, or its whole process group.
 
         Returns:
             Its exit code or -signal, whether the signal was sent, and how long it took to end after it.
         """
-        code, is_sent, took = self._ask(pid=pid, seconds=seconds, number=number)
+        code, is_sent, took = self._ask(pid=pid, seconds=seconds, number=number, is_of_group=is_of_group)
         return code, is_sent, took
 
     def run(self, root: Path, params: dict[str, list[Any]], how: str = "inline", **job: Any) -> int:
@@ -153,10 +155,12 @@ class Result:
     Attributes:
         rows: Run, epoch and everything else but durations.
         weights: Run -> name -> hash of what is kept of the network.
+        ends: Of each run: its status, its number of epochs, why it stopped early, its best values.
     """
 
     rows: list[tuple[Any, ...]]
     weights: dict[int | None, dict[str, str]]
+    ends: list[tuple[Any, ...]]
 
 
 def result(root: Path) -> Result:
@@ -169,7 +173,11 @@ def result(root: Path) -> Result:
         paths.run_number(path.parent.name): {name: _hash(value) for name, value in _load(path).items()}
         for path in sorted(experiment.glob(f"*/{paths.WEIGHTS}"))
     }
-    return Result([tuple(row) for row in rows], weights)
+    runs = load_runs(experiment)
+    names = [str(name) for name in runs]
+    bests = [name for name in names if name.startswith(("best ", "kept ")) and "duration" not in name]
+    ends = runs[[name for name in ("run", "status", "epochs", "stopped early", *bests) if name in names]]
+    return Result([tuple(row) for row in rows], weights, [tuple(row) for row in ends.itertuples(index=False)])
 
 
 def _read(path: Path) -> Any:

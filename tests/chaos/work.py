@@ -14,6 +14,8 @@ from runmanager import RunBuilder, RunManager, run_grid
 from runmanager.executors import RayExecutor
 
 EXPERIMENT = "grid"
+FINAL = "final.pt"
+"""What a run that stops early writes after its last epoch: the weights and the optimizer's moments."""
 SAMPLES = torch.linspace(-1, 1, 64 * 8).reshape(64, 8).sin()
 LABELS = (SAMPLES.sum(dim=1) > 0).long()
 
@@ -53,6 +55,42 @@ def train(run: Any, manager: RunManager) -> None:
             wait_for(run.wait_for)
 
 
+def train_until_worse(run: Any, manager: RunManager) -> None:
+    """Train a run until its validation loss has not become better for some epochs; write down how it ended."""
+    torch.manual_seed(1)
+    network = Network(run.padding)
+    generator = torch.Generator().manual_seed(2)
+    training = TensorDataset(SAMPLES[::2], LABELS[::2])
+    loader = DataLoader(training, batch_size=8, shuffle=True, generator=generator)
+    optimizer = torch.optim.Adam(network.parameters(), lr=run.lr)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
+    average = {"loss": 0.7}
+    state = {"network": network, "optimizer": optimizer, "scheduler": scheduler, "average": average}
+    options: dict[str, Any] = {"keep": "best:validation_loss", "patience": run.patience, "min_delta": 1e-4}
+    with manager.run(run, network, loader):
+        for _ in manager.epochs(run.num_epochs, checkpoint=state, **options):
+            for samples, labels in manager.batches():
+                preds = network(samples)
+                loss = functional.cross_entropy(preds, labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, samples)
+                manager.track_num_correct(preds, labels)
+                average["loss"] += 0.1 * (loss.item() - average["loss"])
+            scheduler.step()
+            manager.track(average_loss=average["loss"])
+            manager.evaluate([(SAMPLES[1::2], LABELS[1::2])], "validation")
+        weights = {f"weights.{name}": value for name, value in network.state_dict().items()}
+        moments = {
+            f"moments.{group}.{name}": value
+            for group, values in optimizer.state_dict()["state"].items()
+            for name, value in values.items()
+        }
+        assert manager.folder
+        torch.save(weights | moments, manager.folder / FINAL)
+
+
 def wait_for(path: str) -> None:
     """Wait until a file is there, for a minute at most; no name, no waiting."""
     for _ in range(60_000):
@@ -66,18 +104,24 @@ def axes(lrs: list[float], num_epochs: int, padding: int, wait_for: str = "") ->
     return {"lr": lrs, "num_epochs": [num_epochs], "padding": [padding], "wait_for": [wait_for]}
 
 
+def stopping_axes(lrs: list[float], num_epochs: int, patience: int) -> dict[str, list[Any]]:
+    """Write down the grid of `train_until_worse`."""
+    return {"lr": lrs, "num_epochs": [num_epochs], "padding": [10], "patience": [patience]}
+
+
 def execute(
     root: str, how: str, params: Mapping[str, list[Any]], *, jobs: int, retries: int, tensorboard: bool
 ) -> int:
     """Start or continue the experiment, by an executor or a loop over a bare manager; return the exit code."""
+    function = train_until_worse if "patience" in params else train
     if how != "bare":
         options: dict[str, Any] = {"tensorboard": tensorboard, "histogram_every": 0, "executor": how}
         if how == "lanes":
             options |= {"jobs": jobs, "retries": retries}
         if how.startswith("ray"):
             options["executor"] = RayExecutor(address=how.partition(" ")[2], jobs=2)
-        return run_grid(params, train, experiment=EXPERIMENT, root=root, **options).exit_code
+        return run_grid(params, function, experiment=EXPERIMENT, root=root, **options).exit_code
     manager = RunManager(EXPERIMENT, root, tensorboard=tensorboard, histogram_every=0, display=False)
     for run in manager.remaining(RunBuilder.get_runs(params)):
-        train(run, manager)
+        function(run, manager)
     return 0

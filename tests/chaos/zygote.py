@@ -55,12 +55,14 @@ def _answer(content: Any) -> None:
     sys.stdout.flush()
 
 
-def _wait(descriptor: int, pid: int, seconds: float, number: int) -> tuple[int, bool, float]:
+def _wait(
+    descriptor: int, pid: int, seconds: float, number: int, is_of_group: bool = False
+) -> tuple[int, bool, float]:
     """Send a signal after some seconds; return exit code or -signal, whether it was sent, and how long on."""
     is_late = not select.select([descriptor], [], [], seconds)[0]
     before = time.monotonic()
     if is_late:
-        if number == signal.SIGINT:
+        if number == signal.SIGINT or is_of_group:
             os.killpg(pid, number)  # as a terminal does
         else:
             signal.pidfd_send_signal(descriptor, number)

@@ -131,6 +131,23 @@ def test_each_run_gets_its_one_outcome(executor, runs, machine):
     assert sorted(outcomes, key=lambda pair: pair[0]) == expected
 
 
+def test_values_may_be_of_classes_that_another_process_cannot_import(executor, machine):
+    class Block:
+        def __init__(self, width):
+            self.width = width
+
+    blocks = [Block(3), Block]  # as of a script
+
+    def block_work(run, _report):
+        is_its_own = run.block is Block or isinstance(run.block, Block)
+        return Outcome(Status.COMPLETED, str(is_its_own), getattr(run.block, "width", 0))
+
+    runs = RunBuilder.get_runs(on(machine, {"block": blocks}))
+    outcomes = [outcome for _, outcome in execute(executor, runs, block_work, machine=machine)]
+
+    assert sorted((outcome.epochs, outcome.error) for outcome in outcomes) == [(0, "True"), (3, "True")]
+
+
 def pid_work(_run, _report):
     return Outcome(Status.COMPLETED, "", os.getpid())
 

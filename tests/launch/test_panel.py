@@ -197,6 +197,17 @@ def test_a_grid_of_failures_has_no_best_run(tmp_path):
     assert lines[-1].startswith(f"        runmanager list {tmp_path}/e")
 
 
+def test_runs_that_are_completed_without_a_number_are_not_called_incomplete(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(reward=float("nan"))
+
+    lines = text_of(tmp_path, SMALL, train, goal="max:reward")
+
+    assert lines[1] == "! No completed run has a number for reward."
+
+
 def test_the_note_is_below_the_title(tmp_path):
     outcome = outcome_of(tmp_path, SMALL, note="does <width> matter?")
 

@@ -1,11 +1,24 @@
 import math
 
 import pytest
+from torch import nn
 
-from runmanager import best, compare, effects, export, load_results, load_runs, load_table, over_repeats, show
+from runmanager import (
+    RunManager,
+    best,
+    compare,
+    effects,
+    export,
+    load_results,
+    load_runs,
+    load_table,
+    over_repeats,
+    show,
+)  # fmt: skip
 from runmanager.errors import GridError
 from runmanager.goal import Goal
 from runmanager.outcome import Outcome, Status
+from runmanager.results.conclusion import conclude
 from runmanager.results.decisive import goal_of, repeats_of
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
@@ -71,6 +84,21 @@ def test_where_the_best_weights_are_kept_the_goal_counts_at_their_epoch(tmp_path
     assert best(runs)["run"].tolist() == [1, 2]
     assert "kept reward" not in load_runs(last)
     assert best(load_runs(last), "reward")["run"].tolist() == [2, 1]
+
+
+def test_a_goal_that_is_a_result_of_the_whole_run_is_not_of_an_epoch_whose_weights_are_kept(tmp_path):
+    manager = RunManager("e", tmp_path, tensorboard=False, display=False, goal="max:final_f1")
+    for lr in (1, 2):
+        with manager.run({"lr": lr}, nn.Linear(1, 1)):
+            for _ in manager.epochs(1, keep="best:loss"):
+                manager.track_loss(1, 1)
+            manager.summary(final_f1=lr / 10)
+
+    runs = load_runs(tmp_path)
+
+    assert "kept final_f1" not in runs
+    assert best(runs)["final_f1"].tolist() == [0.2, 0.1]
+    assert conclude(runs, tmp_path).best.text == "Best: run 2 (lr=2), final_f1 0.2"
 
 
 def test_the_epoch_is_that_of_the_weights_whatever_the_goal_is(tmp_path):

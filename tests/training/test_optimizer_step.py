@@ -69,7 +69,7 @@ def test_pieces_of_any_size_give_the_gradients_of_the_whole_batch(batch_size, si
     network = make_network(dtype)
     loss, scores, gradients = reference(batch_size)
 
-    value, preds = step_of(network, micro_batch=size)(*make_batch(batch_size, dtype))
+    value, preds, _ = step_of(network, micro_batch=size)(make_batch(batch_size, dtype))
 
     assert relative(value, loss) < within
     assert relative(preds, scores) < within
@@ -83,7 +83,7 @@ def test_gradients_are_clipped_by_the_norm_of_the_whole_batch(options):
     _, _, gradients = reference(24)
     norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
 
-    step_of(network, clip_grad_norm=0.01, **options)(*make_batch(24))
+    step_of(network, clip_grad_norm=0.01, **options)(make_batch(24))
 
     within = 0.02 if "precision" in options else 1e-4
     for parameter, gradient in zip(network.parameters(), gradients, strict=True):
@@ -95,7 +95,7 @@ def test_reduced_precision_computes_reduced_and_keeps_whole_weights(precision):
     network = make_network()
     loss, _, _ = reference(24)
 
-    value, preds = step_of(network, precision=precision)(*make_batch(24))
+    value, preds, _ = step_of(network, precision=precision)(make_batch(24))
 
     assert preds.dtype in (torch.bfloat16, torch.float16)
     assert value.dtype == torch.float32
@@ -107,8 +107,8 @@ def test_fp16_scales_the_loss_and_steps_with_unscaled_gradients():
     whole, scaled = make_network(), make_network()
     step = step_of(scaled, precision="fp16")
 
-    step_of(whole)(*make_batch(24))
-    step(*make_batch(24))
+    step_of(whole)(make_batch(24))
+    step(make_batch(24))
 
     assert step.parts()["scaler"].get_scale() > 1
     for parameter, expected in zip(scaled.parameters(), whole.parameters(), strict=True):
@@ -120,7 +120,7 @@ def test_fp16_leaves_out_a_step_whose_gradients_overflow():
     before = copy.deepcopy(network.state_dict())
     step = step_of(network, precision="fp16", loss=lambda preds, labels: 1e38 * cross_entropy(preds, labels))
 
-    step(*make_batch(24))
+    step(make_batch(24))
 
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     assert step.parts()["scaler"].get_scale() == 2.0**15
@@ -136,7 +136,7 @@ def test_activations_that_are_computed_again_give_the_same_gradients_bit_for_bit
 
     for network, asked in ((kept, False), (again, True)):
         torch.manual_seed(0)
-        step_of(network, checkpoint_activations=asked, **options)(*make_batch(7))
+        step_of(network, checkpoint_activations=asked, **options)(make_batch(7))
 
     assert passes == ["inside of a child", "a child", "inside of a child"]
     for parameter, expected in zip(again.parameters(), kept.parameters(), strict=True):
@@ -148,7 +148,7 @@ def test_computing_again_leaves_the_network_as_it_was():
     own = network[4].forward
     vars(network[4])["forward"] = own
 
-    step_of(network, checkpoint_activations=True)(*make_batch(5))
+    step_of(network, checkpoint_activations=True)(make_batch(5))
 
     assert "forward" not in vars(network[0])
     assert vars(network[4])["forward"] is own
@@ -157,7 +157,7 @@ def test_computing_again_leaves_the_network_as_it_was():
 def test_a_regression_has_no_scores():
     network = nn.Linear(2, 1)
 
-    value, preds = step_of(network, loss=mse_loss, micro_batch=2)(torch.ones(5, 2), torch.ones(5, 1))
+    value, preds, _ = step_of(network, loss=mse_loss, micro_batch=2)((torch.ones(5, 2), torch.ones(5, 1)))
 
     assert value.ndim == 0
     assert preds is None

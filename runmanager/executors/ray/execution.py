@@ -20,7 +20,7 @@ from runmanager.executors.deaths import MOST_LINES, hung, whereabouts
 from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Needs, Node
 from runmanager.executors.ray.tasks import Begun, DriverInfo, Event, Printed, Spoiled, Stuck
-from runmanager.executors.serialize import load
+from runmanager.executors.serialize import dump, load
 from runmanager.executors.worker import Raised, Refused
 from runmanager.grid import Run, device_of
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
@@ -155,7 +155,7 @@ class Execution:
         needs = self._needs.get(device, {"CPU": 1})
         options = cluster.task_options(needs, avoid)
         function = self._execute_warm if needs.keys() <= {"CPU", "memory"} else self._execute
-        task = function.options(**options).remote(self._driver, self._sent, number, run, self._mailbox)
+        task = function.options(**options).remote(self._driver, self._sent, number, dump(run), self._mailbox)
         self._flights[number] = _Flight(number, run, device, task, num_losses)
 
     def _wait(self) -> list[_Flight]:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from runmanager.executors.base import Report
 from runmanager.executors.serialize import dump_error, load, send_to_children_by_value
 from runmanager.executors.worker import Raised, Refused
-from runmanager.grid import Run
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome
 from runmanager.storage import paths
 
@@ -107,12 +106,12 @@ def unfit(driver: DriverInfo, sent: bytes) -> str:
 
 
 def execute(
-    driver: DriverInfo, sent: bytes, number: int, run: Run, mailbox: Any
+    driver: DriverInfo, sent: bytes, number: int, sent_run: bytes, mailbox: Any
 ) -> tuple[str, Outcome | Refused | Raised]:
     """Execute a run on this node; return Ray's name of the node, and how the run ended.
 
-    `sent` is the task, as `dump` wrote it; `number` is the driver's of this execution, whose events go to the
-    handle of a `Mailbox`.
+    `sent` is the task and `sent_run` the run, as `dump` wrote them; `number` is the driver's of this execution,
+    whose events go to the handle of a `Mailbox`.
     """
     import ray
 
@@ -139,7 +138,7 @@ def execute(
         tell(Begun(node, context.get_worker_id()))
         ray.get(last)  # a process may die of its run at once
         with _printing_to(tell), _watched(driver.timeout, tell) as report:
-            ended = _loaded(sent)(run, report)
+            ended = _loaded(sent)(load(sent_run), report)
     except BaseException as error:  # noqa: BLE001 - it goes on in the driver
         ended = Raised(dump_error(error))
     if isinstance(ended, Outcome) and changes(state, process_state()):

@@ -1,0 +1,396 @@
+"""fit() of other tasks than classification: batches of any form, a step of one's own, schedulers per step."""
+
+import functools
+import itertools
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, mse_loss
+from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, OneCycleLR
+from torch.utils.data import DataLoader, TensorDataset
+
+from runmanager import RunManager, fit, load_results, load_runs
+from runmanager.errors import MetricError, SettingError
+from runmanager.training.grid_context import GridContext
+
+INPUTS = torch.linspace(-2, 2, 48 * 4).reshape(48, 4).sin()
+LABELS = (INPUTS.sum(dim=1) > 0).long()
+RUN = {"lr": 0.1}
+SGD_ = functools.partial(SGD, lr=0.1, momentum=0.9)
+
+
+class Named(NamedTuple):
+    """A batch whose parts have names."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+class MeanAbsoluteError:
+    """A metric as torchmetrics has them."""
+
+    def reset(self):
+        self.sum, self.count = 0.0, 0
+
+    def update(self, outputs, targets):
+        self.sum += (outputs - targets).abs().sum().item()
+        self.count += targets.numel()
+
+    def compute(self):
+        return self.sum / self.count
+
+
+def make_manager(root, **options):
+    return RunManager("exp", root, tensorboard=False, display=False, _grid=GridContext(), **options)
+
+
+def make_network(outputs=2, dropout=0.0):
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, outputs))
+
+
+def batches_of(form, size=10):
+    return [form(INPUTS[start : start + size], LABELS[start : start + size]) for start in range(0, 48, size)]
+
+
+def rows(manager):
+    return [{name: value for name, value in row.items() if "duration" not in name} for row in manager.run_data]
+
+
+def weights(network):
+    return {name: value.numpy().tobytes() for name, value in network.state_dict().items()}
+
+
+def trained(root, form=lambda x, y: (x, y), **options):
+    """Train through fit(); return the rows and the weights."""
+    manager, network = make_manager(root), make_network()
+    options = {"optimizer": SGD_, "epochs": 2, "test_loader": batches_of(form, 7), **options}
+    fit(RUN, network, batches_of(form), manager, **options)
+    return rows(manager), weights(network)
+
+
+def of_mapping(network, batch):
+    preds = network(batch["x"])
+    return cross_entropy(preds, batch["y"]), preds, batch["y"]
+
+
+FORMS: dict[str, tuple[Any, Any]] = {
+    "a mapping": (lambda x, y: {"x": x, "y": y, "scale": 2, "mask": None}, of_mapping),
+    "three parts": (
+        lambda x, y: [x, "text", y],
+        lambda network, batch: of_mapping(network, {"x": batch[0], "y": batch[2]}),
+    ),
+    "names": (Named, lambda network, batch: of_mapping(network, batch._asdict())),
+    "nested": (
+        lambda x, y: ({"x": x, "ids": [str(number) for number in range(len(x))]}, [y, y]),
+        lambda network, batch: of_mapping(network, {"x": batch[0]["x"], "y": batch[1][0]}),
+    ),
+    "a list of samples": (
+        lambda x, y: [{"x": one, "y": label} for one, label in zip(x, y, strict=True)],
+        lambda network, batch: of_mapping(
+            network, {name: torch.stack([sample[name] for sample in batch]) for name in "xy"}
+        ),
+    ),
+}
+COUNT = {"a list of samples": {"batch_size": len}}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_step_of_ones_own_trains_as_the_standard_one_bit_for_bit(tmp_path, name):
+    form, step = FORMS[name]
+
+    assert trained(tmp_path / "own", form, step=step, **COUNT.get(name, {})) == trained(tmp_path / "standard")
+
+
+@pytest.mark.parametrize("name", sorted(FORMS.keys() - COUNT.keys()))
+@pytest.mark.parametrize("micro_batch", [3, "auto"])
+def test_batches_of_any_form_are_cut_into_pieces(tmp_path, name, micro_batch):
+    form, step = FORMS[name]
+
+    def scarce(network, batch):
+        loss, outputs, targets = step(network, batch)
+        if torch.is_grad_enabled() and len(targets) > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return loss, outputs, targets
+
+    whole, _ = trained(tmp_path / "whole")
+    options = {"step": scarce if micro_batch == "auto" else step, "micro_batch": micro_batch}
+    pieces, _ = trained(tmp_path / "pieces", form, **options)
+
+    assert [row.pop("micro_batch", 3) for row in pieces] == [5, 5] if micro_batch == "auto" else [3, 3]
+    assert pieces == [pytest.approx(row, rel=1e-4) for row in whole]
+
+
+def reconstruct(network, batch):
+    (inputs,) = batch
+    return mse_loss(network(inputs), inputs)
+
+
+def test_an_autoencoder_has_batches_without_labels_and_no_accuracy(tmp_path):
+    manager, network = make_manager(tmp_path), make_network(outputs=4)
+    loader = DataLoader(TensorDataset(INPUTS), batch_size=20)
+
+    fit(RUN, network, loader, manager, optimizer=SGD_, epochs=2, step=reconstruct, test_loader=loader)
+
+    assert manager.run_data[1]["loss"] < manager.run_data[0]["loss"]
+    with torch.no_grad():
+        assert rows(manager)[1]["test_loss"] == pytest.approx(mse_loss(network(INPUTS), INPUTS).item())
+    assert "test_accuracy" not in manager.run_data[0]
+    assert load_results(tmp_path / "exp")["accuracy"].isna().all()
+
+
+def test_metrics_of_the_test_loader_are_handed_on(tmp_path):
+    def step(network, batch):
+        outputs = network(batch["x"])[:, 0]
+        return mse_loss(outputs, batch["y"].float()), outputs, batch["y"].float()
+
+    options = {"step": step, "metrics": {"mae": MeanAbsoluteError()}, "keep": "min:test_mae"}
+    ((first, second), _) = trained(tmp_path, FORMS["a mapping"][0], **options)
+
+    assert first.keys() == second.keys() == {"run", "epoch", "loss", "accuracy", "lr", "test_loss", "test_mae"}
+
+
+def test_several_loaders_are_evaluated_each_under_its_name(tmp_path):
+    one, other = batches_of(lambda x, y: (x, y), 7), batches_of(lambda x, y: (x, 1 - y), 7)
+
+    as_test, _ = trained(tmp_path / "test", test_loader=one)
+    ((_, named), _) = trained(
+        tmp_path / "named", test_loader={"validation": one, "test": other}, keep="best:validation_loss"
+    )
+
+    assert named["validation_loss"] == as_test[1]["test_loss"]
+    assert named["validation_accuracy"] == pytest.approx(1 - named["test_accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("batch", "described"),
+    [
+        ([INPUTS], "a list of 1"),
+        ({"x": INPUTS, "y": LABELS}, "a mapping with 'x', 'y'"),
+        (INPUTS[:2], "a Tensor"),
+        ((INPUTS, LABELS, LABELS), "a tuple of 3"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_batch_that_is_no_pair_is_named_in_the_first_step(tmp_path, batch, described):
+    manager = make_manager(tmp_path)
+    message = f"takes batches of (inputs, labels), got {described}: write step=lambda network, batch: (loss, "
+    options: dict[str, Any] = {"optimizer": SGD_, "epochs": 9}
+
+    with pytest.raises(MetricError) as of_training:
+        fit(RUN, make_network(), [batch], manager, **options)
+    with pytest.raises(MetricError) as of_test:
+        fit(RUN, make_network(), batches_of(lambda x, y: (x, y)), manager, test_loader=[batch], **options)
+
+    assert f"fit() {message}outputs, targets)" in str(of_training.value)
+    assert f"evaluate() {message}outputs, targets)" in str(of_test.value)
+    assert manager.run_data == []  # no epoch was paid that has no row
+
+
+STEP_SCHEDULERS = {
+    "warm-up": lambda optimizer: LambdaLR(optimizer, lambda step: min(1, (step + 1) / 7)),
+    "one cycle": lambda optimizer: OneCycleLR(optimizer, max_lr=0.5, total_steps=15),
+}
+
+
+@pytest.mark.parametrize("scheduler", STEP_SCHEDULERS.values(), ids=STEP_SCHEDULERS)
+def test_a_scheduler_per_step_equals_the_plain_loop_bit_for_bit(tmp_path, scheduler):
+    network = make_network()
+    optimizer = SGD_(network.parameters())
+    steps = scheduler(optimizer)
+    for inputs, labels in [*batches_of(lambda x, y: (x, y))] * 3:
+        optimizer.zero_grad()
+        cross_entropy(network(inputs), labels).backward()
+        optimizer.step()
+        steps.step()
+
+    fitted = trained(tmp_path, epochs=3, scheduler=scheduler, scheduler_every="step", test_loader=None)
+
+    assert fitted[1] == weights(network)
+
+
+def test_a_scheduler_per_step_does_not_warn_where_fp16_skips_its_first_step(tmp_path):
+    def step(network, batch):
+        loss, outputs, targets = of_mapping(network, batch)
+        return loss * (1e38 if network.training else 1), outputs, targets  # its gradients overflow
+
+    rows, _ = trained(
+        tmp_path, FORMS["a mapping"][0], step=step, precision="fp16", epochs=1,
+        scheduler=STEP_SCHEDULERS["warm-up"], scheduler_every="step",
+    )  # fmt: skip
+
+    assert rows[0]["test_loss"] > 0
+
+
+class Fault(Exception):  # noqa: N818
+    """What interrupts a run."""
+
+
+@pytest.mark.parametrize("every", ["step", "epoch"])
+def test_an_interrupted_run_with_a_scheduler_goes_on_as_if_it_had_not_been(tmp_path, every):
+    def train(root, fails_at=None):
+        calls = itertools.count(1)
+
+        def step(network, batch):
+            if network.training and next(calls) == fails_at:
+                raise Fault
+            return of_mapping(network, batch)
+
+        network = make_network(dropout=0.3)
+        loader = batches_of(FORMS["a mapping"][0])
+        fit(
+            RUN, network, loader, make_manager(root), optimizer=functools.partial(Adam, lr=0.01), epochs=4,
+            step=step, scheduler=lambda optimizer: ExponentialLR(optimizer, 0.9), scheduler_every=every,
+            test_loader=loader, keep="best:test_loss",
+        )  # fmt: skip
+        return load_results(root).drop(columns=["epoch duration", "run duration"]), weights(network)
+
+    table, undisturbed = train(tmp_path / "whole")
+    with pytest.raises(Fault):
+        train(tmp_path / "killed", fails_at=13)  # in epoch 3
+
+    continued, continued_weights = train(tmp_path / "killed")
+
+    assert continued_weights == undisturbed
+    assert continued.to_dict() == table.to_dict()
+    assert table["lr"].nunique() == 1  # the hyperparameter, not the scheduler's
+
+
+def test_patience_and_max_seconds_end_the_loop(tmp_path):
+    trained(tmp_path / "patience", epochs=9, keep="best:test_loss", patience=2, min_delta=100)
+    trained(tmp_path / "seconds", epochs=9, max_seconds=1e-9)
+
+    assert load_runs(tmp_path / "patience" / "exp")["epochs"].tolist() == [3]
+    (reason,) = load_runs(tmp_path / "patience" / "exp")["stopped early"]
+    assert reason.startswith("test_loss was not better than ")
+    assert load_runs(tmp_path / "seconds" / "exp")["epochs"].tolist() == [1]
+
+
+def test_patience_may_watch_the_goal(tmp_path):
+    manager = make_manager(tmp_path, goal="min:test_loss")
+    loader = batches_of(lambda x, y: (x, y))
+
+    fit(RUN, make_network(), loader, manager, optimizer=SGD_, epochs=9, test_loader=loader, patience=1,
+        min_delta=100)  # fmt: skip
+
+    assert len(manager.run_data) == 2
+
+
+LOOP = "write the loop, as docs/training-function.md shows"
+JOIN = "join several with ChainedScheduler or SequentialLR of torch.optim.lr_scheduler"
+WATCH = "write keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
+KEEP = (
+    "keep must be 'last', 'best:<metric>' of a metric whose direction is known as 'best:test_accuracy', or "
+    "'min:<metric>' or 'max:<metric>' of any other"
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "problems"),
+    [
+        (
+            {"optimizer": [SGD_, SGD_], "network": {"g": nn.Linear(1, 1), "d": nn.Linear(1, 1)}},
+            [f"fit() trains with one network and one optimizer: for several, as a GAN has them, {LOOP}"],
+        ),
+        (
+            {"optimizer": {"g": SGD(make_network().parameters())}},
+            [f"fit() trains with one optimizer: for several, as a GAN has them, {LOOP}"],
+        ),
+        (
+            {"loader": [DataLoader(TensorDataset(INPUTS))] * 2},
+            [f"fit() trains with one loader: for several, as a GAN has them, {LOOP}"],
+        ),
+        (
+            {"optimizer": lambda parameters: [SGD_(parameters)] * 2},
+            [f"fit() trains with one optimizer: for several, as a GAN has them, {LOOP}"],
+        ),
+        (
+            {"optimizer": torch.optim.LBFGS},
+            [f"LBFGS computes a batch several times in one step, which fit() does not: {LOOP}"],
+        ),
+        ({"optimizer": lambda _: None}, ["optimizer must be one of torch.optim, got None"]),
+        ({"network": "resnet"}, ["network must be a torch.nn.Module, got 'resnet'"]),
+        (
+            {"scheduler": [STEP_SCHEDULERS["warm-up"]] * 2},
+            [f"fit() steps one scheduler: {JOIN}"],
+        ),
+        (
+            {
+                "step": 3,
+                "loss": mse_loss,
+                "metrics": {},
+                "patience": 0,
+                "keep": "best",
+                "scheduler_every": "step",
+            },
+            [
+                "step must be a function of the network and a batch, got 3",
+                "loss= is not used with step=, which returns the loss: leave one of them out",
+                "metrics= are those of test_loader=: give it, or leave them out",
+                "patience must be a whole number, 1 or more, got 0",
+                f"{KEEP}, got 'best'",
+                "scheduler_every='step' without scheduler=: give one of torch.optim.lr_scheduler",
+            ],
+        ),
+        (
+            {"test_loader": {"my test": []}},
+            ["names of test_loader begin columns, as 'validation', got 'my test': write letters and _"],
+        ),
+        (
+            {"patience": 3, "scheduler_every": "batch"},
+            [
+                f"patience=3 without a metric to watch: {WATCH}",
+                "scheduler_every must be one of 'step', 'epoch', got 'batch'",
+            ],
+        ),
+    ],
+    ids=[
+        "networks",
+        "optimizers",
+        "loaders",
+        "made optimizers",
+        "closure",
+        "no optimizer",
+        "no network",
+        "schedulers",
+        "step",
+        "names",
+        "patience",
+    ],
+)
+def test_what_fit_does_not_do_is_refused_before_anything_is_written(tmp_path, given, problems):
+    options: dict[str, Any] = {
+        "network": make_network(), "loader": batches_of(lambda x, y: (x, y)), "optimizer": SGD_, "epochs": 1,
+        **given,
+    }  # fmt: skip
+
+    with pytest.raises(SettingError) as raised:
+        fit(RUN, manager=make_manager(tmp_path), **options)
+
+    assert raised.value.problems == problems
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda loss, outputs, _: (loss, outputs), "(loss, outputs, targets) or the loss, got a tuple of 2"),
+        (lambda loss, *_: {"loss": loss}, "(loss, outputs, targets) or the loss, got a mapping with 'loss'"),
+        (lambda loss, *_: loss.item(), "one loss with a gradient, for fit() to train by, got 0."),
+        (lambda loss, *_: loss.detach() * 0 + 0.5, "for fit() to train by, got 0.5 without one"),
+        (lambda loss, *_: loss.repeat(3), "for fit() to train by, got a tensor of shape (3,)"),
+        (lambda *_: None, "for fit() to train by, got None"),
+    ],
+)
+def test_a_step_that_returns_something_else_is_named(tmp_path, returned, message):
+    def step(network, batch):
+        return returned(*of_mapping(network, batch))
+
+    with pytest.raises(MetricError) as raised:
+        trained(tmp_path, FORMS["a mapping"][0], step=step)
+
+    assert "step= must return " in str(raised.value)
+    assert message in str(raised.value)
