@@ -1,6 +1,6 @@
-"""What each rank executes in test_parallel.py: under torchrun, or forked from a process that has torch already.
+"""What each rank executes in test_ranks.py: under torchrun, or forked from a process that has torch already.
 
-`ranks.py case folder` is one rank, `ranks.py` reads lines of "ranks case folder" and prints how they ended.
+`ranks.py case folder` is one rank.
 """
 
 import json
@@ -127,9 +127,4 @@ def fork(num_ranks: int, case: str, folder: Path) -> list[int]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        execute(sys.argv[1], Path(sys.argv[2]))
-    for line in sys.stdin if len(sys.argv) == 1 else ():
-        number, what, place = line.split()
-        sys.stdout.write(f"{json.dumps(fork(int(number), what, Path(place)))}\n")
-        sys.stdout.flush()
+    execute(sys.argv[1], Path(sys.argv[2]))

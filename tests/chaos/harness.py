@@ -27,6 +27,8 @@ THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THR
 
 
 MOST_LEFT_S = 45  # that what lanes are forked from outlives a dead parent: on a busy machine it imports torch
+COLD_EVERY = 4
+"""Every fourth start of a grid in lanes imports torch, as users' do; others are killed in what follows."""
 _PATIENCE_S = 60
 
 
@@ -44,6 +46,7 @@ class Zygote:
     """Starts processes that have torch already, by a process of its own that forks them."""
 
     def __init__(self, *, uses_all_cores: bool = False) -> None:
+        self._num_starts = 0
         command = [sys.executable, "-m", "tests.chaos.zygote"]
         environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
         if not uses_all_cores:
@@ -57,9 +60,10 @@ class Zygote:
         """Start or continue the experiment under `root` in a new process; return its number."""
         root.mkdir(exist_ok=True)
         output = job.pop("output", root.with_suffix(".txt"))
-        return int(
-            self._ask(job={"root": str(root), "how": how, "params": params, "output": str(output), **job})
-        )
+        self._num_starts += 1
+        is_warm = self._num_starts % COLD_EVERY > 0 and not job.get("mutant")  # which is in this process alone
+        job |= {"root": str(root), "how": how, "params": params, "output": str(output), "is_warm": is_warm}
+        return int(self._ask(job=job))
 
     def wait(
         self, pid: int, seconds: float = 60, number: int = signal.SIGKILL, *, is_of_group: bool = False

@@ -26,14 +26,25 @@ CASES = {  # folder -> the cases executed in it, one after the other, each by so
 CLOCKS = ("epoch duration", "run duration")
 
 
+PROGRAM = """
+import json
+from pathlib import Path
+from tests import ranks
+
+for num_ranks, case, folder in CASES:
+    print(json.dumps(ranks.fork(num_ranks, case, Path(folder))), flush=True)
+"""
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(warm, tmp_path_factory):
     """Where all cases were executed, by ranks that were forked from one process."""
     root = tmp_path_factory.mktemp("ranks")
     for name in CASES:
         (root / name).mkdir()
-    wanted = [f"{ranks} {case} {root / name}" for name, cases in CASES.items() for ranks, case in cases]
-    ended = launch([sys.executable, str(RANKS)], "\n".join(wanted))
+    cases = [(ranks, case, str(root / name)) for name, cases in CASES.items() for ranks, case in cases]
+    (root / "program.py").write_text(PROGRAM.replace("CASES", repr(cases)))
+    ended = warm.execute(root / "program.py")
     codes = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[")]
     expected = {"killed": [-9, -9], "failed": [1, 1]}
     assert codes == [expected.get(case, [0] * ranks) for cases in CASES.values() for ranks, case in cases], (
@@ -42,12 +53,10 @@ def folder(tmp_path_factory):
     return root
 
 
-def launch(command, given=""):
+def launch(command):
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(RANKS.parent.parent)}
-    return subprocess.run(
-        command, input=given, env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
 def known(folder, rank):
