@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 NAMES = (
     "committing", "displaying", "evaluating", "halving", "loading", "overhead", "page", "reading", "running",
-    "seeds", "sharing", "starting", "tensorboard", "tracking", "training", "verdict",
+    "seeds", "sharing", "starting", "steps", "tensorboard", "tracking", "training", "verdict",
 )  # fmt: skip
 
 

@@ -269,6 +269,7 @@ def waits(loader: Any) -> list[str]:
                     manager.track_loss(loss, labels)
                     manager.track_num_correct(preds, labels)
                     manager.track(margin=preds.max())
+                    manager.log(step_loss=loss)
             if epoch > 1:
                 lines = noted
     return lines

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from runmanager.results.ranking import over_repeats as over_repeats
     from runmanager.results.ranking import over_seeds as over_seeds
     from runmanager.results.show import show as show
+    from runmanager.results.steps import load_steps as load_steps
     from runmanager.results.verdict import Verdict as Verdict
     from runmanager.results.verdict import verdict as verdict
     from runmanager.search.decide import Decide as Decide
@@ -105,6 +106,7 @@ _HOMES = {
     "results.one_run": ("LoadedRun", "load_run"),
     "results.ranking": ("best", "over_repeats", "over_seeds"),
     "results.show": ("show",),
+    "results.steps": ("load_steps",),
     "results.verdict": ("Verdict", "verdict"),
     "search.decide": ("Decide",),
     "search.halving": ("SuccessiveHalving",),

@@ -113,6 +113,7 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
         metrics: Columns of the table -> values; durations in seconds.
         times: Parts of the epoch's duration and times beside it, in seconds; and the images per second.
         cold: Whether it is the first epoch of its process on its device.
+        steps: How many steps it had: its batches, or as many as `log` was called for.
 
     Example:
         >>> record = EpochRecord(1, {"loss": 0.5, "epoch duration": 2.0})
@@ -124,6 +125,7 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
     metrics: Mapping[str, float]
     times: Mapping[str, float] = {}
     cold: bool = False
+    steps: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] = 0
 
 
 class BatchProgress(NamedTuple):

@@ -20,11 +20,55 @@ for name in ("COLUMNS", "LINES"):  # with readline in it, pytest gives those of 
     os.environ.pop(name, None)
 
 
+IMPORTED_BY_TESTS = ["pytest", "hypothesis", "pandas", "nbclient", "tests.accelerators"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_waiting_for_the_disk():
+    """Leave out what only a power cut would show, and costs each run dozens of waits; its calls are tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warmer_lanes():
+    """Let the process that lanes are forked from import what test modules import: else each lane does."""
+    from runmanager.executors import lanes
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "_PRELOADED", [*lanes._PRELOADED, *IMPORTED_BY_TESTS])
+        yield
+
+
 @pytest.fixture(scope="session")
 def warm():
     """A process that has imported everything, for programs that need a process of their own."""
     with Warm() as warm:
         yield warm
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Let each half of the tests begin with some that take minutes, a module's together.
+
+    Two processes begin with a half each, and share what is left (`--dist worksteal`): short tests, at the end.
+    """
+    modules: dict[str, float] = {}
+    for item in items:
+        modules[item.path] = modules.get(item.path, 0) + minutes_of(item)
+    halves: list[list[pytest.Item]] = [[], []]
+    for path in sorted(filter(modules.get, modules), key=lambda path: -modules[path]):
+        half = min(halves, key=lambda half: sum(map(minutes_of, half)))
+        half += [item for item in items if item.path == path and minutes_of(item)]
+    others = [item for item in items if not minutes_of(item)]
+    middle = len(items) // 2 - len(halves[0])
+    items[:] = [*halves[0], *others[:middle], *halves[1], *others[middle:]]
+
+
+def minutes_of(item):
+    marker = item.get_closest_marker("slow")
+    return marker.kwargs.get("minutes", 0) if marker else 0
 
 
 def pytest_sessionfinish():

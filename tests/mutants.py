@@ -25,11 +25,12 @@ MODULES = {
 """Module -> its unit tests in tests/storage."""
 
 EQUIVALENT = {
-    "module: _PIECE = 6[4 -> 5] * 2 ** 20": "how much is read at once is free",
+    "module: PIECE = 6[4 -> 5] * 2 ** 20": "how much is read at once is free",
     "module: LENGTH = len(_CRC % [0 -> 1])": "every checksum is as long",
-    "module: _PIECE = 64 * [2 -> 3] ** 20": "how much is read at once is free",
-    "module: _PIECE = 64 * 2 ** 2[0 -> 1]": "how much is read at once is free",
-    "read_attempt: if len(rest) >[= -> ] _PIECE:": "a line of exactly that length is none of ours either",
+    "module: PIECE = 64 * [2 -> 3] ** 20": "how much is read at once is free",
+    "module: PIECE = 64 * 2 ** 2[0 -> 1]": "how much is read at once is free",
+    "Attempt: number: int = [0 -> 1]": "whoever reads a run's journals sets it",
+    "read_attempt: if len(rest) >[= -> ] PIECE:": "a line of exactly that length is none of ours either",
     "read_attempt: CE, state.st_size + [1 -> 2])": "what is asked for beyond the end is free",
     "_read_whole:  lines.rfind(b'\\n', [0 -> 1], -1) + 1)": "a first line is longer than a line end",
     "_read_whole: es.rfind(b'\\n', 0, -[1 -> 2]) + 1)": "no last line has one character",

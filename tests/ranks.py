@@ -1,6 +1,6 @@
-"""What each rank executes in test_parallel.py: under torchrun, or forked from a process that has torch already.
+"""What each rank executes in test_ranks.py: under torchrun, or forked from a process that has torch already.
 
-`ranks.py case folder` is one rank, `ranks.py` reads lines of "ranks case folder" and prints how they ended.
+`ranks.py case folder` is one rank.
 """
 
 import json
@@ -58,9 +58,11 @@ def train(run: Run, manager: RunManager, case: str = "plain") -> None:
                 bad = case == "nan" and (epoch, step, rank) == (2, 3, 1)
                 manager.track_loss(loss * math.nan if bad else loss, inputs)
                 manager.track_num_correct(preds, labels)
+                manager.log(step_rank=rank, step_loss=loss)
             manager.evaluate(loader)
             chance = torch.rand((), generator=draws) + torch.rand(()) + random.random()  # noqa: S311
             manager.track(chance=chance if case in WITH_CHANCE else 0.0)
+        manager.artifact(f"of rank {rank}\n", "notes.txt")
 
 
 def misfortune(case: str, where: tuple[int, int, int]) -> None:
@@ -125,9 +127,4 @@ def fork(num_ranks: int, case: str, folder: Path) -> list[int]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        execute(sys.argv[1], Path(sys.argv[2]))
-    for line in sys.stdin if len(sys.argv) == 1 else ():
-        number, what, place = line.split()
-        sys.stdout.write(f"{json.dumps(fork(int(number), what, Path(place)))}\n")
-        sys.stdout.flush()
+    execute(sys.argv[1], Path(sys.argv[2]))

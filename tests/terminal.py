@@ -6,11 +6,12 @@ import pty
 import re
 import signal
 import struct
-import subprocess
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from tests.warm import Warm
 
 _PARTS = re.compile(
     r"\x1b\[(?P<numbers>[?\d;]*)(?P<what>[A-Za-z])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\r\n]|.", re.DOTALL
@@ -74,50 +75,47 @@ class Screen:
 
 
 def screen_of(
-    command: Sequence[str],
-    folder: Path,
+    warm: Warm,
+    program: Path,
     *,
     width: int = 80,
     environment: Mapping[str, str] | None = None,
     interrupt_when: Callable[[Sequence[str]], bool] = lambda _: False,
 ) -> Screen:
-    """Execute a command in a terminal, and return what that shows at the end.
+    """Execute a program in a terminal, and return what that shows at the end.
 
     Args:
-        command: The program and its arguments.
-        folder: Where it is executed.
+        warm: What executes it.
+        program: Its file.
         width: Columns of the terminal.
         environment: Variables to set or, if empty, to remove; TERM is one of many colors otherwise.
         interrupt_when: Looks at the lines; Ctrl-C is pressed once it returns True.
     """
     main, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    home = str(Path(__file__).parents[1])
-    variables = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": home, **(environment or {})}
-    for name in ("NO_COLOR", "COLUMNS", "LINES"):
-        variables.pop(name, None) if name not in (environment or {}) else None
+    removed = dict.fromkeys(("NO_COLOR", "COLUMNS", "LINES"))
+    variables = {**removed, "TERM": "xterm-256color", **(environment or {})}
     screen, written = Screen(width), b""
-    with subprocess.Popen(
-        command, cwd=folder, stdin=other, stdout=other, stderr=other, env=variables, start_new_session=True
-    ) as process:
-        os.close(other)
-        end, is_interrupted = time.monotonic() + _TIMEOUT_S, False
-        while time.monotonic() < end:
-            try:
-                piece = os.read(main, 1 << 16)
-            except OSError:  # the last one who could write has gone
-                break
-            if not piece:
-                break
-            written += piece
-            if not is_interrupted:
-                so_far = Screen(width)
-                so_far.feed(written.decode("utf-8", "replace"))
-                is_interrupted = interrupt_when(so_far.lines)
-                if is_interrupted:
-                    process.send_signal(signal.SIGINT)
-        else:
-            process.kill()
+    process = warm.begin(program, terminal=other, environment=variables)
+    os.close(other)
+    end, is_interrupted = time.monotonic() + _TIMEOUT_S, False
+    while time.monotonic() < end:
+        try:
+            piece = os.read(main, 1 << 16)
+        except OSError:  # the last one who could write has gone
+            break
+        if not piece:
+            break
+        written += piece
+        if not is_interrupted:
+            so_far = Screen(width)
+            so_far.feed(written.decode("utf-8", "replace"))
+            is_interrupted = interrupt_when(so_far.lines)
+            if is_interrupted:
+                os.kill(process, signal.SIGINT)
+    else:
+        os.kill(process, signal.SIGKILL)
+    warm.wait()
     os.close(main)
     screen.feed(written.decode("utf-8", "replace"))
     return screen

@@ -1,19 +1,30 @@
 """A process that imports torch once and then executes programs, each in a forked process of its own.
 
-It reads the path of a program from each line, and answers with the exit code. The program is executed in its
-folder, as the main module; what it prints is in files beside it, which end with `.out` and `.err`.
+It reads an order from each line, and answers with the number of the process and with its exit code. The program
+is executed in its folder, as the main module; what it prints is in files beside it, which end with `.out` and
+`.err`, or in a terminal.
 """
 
+import atexit
+import fcntl
+import json
 import os
 import signal
 import subprocess
 import sys
+import termios
+import threading
+from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Self
 
 LONGEST_S = 180
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # on a busy machine, idle threads take the others' time
+HOME = str(Path(__file__).parents[1])
+ENVIRONMENT = {
+    **os.environ, "PYTHONPATH": HOME,
+    "OMP_NUM_THREADS": "1",  # on a busy machine, idle threads take the others' time
+}  # fmt: skip
 
 
 class Warm:
@@ -34,12 +45,36 @@ class Warm:
 
     def execute(self, program: Path) -> subprocess.CompletedProcess[str]:
         """Execute a program; return its exit code and what it printed."""
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(f"{program}\n")
-        code = int(self._process.stdout.readline())
+        self.begin(program)
+        code = self.wait()
         output, errors = (program.with_suffix(suffix).read_text() for suffix in (".out", ".err"))
         return subprocess.CompletedProcess(program, code, output, errors)
+
+    def begin(
+        self,
+        program: Path,
+        *arguments: str,
+        terminal: int | None = None,
+        environment: Mapping[str, str | None] | None = None,
+    ) -> int:
+        """Begin to execute a program, in a terminal if one is given; return the number of its process.
+
+        Args:
+            program: Its file.
+            arguments: Its arguments.
+            terminal: What the program sees of a pseudo-terminal; it can be closed here afterwards.
+            environment: Variables to set or, if None, to remove.
+        """
+        assert self._process.stdin
+        name = None if terminal is None else os.ttyname(terminal)
+        order = {"program": str(program), "arguments": arguments, "environment": dict(environment or {})}
+        self._process.stdin.write(f"{json.dumps({**order, 'terminal': name})}\n")
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait until the program has ended; return its exit code."""
+        assert self._process.stdout
+        return int(self._process.stdout.readline())
 
 
 def main() -> None:
@@ -53,29 +88,73 @@ def main() -> None:
     for name in runmanager.__all__:
         getattr(runmanager, name)
     for line in sys.stdin:
+        order = json.loads(line)
+        terminal = order.pop("terminal")
+        descriptors = files(Path(order["program"])) if terminal is None else [os.open(terminal, os.O_RDWR)] * 3
         pid = os.fork()
         if not pid:
-            execute(Path(line.rstrip("\n")))
+            execute(descriptors, **order)
             return
+        for descriptor in set(descriptors):
+            os.close(descriptor)
+        print(pid, flush=True)  # noqa: T201
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         print(code, flush=True)  # noqa: T201
 
 
-def execute(program: Path) -> None:
-    os.chdir(program.parent)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    output, errors = (
-        os.open(program.with_suffix(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for suffix in (".out", ".err")
-    )
-    for descriptor, number in ((nothing, 0), (output, 1), (errors, 2)):
+def files(program: Path) -> list[int]:
+    """Open what a program reads, nothing, and the files that it prints to."""
+    written = [program.with_suffix(suffix) for suffix in (".out", ".err")]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    return [os.open(os.devnull, os.O_RDONLY), *(os.open(path, flags) for path in written)]
+
+
+def execute(
+    descriptors: list[int], program: str, arguments: list[str], environment: dict[str, str | None]
+) -> None:
+    """Execute a program in this process, with its standard input, output and errors."""
+    path = Path(program)
+    os.chdir(path.parent)
+    for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
+    if os.isatty(0):
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.alarm(LONGEST_S)
-    sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115 - the orders are not for this process
-    sys.argv, sys.path[0] = [program.name], str(program.parent)
+    # the orders are not for this process; and in a terminal, lines are written as they end
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, closefd=False)  # noqa: SIM115
+        for number, mode in enumerate("rww")
+    )
+    for name, value in environment.items():
+        os.environ.pop(name, None)
+        os.environ |= {name: value} if value is not None else {}
+    sys.argv, sys.path[0] = [path.name, *arguments], str(path.parent)
     module = sys.modules["__main__"] = ModuleType("__main__")
-    module.__file__ = str(program)
-    exec(compile(program.read_bytes(), program, "exec"), vars(module))  # noqa: S102 - as Python itself does
+    module.__file__ = program
+    end(code_of(compile(path.read_bytes(), program, "exec"), module))
+
+
+def code_of(program: CodeType, module: ModuleType) -> int:
+    """Execute a program as Python itself does, up to its last words; return its exit code."""
+    try:
+        exec(program, vars(module))  # noqa: S102 - as said
+    except SystemExit as error:
+        return int(error.code or 0)  # no text
+    except Exception as error:  # noqa: BLE001 - as said
+        vars(sys).update(last_value=error, last_exc=error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def end(code: int) -> None:
+    """End the process as Python does, but leave its memory to the system: to free torch takes a second."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from runmanager.board import archive, hparams
+from runmanager.board import archive, hparams, steps
 from runmanager.board.run_log import OPENING, RunLog
 from runmanager.board.tags import OF_GOAL, tag
 from runmanager.errors import ExperimentLockedError
@@ -14,6 +14,7 @@ from runmanager.outcome import Outcome, Status
 from runmanager.storage.folders import Experiment, read_runs
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import RunResult, read_run
+from runmanager.storage.steps import read_steps
 
 
 def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
@@ -35,19 +36,20 @@ def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
     goal, num_rebuilt = Experiment(experiment).design.goal, 0
     for run in rebuilt:
         try:
-            _rebuild(experiment.name, run, goal)
+            _rebuild(experiment.name, run, goal, damaged)
             num_rebuilt += 1
         except OSError as error:
             damaged.append(f"{run.folder.path} ({error.strerror})")
     return num_rebuilt
 
 
-def _rebuild(experiment: str, run: RunResult, goal: Goal | None) -> None:
+def _rebuild(experiment: str, run: RunResult, goal: Goal | None, damaged: list[str]) -> None:
     metrics = {tag(name) for record in run.epochs for name in record.metrics}
+    logged = steps.tags(read_steps(run.folder, damaged))
     times = {f"time/{name}" for record in run.epochs for name in record.times}
 
     def is_foreign(value: Summary.Value) -> bool:
-        is_ours = value.tag in {*metrics, *times, *OF_GOAL, *OPENING}
+        is_ours = value.tag in {*metrics, *times, *logged, *OF_GOAL, *OPENING}
         return not is_ours and not value.tag.startswith("tuning/best_")  # of earlier versions
 
     kept = archive.kept(run.folder.path, run.epochs[-1].epoch, is_foreign)

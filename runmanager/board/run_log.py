@@ -14,7 +14,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager.board import archive, confusion, event_file, histograms, hparams, images
+from runmanager.board import archive, confusion, event_file, histograms, hparams, images, steps
 from runmanager.board.confusion import Confusion
 from runmanager.board.first_input import FirstInput
 from runmanager.board.goal_scalars import GoalScalars
@@ -26,6 +26,7 @@ from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import durable, paths
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
+from runmanager.storage.steps import Block, read_steps
 
 CHARTS = {
     "side by side": {  # two charts in a row
@@ -119,8 +120,8 @@ class RunLog:
         begins with nothing.
 
         `records` are the epochs that were committed before, `before` the events in front of them. Epochs that
-        the files lack, because a kill came between their commit and their event, are written now. The metric of
-        `keep` decides where the experiment has no goal.
+        the files lack, because a kill came between their commit and their event, are written now, and so are
+        the steps that were logged in them. The metric of `keep` decides where the experiment has no goal.
         """
         folder, after = self._folder.path, len(records)
         goal = Design(self._goal).decisive([{"keep": keep}])
@@ -128,13 +129,15 @@ class RunLog:
         epochs = [event_file.event(record.epoch, self._scalars(record, None)) for record in records]
         earlier = archive.event_files(folder)
         self._described = after > 0 and archive.is_described(folder)
-        kept = archive.kept(folder, after, lambda value: value.tag not in OPENING) if after else []
+        logged = read_steps(self._folder, []) if after else {}
+        dropped = {*OPENING, *steps.tags(logged)}
+        kept = archive.kept(folder, after, lambda value: value.tag not in dropped) if after else []
         written = {event.step for event in filter(archive.is_epoch, kept)}
         carried = [event for event in epochs if event.step not in written]
         first_step = after + 1 - len(carried)
         has_hole = bool(carried) and first_step <= max(written, default=0)
         is_ahead = any(event.step > after for event in kept)
-        if not after or not earlier or is_ahead or has_hole or archive.has_ended(folder):
+        if not after or not earlier or logged or is_ahead or has_hole or archive.has_ended(folder):
             carried = archive.merged(kept, carried) if kept else epochs
             archive.retire(folder)
             first_step = 0
@@ -149,6 +152,8 @@ class RunLog:
         opening = [event_file.event(first_step, [value]) for value in values]
         first = [] if after else self._first  # they are in the first attempt's file
         self._write(*opening, *before, *first, *carried, *waiting)
+        for block in steps.blocks(logged):
+            self._write(*steps.events(block))
 
     @property
     def writer(self) -> SummaryWriter:
@@ -193,6 +198,11 @@ class RunLog:
             self._graph(network)
         if network is not None and self._every and (record.epoch - 1) % self._every == 0:
             self._histograms(record.epoch, network)
+
+    @_guarded
+    def steps(self, block: Block) -> None:
+        """Write the values of single steps."""
+        self._write(*steps.events(block))
 
     @_guarded
     def end(self, outcome: Outcome) -> None:

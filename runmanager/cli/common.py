@@ -195,11 +195,16 @@ def check_folder(root: Path) -> None:
         raise FileNotFoundError(f"no folder {str(root)!r}: {paths.nearest(root) or rule}")
 
 
-def files_of(run: "RunFolder") -> list[Path]:
-    """Return the files in a run's folder, none if there is no such folder."""
+def files_of(run: "RunFolder") -> dict[str, int]:
+    """Return the files in a run's folder, those of its artifacts included: name -> size in bytes."""
+    from runmanager.storage import artifacts, paths
+
     if not run.path.is_dir():
-        return []
-    return sorted(path for path in run.path.iterdir() if not path.name.startswith("."))
+        return {}
+    names = sorted(path.name for path in run.path.iterdir() if not path.name.startswith("."))
+    inside = [f"{paths.ARTIFACTS}/{name}" for name in artifacts.names(run.path, files_only=True)]
+    names = [name for name in names if not inside or name != paths.ARTIFACTS] + inside
+    return {name: (run.path / name).lstat().st_size for name in names}
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def _more_to_json(run: "RunResult") -> dict[str, Any]:
     return {
         "per_epoch": per_epoch,
         "how": {name: json_value(value) for name, value in _how(run).items()},
-        "files": {path.name: path.lstat().st_size for path in files_of(run.folder)},
+        "files": files_of(run.folder),
         "next": run.next_step,
         "traceback": run.error_log_tail(_LAST_LINES),
     }
@@ -123,7 +123,7 @@ def _print_run(run: "RunResult", design: "Design") -> None:
         _print_pairs(how)
     if files := files_of(run.folder):
         _heading("Files")
-        sizes = [{"file": path.name, "size": file_size(path.lstat().st_size)} for path in files]
+        sizes = [{"file": name, "size": file_size(size)} for name, size in files.items()]
         print_table(sizes, most=None, right=["size"])
     if lines := run.error_log_tail(_LAST_LINES):
         _heading(f"The last lines of {paths.ERROR_LOG}")

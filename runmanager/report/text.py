@@ -52,10 +52,6 @@ def margin(data: ReportData) -> str:
     if findings.repeats:
         lost = "".join(f"; {counted(number, 'repeat')} {status}" for status, number in best.lost.items())
         parts.append(_capital(findings.of(best).removeprefix(", ").removeprefix("of ")) + f"{lost}.")
-    if findings.repeats and len(findings.ranked) > 1 and not findings.num_ties:
-        following = findings.ranked[1]
-        side = "above" if data.is_larger_better else "below"
-        parts.append(f"{abs(best.mean - following.mean):.2g} {side} the next, {data.name(following)}.")
     return " ".join(filter(None, [*parts, findings.lead]))
 
 

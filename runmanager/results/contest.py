@@ -95,8 +95,7 @@ class Contest:
 
     def _is_open(self, rival: int) -> bool:
         """Whether a rival without a score may still get one."""
-        states = {Status(status) for status in self.statuses[rival]}
-        return any(state.is_in_progress or state in (Status.PENDING, Status.INTERRUPTED) for state in states)
+        return any(_is_open(Status(word)) for word in self.statuses[rival])
 
     def _losses(self, order: Sequence[int]) -> list[str]:
         """Say which rivals lost repeats, and why: those without any result together."""
@@ -113,9 +112,14 @@ class Contest:
 
     def _loss(self, rival: int) -> str:
         counts = self._lost(rival)
-        number, total = counts.total(), sum(self.statuses[rival].values())
+        number = counts.total()
+        total = sum(n for word, n in self.statuses[rival].items() if not _is_open(Status(word)))
         what = "run" if self.scores.shape[2] > 1 else self.unit
-        which = f"all {total} {what}s" if number == total > 1 else f"{number} of {counted(total, what)}"
+        which = (
+            f"all {total} {what}s"
+            if number == total > 1 and not self._is_open(rival)
+            else f"{number} of {counted(total, what)}"
+        )
         why = f" ({next(iter(counts))})" if len(counts) == 1 else _reasons(counts)
         return f"{self.names[rival]} lost {which}{why}"
 
@@ -132,6 +136,11 @@ class Contest:
         number -= self._lost(best).total() + self._lost(others[0]).total()
         both = f"{self.names[best]} and {self.names[others[0]]}"
         return [f"left out: {counted(number, self.unit)} that only one of {both} has"] if number > 0 else []
+
+
+def _is_open(status: Status) -> bool:
+    """Whether a run of this status may still get a result."""
+    return status.is_in_progress or status in (Status.PENDING, Status.INTERRUPTED)
 
 
 def _reasons(counts: Counter[str]) -> str:

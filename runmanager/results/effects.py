@@ -44,8 +44,8 @@ _FOR_SPEED = ("device", "num_workers", "persistent_workers", "pin_memory", "pref
 def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) -> pd.DataFrame:
     """Pair runs that differ in one hyperparameter only.
 
-    Sources: Fleming and Wallace (1986), How Not to Lie with Statistics, for the mean of ratios; Pérez-Ortiz,
-    Lardy, de Heide and Grünwald (2024) for the interval of differences.
+    Source of the mean of ratios: Fleming and Wallace (1986), How Not to Lie with Statistics. The interval of
+    differences is that of `verdict`.
 
     Args:
         runs: What `load_runs` returned, or rows of it.

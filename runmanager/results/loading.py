@@ -72,7 +72,7 @@ def load_results(path: Paths = "runs") -> "pd.DataFrame":
 
     damaged: list[str] = []
     with _without_collection():
-        parts = [(name, _epochs_table(name, f, runs, damaged)) for name, f, runs in _find_all(path)]
+        parts = [(name, _epochs_table(name, f, runs, damaged)) for name, f, runs in find_all(path)]
         table = tables.concat(
             parts or [("", tables.epochs_table(tables.by_column([])))], last=("jobs", tables.COLD)
         )
@@ -155,7 +155,7 @@ def _find(path: Path) -> tuple[list[Path], Path | None]:
     return experiments(path), None
 
 
-def _find_all(path: Paths) -> list[tuple[str, Path, list[Path] | None]]:
+def find_all(path: Paths) -> list[tuple[str, Path, list[Path] | None]]:
     """Return the experiments under paths: name, folder, and the folders of the runs asked for, None for all."""
     folders: dict[Path, list[Path] | None] = {}
     for one in [path] if isinstance(path, str | os.PathLike) else path:
@@ -176,7 +176,7 @@ def name_of(experiment: str) -> str:
 
 
 def _read(path: Paths, damaged: list[str]) -> list[tuple[str, list[RunResult]]]:
-    return [(name, _read_runs(folder, runs, damaged)) for name, folder, runs in _find_all(path)]
+    return [(name, _read_runs(folder, runs, damaged)) for name, folder, runs in find_all(path)]
 
 
 def _read_runs(experiment: Path, runs: Collection[Path] | None, damaged: list[str]) -> list[RunResult]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted
 from runmanager.results.loading import load_results, warn_of
-from runmanager.storage import paths
+from runmanager.storage import artifacts, paths
 from runmanager.storage.folders import RunFolder, is_experiment, read_runs
 from runmanager.storage.run_state import RunResult, read_run
 
@@ -53,6 +53,11 @@ class LoadedRun:
     def results(self) -> "pd.DataFrame":
         """One row per epoch, as `load_results` gives it."""
         return load_results(self.folder)
+
+    @property
+    def artifacts(self) -> dict[str, Path]:
+        """The files and folders that `manager.artifact` has kept: name -> path."""
+        return {name: self.folder / paths.ARTIFACTS / name for name in artifacts.names(self.folder)}
 
     def load_weights(self, network: "nn.Module") -> None:
         """Load the weights that ``epochs(keep=...)`` has kept into a network; no code in the file is executed.
@@ -99,7 +104,7 @@ def load_run(run: Any) -> LoadedRun:
         4
     """
     damaged: list[str] = []
-    path = _path_of(run)
+    path = path_of(run)
     result = _find(path, damaged)
     warn_of(damaged, path)
     return LoadedRun(
@@ -108,7 +113,12 @@ def load_run(run: Any) -> LoadedRun:
     )  # fmt: skip
 
 
-def _path_of(run: Any) -> Path:
+def path_of(run: Any) -> Path:
+    """Return the path of what is a path, or a row of `load_runs`.
+
+    Raises:
+        InvalidArgumentError: It is neither.
+    """
     if isinstance(run, str | os.PathLike):
         return Path(run)
     folder = getattr(run, "folder", None)  # of a Series, a named tuple or a LoadedRun

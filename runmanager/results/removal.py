@@ -1,6 +1,7 @@
 """Remove runs, experiments or checkpoints: only files of runmanager, while no process executes them."""
 
 import contextlib
+import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,13 +18,14 @@ from runmanager.storage.run_state import read_experiment, read_run
 _CHECKPOINTS = r"(checkpoint(\.prev)?\.(pt|damaged)|attempt-\d+(-\d+)?\.checkpoint\.pt)"
 _OF_RUNS = (
     rf"(run\.json|error\.log|weights\.pt|{_CHECKPOINTS}|events\.out\.tfevents\..+"
-    r"|attempt-\d+(-\d+)?\.(jsonl|evts|weights\.pt))"
+    r"|attempt-\d+(-\d+)?\.((steps\.)?jsonl|evts|weights\.pt))"
 )
 _OF_EXPERIMENTS = (
     r"(grid\.json|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*|\.probe\.[0-9a-f]{32}"
     r"|\.ray-probe)"
 )
 _OF_CACHES = r"results\.npz"
+_ANY = re.compile(".*", re.DOTALL)
 
 
 def _written(names: str) -> re.Pattern[str]:
@@ -45,7 +47,7 @@ def look(run: RunFolder) -> Contents:
     Raises:
         OSError: Its folder cannot be read.
     """
-    return _contents(run.path, _written(_OF_RUNS), paths.RUN)
+    return _with_artifacts(run.path, _contents(run.path, _written(_OF_RUNS), paths.RUN))
 
 
 def look_at_experiment(experiment: Path) -> Contents:
@@ -55,7 +57,8 @@ def look_at_experiment(experiment: Path) -> Contents:
         OSError: One of its folders cannot be read.
     """
     top = _contents(experiment, _written(_OF_EXPERIMENTS), paths.GRID)
-    inside = [_contents(folder, _written(names)) for folder, names in _folders_in(experiment).items()]
+    parts = [(folder, _contents(folder, _written(names))) for folder, names in _folders_in(experiment).items()]
+    inside = [_with_artifacts(folder, contents) for folder, contents in parts]
     folders = _folders_in(experiment).keys()
     others = [path for path in top.others if path not in folders]
     files = [*(file for contents in inside for file in contents.files), *top.files]
@@ -89,7 +92,7 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
         for run in runs:
             with durable.explained(run.path):
                 _unlink(look(run).files)
-                _remove_if_empty(run.path)
+                _remove_run_if_empty(run.path)
                 durable.sync_folder(experiment)
         Experiment(experiment).forget({run.id for run in runs})
         write_results(tables.epochs_table(tables.by_column(read_experiment(experiment))), experiment)
@@ -107,7 +110,7 @@ def remove_experiment(experiment: Path) -> None:
         holder = experiment / paths.HOLDER  # it goes last: until then, nobody else writes here
         _unlink(path for path in look_at_experiment(experiment).files if path != holder)
         for folder in folders:
-            _remove_if_empty(folder)
+            _remove_run_if_empty(folder)
     _remove_if_empty(experiment)
     durable.sync_folder(experiment.parent)
 
@@ -152,6 +155,13 @@ def _unlink(files: Iterable[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
+def _remove_run_if_empty(folder: Path) -> None:
+    artifacts = folder / paths.ARTIFACTS
+    for inside, _, _ in os.walk(artifacts, topdown=False) if _is_folder(artifacts) else ():
+        _remove_if_empty(Path(inside))
+    _remove_if_empty(folder)
+
+
 def _remove_if_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):  # other files stay
         folder.rmdir()
@@ -171,6 +181,18 @@ def _contents(folder: Path, names: re.Pattern[str], last: str = "") -> Contents:
         else:
             others.append(path)
     return Contents(files, others, size)
+
+
+def _with_artifacts(folder: Path, contents: Contents) -> Contents:
+    """Add the artifacts of a run to what its folder holds: every file but links."""
+    artifacts = folder / paths.ARTIFACTS
+    if not _is_folder(artifacts):
+        return contents
+    parts = [_contents(Path(inside), _ANY) for inside, _, _ in os.walk(artifacts)]
+    files = [file for part in parts for file in part.files]
+    others = [other for part in parts for other in part.others if not _is_folder(other)]
+    others = [other for other in contents.others if other != artifacts] + others
+    return Contents([*files, *contents.files], others, contents.size + sum(part.size for part in parts))
 
 
 def _folders_in(experiment: Path) -> dict[Path, str]:

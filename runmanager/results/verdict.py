@@ -276,7 +276,7 @@ def _assumptions(between: Contest, axes: Sequence[str], runs: pd.DataFrame, erro
     """Say in a line what a verdict assumes, and what it is about."""
     num_parts, unit = between.scores.shape[2], between.unit
     pairs = len(between.names) * (len(between.names) - 1) // 2
-    of_all = f" of all {pairs} pairs together" if pairs > 1 else ""
+    of_all = f" for all {pairs} pairs together" if pairs > 1 else ""
     facts = [
         f"assumes that swapping two equal {between.rivals} in any {unit} would change nothing",
         f"wrong with a probability of at most {error:g}{of_all}, however often one looks",

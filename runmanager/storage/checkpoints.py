@@ -258,7 +258,7 @@ def _to_bytes(checkpoint: Checkpoint) -> bytes:
     content = {
         "v": VERSION,
         "id": checkpoint.id,
-        "record": (record.epoch, dict(record.metrics), dict(record.times), record.cold),
+        "record": (record.epoch, dict(record.metrics), dict(record.times), record.cold, record.steps),
         "states": dict(checkpoint.states),
         "random": dict(checkpoint.random),
         "is_left": checkpoint.is_left,
@@ -293,9 +293,10 @@ def _from_bytes(content: bytes) -> Checkpoint:
         raise TypeError("it is no checkpoint")
     if loaded["v"] != VERSION:
         raise ValueError(f"it is of version {loaded['v']}, this is version {VERSION}")
-    epoch, metrics, times, *is_cold = loaded["record"]  # the last one since 0.1.0
+    stored: list[Any] = [*loaded["record"], False, 0]  # the last two were not always there
+    epoch, metrics, times, cold, steps = stored[:5]
     metrics, times = ({str(name): float(v) for name, v in values.items()} for values in (metrics, times))
-    record = EpochRecord(int(epoch), metrics, times, cold=any(is_cold))
+    record = EpochRecord(int(epoch), metrics, times, cold=bool(cold), steps=int(steps))
     is_left = loaded.get("is_left") is True  # checkpoints did not always have it
     return Checkpoint(str(loaded["id"]), record, dict(loaded["states"]), dict(loaded["random"]), is_left)
 

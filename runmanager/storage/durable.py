@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +16,7 @@ from runmanager.errors import StorageError
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would write two bytes for a line's end
 _NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # as opening a pipe would, for its writer
 _A_LINK = "a link, which is not followed"
+_AT_ONCE = 1 << 20  # bytes of a file that is copied
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -25,8 +26,20 @@ def write_file(path: Path, content: bytes) -> None:
     Raises:
         StorageError: It could not be written; the old content is still there.
     """
-    with explained(path), _temporary(path, content) as temporary:
+    with explained(path), _temporary(path, [content]) as temporary:
         os.replace(temporary, path)  # noqa: PTH105 - beside os.open, os.write and os.fsync
+        sync_folder(path.parent)
+
+
+def copy_file(source: Path, path: Path) -> None:
+    """Copy a file of any size, and write the copy as `write_file` does.
+
+    Raises:
+        OSError: The source cannot be read, is a link, or is no file.
+        StorageError: The copy could not be written; the old content is still there.
+    """
+    with opened(source) as (descriptor, _), explained(path), _temporary(path, _pieces(descriptor)) as temporary:
+        os.replace(temporary, path)  # noqa: PTH105
         sync_folder(path.parent)
 
 
@@ -36,7 +49,7 @@ def write_generation(path: Path, previous: Path, content: bytes) -> None:
     Raises:
         StorageError: It could not be written; the content before is in one of the two files.
     """
-    with explained(path), _temporary(path, content) as temporary:
+    with explained(path), _temporary(path, [content]) as temporary:
         if path.exists():
             os.replace(path, previous)  # noqa: PTH105
         os.replace(temporary, path)  # noqa: PTH105
@@ -51,7 +64,7 @@ def create_file(path: Path, content: bytes) -> bool:
     Raises:
         StorageError: It could not be written.
     """
-    with explained(path), _temporary(path, content) as temporary:
+    with explained(path), _temporary(path, [content]) as temporary:
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -251,20 +264,27 @@ def _open(path: str | Path, flags: int) -> int:
 
 
 @contextmanager
-def _temporary(path: Path, content: bytes) -> Iterator[Path]:
-    """Write content to a file beside `path`, on disk and complete, that is gone afterwards."""
+def _temporary(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
+    """Write pieces of content to a file beside `path`, on disk and complete, that is gone afterwards."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
         descriptor = os.open(temporary, flags, 0o666)
         try:
-            _write_all(descriptor, content)
+            for piece in pieces:
+                _write_all(descriptor, piece)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _pieces(descriptor: int) -> Iterator[bytes]:
+    """Yield the content of an open file in pieces."""
+    while piece := os.read(descriptor, _AT_ONCE):
+        yield piece
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

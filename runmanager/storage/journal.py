@@ -28,14 +28,16 @@ from runmanager.storage.durable import AppendFile, version
 VERSION = 1
 _CRC = b',"crc":"%08x"}'
 _CRC_LENGTH = len(_CRC % 0)
-_PIECE = 64 * 2**20  # bytes that are read at once; a longer line is none of ours
+PIECE = 64 * 2**20
+"""Bytes that are read at once; a longer line is none of ours."""
 _MOST_NAMED = 10  # damaged lines
 _LINE = re.compile(rb"[^\n]{%d,}\n" % _CRC_LENGTH)  # a shorter one has no checksum
 
 _EPOCHS = msgspec.json.Decoder(EpochRecord)
-_DAMAGED = (
+DAMAGED = (
     ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, msgspec.MsgspecError
 )  # fmt: skip
+"""What a line that is no record of ours raises."""
 _TAKEN = COLUMNS - {*LEADING, "folder"}  # which a metric of earlier versions may be called
 """What no metric is called: columns of the tables."""
 _ENDS = {status for status in Status if not (status.is_in_progress or status is Status.PENDING)}
@@ -63,6 +65,7 @@ class _Facts(TypedDict, total=False):
     pid: int
     pid_start: str
     ranks: Count
+    restored: Count
     stopped_early: str
     summary: dict[str, float | Literal["nan", "inf", "-inf"]]
     t_wall: Seconds
@@ -85,6 +88,7 @@ _KINDS = get_type_hints(_Facts, include_extras=True)
 class Attempt:
     """The content of a journal: of its lines, those that are whole."""
 
+    number: int = 0  # as the file's name has it
     start: Mapping[str, Any] = field(default_factory=dict)  # its first line, empty if that is damaged
     epochs: dict[int, EpochRecord] = field(default_factory=dict)  # by number
     outcome: Outcome | None = None  # None without an end line
@@ -129,6 +133,7 @@ class Journal:
         metrics = {name: None if name in nonfinite else value for name, value in record.metrics.items()}
         extra: dict[str, Any] = {"nonfinite": nonfinite} if nonfinite else {}
         extra |= {"cold": True} if record.cold else {}
+        extra |= {"steps": record.steps} if record.steps else {}
         times = {name: round(value, 6) for name, value in record.times.items()}
         self._append("epoch", {"epoch": record.epoch, **extra, "metrics": metrics, "times": times})
 
@@ -213,7 +218,7 @@ def read_attempt(path: str | Path) -> Attempt:
     rest = b""
     with durable.opened(path) as (descriptor, state):
         attempt.version = version(state)
-        most = min(_PIECE, state.st_size + 1)
+        most = min(PIECE, state.st_size + 1)
         while piece := durable.read(descriptor, most):
             content = rest + piece
             lines = content[: content.rfind(b"\n") + 1]
@@ -222,7 +227,7 @@ def read_attempt(path: str | Path) -> Attempt:
                 _read_lines(lines, attempt)
             attempt.size += len(lines)
             attempt.crc = zlib.crc32(lines, attempt.crc)
-            if len(rest) >= _PIECE:
+            if len(rest) >= PIECE:
                 attempt.add_damaged(attempt.num_lines + 1, attempt.num_lines + 1)
                 attempt.is_read = False
                 break
@@ -233,7 +238,7 @@ def _read_whole(lines: bytes, attempt: Attempt) -> bool:
     """Read a finished journal at once; False if it is not finished, damaged, or not all numbers are finite."""
     first, last = lines.find(b"\n") + 1, lines.rfind(b"\n", 0, -1) + 1
     try:
-        _check(lines[last:-1])
+        check_line(lines[last:-1])
         end = msgspec.json.decode(lines[last:-1])
         if end["whole"] != f"{zlib.crc32(lines[:last]):08x}":
             return False
@@ -243,7 +248,7 @@ def _read_whole(lines: bytes, attempt: Attempt) -> bool:
         records = _EPOCHS.decode_lines(lines[first:last])
         if not all(_TAKEN.isdisjoint(record.metrics) for record in records):
             return False
-    except _DAMAGED:
+    except DAMAGED:
         return False
     attempt.start, attempt.outcome, attempt.end = start, outcome, end
     attempt.epochs = {record.epoch: record for record in records}
@@ -258,16 +263,21 @@ def _read_lines(lines: bytes, attempt: Attempt) -> None:
         attempt.num_lines, position = number, match.end()
         try:
             line = match[0][:-1]
-            _check(line)
+            check_line(line)
             _take(attempt, json.loads(line, parse_constant=_refuse))
-        except _DAMAGED:
+        except DAMAGED:
             attempt.add_damaged(number, number)
     last = attempt.num_lines + lines.count(b"\n", position)
     attempt.add_damaged(attempt.num_lines + 1, last)
     attempt.num_lines = last
 
 
-def _check(line: bytes) -> None:
+def check_line(line: bytes) -> None:
+    """Compare a line, without its end, with its checksum.
+
+    Raises:
+        ValueError: They differ.
+    """
     if line[-_CRC_LENGTH:] != _CRC % zlib.crc32(b"}", zlib.crc32(line[:-_CRC_LENGTH])):
         raise ValueError("checksum differs")
 

@@ -24,6 +24,7 @@ WEIGHTS = "weights.pt"
 HOLDER = "holder.json"
 REPORT = "report.html"
 CACHE = ".cache"
+ARTIFACTS = "artifacts"
 PROBE = ".ray-probe"
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -145,6 +146,11 @@ def number_text(folder: str) -> str:
 def journal(number: int) -> str:
     """Name the journal of an attempt, which counts from 1."""
     return f"attempt-{number}.jsonl"
+
+
+def steps(number: int) -> str:
+    """Name the file of the steps that an attempt logs, beside its journal."""
+    return f"attempt-{number}.steps.jsonl"
 
 
 def attempts(folder: Path) -> dict[int, str]:

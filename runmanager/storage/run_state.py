@@ -67,22 +67,7 @@ def read_experiment(path: Path, damaged: list[str] | None = None) -> list[RunRes
 def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     """Read the journals of one run; whatever cannot be read goes to `damaged`."""
     damaged = [] if damaged is None else damaged
-    attempts: list[Attempt] = []
-    versions: dict[str, tuple[int, int, int]] = {}
-    try:
-        journals = list(paths.attempts(folder.path).values())
-    except OSError:
-        journals = []
-    for path in journals:
-        try:
-            attempt = read_attempt(path)
-        except OSError as error:
-            damaged.append(f"{path} ({error.strerror})")
-            continue
-        if attempt.damaged:
-            damaged.append(f"{path} ({attempt.damage})")
-        attempts.append(attempt)
-        versions[path] = attempt.version
+    journals, attempts = _read_attempts(folder, damaged)
     valid = _valid(attempts)
     epochs = _merged(valid)
     if _is_sparse(epochs):
@@ -93,7 +78,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     last = valid[-1] if valid else Attempt()
     return RunResult(
         folder,
-        _status(folder, valid, journals[-1] if journals else None),
+        _status(folder, valid, list(journals.values())[-1] if journals else None),
         epochs,
         len(journals),
         last.outcome.error if last.outcome else folder.unavailable,
@@ -102,10 +87,34 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         max([1, *_counts("jobs", [attempt.start for attempt in current])]),
         max(_counts("peak_memory", [attempt.end for attempt in current]), default=None),
         next(iter(_counts("threads", [attempt.start for attempt in current])), None),
-        versions,
+        {journals[attempt.number]: attempt.version for attempt in attempts},
         last.end.get("stopped_early", ""),
         _summary_of(last.end),
     )
+
+
+def valid_attempts(folder: RunFolder, damaged: list[str]) -> Sequence[Attempt]:
+    """Read the attempts at a run that count, in order; whatever cannot be read goes to `damaged`."""
+    return _valid(_read_attempts(folder, damaged)[1])
+
+
+def _read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str], list[Attempt]]:
+    """Read a run's journals: attempt -> path of each, and the content of the readable ones."""
+    journals: dict[int, str] = {}
+    attempts: list[Attempt] = []
+    with contextlib.suppress(OSError):
+        journals = paths.attempts(folder.path)
+    for number, path in journals.items():
+        try:
+            attempt = read_attempt(path)
+        except OSError as error:
+            damaged.append(f"{path} ({error.strerror})")
+            continue
+        if attempt.damaged:
+            damaged.append(f"{path} ({attempt.damage})")
+        attempt.number = number
+        attempts.append(attempt)
+    return journals, attempts
 
 
 def _summary_of(end: Mapping[str, Any]) -> dict[str, float]:

@@ -34,7 +34,7 @@ from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import column
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
-from runmanager.storage import checkpoints
+from runmanager.storage import artifacts, checkpoints
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
@@ -51,6 +51,7 @@ from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.open_run import OpenRun
 from runmanager.training.run_evaluation import evaluate_run, evaluating
 from runmanager.training.run_folders import RunFolders
+from runmanager.training.step_log import log_step
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -411,6 +412,36 @@ class RunManager:
         """
         self._tracking("track()").track({**(values or {}), **named}, how)
 
+    def log(
+        self,
+        values: Mapping[str, torch.Tensor | float] | None = None,
+        /,
+        *,
+        every: int = 1,
+        **named: torch.Tensor | float,
+    ) -> None:
+        """Log values of the current step, for curves within an epoch. Does not wait for the device.
+
+        They are in TensorBoard under ``steps/``, over the step of the run, and in `load_steps`. A step is a
+        batch of `batches`, else one that `track_loss` is given; a name that is logged again in the same batch
+        begins a further step. Values stay on their device, and are read and written in blocks: when 4,096 wait,
+        or the first of them has waited for 10 seconds, and at the end of the epoch. Those of an epoch that is
+        executed again are replaced. Under torchrun the values are those of rank 0.
+
+        Args:
+            values: Name -> value, for names that are no keywords: ``log({"train/loss": loss})`` is the column
+                `train_loss`.
+            every: Steps from one value that is kept to the next: ``every=50`` keeps those of the steps 50, 100,
+                ... of the run, as Lightning's `log_every_n_steps` does. The others are not read.
+            **named: The same, as in ``log(step_loss=loss, every=50)``.
+
+        Raises:
+            LifecycleError: No epoch is open, or an evaluation is.
+            MetricError: A value is not a single number, the name is taken, or `every` is no count.
+            StorageError: A block could not be written.
+        """
+        log_step(self._open_run("log()"), {**(values or {}), **named}, every)
+
     def summary(
         self, values: Mapping[str, torch.Tensor | float] | None = None, /, **named: torch.Tensor | float
     ) -> None:
@@ -436,6 +467,36 @@ class RunManager:
             [9.0]
         """
         self._open_run("summary()").add_summary({**(values or {}), **named})
+
+    def artifact(self, content: Any, name: str | None = None) -> Path:
+        """Keep a file, a folder, a figure or a text with the run, in its folder under ``artifacts/``.
+
+        What has the same name is replaced. `runmanager show` lists artifacts, ``load_run(...).artifacts`` has
+        their paths, and `runmanager rm` removes them with the run. Under torchrun rank 0 writes.
+
+        Args:
+            content: The path of a file or folder, which is copied; a figure of matplotlib, or whatever else has
+                `savefig`, saved as PNG if its name has no other suffix; or a text. With a `name`, a str that is
+                no path of anything is a text.
+            name: Its name, as "plots/roc.png"; by default that of the file or folder.
+
+        Returns:
+            Where it is.
+
+        Raises:
+            LifecycleError: No run is open.
+            InvalidArgumentError: The name leads elsewhere, the content is a link, or is nothing of the above.
+            StorageError: It could not be written.
+
+        Example::
+
+            manager.artifact("predictions.csv")
+            manager.artifact(figure, "roc")  # artifacts/roc.png
+            manager.artifact(str(network), "network.txt")
+        """
+        return artifacts.keep(
+            self._open_run("artifact()").folder.path, content, name, is_writer=ranks.is_main()
+        )
 
     def load_weights(self, network: nn.Module | None = None) -> None:
         """Load the weights that ``epochs(keep=...)`` has kept so far, for a final test on the best ones.
@@ -623,7 +684,7 @@ class RunManager:
             self._add_rows(records)
             if problems:
                 warnings.warn("; ".join(problems), RunsWarning, stacklevel=2)
-        return opened.epochs(n, self.begin_epoch, self.end_epoch)
+        return opened.epochs(min(n, 1) if self._grid.is_check else n, self.begin_epoch, self.end_epoch)
 
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the run's device.

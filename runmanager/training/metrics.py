@@ -12,7 +12,7 @@ from runmanager.devices import ranks
 from runmanager.errors import MetricError, RunsWarning
 from runmanager.hyperparameters import RESERVED
 from runmanager.training.batch_size import Measure, batch_size, measured
-from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact
+from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact, read_values
 
 How = Literal["mean", "sum", "last", "min", "max"]
 """What becomes of the values of an epoch's batches."""
@@ -240,12 +240,7 @@ def warm(device: torch.device) -> None:
 
 def _read(sums: Mapping[str, torch.Tensor | float]) -> dict[str, float]:
     """Read sums with one transfer per device."""
-    read = {name: total for name, total in sums.items() if not isinstance(total, torch.Tensor)}
-    tensors = {name: total for name, total in sums.items() if isinstance(total, torch.Tensor)}
-    for device in dict.fromkeys(total.device for total in tensors.values()):
-        names = [name for name, total in tensors.items() if total.device == device]
-        read.update(zip(names, torch.stack([tensors[name] for name in names]).tolist(), strict=True))
-    return {name: read[name] for name in sums}
+    return dict(zip(sums, read_values(list(sums.values())), strict=True))
 
 
 def single(name: str, value: Any) -> torch.Tensor | float:

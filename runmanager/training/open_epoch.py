@@ -14,6 +14,7 @@ from runmanager.devices import ranks, torch_devices
 from runmanager.outcome import LEADING, BatchProgress, EpochRecord, OnStep
 from runmanager.training import loaders, metrics
 from runmanager.training.batch_size import Measure
+from runmanager.training.step_log import StepLog
 
 _begun: set[tuple[int, str, int]] = set()  # process, device: the first epoch there is marked in its row
 
@@ -122,25 +123,33 @@ class OpenEpoch:
         self._evaluated.update(values)
         self._times["phase_eval_s"] = self._times.get("phase_eval_s", 0.0) + seconds
 
+    def add_logging(self, seconds: float) -> None:
+        """Add how long it took to write values of steps."""
+        self._times["phase_log_s"] = self._times.get("phase_log_s", 0.0) + seconds
+
     def leave(self) -> None:
         """Stop the clock, once: what follows does not count into the epoch's duration."""
         if self._end is None:
             torch_devices.wait_for(self._device)
             self._end = perf_counter()
-            self._seconds = self._end - self.start - self._times.get("phase_eval_s", 0.0)
+            outside = sum(self._times.get(name, 0.0) for name in ("phase_eval_s", "phase_log_s"))
+            self._seconds = self._end - self.start - outside
 
-    def record(self, run_start: float) -> EpochRecord:
+    def record(self, run_start: float, steps: StepLog) -> EpochRecord:
         """Stop the clock and read the sums of all ranks; the run's clock was started at `run_start` (s).
 
         The parts of its time are in seconds, but `throughput_images_per_s`: the samples of all ranks per second
-        of the epoch's duration. Journals and event files have that name; it is kept.
+        of the epoch's duration. Journals and event files have that name; it is kept. What waits in `steps` is
+        written first.
 
         Raises:
             RankError: Another rank is gone.
             MetricError: The losses cannot be weighed.
+            StorageError: The steps could not be written.
         """
         self.leave()
         assert self._end is not None
+        num_steps = steps.end_epoch(self.step)
         self.sums.settle(lambda batch: loaders.size_of_batch(self._loader, batch))
         means = self.sums.means()
         columns = {name: means.pop(name) for name in LEADING if name in means}
@@ -151,7 +160,8 @@ class OpenEpoch:
             self._times["phase_train_s"] = self._seconds - self._times["phase_data_s"]
         if any(num_samples):
             self._times["throughput_images_per_s"] = sum(num_samples) / max(epoch_seconds)
-        return EpochRecord(self._number, {**columns, **self._evaluated, **means}, self._times, self._is_cold)
+        values = {**columns, **self._evaluated, **means}
+        return EpochRecord(self._number, values, self._times, self._is_cold, num_steps)
 
     def divergence(self, mean: float, last_loss: float | None) -> str:
         """Say which loss made the epoch's mean not finite, and which finite loss came before it.

@@ -29,6 +29,7 @@ from runmanager.training.grid_context import GridContext
 from runmanager.training.metrics import EpochSums, summary_of
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import ResumeState
+from runmanager.training.step_log import StepLog
 from runmanager.training.threads import Threads
 
 if TYPE_CHECKING:
@@ -69,16 +70,14 @@ class OpenRun:
         self._stopped_early = ""  # why the loop ended before its last epoch
         self.is_trained = False  # whether the loop has come to its end
         self._summary: dict[str, float] = {}  # results of the whole run
-        self.start = 0.0  # of the run's clock (perf_counter, s)
-        self.start_time = 0.0  # the same as wall time (s)
+        self.start, self.start_time = 0.0, 0.0  # of the run's clock (perf_counter, s), and as wall time (s)
         self._grid = grid
         self._epoch_type, self.evaluation_type = measured_by(is_check=grid.is_check)
         self.measure = measure  # counts the samples of a batch, None where that follows from the batch
         self._status, self._cause = Status.COMPLETED, ""  # unless something happens
         self.attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
         self._journal: Journal | None = None  # until the attempt begins
-        self._committed = 0  # the number of the last epoch that is
-        self._num_resumed = 0  # epochs that the journals had before
+        self._committed, self._num_resumed = 0, 0  # the last epoch that is; epochs that journals had before
         self._resume_state: ResumeState | None = None
         self._replaced = 0  # the earlier attempt whose weights are kept
         self._threads = Threads()
@@ -98,6 +97,7 @@ class OpenRun:
             settings = (histogram_every, kinds, grid.goal)
             self._board = run_log.RunLog(experiment, folder, self.attempt, details, *settings)
             self._board.watch(network)
+        self.steps = StepLog(folder.path, self.attempt, folder.params, self._board)
 
     def start_clock(self) -> None:
         """Start the run's clock, after everything that was asked of the device so far."""
@@ -142,7 +142,6 @@ class OpenRun:
 
         It calls `begin` and `end`, which are the manager's: the user may have overridden them.
         """
-        n = min(n, 1) if self._grid.is_check else n
         last = min(self._grid.prune.next_rung(self._num_resumed), n) if self._grid.prune else n
         loop = self._loop_to(last, n, begin, end)
         self._loop, self.num_epochs = weakref.ref(loop), last
@@ -205,7 +204,7 @@ class OpenRun:
         assert self.epoch is not None
         assert self._journal is not None
         epoch, is_left = self.epoch, self.epoch.is_left
-        record = epoch.record(self.start)
+        record = epoch.record(self.start, self.steps)
         self.epoch = None
         loss = record.metrics.get("loss")
         if loss is not None and not math.isfinite(loss) and self._status is Status.COMPLETED:
@@ -264,10 +263,9 @@ class OpenRun:
         if ranks.is_main():
             failures.write_traceback(error, self.folder.path / paths.ERROR_LOG)
         number = self.number if self.epoch is not None else 0
-        # a loss that is tracked says that its batch is over
-        step = self.epoch.step if self.epoch is not None and self.epoch.counts_batches else 0
-        self._status = failures.status_of(error)
-        self._cause = failures.cause_of(error, self.device, number, step)
+        step = self.epoch.step if self.epoch is not None and self.epoch.counts_batches else 0  # of a batch
+        cause = failures.cause_of(error, self.device, number, step)
+        self._status, self._cause = failures.status_of(error), cause
 
     @property
     def outcome(self) -> Outcome:
@@ -287,6 +285,7 @@ class OpenRun:
         self._peak = torch_devices.peak_memory(self.device, self._peak)
         facts: dict[str, Any] = {} if self._peak is None else {"peak_memory": self._peak}
         facts |= {"stopped_early": self._stopped_early} if self._stopped_early else {}
+        self.steps.close()
         try:
             self._journal.end(outcome, self._summary, **facts)
             if self._resume_state and outcome.status is Status.COMPLETED:
@@ -335,16 +334,17 @@ class OpenRun:
             durable.remove_leftovers(self.folder.path)
             self._replaced = 0 if records else resuming.attempt_to_keep(self.folder, self._grid)
             mixed = {"mixed": True} if is_mixed and records else {}
-            details = {"after": num_committed, "threads": torch.get_num_threads(), **mixed, **self._details}
-            self._journal = Journal(self.folder.path, self.attempt, details)
+            restored = {"restored": len(records)} if len(records) > num_committed else {}
+            facts = {"threads": torch.get_num_threads(), **restored, **mixed, **self._details}
+            self._journal = Journal(self.folder.path, self.attempt, {"after": num_committed, **facts})
         else:
             self._journal = NoJournal()
         for record in records[num_committed:]:
             self._journal.epoch(record)
         if self._board:
             self._board.open(records, keep=self._details.get("keep"))
-        self._committed = num_committed
+        self._committed = records[-1].epoch if records else num_committed
         if records:
-            self._committed = records[-1].epoch
             self._last_metrics = records[-1].metrics
             self.start -= records[-1].metrics["run duration"]  # the clock goes on from there
+            self.steps.before = sum(record.steps for record in records)

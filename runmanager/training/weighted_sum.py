@@ -121,6 +121,18 @@ def _stacked(values: Sequence[torch.Tensor | float], device: torch.device | None
     return torch.stack(tensors).to(exact(device))
 
 
+def read_values(values: Sequence[torch.Tensor | float]) -> list[float]:
+    """Read single values with one transfer per device."""
+    numbers = [math.nan if isinstance(value, torch.Tensor) else value for value in values]
+    tensors = [(index, value) for index, value in enumerate(values) if isinstance(value, torch.Tensor)]
+    for device in dict.fromkeys(value.device for _, value in tensors):
+        of_device = [(index, value) for index, value in tensors if value.device == device]
+        read = torch.stack([value for _, value in of_device]).tolist()
+        for (index, _), number in zip(of_device, read, strict=True):
+            numbers[index] = number
+    return numbers
+
+
 def exact(device: torch.device) -> torch.dtype:
     """Return the most precise type of a device."""
     return torch.float32 if device.type == "mps" else torch.float64

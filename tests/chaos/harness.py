@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import torch
 
-from runmanager import load_results, load_runs
+from runmanager import load_results, load_runs, load_steps
 from runmanager.storage import checkpoints, folders, paths
 from tests.chaos.work import EXPERIMENT
 
@@ -27,6 +27,8 @@ THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THR
 
 
 MOST_LEFT_S = 45  # that what lanes are forked from outlives a dead parent: on a busy machine it imports torch
+COLD_EVERY = 4
+"""Every fourth start of a grid in lanes imports torch, as users' do; others are killed in what follows."""
 _PATIENCE_S = 60
 
 
@@ -44,6 +46,7 @@ class Zygote:
     """Starts processes that have torch already, by a process of its own that forks them."""
 
     def __init__(self, *, uses_all_cores: bool = False) -> None:
+        self._num_starts = 0
         command = [sys.executable, "-m", "tests.chaos.zygote"]
         environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
         if not uses_all_cores:
@@ -57,9 +60,10 @@ class Zygote:
         """Start or continue the experiment under `root` in a new process; return its number."""
         root.mkdir(exist_ok=True)
         output = job.pop("output", root.with_suffix(".txt"))
-        return int(
-            self._ask(job={"root": str(root), "how": how, "params": params, "output": str(output), **job})
-        )
+        self._num_starts += 1
+        is_warm = self._num_starts % COLD_EVERY > 0 and not job.get("mutant")  # which is in this process alone
+        job |= {"root": str(root), "how": how, "params": params, "output": str(output), "is_warm": is_warm}
+        return int(self._ask(job=job))
 
     def wait(
         self, pid: int, seconds: float = 60, number: int = signal.SIGKILL, *, is_of_group: bool = False
@@ -151,11 +155,13 @@ class Result:
     Attributes:
         rows: Run, epoch and everything else but durations.
         weights: Run -> name -> hash of what is kept of the network.
+        steps: Run, epoch, step and what was logged there.
         ends: Of each run: its status, its number of epochs, why it stopped early, its best values.
     """
 
     rows: list[tuple[Any, ...]]
     weights: dict[int | None, dict[str, str]]
+    steps: list[tuple[Any, ...]]
     ends: list[tuple[Any, ...]]
 
 
@@ -173,7 +179,10 @@ def result(root: Path) -> Result:
     names = [str(name) for name in runs]
     bests = [name for name in names if name.startswith(("best ", "kept ")) and "duration" not in name]
     ends = runs[[name for name in ("run", "status", "epochs", "stopped early", *bests) if name in names]]
-    return Result([tuple(row) for row in rows], weights, [tuple(row) for row in ends.itertuples(index=False)])
+    steps = [tuple(map(str, row)) for row in load_steps(experiment).itertuples(index=False)]
+    return Result(
+        [tuple(row) for row in rows], weights, steps, [tuple(row) for row in ends.itertuples(index=False)]
+    )
 
 
 def _read(path: Path) -> Any:

@@ -101,7 +101,7 @@ class Marksman:
         return is_hit
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=2)
 def test_grids_whose_processes_are_killed_in_mid_training_equal_the_undisturbed_one(
     zygote_of_all_cores, tmp_path
 ):

@@ -86,7 +86,7 @@ class Killer:
         return problems
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=6)
 def test_200_kills_at_random_moments_lose_nothing_and_change_no_result(zygote, tmp_path):
     killer = Killer(zygote, tmp_path, seed=20)
 
@@ -104,7 +104,7 @@ def test_200_kills_at_random_moments_lose_nothing_and_change_no_result(zygote, t
     assert len(killer.references["inline"].rows) == 8
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=1)
 def test_lanes_that_are_killed_are_replaced_and_their_runs_go_on(zygote, tmp_path):
     draw = seeded(21)
     assert zygote.run(tmp_path / "reference", PARAMS) == 0

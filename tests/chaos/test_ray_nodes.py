@@ -101,7 +101,7 @@ def without_times(table):
     return table.drop(columns=["epoch duration", "run duration", "jobs"], errors="ignore")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=3)
 def test_no_epoch_is_lost_or_doubled_when_nodes_are_killed(ray_nodes, tmp_path, capsys):
     gate = tmp_path / "gate"
     executor = RayExecutor(address=ray_nodes.address, jobs="auto", resources=SLOT)
@@ -131,7 +131,7 @@ def test_no_epoch_is_lost_or_doubled_when_nodes_are_killed(ray_nodes, tmp_path, 
     assert without_times(outcome.results).equals(without_times(inline.results))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=1)
 def test_a_device_that_the_cluster_lacks_is_refused_within_seconds(ray_nodes, tmp_path, capsys):
     executor = RayExecutor(address=ray_nodes.address, resources=SLOT)
     params = {"lr": [0.1], "device": ["cpu", "cuda"]}

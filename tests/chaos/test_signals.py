@@ -13,14 +13,14 @@ NUM_SIGNALS = {signal.SIGINT: 50, signal.SIGTERM: 20}
 PATIENCE_S = 30  # on a busy machine; how long it took is printed
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=1)
 @pytest.mark.parametrize("how", ["inline", "lanes"])
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_grid_that_is_stopped_keeps_what_it_has_and_goes_on_later(zygote, tmp_path, how, number, exit_code):
     stop_at_random_moments(zygote, tmp_path, how, number, exit_code)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=3)
 def test_a_grid_on_ray_that_is_stopped_keeps_what_it_has_and_goes_on_later(ray_address, zygote, tmp_path):
     stop_at_random_moments(zygote, tmp_path, ray_address, signal.SIGINT, 130, most=20)  # each takes 10 s
 

@@ -10,8 +10,9 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import RunBuilder, RunManager, run_grid
+from runmanager import Decide, RunBuilder, RunManager, run_grid
 from runmanager.executors import RayExecutor
+from runmanager.training import step_log
 
 EXPERIMENT = "grid"
 FINAL = "final.pt"
@@ -52,6 +53,7 @@ def train(run: Any, manager: RunManager) -> None:
                 optimizer.step()
                 manager.track_loss(loss, samples)
                 manager.track_num_correct(preds, labels)
+                manager.log({"step_loss": loss, "step_sum": preds.sum()}, every=1 + (run.lr > 0.015))
             wait_for(run.wait_for)
 
 
@@ -91,6 +93,14 @@ def train_until_worse(run: Any, manager: RunManager) -> None:
         torch.save(weights | moments, manager.folder / FINAL)
 
 
+def train_rival(run: Any, manager: RunManager) -> None:
+    """Track a score that is better for some rivals, and noise that follows from the seed."""
+    noise = torch.randn((), generator=torch.Generator().manual_seed(101 * run.seed + len(run.rival))).item()
+    with manager.run(run):
+        for epoch in manager.epochs(2, checkpoint={}):
+            manager.track(score=len(run.rival) / 100 + 0.008 * noise + epoch)
+
+
 def wait_for(path: str) -> None:
     """Wait until a file is there, for a minute at most; no name, no waiting."""
     for _ in range(60_000):
@@ -113,9 +123,12 @@ def execute(
     root: str, how: str, params: Mapping[str, list[Any]], *, jobs: int, retries: int, tensorboard: bool
 ) -> int:
     """Start or continue the experiment, by an executor or a loop over a bare manager; return the exit code."""
-    function = train_until_worse if "patience" in params else train
+    step_log.BLOCK = 5  # so that an epoch has several
+    function = train_until_worse if "patience" in params else train_rival if "rival" in params else train
     if how != "bare":
         options: dict[str, Any] = {"tensorboard": tensorboard, "histogram_every": 0, "executor": how}
+        if "rival" in params:
+            options |= {"repeats": "seed", "goal": "max:score", "decide": Decide(max_repeats=40)}
         if how == "lanes":
             options |= {"jobs": jobs, "retries": retries}
         if how.startswith("ray"):

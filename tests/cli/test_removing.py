@@ -1,8 +1,9 @@
+import json
 import re
 
 import pytest
 
-from runmanager import load_results, load_runs, run_grid
+from runmanager import RunManager, load_results, load_runs, run_grid
 from runmanager.storage.lock import hold
 
 
@@ -137,3 +138,51 @@ def test_what_is_removed_is_named_as_it_is_written(command, experiment):
     assert f"did you mean '{experiment}'?" in near.stderr.replace("\n", "")
     assert "is no experiment; " in root.stderr
     assert files_in(experiment)
+
+
+@pytest.fixture
+def logged(tmp_path):
+    """A run with artifacts and steps, and another one."""
+    manager = RunManager("grid", tmp_path / "runs", display=False)
+    for lr in (0.1, 0.2):
+        with manager.run({"lr": lr}):
+            for _ in manager.epochs(1):
+                manager.log(score=lr)
+            manager.artifact("x" * 2**20, "large.txt")
+            manager.artifact("text", "deep/er/notes.txt")
+    return tmp_path / "runs" / "grid"
+
+
+def test_artifacts_and_steps_are_listed_and_removed_with_their_run(command, logged):
+    shown = command("show", logged / "1")
+    sizes = json.loads(command("show", logged / "1", "--json").stdout)["files"]
+    (logged / "001-lr=0.1" / "artifacts" / "deep" / ".leftover").write_text("of a copied folder")
+
+    removed = command("rm", "--yes", logged / "1")
+
+    assert {"artifacts/deep/er/notes.txt": 4, "artifacts/large.txt": 2**20}.items() <= sizes.items()
+    assert "artifacts" not in sizes
+    assert "artifacts/deep/er/notes.txt" in shown.stdout
+    assert "attempt-1.steps.jsonl" in shown.stdout
+    assert "7 files, 1.0 MiB" in removed.stderr
+    assert "not removed" not in removed.stderr
+    assert [path.name for path in logged.glob("0*")] == ["002-lr=0.2"]
+    assert command("rm", "--yes", logged).exit_code == 0
+    assert not logged.exists()
+
+
+def test_links_among_artifacts_are_not_followed_and_stay(command, logged, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "file").write_text("mine")
+    artifacts = logged / "001-lr=0.1" / "artifacts"
+    (artifacts / "link").symlink_to(tmp_path / "outside")
+    (logged / "002-lr=0.2" / "artifacts").rename(tmp_path / "moved")
+    (logged / "002-lr=0.2" / "artifacts").symlink_to(tmp_path / "moved")
+
+    removed = command("rm", "--yes", logged / "1", logged / "2")
+
+    assert "not removed: link" in removed.stderr
+    assert "not removed: artifacts" in removed.stderr
+    assert (artifacts / "link").is_symlink()
+    assert (tmp_path / "outside" / "file").read_text() == "mine"
+    assert (tmp_path / "moved" / "large.txt").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runmanager import GridError, load_results, load_runs, run_grid
+from runmanager import GridError, load_results, load_runs, load_steps, run_grid
 from runmanager.devices import ranks
 from runmanager.errors import RankError
 from runmanager.storage.journal import read_attempt
@@ -26,14 +26,25 @@ CASES = {  # folder -> the cases executed in it, one after the other, each by so
 CLOCKS = ("epoch duration", "run duration")
 
 
+PROGRAM = """
+import json
+from pathlib import Path
+from tests import ranks
+
+for num_ranks, case, folder in CASES:
+    print(json.dumps(ranks.fork(num_ranks, case, Path(folder))), flush=True)
+"""
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(warm, tmp_path_factory):
     """Where all cases were executed, by ranks that were forked from one process."""
     root = tmp_path_factory.mktemp("ranks")
     for name in CASES:
         (root / name).mkdir()
-    wanted = [f"{ranks} {case} {root / name}" for name, cases in CASES.items() for ranks, case in cases]
-    ended = launch([sys.executable, str(RANKS)], "\n".join(wanted))
+    cases = [(ranks, case, str(root / name)) for name, cases in CASES.items() for ranks, case in cases]
+    (root / "program.py").write_text(PROGRAM.replace("CASES", repr(cases)))
+    ended = warm.execute(root / "program.py")
     codes = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[")]
     expected = {"killed": [-9, -9], "failed": [1, 1]}
     assert codes == [expected.get(case, [0] * ranks) for cases in CASES.values() for ranks, case in cases], (
@@ -42,12 +53,10 @@ def folder(tmp_path_factory):
     return root
 
 
-def launch(command, given=""):
+def launch(command):
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(RANKS.parent.parent)}
-    return subprocess.run(
-        command, input=given, env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
 def known(folder, rank):
@@ -87,9 +96,18 @@ def test_only_the_first_rank_writes(folder, case):
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(folder):
     (run,) = (folder / "killed" / "exp").glob("001*")
 
-    assert sorted(path.name for path in run.glob("*.jsonl")) == ["attempt-1.jsonl", "attempt-2.jsonl"]
+    assert sorted(path.name for path in run.glob("attempt-?.jsonl")) == ["attempt-1.jsonl", "attempt-2.jsonl"]
     assert read_attempt(run / "attempt-2.jsonl").start["after"] == 1
     assert rows(folder / "killed") == rows(folder / "chance")
+
+
+def test_steps_and_artifacts_are_those_of_the_first_rank(folder):
+    steps = {case: load_steps(folder / case) for case in ("plain", "chance", "killed")}
+
+    assert steps["plain"]["step"].tolist() == list(range(1, 13))
+    assert set(steps["plain"]["step_rank"]) == {0}
+    assert steps["killed"].equals(steps["chance"])
+    assert [path.read_text() for path in (folder / "killed").rglob("artifacts/*")] == ["of rank 0\n"]
 
 
 def test_ranks_leave_a_run_that_diverged_on_one_of_them_together(folder):

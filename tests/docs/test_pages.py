@@ -27,7 +27,6 @@ FENCE = re.compile(
 )
 LINK = re.compile(r"\]\((?!https?://)(?P<file>[^)#]*)#?(?P<anchor>[^)]*)\)")
 NUMBER = re.compile(r"\d+\.\d+")
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # on a busy machine, idle threads take the others' time
 
 
 def blocks(page: Path, language: str, *, slow: bool = False) -> list[str]:
@@ -71,11 +70,11 @@ def test_the_slow_blocks_of_a_page_run_after_the_others(page, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_program_of_the_readme_ends_as_the_readme_shows(tmp_path):
+def test_the_program_of_the_readme_ends_as_the_readme_shows(warm, tmp_path):
     (program,), (panel,) = blocks(README, "python"), blocks(README, "text")
     (tmp_path / "circle.py").write_text(program)
 
-    screen = screen_of([sys.executable, "circle.py"], tmp_path, width=80, environment=ONE_THREAD)
+    screen = screen_of(warm, tmp_path / "circle.py", width=80)
 
     lines = "\n".join(line for line in screen.lines if line)
     ended = lines[lines.index("━━ ") :].splitlines()

@@ -20,7 +20,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from runmanager import RunManager, from_tensorboard, load_results, load_runs, load_table, show, write_report
+from runmanager import (
+    RunManager,
+    from_tensorboard,
+    load_results,
+    load_runs,
+    load_steps,
+    load_table,
+    show,
+    write_report,
+)
 from runmanager.board.rebuild import rebuild
 from runmanager.cli.app import app
 from runmanager.errors import InvalidArgumentError, RunsWarning
@@ -37,7 +46,7 @@ MIXED = "mixed"
 METRICS = ["loss", "accuracy", "test_accuracy", "epoch duration", "run duration"]
 NUM_GOOD, NUM_TEMPLATES = 3, 2
 FILES = {  # in a run's folder, and how often each is chosen
-    "journal": 5, "run.json": 5, "events": 5, "error.log": 1, "link": 2, "folder": 1,
+    "journal": 5, "steps": 4, "run.json": 5, "events": 5, "error.log": 1, "link": 2, "folder": 1,
 }  # fmt: skip
 BATCH, LARGE_BATCH = 100, 400
 NUM_COMPARED = 4  # pairs of experiments or runs in a batch
@@ -63,6 +72,8 @@ def train(manager: RunManager, params: dict[str, Any], *, is_good: bool) -> None
         for epoch in manager.epochs(3):
             manager.track_loss(1 / epoch + params["lr"], 2)
             manager.track(test_accuracy=epoch / 4 - params["lr"], n=2)
+            for number in range(3):
+                manager.log({"step_loss": params["lr"] + number, "step_n": number})
             if not is_good and epoch == 3 and params["seed"] == NUM_GOOD:
                 raise ZeroDivisionError
 
@@ -86,6 +97,16 @@ def rows_of(table: Any, params: tuple[str, ...] = ("lr", "seed")) -> dict[str, l
             texts = {name: str(float(v) if isinstance(v := row[name], int) else v) for name in metrics}
             there = {name: text for name, text in texts.items() if text not in ("nan", "None", "<NA>")}
             rows.setdefault(f"{experiment} {number}", []).append(str(there))
+    return rows
+
+
+def steps_of(table: Any) -> dict[str, list[str]]:
+    """Return the steps of the good runs, as text: experiment and run -> step by step."""
+    rows: dict[str, list[str]] = {}
+    for row in table.to_dict(orient="records"):
+        if row["experiment"] in (GOOD, MIXED) and row["run"] <= NUM_GOOD:
+            numbers = [str(row[name]) for name in ("epoch", "step", "step_loss", "step_n")]
+            rows.setdefault(f"{row['experiment']} {row['run']}", []).append(str(numbers))
     return rows
 
 
@@ -125,6 +146,10 @@ def damage(folder: Path, document: dict[str, Any], dice: random.Random) -> None:
         case "journal":
             lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
             journal.write_bytes(hostile.journal(lines, dice))
+        case "steps":
+            path = folder / paths.steps(1)
+            lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+            path.write_bytes(hostile.journal(lines, dice))
         case "run.json":
             (folder / paths.RUN).write_bytes(hostile.described(document, dice))
         case "events":
@@ -134,7 +159,8 @@ def damage(folder: Path, document: dict[str, Any], dice: random.Random) -> None:
             (folder / paths.ERROR_LOG).write_bytes(hostile.ESCAPES.encode() + dice.randbytes(200) + b"\n" * 30)
         case "link":
             (folder / paths.ERROR_LOG).touch()
-            hostile.link(dice.choice([journal, folder / paths.RUN, events, folder / paths.ERROR_LOG]), dice)
+            files = [journal, folder / paths.steps(1), folder / paths.RUN, events, folder / paths.ERROR_LOG]
+            hostile.link(dice.choice(files), dice)
         case "folder":
             number = dice.choice(["9" * 20, "0" * 150 + "99999", "٣٣٣", "1e999"])
             folder.rename(folder.with_name(f"{number}_{folder.name[:3]}"))
@@ -205,26 +231,19 @@ def check_readers(root: Path, template: Path, expected: tuple[Any, Any, Any], di
     loaded = quietly(load_runs, root)
     check_rows(rows_of(loaded), runs)
     check_rows(rows_of(quietly(from_tensorboard, root)), events)
+    check_rows(steps_of(quietly(load_steps, root)), steps_of(load_steps(template)))
     check_tables(loaded, dice)
     several = [root / GOOD, root / MIXED, *sorted(root.glob("bad*"))]
     check_rows(rows_of(quietly(load_results, several)), results)
     check_rows(rows_of(quietly(load_runs, several)), runs)
     runs_of_mixed = [folder for folder in sorted((root / MIXED).glob("[0-9]*")) if folder.is_dir()]
     for folders in (several[:2], [template / GOOD, *several], dice.sample(runs_of_mixed, 8)):
-        check_tables(quietly(load_runs, folders), dice)
+        check_tables(quietly(load_runs, folders), dice, num_options=1)  # nearly the same rows
     for _ in range(NUM_COMPARED):
         sides = dice.sample([*several, *dice.sample(runs_of_mixed, len(several))], 2)
         with contextlib.suppress(FileNotFoundError):  # "no runs under ..."
             quietly(diff, *sides)
-    page = root / "report.html"
-    for folder in (root, root / MIXED):
-        with contextlib.suppress(InvalidArgumentError):  # nobody has the metric of the goal
-            quietly(write_report, folder, page)
-        quietly(write_report, folder, page, "loss")
-        content = page.read_text("utf-8")
-        assert not has_escapes(content)
-        assert "root:x:0:0" not in content
-        assert all(f"run {number}" in content for number in range(1, NUM_GOOD + 1))
+    check_pages(root)
     check_commands(root, results, runs, dice)
     damaged: list[str] = []
     with warnings.catch_warnings():
@@ -236,7 +255,21 @@ def check_readers(root: Path, template: Path, expected: tuple[Any, Any, Any], di
     )
 
 
-def check_tables(loaded: Any, dice: random.Random) -> None:
+def check_pages(root: Path) -> None:
+    """Write pages of all experiments and of one; the rows of the one are among those of all."""
+    page = root / "report.html"
+    run_command("report", root, "-o", page)
+    quietly(write_report, root, root / "loss.html", "loss")
+    with contextlib.suppress(InvalidArgumentError):  # nobody has the metric of the goal
+        quietly(write_report, root / MIXED, root / "mixed.html")
+    for written in filter(Path.exists, (page, root / "loss.html", root / "mixed.html")):
+        content = written.read_text("utf-8")
+        assert not has_escapes(content)
+        assert "root:x:0:0" not in content
+        assert all(f"run {number}" in content for number in range(1, NUM_GOOD + 1))
+
+
+def check_tables(loaded: Any, dice: random.Random, num_options: int = 2) -> None:
     """Look at a table in every way; what a hostile goal leaves without an answer is refused in a sentence."""
     axes = [name for name in ("experiment", "device", "seed") if name in loaded]
     each: list[dict[str, Any]] = [
@@ -245,7 +278,7 @@ def check_tables(loaded: Any, dice: random.Random) -> None:
         {"by": "loss", "repeats": "seed"},
         {"by": "loss", "repeats": ()},
     ]
-    for options in dice.sample(each, 2):
+    for options in dice.sample(each, num_options):
         with contextlib.nullcontext() if options else contextlib.suppress(InvalidArgumentError):
             for view in (
                 show(loaded, **options),
@@ -294,17 +327,8 @@ def check_commands(root: Path, results: Any, runs: Any, dice: random.Random) -> 
         ):
             run_command("best", folder, "-n", 99, *options)
         run_command("compare", "device", folder)
-        run_command(
-            "export",
-            folder,
-            "--csv",
-            root / "t.csv",
-            "--json",
-            root / "t.json",
-            "--parquet",
-            root / "t.parquet",
-        )
-    run_command("report", root, "-o", root / "r.html")
+    files = ("--csv", root / "t.csv", "--json", root / "t.json", "--parquet", root / "p.parquet")
+    run_command("export", root / MIXED, *files)
     folders = [folder for folder in sorted((root / MIXED).glob("[0-9]*")) if folder.is_dir()]
     several = [root / GOOD, root / MIXED, *sorted(root.glob("bad*"))]
     for _ in range(NUM_COMPARED):
@@ -313,17 +337,7 @@ def check_commands(root: Path, results: Any, runs: Any, dice: random.Random) -> 
         value = dice.choice([[], ["--value", "loss"]])
         run_command("compare", "experiment", *sides, *value, *dice.choice([[], ["--json"]]))
     for epochs, wanted in (([], runs), (["--epochs"], results)):
-        run_command(
-            "export",
-            root,
-            *epochs,
-            "--csv",
-            root / "t.csv",
-            "--json",
-            root / "t.json",
-            "--parquet",
-            root / "p.parquet",
-        )
+        run_command("export", root, *epochs, *files)
         for file in ("t.csv", "t.json", "p.parquet"):
             check_rows(rows_of(load_table(root / file)), wanted)
     for folder in dice.sample(folders, BATCH // 2):
@@ -367,7 +381,7 @@ def test_no_reader_fails_or_loses_a_row_of_another_run(template, expected, tmp_p
     assert check(template, tmp_path, expected, seed) == BATCH
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=6)
 def test_no_reader_fails_for_twenty_thousand_hostile_files(template, expected, tmp_path, capsys):
     first, _, number = os.environ.get("RUNMANAGER_FUZZ", "1000:50").partition(":")
 

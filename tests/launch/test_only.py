@@ -1,5 +1,6 @@
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
@@ -58,22 +59,21 @@ def start(tmp_path):
 
 @pytest.fixture
 def program(tmp_path):
-    """Write a program whose runs call a debugger; return its command."""
+    """Write a program whose runs call a debugger; return its file."""
 
     def write(debug="breakpoint()"):
-        (tmp_path / "program.py").write_text(PROGRAM.replace("DEBUG", debug))
-        return [sys.executable, str(tmp_path / "program.py")]
+        path = tmp_path / "program.py"
+        path.write_text(PROGRAM.replace("DEBUG", debug))
+        return path
 
     return write
 
 
-def in_terminal(command, typed, folder):
-    """Execute a command in a terminal in which somebody types at each prompt; return what it shows."""
+def in_terminal(warm, program, *arguments, typed):
+    """Execute a program in a terminal in which somebody types at each prompt; return what it shows."""
     leader, follower = pty.openpty()
-    environment = {**os.environ, "TERM": "dumb", "PYTHON_COLORS": "0", "PYTHON_BASIC_REPL": "1"}
-    process = subprocess.Popen(
-        command, cwd=folder, stdin=follower, stdout=follower, stderr=follower, env=environment, close_fds=True
-    )
+    environment = {"TERM": "dumb", "PYTHON_COLORS": "0", "PYTHON_BASIC_REPL": "1"}
+    process = warm.begin(program, *arguments, terminal=follower, environment=environment)
     os.close(follower)
     shown, lines, until = "", list(typed), time.monotonic() + 120
     while time.monotonic() < until:
@@ -83,9 +83,11 @@ def in_terminal(command, typed, folder):
             break
         if lines and shown.endswith("(Pdb) "):
             os.write(leader, f"{lines.pop(0)}\n".encode())
-    process.wait(30)
+    else:
+        os.kill(process, signal.SIGKILL)
+    code = warm.wait()
     os.close(leader)
-    return shown.replace("\r\n", "\n"), process.returncode
+    return shown.replace("\r\n", "\n"), code
 
 
 def test_one_run_of_a_grid_is_executed_in_this_process_under_its_number(start, tmp_path, capsys):
@@ -217,10 +219,10 @@ def test_a_plan_of_one_run_shows_it_alone(start, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_debugger_stops_in_the_run_and_can_be_left(program, tmp_path):
-    command = program()
+def test_a_debugger_stops_in_the_run_and_can_be_left(warm, program, tmp_path):
+    path = program()
 
-    shown, code = in_terminal([*command, "only", "debug"], ["p run.lr", "c"], tmp_path)
+    shown, code = in_terminal(warm, path, "only", "debug", typed=["p run.lr", "c"])
 
     assert code == 0, shown
     assert "(Pdb) p run.lr\n" in shown
@@ -230,8 +232,8 @@ def test_a_debugger_stops_in_the_run_and_can_be_left(program, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["only", "inline"])
-def test_who_leaves_the_debugger_interrupts_the_run(program, tmp_path, how):
-    shown, code = in_terminal([*program(), how, "debug"], ["q"], tmp_path)
+def test_who_leaves_the_debugger_interrupts_the_run(warm, program, tmp_path, how):
+    shown, code = in_terminal(warm, program(), how, "debug", typed=["q"])
 
     assert ("BdbQuit" in shown) == (how == "only")
     assert code == (1 if how == "only" else 0)
@@ -243,7 +245,12 @@ def test_who_leaves_the_debugger_interrupts_the_run(program, tmp_path, how):
 @pytest.mark.slow
 def test_a_debugger_in_a_worker_says_where_it_can_be_used(program, tmp_path, debug):
     done = subprocess.run(
-        [*program(debug), "debug"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180
+        [sys.executable, program(debug), "debug"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
     )
 
     runs = load_runs(tmp_path / "runs" / "exp")
@@ -256,8 +263,8 @@ def test_a_debugger_in_a_worker_says_where_it_can_be_used(program, tmp_path, deb
 @pytest.mark.slow
 def test_a_debugger_of_the_users_own_is_left_alone_in_a_worker(program, tmp_path):
     done = subprocess.run(
-        [*program(), "debug"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180,
-        env={**os.environ, "PYTHONBREAKPOINT": "0"},
+        [sys.executable, program(), "debug"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        timeout=180, env={**os.environ, "PYTHONBREAKPOINT": "0"},
     )  # fmt: skip
 
     assert "exit code 0" in done.stdout

@@ -60,13 +60,13 @@ def train_small(run, manager):
             manager.track(val_accuracy=run.lr + 0.01 * run.width, val_loss=run.lr)
 
 
-def start(tmp_path, options="", grid="GRID", pause=0, **terminal):
+def start(warm, tmp_path, options="", grid="GRID", pause=0, **terminal):
     """Return the lines of the panel that a program's grid ends in, without how long it took, and the screen."""
     (tmp_path / "program.py").write_text(
         f"{PROGRAM}PAUSE = {pause}\nif __name__ == '__main__':\n"
         f"    run_grid({grid}, train, **OPTIONS{options})\n"
     )
-    screen = screen_of([sys.executable, "program.py"], tmp_path, **terminal)
+    screen = screen_of(warm, tmp_path / "program.py", **terminal)
     return panel_of(screen.lines), screen
 
 
@@ -81,8 +81,8 @@ def without_time(lines):
     return [*lines[:begin], *lines[end:]]
 
 
-def test_a_grid_ends_in_a_panel_that_fits_80_columns(tmp_path):
-    lines, screen = start(tmp_path, ", repeats='seed'")
+def test_a_grid_ends_in_a_panel_that_fits_80_columns(warm, tmp_path):
+    lines, screen = start(warm, tmp_path, ", repeats='seed'")
 
     rows = [line for line in lines if line.startswith("  0.") and " to " in line and line.endswith(" s")]
     assert [re.sub(" +time$", "  time", line) for line in without_time(lines)] == [
@@ -163,9 +163,9 @@ def test_a_file_gets_the_panel_without_colors(tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(tmp_path):
+def test_ctrl_c_ends_in_a_panel_that_says_what_is_left(warm, tmp_path):
     lines, _ = start(
-        tmp_path, grid="{**GRID, 'lr': [0.1, 0.2]}", pause=0.3,
+        warm, tmp_path, grid="{**GRID, 'lr': [0.1, 0.2]}", pause=0.3,
         interrupt_when=lambda lines: any(line.startswith("✓  4/12") for line in lines),
     )  # fmt: skip
 

@@ -75,7 +75,7 @@ def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
     assert view.caption == (
         "2 of 3 settings · best mean accuracy over fold and seed first · undecided after 3 repeats between "
         "lr=0.2 and the other 2: lr=0.1 is 0.107 behind; fewer than 7 repeats decide nothing; about 4 more "
-        "repeats would decide one of 0.107; lr=0.1 lost 1 of 4 repeats (failed); lr=0.3 width=16 lost 3 of 4 "
+        "repeats would decide one of 0.107; lr=0.1 lost 1 of 4 repeats (failed); lr=0.3 width=16 lost 3 of 3 "
         "repeats (2 diverged, 1 killed) · the same in all: device=cpu"
     )
 

@@ -85,3 +85,18 @@ def test_a_run_that_is_not_there_is_named(root, run, message):
 def test_anything_else_is_refused(root, run):
     with pytest.raises(InvalidArgumentError, match="a run is a path as 'runs/circle/8', or a row of"):
         load_run(run)
+
+
+def test_its_artifacts_are_named_with_their_paths(root):
+    manager = RunManager("exp", tensorboard=False, display=False)
+    with manager.run({"width": 1, "name": "a b"}):  # again, as after a change of the code
+        manager.artifact("text", "notes.txt")
+        manager.artifact("more", "plots/more.txt")
+
+    run = load_run("runs/exp/1")
+
+    assert {name: path.is_file() for name, path in run.artifacts.items()} == {
+        "notes.txt": True, "plots": False, "plots/more.txt": True,
+    }  # fmt: skip
+    assert run.artifacts["notes.txt"].read_text() == "text"
+    assert load_run("runs/exp/2").artifacts == {}

@@ -261,3 +261,14 @@ def test_the_runs_of_an_experiment_are_judged_by_its_design(tmp_path):
     decision = verdict(load_runs([tmp_path / "e", tmp_path / "f"]), axis="experiment")
     assert (decision.better, decision.metric, decision.repeats) == ("e", "kl", 6)
     assert "over these folds" in decision.assumptions
+
+
+def test_repeats_that_have_not_ended_are_not_counted_as_lost_nor_as_all():
+    runs = lose(table_of({"adam": 0.83, "sgd": 0.80}, 9), "optimizer", "sgd", [1, 5])
+    runs = lose(runs, "optimizer", "sgd", [8], "pending")
+
+    assert (
+        verdict(runs, axis="optimizer")
+        .sentence.partition("; ")[2]
+        .startswith("sgd lost 2 of 8 seeds (diverged)")
+    )

@@ -1,8 +1,6 @@
 """The contract of searches, by a toy that decides after every single run."""
 
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,9 +162,10 @@ def test_a_search_that_is_interrupted_goes_on_as_if_it_was_not(tmp_path, lr, epo
     assert kept(outcome) == EXPECTED
 
 
-def test_a_search_that_is_killed_decides_the_same(tmp_path):
+def test_a_search_that_is_killed_decides_the_same(warm, tmp_path):
     start(tmp_path / "whole", Train())
-    program = f"""
+    program = tmp_path / "program.py"
+    program.write_text(f"""
 import os, signal
 from tests.search.test_base import Train, start
 
@@ -177,9 +176,9 @@ class Killed(Train):
         super().__call__(run, manager)
 
 start({str(tmp_path)!r}, Killed(), resume_anyway=True)
-"""
+""")
 
-    killed = subprocess.run([sys.executable, "-c", program], check=False)
+    killed = warm.execute(program)
     outcome = start(tmp_path, Train(), resume_anyway=True)
 
     assert killed.returncode == -signal.SIGKILL

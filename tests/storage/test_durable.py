@@ -9,6 +9,7 @@ from runmanager.errors import StorageError
 from runmanager.storage import durable
 from runmanager.storage.durable import (
     AppendFile,
+    copy_file,
     create_file,
     make_folder,
     opened,
@@ -305,6 +306,33 @@ def test_no_link_is_followed_and_nothing_waits_for_a_pipe(tmp_path, read):
         read(tmp_path / "missing")
     with pytest.raises(StorageError, match="a link, which is not followed"):
         AppendFile.reopen(tmp_path / "link", 0, size=6)
+
+
+def test_a_copy_is_on_disk_before_its_name_and_no_link_is_copied(tmp_path, faulty, monkeypatch):
+    calls = []
+
+    def fsync(descriptor):
+        calls.append("sync")
+        os.fsync(descriptor)
+
+    def replace(source, target):
+        calls.append(source.read_bytes())
+        source.replace(target)
+
+    (tmp_path / "source").write_bytes(b"0123456789")
+    (tmp_path / "link").symlink_to("source")
+    (tmp_path / "target").write_bytes(b"old")
+    monkeypatch.setattr(durable, "_AT_ONCE", 4)
+    faulty(fsync=fsync, replace=replace)
+
+    copy_file(tmp_path / "source", tmp_path / "target")
+
+    assert (tmp_path / "target").read_bytes() == b"0123456789"
+    assert calls == ["sync", b"0123456789", "sync"]
+    for name in ("link", "nothing"):
+        with pytest.raises(OSError, match=r"a link, which is not followed|No such file"):
+            copy_file(tmp_path / name, tmp_path / "target")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "source", "target"]
 
 
 def test_the_beginning_and_the_end_of_a_file_are_read(tmp_path, faulty):

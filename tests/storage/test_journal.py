@@ -62,6 +62,17 @@ def test_the_first_epoch_of_a_process_is_marked_and_old_journals_mark_none(tmp_p
     assert read_attempt(finished).epochs[1].cold
 
 
+def test_an_epoch_has_its_number_of_steps_and_those_of_old_journals_none(tmp_path):
+    records = [EpochRecord(1, {"loss": 0.5}, {}, steps=7), EpochRecord(2, {"loss": math.nan}, {})]
+
+    path = write_journal(tmp_path, records)
+    finished = write_journal(tmp_path, records[:1], OUTCOME, attempt=2)
+
+    assert [record.steps for record in read_attempt(path).epochs.values()] == [7, 0]
+    assert ["steps" in json.loads(line) for line in path.read_text().splitlines()] == [False, True, False]
+    assert read_attempt(finished).epochs[1].steps == 7
+
+
 def test_nan_and_infinities_are_strict_json_and_come_back(tmp_path):
     metrics = {"loss": math.nan, "accuracy": math.inf, "f1": -math.inf, "mae": 1.0}
     path = write_journal(tmp_path, [EpochRecord(1, metrics)])

@@ -20,7 +20,7 @@ KILLED = Outcome(Status.KILLED, "its process was killed", NUM_EPOCHS)
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Read journals in pieces in which about three lines have room."""
-    monkeypatch.setattr(journal, "_PIECE", 512)
+    monkeypatch.setattr(journal, "PIECE", 512)
 
 
 def record(epoch):

@@ -166,3 +166,38 @@ def test_the_folder_of_the_run_is_known(manager, tmp_path):
 
     assert manager.folder == tmp_path / "exp" / "001-lr=0.1"
     assert (tmp_path / "exp" / "001-lr=0.1" / "predictions.txt").read_text() == "1"
+
+
+def test_an_artifact_is_kept_over_a_resume_and_belongs_to_its_run(manager, tmp_path):
+    def keep(manager, text):
+        manager.artifact(f"{text}\n", "notes.txt")
+        manager.artifact(f"{manager.folder}/run.json", "deep/run.json")
+
+    def interrupt():
+        keep(manager, "first")
+        raise KeyboardInterrupt
+
+    with pytest.raises(LifecycleError, match=r"artifact\(\) outside a run: call begin_run"):
+        manager.artifact("text", "notes.txt")
+    with pytest.raises(KeyboardInterrupt):
+        train(manager, after=interrupt, checkpoint={"state": {}})
+    again = RunManager("exp", tmp_path, tensorboard=False, display=False)
+    train(again, checkpoint={"state": {}})
+    assert again.folder
+    kept = (again.folder / "artifacts" / "notes.txt").read_text()
+    train(again, lr=0.2, after=lambda: keep(again, "second"))
+
+    assert kept == "first\n"
+    assert [path.read_text() for path in sorted(tmp_path.rglob("notes.txt"))] == ["first\n", "second\n"]
+    assert len(list(tmp_path.rglob("deep/run.json"))) == 2
+
+
+def test_a_figure_of_matplotlib_is_kept_as_png(manager):
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    axes = figure.add_subplot()
+    axes.plot([1, 2])
+
+    train(manager, after=lambda: [manager.artifact(figure, "curve"), manager.artifact(axes, "axes.svg")])
+
+    assert (manager.folder / "artifacts" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (manager.folder / "artifacts" / "axes.svg").read_bytes()

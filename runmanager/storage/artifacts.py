@@ -1,0 +1,264 @@
+"""What a run keeps under `artifacts/` in its folder: copies of files and folders, figures, texts."""
+
+import io
+import os
+import re
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from runmanager.errors import InvalidArgumentError
+from runmanager.storage import durable, paths
+
+_LONGEST = 200  # bytes of a name, so that there is room for what a temporary one adds
+_NOT_EVERYWHERE = set('<>:"|?*\\')  # that some systems allow in no name
+_OLD = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{8}\.old\.tmp", re.DOTALL)
+_LEFTOVER = re.compile(r"\..+\.\d+\.[0-9a-f]{8}(\.new)?\.tmp", re.DOTALL)
+_RULE = (
+    "an artifact's name is that of a file or folder under artifacts/, as 'plots/roc.png', without '..', a dot "
+    "in front, or characters that other systems refuse"
+)
+_KINDS = "artifact() takes the path of a file or folder, a figure with savefig(), or a text with its name"
+
+
+def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True) -> Path:
+    """Keep content in a run's folder, see `RunManager.artifact`; without `is_writer` it is checked only.
+
+    Raises:
+        InvalidArgumentError: The name or the content cannot be used; nothing was written.
+        StorageError: It could not be written; what had that name before is still there.
+    """
+    source = _source(content, name)
+    figure = None if source else _figure(content)
+    if name is None and source:
+        name = paths.absolute(source).name
+    if name is None:
+        raise InvalidArgumentError(["a figure needs a name: write artifact(figure, 'roc')"])
+    if figure and not PurePosixPath(str(name)).suffix:
+        name = f"{name}.png"
+    target = folder / paths.ARTIFACTS / _checked(name)
+    if source:
+        _check_source(source, target, folder)
+    if not is_writer:
+        return target
+    # before anything is written
+    saved = _saved(figure, target) if figure else str(content).encode("utf-8", "backslashreplace")
+    _check_target(target, folder)
+    durable.make_folder(target.parent)
+    with durable.explained(target):
+        _tidy(target.parent)
+    if source:
+        _copy(source, target)
+    else:
+        with _instead_of_a_folder(target):
+            durable.write_file(target, saved)
+    return target
+
+
+def names(folder: Path, *, files_only: bool = False) -> list[str]:
+    """List the artifacts in a run's folder, files and folders; links are none."""
+    top = folder / paths.ARTIFACTS
+    if top.is_symlink():
+        return []
+    listed: list[str] = []
+    for inside, folders, files in os.walk(top):
+        folders[:] = [name for name in folders if not _is_leftover(name)]
+        each = [*(name for name in files if not _is_leftover(name)), *(() if files_only else folders)]
+        present = [Path(inside, name) for name in each]
+        listed += [path.relative_to(top).as_posix() for path in present if _is_kept(path)]
+    return sorted(listed)
+
+
+def _is_leftover(name: str) -> bool:
+    return bool(_OLD.fullmatch(name) or _LEFTOVER.fullmatch(name))
+
+
+def _is_kept(path: Path) -> bool:
+    mode = path.lstat().st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+
+
+def _source(content: Any, name: str | None) -> Path | None:
+    """Return the path that is to be copied, None if the content is no path.
+
+    Raises:
+        InvalidArgumentError: It is a path at which there is nothing.
+    """
+    if not isinstance(content, str | os.PathLike):
+        return None
+    path = Path(content)
+    if os.path.lexists(path) and str(content):
+        return path
+    if isinstance(content, str) and name is not None and not _is_like_path(content, name):
+        return None
+    hint = ""
+    with suppress(OSError, ValueError):  # what a long text, or a NUL in it, raises
+        hint = paths.nearest(path)
+    hint = hint or "give one that is there, or a text with its name: artifact(text, 'notes.txt')"
+    raise InvalidArgumentError([f"no file or folder {str(content)[:200]!r}: {hint}"])
+
+
+def _is_like_path(text: str, name: str) -> bool:
+    """Whether a text is rather a path that is mistyped: one word with the suffix of its name."""
+    suffix = PurePosixPath(str(name)).suffix
+    return bool(suffix) and text.endswith(suffix) and not any(map(str.isspace, text))
+
+
+def _figure(content: Any) -> Any:
+    """Return what can be saved as a figure, None for a text.
+
+    Raises:
+        InvalidArgumentError: It is neither.
+    """
+    if isinstance(content, str):
+        return None
+    for figure in (content, getattr(content, "figure", None)):  # that of axes, as seaborn returns them
+        if callable(getattr(figure, "savefig", None)):
+            return figure
+    raise InvalidArgumentError([f"{_KINDS}, got {content!r:.200}"])
+
+
+def _saved(figure: Any, target: Path) -> bytes:
+    file = io.BytesIO()
+    try:
+        figure.savefig(file, format=target.suffix[1:])
+    except ValueError as error:
+        rule = f"{target.name!r} has no suffix of a figure"
+        raise InvalidArgumentError([f"{rule}: write {f'{target.name}.png'!r} ({error})"]) from error
+    return file.getvalue()
+
+
+def _checked(name: Any) -> PurePosixPath:
+    """Return a name as a path of one or more parts.
+
+    Raises:
+        InvalidArgumentError: It leads elsewhere, or some system has no such name.
+    """
+    parts = name.split("/") if isinstance(name, str) else [""]
+    if all(map(_is_usable, parts)):
+        return PurePosixPath(*parts)
+    better = re.sub(r"[^\w.-]+", "_", str(name).rpartition("/")[2]).strip("._")[:40] or "artifact"
+    raise InvalidArgumentError([f"{_RULE}, got {name!r:.200}: write {better!r}"])
+
+
+def _is_usable(part: str) -> bool:
+    is_plain = part.isprintable() and _NOT_EVERYWHERE.isdisjoint(part)
+    return (
+        is_plain
+        and bool(part)
+        and part[0] not in ". "
+        and part[-1] not in ". "
+        and len(part.encode()) <= _LONGEST
+    )
+
+
+def _check_source(source: Path, target: Path, folder: Path) -> None:
+    """Refuse what cannot be copied, with all links and special files at once.
+
+    Raises:
+        InvalidArgumentError: It cannot.
+    """
+    if source.is_symlink():
+        raise InvalidArgumentError([f"{str(source)!r} is a link: give the file or folder that it leads to"])
+    if source.is_file():
+        return
+    if not source.is_dir():
+        raise InvalidArgumentError([f"{str(source)!r} is no file or folder: {_KINDS}"])
+    real, home = source.resolve(), folder.resolve()
+    if home.is_relative_to(real) or (real != target.resolve() and target.resolve().is_relative_to(real)):
+        raise InvalidArgumentError([f"{str(source)!r} has the artifact itself in it: give a part of it"])
+    problems = [
+        f"{str(path)!r} in {source.name!r} is neither a file nor a folder: remove it, or give the files alone"
+        for inside, folders, files in os.walk(source)
+        for path in (Path(inside, name) for name in [*folders, *files])
+        if not _is_kept(path)
+    ]
+    if problems:
+        raise InvalidArgumentError(problems[:10])
+
+
+def _check_target(target: Path, folder: Path) -> None:
+    """Refuse a name whose folders are links or files; what is there under the name itself is replaced.
+
+    Raises:
+        InvalidArgumentError: It cannot be used.
+    """
+    for path in (*reversed(target.relative_to(folder).parents[:-1]), target.relative_to(folder)):
+        present = folder / path
+        if present.is_symlink():
+            raise InvalidArgumentError([f"{str(present)!r} is a link, which is not followed: remove it"])
+        if present != target and present.exists() and not present.is_dir():
+            rule = f"{str(present)!r} is a file, so that nothing can be in it"
+            raise InvalidArgumentError([f"{rule}: give the artifact another name"])
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.resolve() == target.resolve():
+        return
+    if not source.is_dir():
+        with _instead_of_a_folder(target):
+            durable.copy_file(source, target)
+        return
+    with durable.explained(target):
+        temporary = _beside(target, "new")
+        try:
+            for inside, _, files in os.walk(source):
+                folder = temporary / Path(inside).relative_to(source)
+                durable.make_folder(folder)
+                for name in files:
+                    durable.copy_file(Path(inside, name), folder / name)
+            with _aside(target):
+                temporary.rename(target)
+                durable.sync_folder(target.parent)
+        finally:
+            _remove(temporary)
+
+
+@contextmanager
+def _instead_of_a_folder(target: Path) -> Iterator[None]:
+    """Let a file replace what has its name, which may be a folder."""
+    if not target.is_dir():
+        yield
+        return
+    with durable.explained(target), _aside(target):
+        yield
+
+
+@contextmanager
+def _aside(target: Path) -> Iterator[None]:
+    """Rename what is there while the block replaces it, then remove it; if the block fails, it comes back."""
+    old = _beside(target, "old") if os.path.lexists(target) else None
+    if old:
+        target.rename(old)
+    try:
+        yield
+    except BaseException:
+        if old:
+            old.rename(target)
+        raise
+    if old:
+        _remove(old)
+
+
+def _beside(target: Path, kind: str) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.{kind}.tmp")
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what a process left that died while it wrote; what it had set aside comes back."""
+    for path in list(folder.iterdir()):
+        if (match := _OLD.fullmatch(path.name)) and not os.path.lexists(folder / match["name"]):
+            path.rename(folder / match["name"])
+        elif match or _LEFTOVER.fullmatch(path.name):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

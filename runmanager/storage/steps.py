@@ -1,0 +1,197 @@
+"""The steps that an attempt logs, in blocks: a line each of a file beside its journal, and how they are read.
+
+They are not in the journal, which is read whole wherever a run's rows or its status are needed. A line is
+checked as those of the journal are; its type is ``steps``. It has an epoch and, by name, the steps of the run
+and their values: ``{"step_loss": [[50, 100], [0.7, 0.5]]}``. The blocks of an epoch are on the disk before the
+epoch is committed.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from runmanager.hyperparameters import COLUMNS
+from runmanager.outcome import LARGEST
+from runmanager.storage import durable, journal, paths
+from runmanager.storage.durable import AppendFile
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.journal import Attempt
+from runmanager.storage.run_state import is_sparse, valid_attempts
+
+STEP = "step"
+"""The column beside `run` and `epoch` that no value may be called."""
+
+Block = Mapping[str, tuple[Sequence[int], Sequence[float]]]
+"""Name -> steps of the run, in order, and their values."""
+
+
+class StepFile:
+    """The file of the steps of one attempt, open for appending; it begins with its first block."""
+
+    def __init__(self, folder: Path, attempt: int) -> None:
+        self._path = folder / paths.steps(attempt)
+        self._attempt = attempt
+        self._file: AppendFile | None = None
+
+    def append(self, epoch: int, block: Block) -> None:
+        """Append a block, which is on disk when this returns.
+
+        Raises:
+            StorageError: It is not; the blocks before it are.
+        """
+        metrics = {
+            name: [list(steps), [value if math.isfinite(value) else str(value) for value in values]]
+            for name, (steps, values) in block.items()
+        }
+        content = {"v": journal.VERSION, "type": "steps", "attempt": self._attempt, "epoch": epoch}
+        line = journal.to_line({**content, "metrics": metrics, "t_wall": round(time.time(), 3)})
+        if self._file is None:
+            with durable.explained(self._path):
+                self._path.unlink(missing_ok=True)  # of an attempt whose journal is gone
+            self._file = AppendFile(self._path, line)
+        else:
+            self._file.append(line)
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        if self._file is not None:
+            self._file.close()
+
+
+class Points(NamedTuple):
+    """The values of one name, in the order of their epochs and steps: arrays ``(N,)``."""
+
+    epochs: npt.NDArray[np.int64]
+    steps: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.float64]
+
+
+class _Block(msgspec.Struct):
+    """A line of the file."""
+
+    type: Literal["steps"]
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+    metrics: dict[
+        str,
+        tuple[
+            list[Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]], list[float | Literal["nan", "inf", "-inf"]]
+        ],
+    ]
+
+
+_BLOCKS = msgspec.json.Decoder(_Block)
+_Parts = dict[int, dict[str, list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]]]
+"""Epoch -> name -> the steps and the values of each block."""
+
+
+def are_logged(folder: Path) -> bool:
+    """Whether a run has logged steps."""
+    return any(folder.glob("attempt-*.steps.jsonl"))
+
+
+def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
+    """Read the steps of a run by name, each once; whatever cannot be read goes to `damaged`.
+
+    An attempt resumes after an epoch, and supersedes the steps of later ones. Those of an epoch that no attempt
+    has committed are there, until it is executed again.
+    """
+    if not are_logged(folder.path):
+        return {}
+    valid = {attempt.number: attempt.start for attempt in valid_attempts(folder, [])}
+    parts: _Parts = {}
+    latest: _Parts = {}  # of all attempts, those that were killed before their first commit included
+    for number in paths.attempts(folder.path):
+        path = folder.path / paths.steps(number)
+        of_attempt: _Parts = {}
+        try:
+            lines = _read(path, of_attempt)
+        except FileNotFoundError:
+            lines = Attempt()
+        except OSError as error:
+            damaged.append(f"{path} ({error.strerror})")
+            continue
+        if lines.damaged:
+            damaged.append(f"{path} ({lines.damage})")
+        if (start := valid.get(number)) is not None:
+            after = start.get("after", min(of_attempt, default=LARGEST) - 1)  # if its first line is damaged
+            restored = start.get("restored", after)  # the last one was in the checkpoint alone
+            parts = {epoch: blocks for epoch, blocks in parts.items() if epoch <= after}
+            parts |= {epoch: blocks for epoch, blocks in latest.items() if after < epoch <= restored}
+            parts |= of_attempt
+        latest |= of_attempt
+    points = {
+        name: _points(name, parts) for name in dict.fromkeys(name for each in parts.values() for name in each)
+    }
+    num_values = sum(len(each.numbers) for each in points.values())
+    if is_sparse(max((len(each.numbers) for each in points.values()), default=0), len(points), num_values):
+        damaged.append(f"{folder.path} (no table has room for the {len(points)} names of its steps)")
+        return {}
+    return points
+
+
+def _points(name: str, parts: _Parts) -> Points:
+    """Put the blocks of a name together; of a step that is there twice, the last value counts."""
+    blocks = [(epoch, *block) for epoch, names in sorted(parts.items()) for block in names.get(name, ())]
+    steps = np.concatenate([steps for _, steps, _ in blocks])
+    values = np.concatenate([values for _, _, values in blocks])
+    epochs = np.repeat([epoch for epoch, _, _ in blocks], [len(steps) for _, steps, _ in blocks])
+    is_later = (np.diff(epochs) > 0) | (np.diff(steps) > 0)
+    if not is_later.all():  # as whoever has copied a line
+        order = np.lexsort((np.arange(len(steps)), steps, epochs))
+        epochs, steps, values = epochs[order], steps[order], values[order]
+        is_last = np.append((np.diff(epochs) > 0) | (np.diff(steps) > 0), [True])
+        epochs, steps, values = epochs[is_last], steps[is_last], values[is_last]
+    return Points(epochs, steps, values)
+
+
+def _read(path: Path, parts: _Parts) -> Attempt:
+    """Read the blocks of a file, complete or still growing; return which of its lines are damaged.
+
+    Raises:
+        OSError: The file cannot be read at all.
+    """
+    lines = Attempt()
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            journal.check_line(line)
+            block = _BLOCKS.decode(line)
+            arrays = {name: _arrays(name, *columns) for name, columns in block.metrics.items()}
+        except journal.DAMAGED:
+            lines.add_damaged(number, number)
+            continue
+        names = parts.setdefault(block.epoch, {})
+        for name, array in arrays.items():
+            names.setdefault(name, []).append(array)
+    return lines
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file without their ends; one that is too long is cut, and ends the reading."""
+    rest = b""
+    with durable.opened(path) as (descriptor, state):
+        most = min(journal.PIECE, state.st_size + 1)
+        while piece := durable.read(descriptor, most):
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from lines
+            if len(rest) >= journal.PIECE:
+                yield rest[:1]
+                return
+
+
+def _arrays(
+    name: str, steps: list[int], values: list[float | Literal["nan", "inf", "-inf"]]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    if not name.isidentifier() or name in COLUMNS or name == STEP:
+        raise ValueError("a value is called like a column")
+    if len(steps) != len(values) or not steps:
+        raise ValueError("not one value for each step")
+    in_order = np.array(steps, np.int64)
+    if not (np.diff(in_order) > 0).all():
+        raise ValueError("its steps are not in order")
+    return in_order, np.array(values, np.float64)
