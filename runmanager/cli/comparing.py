@@ -137,7 +137,7 @@ def decide(
     where: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what the repeats have decided: which value of an axis is better, or which setting is best.
+    """Say whether the repeats have decided which one is best.
 
     It executes nothing. It may be asked after every repeat: that does not make it wrong more often.
 

@@ -38,6 +38,7 @@ class GridOutcome:
         panel: What was shown at the end, which a notebook draws; None if the grid was only planned.
 
     Example:
+        >>> from runmanager import run_grid
         >>> train = lambda run, manager: manager.begin_run(run)
         >>> outcome = run_grid({"lr": [0.1]}, train, experiment="example", executor="inline", display=False)
         >>> outcome.exit_code, outcome.runs["status"].tolist()

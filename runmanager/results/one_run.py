@@ -35,6 +35,8 @@ class LoadedRun:
         >>> run = load_run("runs/circle/4")
         >>> run.params["lr"], run.status, run.results["accuracy"].tail(1).tolist()
         (0.01, 'completed', [0.9632])
+        >>> run.artifacts
+        {}
     """
 
     number: int

@@ -30,15 +30,25 @@ def load_steps(runs: Any = "runs") -> "pd.DataFrame":
         runs: The root of all experiments, an experiment's folder, a run as "runs/circle/8", or a list of such
             paths; a table of `load_runs` or rows of it, as ``best(runs).head(3)``; one row, or a `LoadedRun`.
 
+    Returns:
+        The table, in the order of runs and steps.
+
     Raises:
         NoRunsError: There is no such path.
         InvalidArgumentError: It is neither a path nor rows of `load_runs`.
 
-    Example::
-
-        steps = load_steps("runs/fashion_grid")
-        for run, of_run in steps.groupby("run"):
-            plt.plot(of_run["step"], of_run["step_loss"].rolling(20).mean(), label=run)
+    Example:
+        >>> from runmanager import RunManager
+        >>> manager = RunManager("example", display=False)
+        >>> with manager.run({"lr": 0.1}):
+        ...     for epoch in manager.epochs(1):
+        ...         for loss in (0.9, 0.8, 0.7, 0.6):
+        ...             manager.track_loss(loss, 8)
+        ...             manager.log(step_loss=loss, every=2)
+        >>> load_steps("runs/example")
+           run  epoch  step  step_loss
+        0    1      1     2        0.8
+        1    1      1     4        0.6
     """
     from runmanager.results import tables
 

@@ -439,6 +439,17 @@ class RunManager:
             LifecycleError: No epoch is open, or an evaluation is.
             MetricError: A value is not a single number, the name is taken, or `every` is no count.
             StorageError: A block could not be written.
+
+        Example:
+            >>> from runmanager import load_steps
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}):
+            ...     for epoch in manager.epochs(1):
+            ...         for loss in (0.9, 0.8):
+            ...             manager.track_loss(loss, 8)
+            ...             manager.log(step_loss=loss)
+            >>> load_steps("runs/example")["step_loss"].tolist()
+            [0.9, 0.8]
         """
         log_step(self._open_run("log()"), {**(values or {}), **named}, every)
 
@@ -488,11 +499,12 @@ class RunManager:
             InvalidArgumentError: The name leads elsewhere, the content is a link, or is nothing of the above.
             StorageError: It could not be written.
 
-        Example::
-
-            manager.artifact("predictions.csv")
-            manager.artifact(figure, "roc")  # artifacts/roc.png
-            manager.artifact(str(network), "network.txt")
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}):
+            ...     path = manager.artifact("3 of 4 are right", "notes.txt")
+            >>> path.name, path.read_text()
+            ('notes.txt', '3 of 4 are right')
         """
         return artifacts.keep(
             self._open_run("artifact()").folder.path, content, name, is_writer=ranks.is_main()
