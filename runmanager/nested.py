@@ -4,15 +4,19 @@ import copy
 import dataclasses
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from runmanager.errors import GridError, first_line
 from runmanager.hyperparameters import check_names
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
-Grid: TypeAlias = "Mapping[Any, Any] | DataclassInstance"
+class DataClass(Protocol):
+    """An instance of any data class."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Grid: TypeAlias = Mapping[Any, Any] | DataClass
 """A grid as users write it."""
 
 _DEEPEST = 50  # mappings within each other
