@@ -120,7 +120,8 @@ def decide(
         str | None,
         typer.Argument(
             metavar="AXIS",
-            help="Hyperparameter whose values are compared, or 'experiment'. Default: settings are compared.",
+            help="Hyperparameter whose values are compared, or 'experiment', or 'setting'. "
+            "Default: that of decide=, else 'setting'.",
         ),
     ] = None,
     folders: Folders = None,
@@ -129,11 +130,17 @@ def decide(
     repeats: Repeats = None,
     margin: Annotated[
         float | None,
-        typer.Option(metavar="SIZE", help="Difference that does not matter, in units of the metric."),
+        typer.Option(
+            metavar="SIZE",
+            help="Difference that does not matter, in units of the metric. Default: that of decide=.",
+        ),
     ] = None,
     error: Annotated[
-        float, typer.Option(metavar="SHARE", help="Probability that the verdict is wrong.")
-    ] = 0.05,
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Probability that the verdict is wrong. Default: that of decide=, else 0.05."
+        ),
+    ] = None,
     where: Where = None,
     as_json: AsJson = False,
 ) -> None:

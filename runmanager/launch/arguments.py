@@ -189,7 +189,13 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
 
 
 def check_design(
-    goal: str | None, repeats: Any, note: str | None, runs: Iterable[Run], *, group_seeds: bool
+    goal: str | None,
+    repeats: Any,
+    note: str | None,
+    runs: Iterable[Run],
+    decide: Decide | None,
+    *,
+    group_seeds: bool,
 ) -> Design:
     """Return what decides in a grid and what it is for, as its arguments say it.
 
@@ -197,7 +203,7 @@ def check_design(
         GridError: An argument cannot be used; with all problems.
     """
     problems = Problems()
-    design = Design()
+    design = Design(rule=decide.rule if decide else None)
     names = list(dict.fromkeys(name for run in runs for name in run._fields))
     if goal is not None:
         with problems.collecting():

@@ -178,7 +178,7 @@ def run_grid(
         runs = arguments.check_runs(params, train, experiment, root, max_runs, problems, decide, repeats)
         path = (Path(root) / experiment).absolute()  # train() may change the working directory
         design, changes = Experiment(path).design.updated(
-            arguments.check_design(goal, repeats, note, runs, group_seeds=group_seeds)
+            arguments.check_design(goal, repeats, note, runs, decide, group_seeds=group_seeds)
         )
         prune = prune.towards(design.goal) if prune and not numbers else None
         screen = closing.enter_context(announce.starting(experiment, len(runs), show=is_shown))

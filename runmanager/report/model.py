@@ -14,10 +14,11 @@ from runmanager.outcome import Status
 from runmanager.results import decisive, tables
 from runmanager.results.assumed import with_repeats
 from runmanager.results.changes import Change, Interaction, changes, interaction
+from runmanager.results.contest import brief
 from runmanager.results.decisive import goal_of
 from runmanager.results.diff import Row
 from runmanager.results.failures import Failure, failures
-from runmanager.results.findings import Findings, Setting, brief, find
+from runmanager.results.findings import Findings, Setting, find
 from runmanager.storage.identity import canonical
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult

@@ -31,8 +31,10 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
     of = f" of {len(results):,}" if completed < len(results) else ""
     cards = [("completed" if of else "runs", f"{completed:,}{of}")]
     cards += [("epochs", f"{sum(len(run.epochs) for run in results):,}"), ("training", duration(seconds))]
+    if data.findings.verdict or not data.order:  # whose number is said above
+        return cards
     best = "best mean" if data.findings.repeats else "best"
-    return [*cards, (f"{best} {data.metric}", cell(data.findings.settings[0].mean))] if data.order else cards
+    return [*cards, (f"{best} {data.metric}", cell(data.findings.settings[0].mean))]
 
 
 def settings(data: ReportData) -> dict[str, Any] | None:

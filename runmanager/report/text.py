@@ -14,15 +14,19 @@ from runmanager.outcome import Status
 from runmanager.report.model import Axis, ReportData
 from runmanager.results.changes import Change, Interaction, repeats_differ
 from runmanager.results.findings import is_same
+from runmanager.results.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.storage.run_state import RunResult
 
 _BETTER = 0.01  # how much better an earlier epoch must be to be mentioned, relative to the last one
 _MOST_NAMED = 4  # values in a sentence
+_LEFT = (Status.PENDING, Status.INTERRUPTED)  # runs of these statuses may still be executed
 
 
 def headline(data: ReportData) -> str:
-    """Say which setting is best and its interval, without repeats which run; ties are said."""
+    """Say what the repeats have decided, in the panel's words; without repeats, which run is best."""
     findings = data.findings
+    if findings.verdict:
+        return findings.verdict
     if not findings.settings:
         return f"No run has a {data.metric} yet"
     best = findings.settings[0]
@@ -36,17 +40,18 @@ def headline(data: ReportData) -> str:
         return f"{name} is the only {_what(data)} with a result: {mean}{score}"
     if ties := findings.num_ties:
         others = "one other" if ties == 1 else f"{ties} others"
-        return f"{name} and {others} are best: {mean}{score}"
-    if findings.repeats and findings.num_undecided:
-        return f"{name} leads: {mean}{score}"
-    return f"{name} is best: {mean}{score}"
+        return f"{name} and {others} are best: {score}"
+    return f"{name} is best: {score}"
 
 
 def margin(data: ReportData) -> str:
-    """Say how many repeats the best mean is of, how far it leads, and whether that may be chance."""
+    """Say which mean is best and of how many repeats; without repeats, how far the best run leads."""
     findings = data.findings
     if not findings.settings:
         return ""
+    if findings.verdict:
+        is_over = not any(run.status in _LEFT for run in data.results)
+        return " ".join(filter(None, [f"{findings.headline(is_over=is_over)}.", findings.better_by_one_repeat]))
     best = findings.settings[0]
     parts = []
     if findings.repeats:
@@ -65,7 +70,9 @@ def behind(data: ReportData, rank: int) -> str:
         return f"one {' and '.join(findings.repeats)}: not ranked"
     if is_same(best.mean, setting.mean):
         return "the same mean"
-    chance = "" if findings.leads[rank - 1].is_decided else ", may be chance"
+    race = findings.setting_race
+    state = dict(zip(race.positions[1:], race.states, strict=True)).get(rank, UNDECIDED)
+    chance = {UNDECIDED: ", may be chance", EQUAL: f", equal within {cell(race.margin)}"}.get(state, "")
     return f"{abs(best.mean - setting.mean):.2g}{chance}"
 
 

@@ -16,10 +16,11 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import LEADING, Status
 from runmanager.results.assumed import assumption, with_repeats
+from runmanager.results.contest import brief
 from runmanager.results.decisive import goal_of, metrics_of, notes_of
 from runmanager.results.effects import compare, speeds
 from runmanager.results.failures import failures
-from runmanager.results.findings import Findings, brief, find, intervals
+from runmanager.results.findings import Findings, find, intervals
 from runmanager.results.ranking import numbered
 from runmanager.results.tables import KEPT
 from runmanager.results.time_spent import TimeSpent

@@ -5,14 +5,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from runmanager.hyperparameters import counted
+from runmanager.hyperparameters import counted, text
 from runmanager.outcome import Status
+from runmanager.results.effects import told_apart
 from runmanager.results.evidence import ERROR
-from runmanager.results.ranking import numbered
+from runmanager.results.ranking import numbered, settings_without
 from runmanager.results.rivals import Lead, arranged, leads
 from runmanager.results.tables import Numbers
 from runmanager.results.verdict_sentence import Race
@@ -20,6 +22,7 @@ from runmanager.storage.design import SEEDS
 from runmanager.wording import printable
 
 _MOST_NAMED = 2  # rivals that lost repeats
+_LONGEST_VALUE = 20  # characters of a hyperparameter in a sentence
 _TWO = 2
 
 
@@ -184,6 +187,40 @@ def contest(
             if status in Status._value2member_map_:
                 statuses[rival][status] += 1
     return Contest(names, table, statuses, unit, what)
+
+
+def of_values(
+    runs: pd.DataFrame, scores: "pd.Series[float]", axes: Sequence[str], axis: str
+) -> tuple[Numbers, list[Any], Contest]:
+    """Return the value of each run, the values of an axis, and their contest where all else is equal.
+
+    Args:
+        runs: The table.
+        scores: Of each run, larger is better, NaN without; rows count from 0.
+        axes: The repeat axes.
+        axis: Whose values are the rivals.
+    """
+    rivals, values = numbered(runs[axis])
+    names = [brief(value) if isinstance(value, str) else label({axis: value}) for value in values]
+    apart = told_apart(runs, rivals) if axis == "experiment" else []
+    parts, _ = settings_without(runs, [axis, *axes, *apart])
+    what = "experiments" if axis == "experiment" else f"values of {printable(axis)}"
+    return rivals, values, contest(runs, scores, names, rivals, axes, parts, what)
+
+
+def label(params: Mapping[str, Any]) -> str:
+    """Name a setting by its hyperparameters.
+
+    >>> label({"lr": 0.010, "device": "cpu"})
+    'lr=0.01 device=cpu'
+    """
+    return " ".join(f"{printable(name)}={brief(value)}" for name, value in params.items())
+
+
+def brief(value: Any) -> str:
+    """Write the value of a hyperparameter in a sentence; a long one is cut."""
+    content = "none" if value is pd.NA else printable(text(value))
+    return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
 
 
 def unit_of(axes: Sequence[str]) -> str:

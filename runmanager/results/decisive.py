@@ -1,6 +1,8 @@
 """What decides between the runs of a table: its goal and its repeat axes, as their experiments say."""
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -10,8 +12,8 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal, default_goal, parse_goal
 from runmanager.hyperparameters import RESERVED
 from runmanager.results import tables
-from runmanager.results.tables import GOALS, KEPT, KEPT_BY, NOTES, REPEATS, hyperparameters_of
-from runmanager.storage.design import Design
+from runmanager.results.tables import GOALS, KEPT, KEPT_BY, NOTES, REPEATS, RULES, hyperparameters_of
+from runmanager.storage.design import Design, Rule
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
 from runmanager.wording import did_you_mean
@@ -29,6 +31,7 @@ def with_design(table: pd.DataFrame, name: str, design: Design, goal: Goal | Non
     table.attrs[GOALS] = {} if design.goal is None else {name: str(design.goal)}
     table.attrs[KEPT_BY] = {} if goal is None else {name: str(goal)}
     table.attrs[REPEATS] = {} if design.repeats is None else {name: list(design.repeats)}
+    table.attrs[RULES] = {} if design.rule is None else {name: design.rule.as_json()}
     table.attrs[NOTES] = {} if not design.note else {name: design.note}
     return table
 
@@ -73,6 +76,26 @@ def repeats_of(runs: pd.DataFrame, given: str | Collection[str] | None = None) -
     names = dict.fromkeys(name for axes in _of_experiments(runs, REPEATS).values() for name in axes)
     params = hyperparameters_of(runs)
     return [name for name in names if name in params]
+
+
+def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str] = ()) -> Rule:
+    """Return what the experiments of runs decide, as ``run_grid(decide=...)`` has it; if they differ, nothing.
+
+    Args:
+        runs: The table.
+        metric: The column that decides. A margin is in units of the goal's metric, so others have none.
+        repeats: The axes that only repeat, whose values are not compared.
+    """
+    rules = [Rule.from_json(content) for content in _of_experiments(runs, RULES).values()]
+    if not rules or rules[0] is None or any(rule != rules[0] for rule in rules):
+        return Rule()
+    rule, goal = rules[0], None
+    with contextlib.suppress(InvalidArgumentError):
+        goal = goal_of(runs)
+    if goal is None or goal.metric.removeprefix(KEPT) != metric.removeprefix(KEPT):
+        rule = replace(rule, margin=None)
+    is_axis = rule.axis in hyperparameters_of(runs) and rule.axis not in repeats
+    return rule if is_axis else replace(rule, axis=None)
 
 
 def notes_of(runs: pd.DataFrame) -> list[str]:

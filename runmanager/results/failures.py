@@ -7,8 +7,8 @@ import pandas as pd
 
 from runmanager.console import printable
 from runmanager.outcome import RETRY_FAILED, Status
+from runmanager.results.contest import brief, label
 from runmanager.results.decisive import repeats_of
-from runmanager.results.findings import brief, label
 from runmanager.results.ranking import axes_of, lost, numbered
 from runmanager.results.tables import Numbers
 from runmanager.wording import VARIABLE

@@ -22,6 +22,7 @@ from runmanager.results.tables import (
     HYPERPARAMETERS,
     KEPT_BY,
     REPEATS,
+    RULES,
     check_table,
     from_columns,
     hyperparameters_of,
@@ -157,13 +158,13 @@ def _format(path: str | os.PathLike[str]) -> tuple[Writer, Reader]:
 
 
 def _described(table: pd.DataFrame) -> dict[str, Any]:
-    """Return what a file says about its table: hyperparameters, goals and repeat axes."""
+    """Return what a file says about its table: hyperparameters, goals, repeat axes, what is decided."""
     return {HYPERPARAMETERS: hyperparameters_of(table), **_decisive(table.attrs)}
 
 
 def _decisive(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """Return what decides in the experiments of a table, without what has another type."""
-    kinds: dict[str, type] = {GOALS: str, KEPT_BY: str, REPEATS: list}
+    kinds: dict[str, type] = {GOALS: str, KEPT_BY: str, REPEATS: list, RULES: dict}
     content: dict[str, dict[str, Any]] = {}
     for key, kind in kinds.items():
         values = attrs.get(key)

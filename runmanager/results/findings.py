@@ -12,9 +12,8 @@ import pandas as pd
 
 from runmanager.console import cell, printable
 from runmanager.goal import Goal
-from runmanager.hyperparameters import text
-from runmanager.results.contest import Contest, contest
-from runmanager.results.decisive import repeats_of
+from runmanager.results.contest import Contest, contest, label, of_values
+from runmanager.results.decisive import repeats_of, rule_of
 from runmanager.results.ranking import (
     check_comparable,
     completed,
@@ -25,13 +24,12 @@ from runmanager.results.ranking import (
 )
 from runmanager.results.rivals import Lead
 from runmanager.results.tables import KEPT
-from runmanager.results.verdict_sentence import UNDECIDED, Race
-from runmanager.storage.design import SEEDS
+from runmanager.results.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
+from runmanager.storage.design import SEEDS, Rule
 from runmanager.storage.naming import varying
 from runmanager.wording import aligned
 
 _WORDS = ("undecided", "all ", "the best ")  # that a sentence may begin with; names keep their case
-_LONGEST_VALUE = 20  # characters of a hyperparameter in a sentence
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,8 @@ class Findings:
     others: Sequence[Setting]  # that have none
     leads: Sequence[Lead]  # how much better the best setting is than each other of `settings`, paired by repeat
     contest: Contest  # of `settings`, then `others`
+    rule: Rule  # what the experiment decides
+    values: Contest | None = None  # of the axis that it decides about
 
     @property
     def metric(self) -> str:
@@ -104,11 +104,14 @@ class Findings:
         if not self.settings:
             return ""
         best = self.settings[0]
-        what = "Best" if is_over else "Best so far"
+        outcome = self.setting_race.outcome if self.verdict else BETTER
+        what = "Best" if outcome == BETTER else "Highest" if self.goal.is_larger_better else "Lowest"
+        what += "" if is_over else " so far"
         if len(self.settings) == 1:
             what = "Result" if not self.others else "The only one with a result"
         kept = " at the epoch whose weights are kept" if self.goal.metric.startswith(KEPT) else ""
-        return f"{what}: {self.name(best)}, {printable(self.metric)} {cell(best.mean)}{kept}{self._of(best)}"
+        who = "Each has" if outcome == IDENTICAL else f"{what}: {self.name(best)},"
+        return f"{who} {printable(self.metric)} {cell(best.mean)}{kept}{self._of(best)}"
 
     @property
     def lead(self) -> str:
@@ -167,8 +170,16 @@ class Findings:
 
     @functools.cached_property
     def race(self) -> Race:
+        """The best one against the others, repeat by repeat: of the axis that is decided, or of settings."""
+        if self.values is None:
+            return self.setting_race
+        return self.values.race(self.values.order, self.rule.margin, self.rule.error)
+
+    @functools.cached_property
+    def setting_race(self) -> Race:
         """The best setting against the others, repeat by repeat."""
-        return self.contest.race(range(len(self.contest.names)))
+        order = range(len(self.contest.names))
+        return self.contest.race(order, self.rule.margin, self.rule.error)
 
     @property
     def verdict(self) -> str:
@@ -229,8 +240,10 @@ def find(
     for position, setting in enumerate([*ranked, *others]):
         rivals[list(setting.rows)] = position
     between = contest(runs, goal.sign * numbers, _names(ranked, others), rivals, axes)
-    leads = list(between.leads(0).values())[: len(ranked) - 1] if ranked else []
-    return Findings(goal, axes, ranked, others, leads, between)
+    rule = rule_of(runs, goal.metric, axes)
+    leads = list(between.leads(0, rule.error).values())[: len(ranked) - 1] if ranked else []
+    values = of_values(runs, goal.sign * numbers, axes, rule.axis)[2] if axes and rule.axis else None
+    return Findings(goal, axes, ranked, others, leads, between, rule, values)
 
 
 def _names(settings: Sequence[Setting], others: Sequence[Setting]) -> list[str]:
@@ -247,21 +260,6 @@ def is_same(one: float, other: float) -> bool:
     (True, False)
     """
     return math.isclose(one, other, rel_tol=1e-12)
-
-
-def label(params: Mapping[str, Any]) -> str:
-    """Name a setting by its hyperparameters.
-
-    >>> label({"lr": 0.010, "device": "cpu"})
-    'lr=0.01 device=cpu'
-    """
-    return " ".join(f"{printable(name)}={brief(value)}" for name, value in params.items())
-
-
-def brief(value: Any) -> str:
-    """Write the value of a hyperparameter in a sentence; a long one is cut."""
-    content = "none" if value is pd.NA else printable(text(value))
-    return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
 
 
 def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> list[str]:

@@ -22,7 +22,7 @@ from runmanager.storage.run_state import RunResult
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
 
-GOALS, KEPT_BY, REPEATS, NOTES = "goals", "kept by", "repeats", "notes"
+GOALS, KEPT_BY, REPEATS, RULES, NOTES = "goals", "kept by", "repeats", "rules", "notes"
 """The keys for what decides: experiment -> its goal, the goal of ``keep=``, its repeat axes."""
 KEPT = "kept "
 """What the column of the goal begins with that has its value at the epoch whose weights are kept."""
@@ -201,7 +201,7 @@ def concat(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ())
     for name in dict.fromkeys((*leading, *params, *others, *last)):
         columns[name] = _concat([_part(table, name) for _, table in tables])
     table = _table(columns, params)
-    for key in (GOALS, KEPT_BY, REPEATS, NOTES):
+    for key in (GOALS, KEPT_BY, REPEATS, RULES, NOTES):
         table.attrs[key] = {n: value for _, part in tables for n, value in part.attrs.get(key, {}).items()}
     return table
 

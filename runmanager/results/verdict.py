@@ -11,17 +11,14 @@ import pandas as pd
 
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal
-from runmanager.results.contest import Contest, contest
-from runmanager.results.decisive import repeats_of
-from runmanager.results.effects import told_apart
+from runmanager.results.contest import Contest, contest, label, of_values
+from runmanager.results.decisive import repeats_of, rule_of
 from runmanager.results.evidence import ERROR, fewest
-from runmanager.results.findings import brief, label
 from runmanager.results.ranking import (
     axes_of,
     check_comparable,
     completed,
     deciding,
-    numbered,
     settings_without,
 )
 from runmanager.results.rivals import Lead
@@ -30,6 +27,8 @@ from runmanager.results.verdict_sentence import UNDECIDED, Race
 from runmanager.storage.design import SEEDS
 from runmanager.table import Table
 from runmanager.wording import printable
+
+_SETTING = "setting"  # instead of an axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +114,7 @@ def verdict(
     largest: bool | None = None,
     repeats: str | Sequence[str] | None = None,
     margin: float | None = None,
-    error: float = ERROR,
+    error: float | None = None,
 ) -> Verdict:
     """Say which setting is best, or which value of an axis is better, or that it is not decided yet.
 
@@ -127,14 +126,17 @@ def verdict(
         runs: What `load_runs` returned, or rows of it. All settings in it count as compared: give those that
             were planned, not those that turned out to be good.
         axis: The hyperparameter whose values are compared where all others are equal, or "experiment" for the
-            runs of ``load_runs([a, b])``. Without it, settings are compared.
+            runs of ``load_runs([a, b])``, or "setting" to compare settings. By default the axis of
+            ``run_grid(decide=Decide(axis=...))``, else settings.
         by: The metric that decides, as in `best`, also as "max:<column>" or "min:<column>".
         largest: Whether large values are good, as in `best`.
         repeats: The axes that only repeat a setting; by default those of ``run_grid(repeats=...)``, else axes
             called seed, fold, split, trial or repeat. Without any, each of the settings that differ in `axis`
             alone counts as a repeat.
-        margin: The difference that does not matter, in units of the metric: smaller ones count as equal.
-        error: The probability that the verdict is wrong, between 0 and 1.
+        margin: The difference that does not matter, in units of the metric: smaller ones count as equal. By
+            default that of `Decide`, if the metric is its own.
+        error: The probability that the verdict is wrong, between 0 and 1; by default that of `Decide`, else
+            0.05.
 
     Returns:
         The verdict. Repeats that only one of two has are left out of their difference. Failed and diverged
@@ -152,6 +154,10 @@ def verdict(
         >>> print(verdict(runs, axis="optimizer"))
         adam is better than sgd by 0.021 (0.011 to 0.032), decided after 7 seeds
     """
+    rule = rule_of(runs, deciding(runs, by, largest=largest).metric, _repeats(runs, repeats))
+    if axis is None or (axis == _SETTING and axis not in axes_of(runs)):
+        axis = rule.axis if axis is None else None
+    margin, error = rule.margin if margin is None else margin, rule.error if error is None else error
     comparison = compared(runs, axis, by=by, largest=largest, repeats=repeats, margin=margin, error=error)
     goal, axes, _, values, between = comparison
     order = between.order
@@ -195,7 +201,7 @@ def compared(
     margin: float | None = None,
     error: float = ERROR,
 ) -> Comparison:
-    """Find out what `verdict` compares; the arguments are its own.
+    """Find out what `verdict` compares; the arguments are its own, but for their defaults.
 
     Raises:
         InvalidArgumentError: As `verdict`.
@@ -205,7 +211,7 @@ def compared(
     _check(runs, [*axes, *([] if axis is None else [axis])], goal, margin, error)
     scores = goal.sign * completed(runs, goal.metric)
     rivals, values, between = (
-        _settings(runs, scores, axes) if axis is None else _values(runs, scores, axes, axis)
+        _settings(runs, scores, axes) if axis is None else of_values(runs, scores, axes, axis)
     )
     return Comparison(goal, axes, rivals, values, between)
 
@@ -223,18 +229,6 @@ def _settings(
     values = [{str(n): column.iloc[row] for n, column in settings.items()} for row in range(len(settings))]
     names = [label(value) or "the only setting" for value in values]
     return rivals, values, contest(runs, scores, names, rivals, axes)
-
-
-def _values(
-    runs: pd.DataFrame, scores: "pd.Series[float]", axes: Sequence[str], axis: str
-) -> tuple[Numbers, list[Any], Contest]:
-    """Return the value of each run, the values of an axis, and the contest where all else is equal."""
-    rivals, values = numbered(runs[axis])
-    names = [brief(value) if isinstance(value, str) else label({axis: value}) for value in values]
-    apart = told_apart(runs, rivals) if axis == "experiment" else []
-    parts, _ = settings_without(runs, [axis, *axes, *apart])
-    what = "experiments" if axis == "experiment" else f"values of {printable(axis)}"
-    return rivals, values, contest(runs, scores, names, rivals, axes, parts, what)
 
 
 def _repeats(runs: pd.DataFrame, given: str | Sequence[str] | None) -> list[str]:

@@ -75,11 +75,11 @@ class Race:
 
     def _better(self) -> str:
         best, following = self.names[:_TWO]
-        gap = f"by {gap_of(self.leads[0])}, decided after {self._count(self.leads)}"
-        if len(self.leads) == 1:
-            return f"{best} is better than {following} {gap}"
-        others = f"the other {len(self.leads)} {self.rivals}"
-        return f"{best} is better than {others}, than the next, {following}, {gap}"
+        gap = f"by {gap_of(self.leads[0])}"
+        text = f"{best} is better than {following} {gap}"
+        if len(self.leads) > 1:
+            text = f"{best} is the best of {len(self.names)} {self.rivals}, ahead of {following} {gap}"
+        return f"{text}, decided after {self._most(self.leads)}"
 
     def _equal(self) -> str:
         states = self.states
@@ -92,7 +92,7 @@ class Race:
             text = f"{who} are identical in {self._count(leads)}"
         else:
             ends = f" ({gap_of(leads[0]).partition(' (')[2]}" if len(leads) == 1 else ""
-            text = f"{who} are equal within {cell(self.margin)}{ends}, decided after {self._count(leads)}"
+            text = f"{who} are equal within {cell(self.margin)}{ends}, decided after {self._most(leads)}"
         if others := len(states) - len(same):
             text += f"; {self.names[0]} is better than {self._others(others, _WORSE)}"
         return text
@@ -103,10 +103,9 @@ class Race:
         states = self.states
         left = [index for index, state in enumerate(states) if state == UNDECIDED]
         leads = [self.leads[index] for index in left]
-        text = f"undecided after {self._count(leads)}"
-        if len(self.leads) > 1:
-            text += f" between {self.names[0]} and {self._others(len(left), UNDECIDED)}"
-        text += f": {self._next_step(self.leads[left[0]], self.names[left[0] + 1])}"
+        rivals = f" between {self.names[0]} and {self._others(len(left), UNDECIDED)}"
+        text = f"undecided{rivals if len(self.leads) > 1 else ''} after {self._count(leads)}: "
+        text += self._next_step(self.leads[left[0]], self.names[left[0] + 1])
         decided = [
             f"{self._others(states.count(state), state)} {'is' if states.count(state) == 1 else 'are'} {word}"
             for state, word in (
@@ -154,7 +153,8 @@ class Race:
             return f"{best} and {rival} have the same mean"
         if lead.mean < 0:
             return f"{rival} is ahead of {best} by {size} where both have a result"
-        return f"{best} is ahead by {size}" if len(self.leads) == 1 else f"{rival} is {size} behind"
+        is_named = self.states.count(UNDECIDED) == 1  # the rival
+        return f"{best} is ahead by {size}" if is_named else f"the closest, {rival}, is {size} behind"
 
     def _projected(self, lead: Lead, least: float, at_least: int) -> str:
         """Estimate how many repeats would decide the difference that is there."""
@@ -181,6 +181,10 @@ class Race:
         text = _rounded(abs(lead.mean), max(_decimals(half), least, 0))
         return text.rstrip("0").rstrip(".") if "." in text else text
 
+    def _most(self, leads: Sequence[Lead]) -> str:
+        """Write how many repeats it took: those of the rival that has most."""
+        return self._count([max(leads, key=lambda lead: lead.n)])
+
     def _count(self, leads: Sequence[Lead]) -> str:
         """Write how many repeats there are."""
         numbers = sorted({lead.n for lead in leads if lead.n}) or [0]
@@ -197,8 +201,10 @@ def gap_of(lead: Lead) -> str:
     if not math.isfinite(lead.high - lead.low):
         return f"{lead.mean:.2g}"
     decimals = _decimals((lead.high - lead.low) / 2)
-    mean, low, high = (_rounded(number, decimals) for number in (lead.mean, lead.low, lead.high))
-    return f"{mean} ({low} to {high})"
+    low, high = (
+        _rounded(number, decimals) if round(number, decimals) else "0" for number in (lead.low, lead.high)
+    )
+    return f"{_rounded(lead.mean, decimals)} ({low} to {high})"
 
 
 def _decimals(half: float) -> int:

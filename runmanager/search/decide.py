@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.outcome import Outcome
 from runmanager.search.base import Decision, Search
+from runmanager.storage.design import Rule
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult
@@ -57,6 +58,11 @@ class Decide:
         problems.check_count("max_repeats", self.max_repeats, 2)
         problems.check_seconds("max_seconds", self.max_seconds)
         problems.raise_if_any(InvalidArgumentError)
+
+    @property
+    def rule(self) -> Rule:
+        """What an experiment keeps of it: what is decided, but not the budget."""
+        return Rule(self.axis, self.margin, self.error)
 
     def search(self, repeats: str) -> Search:
         """Make a search that decides by this rule, for one start of a grid.

@@ -1,6 +1,7 @@
-"""What an experiment is for: its goal, its repeat axes and notes, as grid.json holds them."""
+"""What an experiment is for: its goal, its repeat axes, what it decides and notes, as grid.json holds them."""
 
 import contextlib
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -15,17 +16,44 @@ LONGEST_NOTE = 1000
 SEEDS = ("seed", "fold", "split", "trial", "repeat")
 """Names of axes that only repeat a setting, unless somebody says otherwise."""
 
-_WORDS = {"goal": "goal is", "repeats": "repeat axes are", "note": "note is"}
+_WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of decide= is", "note": "note is"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What `Decide` decides, and when."""
+
+    axis: str | None = None  # whose values are compared; None compares settings
+    margin: float | None = None  # the difference that does not matter, in units of the goal's metric
+    error: float = 0.05  # the probability that a verdict is wrong
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what grid.json holds of it, without what is None."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, content: Any) -> "Rule | None":
+        """Read it; None if it is damaged."""
+        if not isinstance(content, Mapping):
+            return None
+        axis, margin, error = content.get("axis"), content.get("margin"), content.get("error", 0.05)
+        is_rule = (axis is None or isinstance(axis, str)) and (margin is None or _is_between(margin, math.inf))
+        return cls(axis, margin, error) if is_rule and _is_between(error, 1.0) else None
+
+    def __str__(self) -> str:
+        content = self.as_json()
+        return ", ".join(f"{name}={content[name]!r}" for name in content)
 
 
 @dataclass(frozen=True)
 class Design:
     """What decides in an experiment, and what it is for; a field is None if nobody has said it."""
 
-    NAMES: ClassVar = ("goal", "repeats", "note", "notes")  # in grid.json
+    NAMES: ClassVar = ("goal", "repeats", "decide", "note", "notes")  # in grid.json
 
     goal: Goal | None = None
     repeats: tuple[str, ...] | None = None  # the hyperparameters that only repeat a setting
+    rule: Rule | None = None  # what `decide=` decides
     note: str | None = None  # why it was executed, in one line
     run_notes: Mapping[str, str] | None = None  # identity of a run -> its note
 
@@ -65,6 +93,8 @@ class Design:
         content: dict[str, Any] = {} if self.goal is None else {"goal": str(self.goal)}
         if self.repeats is not None:
             content["repeats"] = list(self.repeats)
+        if self.rule is not None:
+            content["decide"] = self.rule.as_json()
         notes = {id_: note for id_, note in (self.run_notes or {}).items() if note}
         return content | ({"note": self.note} if self.note else {}) | ({"notes": notes} if notes else {})
 
@@ -83,6 +113,7 @@ class Design:
         return cls(
             goal,
             None if repeats is None else tuple(repeats),
+            Rule.from_json(document.get("decide")),
             _one_line(document.get("note")) or None,
             by_run or None,
         )
@@ -109,7 +140,11 @@ def _one_line(note: Any) -> str:
     return " ".join(note[: 2 * LONGEST_NOTE].split())[:LONGEST_NOTE] if isinstance(note, str) else ""
 
 
-def _text(value: Goal | str | Sequence[str]) -> str:
-    if isinstance(value, Goal):
+def _is_between(value: Any, most: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < most
+
+
+def _text(value: Goal | Rule | str | Sequence[str]) -> str:
+    if isinstance(value, (Goal, Rule)):
         return printable(str(value))
     return repr(value) if isinstance(value, str) else printable(", ".join(value)) or "none"

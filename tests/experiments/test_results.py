@@ -29,7 +29,7 @@ def test_the_notebook_walks_through_the_results_of_the_grid(tmp_path):
     assert "batch_size" in tables[1]
     assert sum("image/png" in output.get("data", {}) for output in shown) == 2
     assert 'href="runs/report.html"' in tables[-1]
-    assert "The mean of 2 seeds" in (tmp_path / "runs" / "report.html").read_text(encoding="utf-8")
+    assert ", the mean of 2 seeds" in (tmp_path / "runs" / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_stored_notebook_shows_its_whole_grid():

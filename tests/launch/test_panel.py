@@ -87,11 +87,12 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(warm, tmp_path):
     rows = [line for line in lines if line.startswith("  0.") and " to " in line and line.endswith(" s")]
     assert [re.sub(" +time$", "  time", line) for line in without_time(lines)] == [
         TITLE,
-        "! Undecided after 3 seeds between lr=0.3 width=8 and the other 4: lr=0.2 width=9",
-        "  is 0.098 behind; fewer than 8 seeds decide nothing; about 5 more seeds would",
-        "  decide one of 0.098; 3 settings have no result (3 diverged, 6 failed).",
-        "    Best: lr=0.3 width=8, val_accuracy 0.816, the mean of 3 seeds, 95 % interval",
-        "    0.7961 to 0.8359.",
+        "! Undecided between lr=0.3 width=8 and the other 4 after 3 seeds: the closest,",
+        "  lr=0.2 width=9, is 0.098 behind; fewer than 8 seeds decide nothing; about 5",
+        "  more seeds would decide one of 0.098; 3 settings have no result (3 diverged, 6",
+        "  failed).",
+        "    Highest: lr=0.3 width=8, val_accuracy 0.816, the mean of 3 seeds, 95 %",
+        "    interval 0.7961 to 0.8359.",
         "   lr  width  val_accuracy  95 % interval     repeats  val_loss  time",
         *rows,
         *FAILED,
@@ -106,7 +107,7 @@ def test_a_grid_ends_in_a_panel_that_fits_80_columns(warm, tmp_path):
     ]
     (time,) = (line for line in lines if line.startswith("time "))
     assert re.match(r"time    [\d.]+ s: \d+ % \w+", time)
-    assert "1" in screen.style_of("Undecided after 3").split(";")
+    assert "1" in screen.style_of("Undecided between lr").split(";")
     assert [screen.style_of(text) for text in ("! Undecided", "✗ failed:", "✗ diverged:")] == ["33", "31", "31"]
 
 
@@ -293,7 +294,7 @@ def test_an_axis_that_repeats_by_its_name_does_unless_repeats_say_otherwise(tmp_
 
     panel = text_of(tmp_path, grid)
 
-    assert any("Best: lr=0.2 width=9, " in line and "the mean of 2 seeds" in line for line in panel)
+    assert any("Highest: lr=0.2 width=9, " in line and "the mean of 2 seeds" in line for line in panel)
     assert f"    {rule}" in panel
     page = reading.parse(write_report(tmp_path / "e", tmp_path / "report.html"))
     assert reading.text_of(reading.by_id(page, "assumption")) == rule  # one rule for both

@@ -49,14 +49,14 @@ def report(path):
 
 def test_the_first_lines_say_which_run_is_best_by_how_much_and_why(page):
     assert text_of(by_id(page, "headline")) == (
-        "lr=0.01 optimizer=adam device=cpu and one other are best: mean test_accuracy 0.901, "
-        "95 % interval 0.8985 to 0.9035"
-    )
-    assert text_of(by_id(page, "lead")) == (
-        "The mean of 3 seeds. Undecided after 1 to 3 seeds between lr=0.01 optimizer=adam device=cpu and the "
-        "other 7: lr=0.01 optimizer=adam device=cpu and lr=0.01 optimizer=adam device=cuda have the same mean; "
+        "Undecided between lr=0.01 optimizer=adam device=cpu and the other 7 after 1 to 3 seeds: "
+        "lr=0.01 optimizer=adam device=cpu and lr=0.01 optimizer=adam device=cuda have the same mean; "
         "fewer than 8 seeds decide nothing; at least 5 more seeds are needed; lr=0.1 optimizer=adam device=cuda"
         " lost 1 of 3 seeds (diverged); lr=0.1 optimizer=adam device=cpu lost 1 of 2 seeds (failed)."
+    )
+    assert text_of(by_id(page, "lead")) == (
+        "Highest so far: lr=0.01 optimizer=adam device=cpu, test_accuracy 0.901, the mean of 3 seeds, 95 % "
+        "interval 0.8985 to 0.9035."
     )
     assert text_of(by_id(page, "matters")) == (
         "Changing lr alone changes test_accuracy by 0.2 on average, optimizer by 0.05, device by 0.00025; "
@@ -106,12 +106,12 @@ def test_repeated_settings_are_ranked_by_their_mean_and_failed_repeats_are_named
 
     # the luckiest run, with 0.9, is of the second setting; the third has one seed
     assert text_of(by_id(page, "headline")) == (
-        "lr=0.01 leads: mean test_accuracy 0.77, 95 % interval 0.516 to 1.000"
+        "Undecided between lr=0.01 and the other 2 after 1 to 2 seeds: the closest, lr=0.1, is 0.07 behind; "
+        "fewer than 7 seeds decide nothing; at least 5 more seeds are needed; lr=0.001 lost 1 of 2 seeds "
+        "(diverged)."
     )
     assert text_of(by_id(page, "lead")) == (
-        "The mean of 2 seeds. Undecided after 1 to 2 seeds between lr=0.01 and the other 2: lr=0.1 is 0.07 "
-        "behind; fewer than 7 seeds decide nothing; at least 5 more seeds are needed; lr=0.001 lost 1 of 2 "
-        "seeds (diverged)."
+        "Highest: lr=0.01, test_accuracy 0.77, the mean of 2 seeds, 95 % interval 0.516 to 1.000."
     )
     lines = [[text_of(cell) for cell in row.iter("td")] for row in by_id(page, "settings").iter("tr")]
     assert lines[1:] == [
@@ -131,8 +131,8 @@ def test_a_report_follows_the_goal_of_the_experiment(tmp_path):
 
     page = report(path)
 
-    assert (
-        text_of(next(page.iter("h1"))) == "device=cpu is best: mean test_loss 1.3, 95 % interval 1.293 to 1.306"
+    assert text_of(by_id(page, "lead")).startswith(
+        "Highest: device=cpu, test_loss 1.3, the mean of 2 seeds, 95 % interval 1.293 to 1.306."
     )
 
 
@@ -418,9 +418,9 @@ def test_several_experiments_are_one_page_that_tells_them_apart(tmp_path):
 def test_another_metric_can_be_asked_for_and_small_losses_are_best(path, tmp_path):
     page = parse(write_report(path, tmp_path / "report.html", by="loss"))
 
-    assert text_of(next(page.iter("h1"))) == (
-        "lr=0.01 optimizer=adam device=cpu and one other are best: mean loss 0.099, "
-        "95 % interval 0.0965 to 0.1015"
+    assert text_of(by_id(page, "lead")) == (
+        "Lowest so far: lr=0.01 optimizer=adam device=cpu, loss 0.099, the mean of 3 seeds, 95 % interval "
+        "0.0965 to 0.1015."
     )
     assert " below " in text_of(by_id(page, "why"))
 

@@ -73,10 +73,10 @@ def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
     assert list(view.table) == ["lr", "width", "accuracy", "95 % interval", "repeats"]
     assert view.table["95 % interval"].tolist() == ["0.5535 to 0.9565", "0.3516 to 0.8484"]
     assert view.caption == (
-        "2 of 3 settings · best mean accuracy over fold and seed first · undecided after 3 repeats between "
-        "lr=0.2 and the other 2: lr=0.1 is 0.107 behind; fewer than 7 repeats decide nothing; about 4 more "
-        "repeats would decide one of 0.107; lr=0.1 lost 1 of 4 repeats (failed); lr=0.3 width=16 lost 3 of 3 "
-        "repeats (2 diverged, 1 killed) · the same in all: device=cpu"
+        "2 of 3 settings · best mean accuracy over fold and seed first · undecided between lr=0.2 and the "
+        "other 2 after 3 repeats: the closest, lr=0.1, is 0.107 behind; fewer than 7 repeats decide nothing; "
+        "about 4 more repeats would decide one of 0.107; lr=0.1 lost 1 of 4 repeats (failed); lr=0.3 width=16 "
+        "lost 3 of 3 repeats (2 diverged, 1 killed) · the same in all: device=cpu"
     )
 
 
@@ -110,7 +110,7 @@ def test_a_lead_is_decided_by_the_differences_at_the_same_repeats():
     assert [lead.is_decided for lead in findings.leads] == [False, True]
     assert findings.num_undecided == 1
     assert findings.verdict == (
-        "Undecided after 9 seeds between net=c and net=b: net=b is 0.00031 behind; a difference below 0.003 "
+        "Undecided between net=c and net=b after 9 seeds: net=c is ahead by 0.00031; a difference below 0.003 "
         "cannot be seen with these; 9 more seeds would decide one of 0.002; net=a is worse."
     )
     assert not findings.is_decided
@@ -179,21 +179,21 @@ def sentences_of(runs, **options):
 
 def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(runs):
     assert find(runs).headline() == (
-        "Best: lr=0.2, accuracy 0.755, the mean of 4 repeats (fold and seed), 95 % interval 0.5535 to 0.9565"
+        "Highest: lr=0.2, accuracy 0.755, the mean of 4 repeats (fold and seed), 95 % interval 0.5535 to 0.9565"
     )
     assert find(runs, largest=False).headline(is_over=False) == (
-        "Best so far: lr=0.1, accuracy 0.6, the mean of 3 repeats (fold and seed), 95 % interval 0.3516 to "
+        "Lowest so far: lr=0.1, accuracy 0.6, the mean of 3 repeats (fold and seed), 95 % interval 0.3516 to "
         "0.8484; 1 failed"
     )
     assert find(runs, repeats="seed").headline() == (
-        "Best: lr=0.2 fold=1, accuracy 0.855, the mean of 2 seeds, 95 % interval 0.283 to 1.000"
+        "Highest: lr=0.2 fold=1, accuracy 0.855, the mean of 2 seeds, 95 % interval 0.283 to 1.000"
     )
 
 
 def test_one_seed_is_called_one_seed(runs):
     headline, lead = sentences_of(runs[runs["run"].isin([1, 5])], repeats="seed")
 
-    assert headline == "Best: lr=0.2, accuracy 0.61, of one seed"
+    assert headline == "Highest: lr=0.2, accuracy 0.61, of one seed"
     assert lead == (
         "Undecided after 1 seed: lr=0.2 is ahead by 0.11; fewer than 6 seeds decide nothing; at least 5 more "
         "seeds are needed."
@@ -230,8 +230,8 @@ def test_identical_settings_are_named_and_what_few_repeats_cannot_tell_apart():
     runs["accuracy"] += runs["seed"] * 0.001 * (runs["net"] // 2 % 3)
 
     assert sentences_of(runs)[1] == (
-        "Undecided after 5 seeds between net=38 and 38 others: net=36 is 0.102 behind; fewer than 10 seeds "
-        "decide nothing; about 5 more seeds would decide one of 0.102; net=39 is identical."
+        "Undecided between net=38 and 38 others after 5 seeds: the closest, net=36, is 0.102 behind; fewer "
+        "than 10 seeds decide nothing; about 5 more seeds would decide one of 0.102; net=39 is identical."
     )
 
 
@@ -247,11 +247,11 @@ def test_what_the_decided_settings_leave_is_counted():
     runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
 
     assert find(runs).verdict == (
-        "Undecided after 12 seeds between net=a and net=c: net=c is 0.03 behind; a difference below 0.1 cannot "
-        "be seen with these; 12 more seeds would decide one of 0.09; 2 others are worse."
+        "Undecided between net=a and net=c after 12 seeds: net=a is ahead by 0.03; a difference below 0.1 "
+        "cannot be seen with these; 12 more seeds would decide one of 0.09; 2 others are worse."
     )
     assert find(runs[runs["net"] != "c"]).verdict.startswith(
-        "net=a is better than the other 2 settings, than the next, net=b, by 0.40"
+        "net=a is the best of 3 settings, ahead of net=b by 0.40"
     )
 
 

@@ -71,9 +71,7 @@ def test_the_verdict_on_settings_is_that_of_the_panel():
     decision = verdict(runs)
 
     assert decision.better == {"net": "b"}
-    assert decision.sentence.startswith(
-        "net=b is better than the other 2 settings, than the next, net=a, by 0.0"
-    )
+    assert decision.sentence.startswith("net=b is the best of 3 settings, ahead of net=a by 0.0")
     assert find(runs).verdict == f"{decision.sentence}."
     assert verdict(runs, axis="net").sentence == decision.sentence.replace("net=", "").replace(
         "settings", "values of net"

@@ -1,13 +1,29 @@
 """Grids whose runs are repeated until it is decided, where it is clear before how good each setting is."""
 
+import json
+from html import escape
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
-from runmanager import Decide, GridError, InvalidArgumentError, load_runs, run_grid, verdict
+from runmanager import (
+    Decide,
+    GridError,
+    InvalidArgumentError,
+    export,
+    load_runs,
+    load_table,
+    run_grid,
+    show,
+    verdict,
+    write_report,
+)
+from runmanager.cli.app import app
 from tests.damaging import as_if_killed
+from tests.report.reading import by_id, parse, text_of
 
 ADAM_OR_SGD = {"optimizer": ["adam", "sgd"], "device": ["cpu"]}
 
@@ -47,8 +63,8 @@ def start(tmp_path):
             "executor": "inline",
             "decide": Decide(),
         }
-        usual = {"repeats": "seed", "goal": "max:score"}
-        return run_grid(params, train, experiment="exp", root=tmp_path, **quiet | usual | options)
+        usual = {"repeats": "seed", "goal": "max:score", "experiment": "exp"}
+        return run_grid(params, train, root=tmp_path, **quiet | usual | options)
 
     return run
 
@@ -210,3 +226,75 @@ def test_all_bad_arguments_are_named_at_once():
         "max_repeats must be a whole number, 2 or more",
         "max_seconds must be a number of seconds above 0",
     ]
+
+
+ENDINGS = {
+    "better": ({"adam": 0.9, "sgd": 0.8}, 0.01, Decide()),
+    "the best of 3": ({"adam": 0.9, "sgd": 0.8, "rmsprop": 0.85}, 0.005, Decide()),
+    "equal within 0.5": ({"adam": 0.9, "sgd": 0.9}, 0.01, Decide(margin=0.5)),
+    "identical": ({"adam": 0.9, "sgd": 0.9}, 0.0, Decide()),
+    "undecided": ({"adam": 0.9001, "sgd": 0.9}, 0.01, Decide(max_repeats=7)),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_surface_begins_with_the_same_sentence(start, tmp_path, ending):
+    scores, noise, decide = ENDINGS[ending]
+
+    outcome = start(Train(scores, noise), {"optimizer": list(scores), "device": ["cpu"]}, decide=decide)
+
+    sentence = str(verdict(outcome.runs))
+    assert ending in sentence
+    first = f"{sentence[0].upper() if ending == 'undecided' else sentence[0]}{sentence[1:]}."
+    panel = " ".join(str(outcome.panel).split())
+    assert outcome.panel.headline[2:] == first
+    assert escape(first) in outcome._repr_html_()
+    page = parse(write_report(tmp_path / "exp", tmp_path / "report.html"))
+    assert text_of(by_id(page, "headline")) == first
+    decided = CliRunner().invoke(app, ["decide", str(tmp_path / "exp")])
+    assert decided.stdout.splitlines()[0] == sentence
+    said = {"undecided": "Highest: ", "identical": "Each has ", "equal within 0.5": "Highest: "}.get(
+        ending, "Best: "
+    )
+    assert text_of(by_id(page, "lead")).startswith(said)
+    assert f" {said}" in panel
+
+
+def test_the_axis_the_margin_and_the_error_of_a_decision_are_those_of_its_verdict(start, tmp_path):
+    grid = {"optimizer": ["adam", "sgd"], "width": [1, 2], "device": ["cpu"]}
+    train = Train({"adam": 0.9, "sgd": 0.9})
+    start(train, grid, decide=Decide("optimizer", margin=0.5, error=0.1))
+
+    runs = load_runs(tmp_path)
+    export(runs, tmp_path / "runs.csv")
+
+    decision = verdict(runs)
+    assert decision.outcome == "equal"
+    assert {decision.better, decision.worse} == {"adam", "sgd"}
+    assert "at most 0.1" in decision.assumptions
+    assert str(verdict(load_table(tmp_path / "runs.csv"))) == decision.sentence
+    assert verdict(runs, margin=1e-9).outcome == "undecided"
+    assert "at most 0.05" in verdict(runs, error=0.05).assumptions
+    assert set(verdict(runs, "setting").better) == {"optimizer", "width"}
+    assert verdict(runs, "width").outcome != "equal"
+    assert verdict(runs, by="min:run duration").outcome != "equal"  # the margin is of another metric
+    assert "equal within 0.5" in show(runs).caption
+
+
+def test_a_table_of_experiments_that_decide_differently_has_no_rule(start, tmp_path):
+    train = Train({"adam": 0.9, "sgd": 0.9})
+    start(train, decide=Decide(margin=0.5))
+    start(train, decide=Decide(margin=0.4), experiment="other")
+
+    assert str(verdict(load_runs(tmp_path / "exp"))).count("equal within 0.5")
+    assert verdict(load_runs(tmp_path), "optimizer").outcome == "undecided"
+
+
+def test_experiments_without_a_rule_in_their_file_are_read_as_before(start, tmp_path):
+    start(Train({"adam": 0.9, "sgd": 0.9}), decide=Decide(margin=0.5))
+    path = tmp_path / "exp/grid.json"
+    content = json.loads(path.read_text())
+    assert content.pop("decide") == {"margin": 0.5, "error": 0.05}
+    path.write_text(json.dumps(content))
+
+    assert verdict(load_runs(tmp_path)).outcome == "undecided"

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from runmanager.goal import Goal
-from runmanager.storage.design import Design
+from runmanager.storage.design import Design, Rule
 from runmanager.storage.folders import Experiment
 
 REWARD = Design(Goal("reward", 1), ("seed",))
@@ -89,3 +89,22 @@ def test_an_old_or_damaged_grid_json_has_no_design(tmp_path, content):
 def test_without_a_goal_that_of_the_kept_weights_decides(starts, goal):
     assert Design().decisive(starts) == goal
     assert REWARD.decisive(starts) == REWARD.goal
+
+
+def test_what_is_decided_is_read_back_and_a_later_rule_wins(tmp_path):
+    experiment = Experiment(tmp_path / "e")
+    experiment.decide(Design(rule=Rule("optimizer", 0.002)))
+    experiment.decide(Design(Goal("f1", 1)))
+
+    assert Experiment(tmp_path / "e").design.rule == Rule("optimizer", 0.002, 0.05)
+    (sentence,) = experiment.decide(Design(rule=Rule(None, 0.01, 0.1)))
+    before = "axis='optimizer', margin=0.002, error=0.05"
+    assert sentence == f"the rule of decide= is margin=0.01, error=0.1 now, no longer {before}"
+    assert Experiment(tmp_path / "e").design.rule == Rule(None, 0.01, 0.1)
+
+
+@pytest.mark.parametrize(
+    "content", ["adam", [], 1, {"axis": 1}, {"margin": -1}, {"margin": True}, {"error": 2}, {"error": "a"}]
+)
+def test_a_damaged_rule_is_left_out(content):
+    assert Design.from_json({"goal": "f1", "decide": content}) == Design.from_json({"goal": "f1"})
