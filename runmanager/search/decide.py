@@ -104,6 +104,7 @@ class _Deciding(Search):
         self._runs: dict[str, list[list[RunFolder]]] = {}  # rival -> repeat -> runs
         self._asked: dict[str, int] = {}  # rival -> how many of its repeats
         self._executable: set[str] = set()
+        self._fewest = 0  # repeats, that can decide
         self._why = ""  # nothing is asked for although it is undecided
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
@@ -118,8 +119,8 @@ class _Deciding(Search):
             of_rival = self._runs.setdefault(self._rival(folder), [])
             of_rival += [[] for _ in range(repeat + 1 - len(of_rival))]
             of_rival[repeat].append(folder)
-        least = fewest(len(self._runs) / 2 / self._rule.error)
-        self._asked = {rival: min(least, len(repeats)) for rival, repeats in self._runs.items()}
+        self._fewest = fewest(len(self._runs) / 2 / self._rule.error)
+        self._asked = {rival: min(self._fewest, len(repeats)) for rival, repeats in self._runs.items()}
 
     def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
         """Ask for repeats until all that were asked for are there; then look, and ask for more."""
@@ -148,10 +149,11 @@ class _Deciding(Search):
 
     def introduction(self) -> str:
         """Return what is repeated, and how often."""
-        least, most = max(self._asked.values(), default=0), max(map(len, self._runs.values()), default=0)
+        most = max(map(len, self._runs.values()), default=0)
+        number = f"{self._fewest} to {most}" if self._fewest < most else f"{most}"
         what = "settings" if self._rule.axis is None else f"values of {printable(self._rule.axis)}"
         named = printable(self._repeats)
-        return f"{least} to {most} repeats ({named}) of {len(self._runs)} {what}, until it is decided"
+        return f"{number} repeats ({named}) of {len(self._runs)} {what}, until it is decided"
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:  # noqa: ARG002 - the verdict is said elsewhere
         """Return why no repeat was added although it is undecided, "" if it is decided."""

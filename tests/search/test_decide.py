@@ -298,3 +298,17 @@ def test_experiments_without_a_rule_in_their_file_are_read_as_before(start, tmp_
     path.write_text(json.dumps(content))
 
     assert verdict(load_runs(tmp_path)).outcome == "undecided"
+
+
+def test_a_grid_that_is_started_again_is_introduced_in_the_same_words(start, capsys):
+    train = Train({"adam": 0.9001, "sgd": 0.9})
+
+    start(train, decide=Decide(max_repeats=7), display=True)
+    first = capsys.readouterr().out
+    start(train, decide=Decide(max_repeats=7), display=True)
+    again = capsys.readouterr().out
+    start(train, {**ADAM_OR_SGD, "seed": [0, 1, 2]}, display=True, experiment="few")
+
+    assert "6 to 7 repeats (seed) of 2 settings" in first
+    assert "6 to 7 repeats (seed) of 2 settings" in again
+    assert "3 repeats (seed) of 2 settings" in capsys.readouterr().out
