@@ -61,7 +61,12 @@ class Decide:
 
     @property
     def rule(self) -> Rule:
-        """What an experiment keeps of it: what is decided, but not the budget."""
+        """What an experiment keeps of it: what is decided, but not the budget.
+
+        Example:
+            >>> Decide(margin=0.002).rule
+            Rule(axis=None, margin=0.002, error=0.05)
+        """
         return Rule(self.axis, self.margin, self.error)
 
     def search(self, repeats: str) -> Search:
