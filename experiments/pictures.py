@@ -41,7 +41,7 @@ NUM_COLORS = 255  # of a picture, which is a third as large then
 
 COMMAND = (
     "python experiments/fashion_grid.py --experiment clothes --train-size 6000 --epochs 3 "
-    "--lr 0.01 0.003 --batch-size 100 1000 --num-workers 0 --device cpu --seed 1 2 3 4 5 6"
+    "--lr 0.01 0.003 --batch-size 100 1000 --num-workers 0 --device cpu --seed 1 2 3 4 5 6 7 8"
 )
 SIZE: ViewportSize = {"width": 1480, "height": 740}
 SIZE_OF_REPORT: ViewportSize = {"width": 1000, "height": 1875}
