@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.hyperparameters import counted
 from runmanager.outcome import Outcome
 from runmanager.search.base import Decision, Search
 from runmanager.storage.folders import RunFolder
@@ -98,7 +99,7 @@ class _Deciding(Search):
         self._runs: dict[str, list[list[RunFolder]]] = {}  # rival -> repeat -> runs
         self._asked: dict[str, int] = {}  # rival -> how many of its repeats
         self._executable: set[str] = set()
-        self._why = ""  # nothing is asked for although it is undecided
+        self._why = ""  # nothing more is asked for
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Sort the runs by rival and repeat."""
@@ -130,7 +131,11 @@ class _Deciding(Search):
             if any(result.status.is_due for result in read):
                 self._why = "! some repeats did not end: the same command goes on"
                 return Decision(sentences=sentences)
-            race, rivals = self._look(asked, read)
+            try:
+                race, rivals = self._look(asked, read)
+            except InvalidArgumentError as error:  # no run has the goal
+                self._why = f"! nothing is decided: {error}"
+                return Decision(sentences=sentences)
             if not self._ask(race, rivals, sum(map(_seconds, read))):
                 return Decision(sentences=sentences)
             sentences = [race.standing]
@@ -143,12 +148,16 @@ class _Deciding(Search):
     def introduction(self) -> str:
         """Return what is repeated, and how often."""
         least, most = max(self._asked.values(), default=0), max(map(len, self._runs.values()), default=0)
-        what = "settings" if self._rule.axis is None else f"values of {printable(self._rule.axis)}"
-        named = printable(self._repeats)
-        return f"{least} to {most} repeats ({named}) of {len(self._runs)} {what}, until it is decided"
+        axis, number = self._rule.axis, len(self._runs)
+        what = counted(number, "setting") if axis is None else f"{number} values of {printable(axis)}"
+        fewest = f"{least} to " if least < most else ""
+        return f"{fewest}{counted(most, 'repeat')} ({printable(self._repeats)}) of {what}, until it is decided"
 
-    def conclusion(self, outcomes: Sequence[Outcome]) -> str:  # noqa: ARG002 - the verdict is said elsewhere
-        """Return why no repeat was added although it is undecided, "" if it is decided."""
+    def conclusion(self, outcomes: Sequence[Outcome]) -> str:  # noqa: ARG002 - the journals say more
+        """Return why no repeat was added although it is undecided; of an axis, what is decided.
+
+        What is decided of settings is in the panel.
+        """
         return self._why
 
     def _folders(self) -> list[RunFolder]:
@@ -183,11 +192,13 @@ class _Deciding(Search):
         """Ask for one more repeat of what is undecided; return whether there is any."""
         from runmanager.results.verdict_sentence import UNDECIDED
 
-        states = [UNDECIDED, *race.states]
+        rule, states = self._rule, [UNDECIDED, *race.states]
         if UNDECIDED not in race.states:
-            self._why = "" if race.states else "! there are no two rivals with a result: nothing is decided"
+            decided = "" if rule.axis is None else f"✓ {race.sentence}"
+            self._why = (
+                decided if race.states else "! there are no two rivals with a result: nothing is decided"
+            )
             return False
-        rule = self._rule
         if rule.max_seconds is not None and seconds >= rule.max_seconds:
             self._why = f"! undecided when max_seconds={rule.max_seconds:g} were spent: a larger one goes on"
             return False
@@ -197,7 +208,11 @@ class _Deciding(Search):
         wider = {rival: min(number, len(self._runs[rival])) for rival in taking_part}
         if all(self._asked[rival] == number for rival, number in wider.items()):
             most = max(map(len, self._runs.values()))
-            self._why = f"! undecided after all {most} repeats: a larger max_repeats= goes on"
+            step = "a larger max_repeats= goes on"
+            if most < rule.max_repeats:  # the values of the axis are listed
+                step = f"more values of {printable(self._repeats)} go on"
+            every = "the only repeat" if most == 1 else f"all {most:,} repeats"
+            self._why = f"! undecided after {every}: {step}"
             return False
         self._asked |= wider
         return True
