@@ -75,15 +75,6 @@ class Decide:
         return _Deciding(self, repeats)
 
 
-def _seconds(result: RunResult) -> float:
-    return result.epochs[-1].metrics.get("run duration", 0.0) if result.epochs else 0.0
-
-
-def _is_between(value: Any, most: float) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and 0 < value < most
-
-
 class _Deciding(Search):
     """Asks for repeats of rivals, and looks at a verdict whenever all of them are there.
 
@@ -202,10 +193,10 @@ class _Deciding(Search):
         if rule.max_seconds is not None and seconds >= rule.max_seconds:
             self._why = f"! undecided when max_seconds={rule.max_seconds:g} were spent: a larger one goes on"
             return False
-        taking_part = [rival for rival, state in zip(rivals, states, strict=True) if state == UNDECIDED]
-        numbers = {self._asked[rival] for rival in taking_part}
+        undecided = [rival for rival, state in zip(rivals, states, strict=True) if state == UNDECIDED]
+        numbers = {self._asked[rival] for rival in undecided}
         number = max(numbers) + (len(numbers) == 1)  # who has missed repeats comes up with the others first
-        wider = {rival: min(number, len(self._runs[rival])) for rival in taking_part}
+        wider = {rival: min(number, len(self._runs[rival])) for rival in undecided}
         if all(self._asked[rival] == number for rival, number in wider.items()):
             most = max(map(len, self._runs.values()))
             step = "a larger max_repeats= goes on"
@@ -216,3 +207,13 @@ class _Deciding(Search):
             return False
         self._asked |= wider
         return True
+
+
+def _seconds(result: RunResult) -> float:
+    """Return how long a run has taken (s)."""
+    return result.epochs[-1].metrics.get("run duration", 0.0) if result.epochs else 0.0
+
+
+def _is_between(value: Any, most: float) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 < value < most
