@@ -2,10 +2,13 @@
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from runmanager.grid import Run
+from runmanager.errors import GridError, InvalidArgumentError, Problems
+from runmanager.grid import Run, RunBuilder
+from runmanager.launch.calling import call, check_calls
 from runmanager.launch.run_grid import run_grid
 from runmanager.outcome import Status
 from runmanager.results.evidence import ERROR
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 Train = Callable[[Run, "RunManager"], object]
 
 _AXIS, _NEW, _BASELINE = "variant", "new", "baseline"
+_SEED = "seed"
+_OWN = ("decide", "experiment", "goal", "only", "plan_only", "prune", "repeats")
+"""The arguments of `run_grid` that an assertion sets itself, or cannot do with."""
 
 
 def assert_not_worse(
@@ -39,7 +45,7 @@ def assert_not_worse(
     else fails: that it is worse, that it is undecided when the budget is spent, or that a training fails.
 
     Args:
-        new: Called as ``new(run, manager)`` as by `run_grid`; ``run.seed`` is 0, 1, 2, ....
+        new: Called as by `run_grid`, ``new(run, manager)``; ``run.seed`` is 0, 1, 2, ....
         baseline: The same of what it is compared with.
         metric: "max:f1", "min:wer", or a name whose direction is known, as "test_accuracy".
         margin: The difference that does not matter, in units of the metric.
@@ -66,8 +72,11 @@ def assert_not_worse(
     """
     __tracebackhide__ = True  # for pytest
 
+    params = {"device": ["cpu"]} if params is None else params
+    _check(new, baseline, params, options)
+
     def train(run: Run, manager: "RunManager") -> None:
-        (new if run.variant == _NEW else baseline)(run, manager)
+        call(new if run.variant == _NEW else baseline, run, manager)
 
     usual: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
     if {"jobs", "executor"} & options.keys():
@@ -75,11 +84,11 @@ def assert_not_worse(
     decide = Decide(_AXIS, margin, error, max_repeats, max_seconds)
     with tempfile.TemporaryDirectory(prefix="runmanager-") as folder:
         outcome = run_grid(
-            {_AXIS: [_BASELINE, _NEW], **({"device": ["cpu"]} if params is None else params)},
+            {_AXIS: [_BASELINE, _NEW], **params},
             train,
             experiment="not_worse",
             root=folder if root is None else root,
-            repeats="seed",
+            repeats=_SEED,
             goal=metric,
             decide=decide,
             **usual | options,
@@ -87,12 +96,43 @@ def assert_not_worse(
     from runmanager.results.verdict import verdict
 
     runs = outcome.runs
-    result = verdict(runs, _AXIS, margin=margin, error=error)
-    is_as_good = result.decided and (result.outcome != "better" or result.better == _NEW)
     failed = runs[runs["status"] != Status.COMPLETED]
-    if not is_as_good or len(failed):
-        errors = [f"{row.variant}, seed {row.seed}: {row.status} · {row.error}" for row in failed.itertuples()]
+    errors = [f"{row.variant}, seed {row.seed}: {row.status} · {row.error}" for row in failed.itertuples()]
+    try:
+        result = verdict(runs, _AXIS, margin=margin, error=error)
+    except InvalidArgumentError as problem:  # no run has the metric
+        if not errors:
+            raise
+        raise AssertionError("\n".join([str(problem), *errors])) from None
+    is_as_good = result.decided and (result.outcome != "better" or result.better == _NEW)
+    if not is_as_good or errors:
         raise AssertionError(
             "\n".join([str(result), *errors, "", *result.drawn().lines(), "", result.assumptions])
         )
     return result
+
+
+def _check(
+    new: Train, baseline: Train, params: Mapping[Any, Sequence[Any]], options: Mapping[str, Any]
+) -> None:
+    """Refuse what cannot be compared, with all problems."""
+    problems = Problems()
+    problems += [
+        f"{name}= is an argument of run_grid that assert_not_worse has no use for: leave it out"
+        for name in _OWN
+        if name in options
+    ]
+    if _AXIS in params:
+        problems.append(
+            f"{_AXIS!r} is the axis of the new one and the baseline: give that of params= another name"
+        )
+    runs: list[Run] = []
+    with suppress(GridError):  # which run_grid names
+        runs = RunBuilder.get_runs({_SEED: [0], **params})
+    for name, train in ((_NEW, new), (_BASELINE, baseline)):
+        of_train = Problems()
+        of_train.check_function(name, train, "(run, manager)")
+        if callable(train):
+            check_calls(train, runs, of_train)
+        problems += [problem.replace("train must", f"{name} must", 1) for problem in of_train]
+    problems.raise_if_any()

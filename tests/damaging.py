@@ -11,7 +11,7 @@ NO_PROCESS = 2**22 + 1
 
 def journals(folder: Path) -> list[Path]:
     """Find the journals of a run, the first first."""
-    return sorted(folder.glob("attempt-*.jsonl"), key=lambda path: int(path.stem.partition("-")[2]))
+    return sorted(folder.glob("attempt-*[0-9].jsonl"), key=lambda path: int(path.stem.partition("-")[2]))
 
 
 def as_if_killed(folder: Path, num_lost: int = 0) -> None:

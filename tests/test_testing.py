@@ -1,7 +1,9 @@
+from typing import Any
+
 import pytest
 import torch
 
-from runmanager import load_runs
+from runmanager import GridError, InvalidArgumentError, load_runs
 from runmanager.testing import assert_not_worse
 
 
@@ -66,3 +68,50 @@ def test_with_a_root_the_runs_are_kept_and_executed_again_when_the_code_changes(
     assert start(0.9, []) == []
     assert start(0.95, []) == list(range(6))
     assert len(load_runs(tmp_path)) == 12
+
+
+def by_parameters(mean):
+    """Make a training function that takes its seed and a hyperparameter as parameters, with defaults."""
+
+    def train(run, manager, seed=0, bonus=0.0):
+        noise = torch.randn((), generator=torch.Generator().manual_seed(seed)).item()
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(score=mean + bonus + 0.01 * noise)
+
+    return train
+
+
+def test_parameters_of_the_functions_get_the_values_of_the_run():
+    result = assert_not_worse(
+        by_parameters(0.8), by_parameters(0.8), "max:score", margin=0.001, params={"bonus": [10.0]}
+    )
+
+    assert result.table["score"].tolist() == pytest.approx([10.8] * 2, abs=0.01)
+
+
+def test_functions_and_arguments_that_cannot_be_used_are_refused_before_anything_runs():
+    alone: Any = lambda run: run  # noqa: E731
+    nothing: Any = None
+
+    with pytest.raises(GridError) as caught:
+        assert_not_worse(alone, nothing, "max:score", 0.001, params={"variant": [1]}, repeats="fold", only=1)
+
+    problems = caught.value.problems
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "only= is an argument of run_grid that assert_not_worse has no use for",
+        "repeats= is an argument of run_grid that assert_not_worse has no use for",
+        "'variant' is the axis of the new one and the baseline",
+        "new must take (run, manager), and axes of the grid by name",
+        "baseline must be a function of (run, manager), got None",
+    ]
+
+
+def test_two_that_always_fail_are_a_failed_assertion_and_a_wrong_metric_is_an_error():
+    def broken(run, manager):
+        raise ValueError("no data")
+
+    with pytest.raises(AssertionError, match="baseline, seed 0: failed · ValueError: no data"):
+        assert_not_worse(broken, broken, "max:score", margin=0.001)
+    with pytest.raises(InvalidArgumentError, match="no run has that metric"):
+        assert_not_worse(trainer(0.9), trainer(0.8), "max:scores", margin=0.001)

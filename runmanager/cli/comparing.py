@@ -161,8 +161,8 @@ def decide(
     from runmanager.results.files import to_rows
     from runmanager.results.verdict import verdict
 
-    is_folder = axis is not None and not folders and (Path(axis).is_dir() or not axis.isidentifier())
-    paths = [Path(str(axis))] if is_folder else folders or [Path("runs")]
+    is_folder = axis is not None and _is_folder(axis, alone=not folders)
+    paths = [*([Path(str(axis))] if is_folder else ()), *(folders or ())] or [Path("runs")]
     runs = load(*paths, where=where)
     if runs.empty:
         return
@@ -179,6 +179,12 @@ def decide(
     write(answer.sentence)
     print_fitted(answer.drawn())
     tell(answer.assumptions)
+
+
+def _is_folder(axis: str, *, alone: bool) -> bool:
+    """Whether what stands where an axis may be is the first folder; one alone may be missing."""
+    is_name = all(part.isidentifier() for part in axis.split("."))
+    return (alone or not is_name) and (Path(axis).is_dir() or (alone and not is_name))
 
 
 def diff(first: Side, second: Side, as_json: AsJson = False) -> None:

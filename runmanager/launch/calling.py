@@ -10,11 +10,11 @@ from runmanager.grid import Run
 _OWN = 2  # parameters: the run and the manager
 
 
-def settings_of(train: Callable[..., object]) -> dict[str, Any]:
+def defaults_of(train: Callable[..., object]) -> dict[str, Any]:
     """Return the parameters of a training function after the run and the manager that have a default.
 
     >>> def train(run, manager, num_epochs=5, *, data_dir="data"): ...
-    >>> settings_of(train)
+    >>> defaults_of(train)
     {'num_epochs': 5, 'data_dir': 'data'}
     """
     return {name: one.default for name, one in _further(train).items() if one.default is not one.empty}

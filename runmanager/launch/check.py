@@ -119,15 +119,15 @@ def try_settings(
     path = task.experiment.path
     check_free(path)
     settings = settings_of([planned.run for planned in plan.due], repeats)
-    no_names = (*repeats, SEED)
-    names = dict.fromkeys(name for run in settings for name in run._fields if name not in no_names)
+    repeating = (*repeats, SEED)
+    names = dict.fromkeys(name for run in settings for name in run._fields if name not in repeating)
     if not settings:
         return []
     watch = _Watch(screen, f"{path.name}: checking {counted(len(settings), 'setting')}")
     waiting = deque(settings)
     executor.num_lanes(settings)
     ended: list[tuple[Run, Outcome]] = []
-    with _there(path), _temporary() as folder, stop.at_once():
+    with _experiment_folder(path), _temporary() as folder, stop.at_once():
         outcomes = executor.execute(waiting, CheckTask(task, folder), watch)
         with contextlib.closing(outcomes):
             for run, outcome in outcomes:
@@ -168,8 +168,8 @@ def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
 
 
 @contextlib.contextmanager
-def _there(path: Path) -> Iterator[None]:
-    """Let an experiment's folder be there in the block, as executors expect it."""
+def _experiment_folder(path: Path) -> Iterator[None]:
+    """Make an experiment's folder for the block, as executors expect it; remove it if it was missing."""
     missing = [folder for folder in (path, path.parent) if not folder.exists()]
     durable.make_folder(path)
     try:

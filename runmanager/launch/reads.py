@@ -1,12 +1,14 @@
 """Which hyperparameters of a run a training function reads, and what is said of an axis that it never reads."""
 
-from collections.abc import Callable, Collection, Iterable
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import FunctionType, ModuleType
 from typing import Any
 
 from runmanager.close_names import closest
 from runmanager.grid import Run
-from runmanager.storage.code_parts import codes, functions_of, instructions, parts
+from runmanager.storage.code_parts import codes, functions_of, instructions, is_users_module, parts, unwrapped
 from runmanager.wording import listed
 
 _READ_BY_THE_GRID = "device"  # for each run, whether train reads it or not
@@ -36,6 +38,46 @@ class Reads:
     def unread(self) -> tuple[str, ...]:
         """The hyperparameters that were not read, but the device."""
         return tuple(name for name in self._fields if name not in self._read and name != _READ_BY_THE_GRID)
+
+
+def without_named(unread: Sequence[str], train: Callable[..., object]) -> tuple[str, ...]:
+    """Return the names that are in no code of the user's own files that this process has loaded.
+
+    Another run may read the others: what reads them may be a method, chosen by its name, or imported by a run,
+    which `parts` does not follow. The process that has executed a run has imported more than that of the grid,
+    which has more of the script.
+    """
+    if not unread:
+        return ()
+    modules = [module for module in list(sys.modules.values()) if type(module) is ModuleType]
+    modules = [module for module in modules if is_users_module(module)]
+    scopes = [getattr(unwrapped(train), "__globals__", {}), *map(vars, modules)]
+    names = {name for scope in scopes for function in _functions_in(scope) for name in _names_of(function)}
+    return tuple(name for name in unread if name not in names and not names.issuperset(name.split(".")))
+
+
+def _functions_in(scope: Mapping[str, Any]) -> Iterator[FunctionType]:
+    for value in list(scope.values()):
+        if isinstance(value, (type, FunctionType)):
+            part = unwrapped(value)
+            if getattr(part, "__module__", None) == scope.get("__name__"):
+                yield from functions_of(part)
+
+
+def _names_of(function: FunctionType) -> Iterator[str]:
+    """Yield the names that a function's code has, and its texts if it uses `getattr`."""
+    names = {name for code in codes(function.__code__) for name in code.co_names}
+    yield from names
+    if "getattr" in names:
+        yield from _texts_of(function)
+
+
+def _texts_of(function: FunctionType) -> Iterator[str]:
+    for code in codes(function.__code__):
+        for constant in code.co_consts:
+            for item in constant if isinstance(constant, (tuple, frozenset)) else (constant,):
+                if isinstance(item, str):
+                    yield item
 
 
 def _watched(run: Run, prefix: str, read: set[str]) -> Any:
@@ -82,7 +124,7 @@ def unread_axes(
 ) -> str:
     """Say which axes a training function never reads, "" if there are none.
 
-    A name that its code has somewhere may be read in another run, and is not named.
+    A name that some code of the user has may be read in another run, and is not named.
 
     Args:
         unread: What one run did not read.
@@ -90,7 +132,7 @@ def unread_axes(
         repeats: The axes that only repeat a setting, which need not be read.
         number: Of the run.
     """
-    suspects = [name for name in unread if name not in repeats]
+    suspects = without_named([name for name in unread if name not in repeats], train)
     names = _names_in(train) if suspects else set()
     unused = [name for name in suspects if name not in names and not names.issuperset(name.split("."))]
     if not unused:
@@ -110,8 +152,7 @@ def _names_in(train: Callable[..., object]) -> set[str]:
     for part in parts(train).values():
         for function in functions_of(part):
             names |= {step.argval for step in instructions(function.__code__) if step.opname in _ATTRIBUTES}
-            texts = (constant for code in codes(function.__code__) for constant in code.co_consts)
-            names |= {text for text in texts if isinstance(text, str) and text.replace(".", "_").isidentifier()}
+            names |= {text for text in _texts_of(function) if text.replace(".", "_").isidentifier()}
     return names
 
 

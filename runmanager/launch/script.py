@@ -11,7 +11,7 @@ from typing import Any
 from runmanager.errors import GridError, InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.grid import RunBuilder
 from runmanager.hyperparameters import text
-from runmanager.launch.calling import settings_of
+from runmanager.launch.calling import defaults_of
 from runmanager.launch.run_grid import run_grid
 from runmanager.nested import Grid, flat, mapping_of
 
@@ -113,7 +113,7 @@ class Script:
         RunBuilder.num_runs(params)
         self._params = dict(flat(mapping_of(params) or {}))
         self._train = train
-        self._settings = settings_of(train)
+        self._settings = defaults_of(train)
         self._constants = list(constants)
         self._help = help_
         problems = Problems()

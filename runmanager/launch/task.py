@@ -16,7 +16,7 @@ from runmanager.executors.signals import is_stopped
 from runmanager.goal import Goal
 from runmanager.grid import Run, params_of
 from runmanager.launch.calling import call
-from runmanager.launch.reads import Reads
+from runmanager.launch.reads import Reads, without_named
 from runmanager.outcome import BatchProgress, Outcome
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
@@ -95,7 +95,7 @@ class RunTask:
         threads.keep(num_threads)
         try:
             outcome = self._execute(reads.run, manager)
-            return replace(outcome, unread=reads.unread)
+            return replace(outcome, unread=without_named(reads.unread, self.train))
         except (StorageError, PruneError, KeyboardInterrupt):
             manager._end_interrupted()  # noqa: SLF001 - for this module alone
             raise

@@ -108,7 +108,7 @@ def conclude(
         best,
         *_table(findings, runs),
         [*_left(runs, left, is_broken_off=is_broken_off), *_failed(runs, folder), *_pruned(statuses)],
-        _facts(runs, time),
+        _facts(runs, time, is_left=bool(left.any())),
         _steps(runs, folder, has_result=bool(headline), has_events=has_events),
     )
 
@@ -256,11 +256,12 @@ def _pruned(statuses: Counter[str]) -> list[Sentence]:
     return [Sentence("–", f"{counted(number, 'run')} pruned", [kept])] if number else []  # noqa: RUF001
 
 
-def _facts(runs: pd.DataFrame, time: TimeSpent | None) -> list[tuple[str, str]]:
+def _facts(runs: pd.DataFrame, time: TimeSpent | None, *, is_left: bool) -> list[tuple[str, str]]:
     if time is None:
         seconds = runs["run duration"].sum() if "run duration" in runs else 0.0
         before = f"; its runs took {duration(seconds)} before" if seconds else ""
-        facts = [("time", f"nothing was left to execute{before}")]
+        nothing = "no run was begun" if is_left else "nothing was left to execute"
+        facts = [("time", f"{nothing}{before}")]
     else:
         facts = [("time", str(time))]
     if "device" in runs and len(numbered(runs["device"])[1]) > 1 and "epoch duration" in runs:

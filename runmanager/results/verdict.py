@@ -11,6 +11,7 @@ import pandas as pd
 
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal
+from runmanager.hyperparameters import plain
 from runmanager.results.contest import Contest, contest, label, of_values
 from runmanager.results.decisive import repeats_of, rule_of
 from runmanager.results.evidence import ERROR, fewest
@@ -226,7 +227,10 @@ def _settings(
     rivals, settings = settings_without(runs, axes)
     if not axes:  # runs that happen to have the same hyperparameters are not averaged
         settings, rivals = settings.take(rivals).reset_index(drop=True), np.arange(len(runs))
-    values = [{str(n): column.iloc[row] for n, column in settings.items()} for row in range(len(settings))]
+    values = [
+        {str(name): plain(column.iloc[row]) for name, column in settings.items()}
+        for row in range(len(settings))
+    ]
     names = [label(value) or "the only setting" for value in values]
     return rivals, values, contest(runs, scores, names, rivals, axes)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.hyperparameters import counted
 from runmanager.outcome import Outcome
 from runmanager.search.base import Decision, Search
 from runmanager.storage.design import Rule
@@ -85,15 +86,6 @@ class Decide:
         return _Deciding(self, repeats)
 
 
-def _seconds(result: RunResult) -> float:
-    return result.epochs[-1].metrics.get("run duration", 0.0) if result.epochs else 0.0
-
-
-def _is_between(value: Any, most: float) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and 0 < value < most
-
-
 class _Deciding(Search):
     """Asks for repeats of rivals, and looks at a verdict whenever all of them are there.
 
@@ -110,7 +102,7 @@ class _Deciding(Search):
         self._asked: dict[str, int] = {}  # rival -> how many of its repeats
         self._executable: set[str] = set()
         self._fewest = 0  # repeats, that can decide
-        self._why = ""  # nothing is asked for although it is undecided
+        self._why = ""  # nothing more is asked for
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Sort the runs by rival and repeat."""
@@ -142,7 +134,11 @@ class _Deciding(Search):
             if any(result.status.is_due for result in read):
                 self._why = "! some repeats did not end: the same command goes on"
                 return Decision(sentences=sentences)
-            race, rivals = self._look(asked, read)
+            try:
+                race, rivals = self._look(asked, read)
+            except InvalidArgumentError as error:  # no run has the goal
+                self._why = f"! nothing is decided: {error}"
+                return Decision(sentences=sentences)
             if not self._ask(race, rivals, sum(map(_seconds, read))):
                 return Decision(sentences=sentences)
             sentences = [race.standing]
@@ -155,13 +151,16 @@ class _Deciding(Search):
     def introduction(self) -> str:
         """Return what is repeated, and how often."""
         most = max(map(len, self._runs.values()), default=0)
-        number = f"{self._fewest} to {most}" if self._fewest < most else f"{most}"
-        what = "settings" if self._rule.axis is None else f"values of {printable(self._rule.axis)}"
-        named = printable(self._repeats)
-        return f"{number} repeats ({named}) of {len(self._runs)} {what}, until it is decided"
+        axis, number = self._rule.axis, len(self._runs)
+        what = counted(number, "setting") if axis is None else f"{number} values of {printable(axis)}"
+        fewest = f"{self._fewest} to " if self._fewest < most else ""
+        return f"{fewest}{counted(most, 'repeat')} ({printable(self._repeats)}) of {what}, until it is decided"
 
-    def conclusion(self, outcomes: Sequence[Outcome]) -> str:  # noqa: ARG002 - the verdict is said elsewhere
-        """Return why no repeat was added although it is undecided, "" if it is decided."""
+    def conclusion(self, outcomes: Sequence[Outcome]) -> str:  # noqa: ARG002 - the journals say more
+        """Return why no repeat was added although it is undecided; of an axis, what is decided.
+
+        What is decided of settings is in the panel.
+        """
         return self._why
 
     def _folders(self) -> list[RunFolder]:
@@ -196,21 +195,37 @@ class _Deciding(Search):
         """Ask for one more repeat of what is undecided; return whether there is any."""
         from runmanager.results.verdict_sentence import UNDECIDED
 
-        states = [UNDECIDED, *race.states]
+        rule, states = self._rule, [UNDECIDED, *race.states]
         if UNDECIDED not in race.states:
-            self._why = "" if race.states else "! there are no two rivals with a result: nothing is decided"
+            decided = "" if rule.axis is None else f"✓ {race.sentence}"
+            self._why = (
+                decided if race.states else "! there are no two rivals with a result: nothing is decided"
+            )
             return False
-        rule = self._rule
         if rule.max_seconds is not None and seconds >= rule.max_seconds:
             self._why = f"! undecided when max_seconds={rule.max_seconds:g} were spent: a larger one goes on"
             return False
-        taking_part = [rival for rival, state in zip(rivals, states, strict=True) if state == UNDECIDED]
-        numbers = {self._asked[rival] for rival in taking_part}
+        undecided = [rival for rival, state in zip(rivals, states, strict=True) if state == UNDECIDED]
+        numbers = {self._asked[rival] for rival in undecided}
         number = max(numbers) + (len(numbers) == 1)  # who has missed repeats comes up with the others first
-        wider = {rival: min(number, len(self._runs[rival])) for rival in taking_part}
+        wider = {rival: min(number, len(self._runs[rival])) for rival in undecided}
         if all(self._asked[rival] == number for rival, number in wider.items()):
             most = max(map(len, self._runs.values()))
-            self._why = f"! undecided after all {most} repeats: a larger max_repeats= goes on"
+            step = "a larger max_repeats= goes on"
+            if most < rule.max_repeats:  # the values of the axis are listed
+                step = f"more values of {printable(self._repeats)} go on"
+            every = "the only repeat" if most == 1 else f"all {most:,} repeats"
+            self._why = f"! undecided after {every}: {step}"
             return False
         self._asked |= wider
         return True
+
+
+def _seconds(result: RunResult) -> float:
+    """Return how long a run has taken (s)."""
+    return result.epochs[-1].metrics.get("run duration", 0.0) if result.epochs else 0.0
+
+
+def _is_between(value: Any, most: float) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 < value < most

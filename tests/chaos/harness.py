@@ -110,7 +110,7 @@ def members(session: int) -> dict[int, int]:
 
 def journals(root: Path) -> Iterator[list[dict[str, object]]]:
     """Read the whole lines of each journal under a root."""
-    for path in root.glob(f"{EXPERIMENT}/*/attempt-*.jsonl"):
+    for path in root.glob(f"{EXPERIMENT}/*/attempt-*[0-9].jsonl"):
         *lines, _torn = path.read_bytes().split(b"\n")
         yield [json.loads(line) for line in lines]
 
@@ -227,7 +227,7 @@ class Witness:
 
     def _journals(self) -> list[str]:
         found: list[str] = []
-        for path in sorted(self.experiment.glob("*/attempt-*.jsonl")):
+        for path in sorted(self.experiment.glob("*/attempt-*[0-9].jsonl")):
             *lines, _torn = path.read_bytes().split(b"\n")
             before = self._lines.get(path, [])
             if lines[: len(before)] != before:

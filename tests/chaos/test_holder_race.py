@@ -53,7 +53,9 @@ def wait_for_run(root: Path, winner: int) -> None:
     deadline = time.monotonic() + 30
     holder = root / EXPERIMENT / paths.HOLDER
     while time.monotonic() < deadline:
-        if json.loads(holder.read_text())["pid"] == winner and any(holder.parent.glob("*/attempt-*.jsonl")):
+        if json.loads(holder.read_text())["pid"] == winner and any(
+            holder.parent.glob("*/attempt-*[0-9].jsonl")
+        ):
             return
         time.sleep(0.005)
     raise AssertionError(f"{winner} has not begun")

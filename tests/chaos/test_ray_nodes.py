@@ -82,7 +82,7 @@ class Killer(threading.Thread):
             self._cancelled.wait(0.1)
 
     def _size(self):
-        return sum(path.stat().st_size for path in self._root.rglob("attempt-*.jsonl"))
+        return sum(path.stat().st_size for path in self._root.rglob("attempt-*[0-9].jsonl"))
 
     def __enter__(self):
         self.start()
@@ -112,7 +112,7 @@ def test_no_epoch_is_lost_or_doubled_when_nodes_are_killed(ray_nodes, tmp_path, 
     seconds = time.monotonic() - before
 
     inline = grid(tmp_path / "inline", "inline", partial(train, pause=0, gate=None))
-    journals = sorted(outcome.folder.glob("*/attempt-*.jsonl"))
+    journals = sorted(outcome.folder.glob("*/attempt-*[0-9].jsonl"))
     epochs = Counter((path.parent, epoch) for path in journals for epoch in read_attempt(path).epochs)
     num_repeated = sum(number > 1 for number in epochs.values())
     lost = len(inline.results) - len(outcome.results.drop_duplicates(["run", "epoch"]))

@@ -148,6 +148,15 @@ def test_decide_takes_settings_experiments_and_json(command, root):
     assert (between["better"], between["outcome"]) == ("a", "undecided")
 
 
+def test_decide_tells_folders_from_axes(command, root, monkeypatch):
+    several = json.loads(command("decide", root / "a", root / "b", "--json").stdout)
+    monkeypatch.chdir(root.parent)
+    nested = command("decide", "opt.lr")
+
+    assert {row["lr"] for row in several["table"]} == {0.1, 0.2}
+    assert "no results at 'runs'" in nested.stderr  # not at 'opt.lr'
+
+
 def test_decide_refuses_what_there_is_not(command, root):
     result = command("decide", "lear", root / "a", "--margin", "-1")
 

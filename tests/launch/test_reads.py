@@ -1,6 +1,8 @@
 import copy
 import json
 import pickle
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import partial
 
@@ -87,18 +89,22 @@ def build(run):
 
 
 def train(run, manager, marker=0, **_):
-    """Train; the axis `beta` and `momentum` are read by some runs."""
+    """Train; the axes `beta`, `momentum`, `gamma` and `decay` are read by some runs."""
     names = ["lr", "name"]
+    later = ("gamma", "decay")
     with manager.run(run):
         if run.lr < 0:
-            build(run)
+            build(run), [getattr(run, name) for name in later]
         for _ in manager.epochs(1):
             manager.track_loss(sum(getattr(run, name) for name in names[:1]), 1)
         getattr(run, "batch_size", 64)
 
 
 def test_axes_that_the_code_does_not_have_are_named_and_those_that_it_may_read_are_not():
-    assert unread_axes(["momentum", "beta", "marker", "seed"], train, repeats=["seed", "marker"]) == ""
+    assert (
+        unread_axes(["momentum", "beta", "gamma", "decay", "marker", "seed"], train, repeats=["seed", "marker"])
+        == ""
+    )
     assert unread_axes(["bacth_size", "momentum"], partial(train, marker=1), number=7) == (
         "run 7 never read the axis 'bacth_size' (did you mean 'batch_size'?): its values change nothing; "
         "read run.bacth_size, or leave it out"
@@ -134,9 +140,52 @@ def test_values_of_a_configuration_that_are_the_same_in_all_runs_are_no_axes(tmp
 
     with caplog.at_level("WARNING", "runmanager"):
         run_grid(
-            expand(Config(), {"lr": [1, 2]}), train, experiment="e", root=tmp_path, executor="inline",
-            tensorboard=False, display=False,
+            expand({"widht": 1, "heigth": 2}, {"widht": [1, 2]}), train, experiment="e", root=tmp_path,
+            executor="inline", tensorboard=False, display=False,
         )  # fmt: skip
 
     (line,) = [record.message for record in caplog.records if "never read" in record.message]
-    assert line.startswith("! run 1 never read the axis 'lr': its values change nothing")
+    assert line.startswith("! run 1 never read the axis 'widht': its values change nothing")
+
+
+SCRIPT = """
+import sys
+from runmanager import run_grid
+
+
+class Trainer:
+    def train(self, run, manager):
+        self.build(run)
+        with manager.run(run):
+            manager.summary(ended=1.0)
+
+    def build(self, run):
+        if run.model == "mlp":
+            self.units = run.width
+        else:
+            from layers import make
+            make(run)
+
+
+if __name__ == "__main__":
+    grid = {"model": ["cnn", "mlp"], "width": [8], "kernel": [3], "dropout": [0.1], "heigth": [1]}
+    run_grid(grid, Trainer().train, experiment="e", executor=sys.argv[1], tensorboard=False)
+"""
+LAYERS = """
+def make(run):
+    if run.model == "rnn":
+        return run.kernel, [getattr(run, name) for name in ("dropout",)]
+"""
+
+
+@pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
+def test_what_methods_and_modules_imported_later_may_read_is_not_named(tmp_path, executor):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "layers.py").write_text(LAYERS)
+
+    ended = subprocess.run(
+        [sys.executable, "script.py", executor], cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    (line,) = [line for line in ended.stdout.splitlines() if "never read" in line]
+    assert line.startswith("! run 1 never read the axis 'heigth':")

@@ -1,5 +1,7 @@
 import math
+from pathlib import Path
 
+import pandas as pd
 import pytest
 from torch import nn
 
@@ -20,6 +22,7 @@ from runmanager.goal import Goal
 from runmanager.outcome import Outcome, Status
 from runmanager.results.conclusion import conclude
 from runmanager.results.decisive import goal_of, repeats_of
+from runmanager.results.tables import HYPERPARAMETERS
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
 from tests.results.run_tables import record, write_run
@@ -165,3 +168,11 @@ def test_an_exported_table_still_loads(tmp_path):
     for suffix in ("csv", "json"):
         export(runs, tmp_path / f"runs.{suffix}")
         assert load_table(tmp_path / f"runs.{suffix}").equals(runs)
+
+
+def test_a_start_that_was_stopped_before_its_first_run_says_so():
+    runs = pd.DataFrame({"run": [1, 2], "lr": [1, 2], "status": ["pending", "pending"], "epochs": 0})
+    runs.attrs[HYPERPARAMETERS] = ["lr"]
+
+    assert conclude(runs, Path("e"), is_over=False).facts == [("time", "no run was begun")]
+    assert conclude(runs, Path("e"), is_over=True).facts == [("time", "nothing was left to execute")]

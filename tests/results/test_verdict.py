@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -63,6 +64,14 @@ def test_the_direction_is_that_of_the_goal():
     assert verdict(runs, axis="optimizer", by="max:cost").better == "adam"
     assert verdict(runs, axis="optimizer", by="min:cost").difference > 0
     assert verdict(runs.rename(columns={"cost": "loss"}), axis="optimizer").better == "sgd"
+
+
+def test_settings_are_written_with_plain_numbers():
+    runs = table_of({1: 0.80, 2: 0.82}, axis="width", num_seeds=7)
+
+    decision = verdict(runs)
+
+    assert json.dumps([decision.better, decision.worse]) == '[{"width": 2}, {"width": 1}]'
 
 
 def test_the_verdict_on_settings_is_that_of_the_panel():

@@ -158,6 +158,45 @@ def test_an_axis_is_decided_over_all_other_settings(start, tmp_path):
     assert verdict(outcome.runs, "optimizer").better == "adam"
 
 
+def lines_of(caplog, *words):
+    return [record.message for record in caplog.records if any(word in record.message for word in words)]
+
+
+def test_what_is_decided_about_an_axis_is_in_the_last_lines(start, caplog):
+    grid = {"opt": {"name": ["adam"]}, "optimizer": ["adam", "sgd"], "width": [0, 0.005]}
+
+    with caplog.at_level("INFO", "runmanager"):
+        start(Train({"adam": 0.9, "sgd": 0.8}), grid, decide=Decide(axis="optimizer"))
+
+    assert lines_of(caplog, "is better than")[0].startswith("✓ adam is better than sgd by 0.095 (")
+
+
+@pytest.mark.parametrize(
+    "faults", [{}, {(name, seed): ValueError() for name in ("adam", "sgd") for seed in range(6)}]
+)
+def test_a_goal_that_no_run_has_decides_nothing_and_ends_the_grid_in_order(start, tmp_path, caplog, faults):
+    with caplog.at_level("INFO", "runmanager"):
+        outcome = start(Train({"adam": 0.9, "sgd": 0.8}, faults=faults), goal="max:f2")
+
+    assert len(outcome.runs) == 12
+    assert outcome.panel is not None
+    assert (tmp_path / "exp" / "results.csv").exists()
+    assert lines_of(caplog, "! nothing is decided: ")
+
+
+def test_the_number_of_listed_repeats_is_no_matter_of_max_repeats(start, caplog):
+    with caplog.at_level("INFO", "runmanager"):
+        start(Train({"adam": 0.8, "sgd": 0.8}), {**ADAM_OR_SGD, "seed": [7]})
+        start(Train({"adam": 0.8, "sgd": 0.8}), decide=Decide(max_repeats=2))
+
+    assert lines_of(caplog, "until it is decided", "undecided after") == [
+        "1 repeat (seed) of 2 settings, until it is decided",
+        "! undecided after the only repeat: more values of seed go on",
+        "2 repeats (seed) of 2 settings, until it is decided",
+        "! undecided after all 2 repeats: a larger max_repeats= goes on",
+    ]
+
+
 def test_listed_repeats_run_out(start, tmp_path):
     start(Train({"adam": 0.8, "sgd": 0.8}), {**ADAM_OR_SGD, "seed": [7, 5, 3]})
 
