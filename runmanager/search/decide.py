@@ -157,10 +157,7 @@ class _Deciding(Search):
         return f"{fewest}{counted(most, 'repeat')} ({printable(self._repeats)}) of {what}, until it is decided"
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:  # noqa: ARG002 - the journals say more
-        """Return why no repeat was added although it is undecided; of an axis, what is decided.
-
-        What is decided of settings is in the panel.
-        """
+        """Return why no repeat was added although it is undecided; what is decided is in the panel."""
         return self._why
 
     def _folders(self) -> list[RunFolder]:
@@ -197,10 +194,7 @@ class _Deciding(Search):
 
         rule, states = self._rule, [UNDECIDED, *race.states]
         if UNDECIDED not in race.states:
-            decided = "" if rule.axis is None else f"✓ {race.sentence}"
-            self._why = (
-                decided if race.states else "! there are no two rivals with a result: nothing is decided"
-            )
+            self._why = "" if race.states else "! there are no two rivals with a result: nothing is decided"
             return False
         if rule.max_seconds is not None and seconds >= rule.max_seconds:
             self._why = f"! undecided when max_seconds={rule.max_seconds:g} were spent: a larger one goes on"
