@@ -39,6 +39,8 @@ class Axis:
     def label(self, value: Any) -> str:
         """Write a value as everywhere on the page."""
         key = json.dumps(canonical(None if value is pd.NA else value))
+        if key not in self.keys and isinstance(value, float) and math.isnan(value):
+            key = json.dumps(canonical(None))  # which a column of numbers has as NaN
         return self.labels[self.keys.index(key)] if key in self.keys else brief(value)
 
     def rank(self, label: str) -> int:

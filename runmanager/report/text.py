@@ -183,12 +183,12 @@ def _lacking(data: ReportData, pair: Interaction) -> list[str]:
     never: list[str] = []
     lacking: list[str] = []
     empty = [
-        (columns.rank(columns.label(pair.column_values[column])), rows.rank(rows.label(pair.row_values[row])))
+        (columns.label(pair.column_values[column]), rows.label(pair.row_values[row]))
         for row, column in zip(*np.isnan(pair.means).nonzero(), strict=True)
     ]
-    for column, row in sorted(empty):
-        named = f"{rows.labels[row]} with {columns.name} {columns.labels[column]}"
-        (lacking if (row, column) in tried else never).append(named)
+    for column, row in sorted(empty, key=lambda labels: (columns.rank(labels[0]), rows.rank(labels[1]))):
+        is_tried = (rows.rank(row), columns.rank(column)) in tried
+        (lacking if is_tried else never).append(f"{row} with {columns.name} {column}")
     absent = [
         f"{axis.name} {label}"
         for axis, values in ((rows, pair.row_values), (columns, pair.column_values))

@@ -1,6 +1,7 @@
 """The sentences of a page against pandas and SciPy, on grids of many kinds."""
 
 import itertools
+import json
 import math
 import random
 import re
@@ -13,9 +14,9 @@ from scipy import stats
 from runmanager.outcome import EpochRecord, Status
 from runmanager.report import text
 from runmanager.report.heatmap import heatmap
-from runmanager.report.model import report_data
+from runmanager.report.model import Axis, report_data
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.identity import identity
+from runmanager.storage.identity import canonical, identity
 from runmanager.storage.run_state import RunResult
 
 KINDS = ("even", "uneven", "random", "failed", "ties", "single", "loss")
@@ -350,3 +351,10 @@ def test_what_the_best_runs_have_in_common_is_so(case):
     scores = case.table["score"].iloc[list(case.data.order)]
     means = [case.settings["mean"].max(), case.settings["mean"].min()]
     assert scores.between(min(means) - 1, max(means) + 1).all()
+
+
+def test_none_is_called_so_also_where_a_column_of_numbers_has_nan():
+    keys = [json.dumps(canonical(value)) for value in (0.1, None)]
+    axis = Axis("lr", ["0.1", "None"], [0, 1], is_ordered=False, keys=keys)
+
+    assert axis.label(math.nan) == "None"
