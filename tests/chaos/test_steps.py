@@ -50,7 +50,8 @@ def num_lines(root: Path) -> int:
 
 def scalars(root: Path) -> list[Any]:
     """Return what TensorBoard shows of steps, run by run; the order in which values came is free."""
-    folders = [folder for folder in sorted((root / EXPERIMENT).glob("0*")) if folder.is_dir()]
+    # a process may die between making a folder and writing into it
+    folders = [path.parent for path in sorted((root / EXPERIMENT).glob("0*/run.json"))]
     shown = [folder_scalars(folder) for folder in folders]
     return [{tag: sorted(run[tag]) for tag in sorted(run) if tag.startswith("steps/")} for run in shown]
 
