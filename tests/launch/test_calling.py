@@ -28,10 +28,10 @@ def test_a_parameter_may_be_a_group_of_nested_axes(tmp_path, caplog):
                 manager.track_loss(opt.lr, 1)
 
     with caplog.at_level("WARNING", "runmanager"):
-        start(tmp_path, train, {"opt": {"lr": [0.5], "unused": [1]}})
+        start(tmp_path, train, {"opt": {"lr": [0.5], "hieght": [1]}})
 
     assert load_runs(tmp_path)["loss"].tolist() == [0.5]
-    assert ["'opt.unused'" in line and "opt.lr" not in line for line in caplog.messages if "never" in line] == [
+    assert ["'opt.hieght'" in line and "opt.lr" not in line for line in caplog.messages if "never" in line] == [
         True
     ]
 
