@@ -1,9 +1,12 @@
 """Examples of docstrings run in a folder of their own; `runs/circle` in one is README's experiment."""
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
+
+os.environ["RAY_AUTH_MODE"] = "disabled"  # else Ray leaves a token in the home folder; a process keeps the mode
 
 SAMPLES = 2500
 ENDS = (

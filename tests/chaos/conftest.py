@@ -54,11 +54,7 @@ def add_node(cluster, tries_left=2, **options):
 @contextmanager
 def ray_cluster(num_cpus):
     utils = pytest.importorskip("ray.cluster_utils")
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,
-    ):
-        patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray leaves a token in the home folder
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
         Path("/tmp/ray").mkdir(exist_ok=True)  # noqa: S108 - where Ray notes the head's address, whatever temp_dir is
         # without its hooks, which only the main thread can set
         cluster = utils.Cluster(shutdown_at_exit=False)

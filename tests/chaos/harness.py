@@ -48,9 +48,7 @@ class Zygote:
     def __init__(self, *, uses_all_cores: bool = False) -> None:
         self._num_starts = 0
         command = [sys.executable, "-m", "tests.chaos.zygote"]
-        environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
-        if not uses_all_cores:
-            environment |= THREADS
+        environment = os.environ if uses_all_cores else {**os.environ, **THREADS}
         self._process = subprocess.Popen(
             command, cwd=HOME, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

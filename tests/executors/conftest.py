@@ -10,8 +10,7 @@ from runmanager.executors.ray import cluster
 @pytest.fixture(scope="module")
 def local_ray():
     pytest.importorskip("ray")
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray leaves a token in the home folder
+    with ExitStack() as stack:
         try:
             stack.enter_context(cluster.connected(None))
         except Exception:  # noqa: BLE001 - on a busy machine Ray gives up waiting for itself

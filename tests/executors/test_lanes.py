@@ -432,7 +432,7 @@ def test_a_loader_whose_workers_are_not_forked_gets_a_data_set_of_the_script(tmp
 
     done = subprocess.run(
         [sys.executable, script, method, tmp_path / "runs", executor], cwd=HOME, capture_output=True, text=True,
-        check=False, timeout=180, env={**os.environ, "PYTHONPATH": str(HOME), "RAY_AUTH_MODE": "disabled"},
+        check=False, timeout=180, env={**os.environ, "PYTHONPATH": str(HOME)},
     )  # fmt: skip
 
     assert done.stdout.endswith("[['completed', 3.0, '']]\n"), done.stdout + done.stderr

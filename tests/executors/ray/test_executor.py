@@ -163,7 +163,6 @@ def test_a_cluster_that_does_not_answer_is_refused_at_once():
 
 def test_the_variables_that_ray_sets_end_with_the_grid(monkeypatch):
     ray = pytest.importorskip("ray")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(
         ray, "init", lambda **_: os.environ.update(PYTHONBREAKPOINT="ray.util.rpdb", RAY_AUTH_MODE="token")
@@ -356,7 +355,6 @@ def test_ctrl_c_ends_a_grid_and_the_ray_that_it_started(tmp_path):
     )
     environment = {
         **os.environ,
-        "RAY_AUTH_MODE": "disabled",
         "PYTHONPATH": str(Path.cwd()),
         "MARK": str(tmp_path),
     }
