@@ -29,14 +29,16 @@ ERROR = 0.05
 """The probability that a verdict is wrong, of all settings and looks together."""
 IDENTICAL = 5
 """Repeats after which results that were always equal count as identical."""
+LARGEST = 1e100
+"""The largest difference that is compared: no float has the sum of larger squares."""
+ROUNDING = 1e-12
+"""Of a difference, below which others are equal to it."""
 
-_LARGEST = 1e100  # of what is compared: no float has the sum of larger squares
 _PRIOR = 8.0  # variance of the standardised effect
 _MOST = 1000  # repeats that are planned for
 _FARTHEST = 1e7  # end of an interval, in standard deviations
 _REFINED = 6  # times that an end is looked for between two neighbours
 _EARLIER = 1.15  # a walk passes a level before its mean does: the median repeats are those of such an effect
-_ROUNDING = 1e-12  # of a difference, below which others are equal to it
 
 
 class Difference(NamedTuple):
@@ -68,7 +70,7 @@ def difference(values: Iterable[float], *, num_pairs: int = 1, error: float = ER
     """
     numbers = [float(value) for value in values]
     n = len(numbers)
-    if max(map(abs, numbers), default=0.0) > _LARGEST:  # or infinite
+    if max(map(abs, numbers), default=0.0) > LARGEST:  # or infinite
         return Difference(n, math.nan, math.nan, math.nan)
     mean = statistics.fmean(numbers) if numbers else math.nan
     if n >= IDENTICAL and not any(numbers):
@@ -117,7 +119,7 @@ def interval(differences: Numbers, least: float) -> tuple[float, float]:
     middle = differences.mean() if len(differences) else math.nan
     centered = differences - middle
     spread = np.abs(centered).max(initial=0.0)
-    if math.log(least) > limit(len(differences)) or spread <= _ROUNDING * abs(middle):
+    if math.log(least) > limit(len(differences)) or spread <= ROUNDING * abs(middle):
         return math.nan, math.nan
     centered = centered / spread
     steps = np.geomspace(1e-3, _FARTHEST, 60)

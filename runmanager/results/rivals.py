@@ -5,13 +5,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runmanager.results.evidence import ERROR, IDENTICAL, closed, fewest, interval, log_evidence
+from runmanager.results.evidence import (
+    ERROR,
+    IDENTICAL,
+    LARGEST,
+    ROUNDING,
+    closed,
+    fewest,
+    interval,
+    log_evidence,
+)
 from runmanager.results.tables import Numbers
 
-_LARGEST = 1e100  # of what is compared: no float has the sum of larger squares
 _MOST_PAIRED = 300  # rivals of which all pairs are compared; of more, those with the best one
 _MOST_EVIDENCE = 200.0  # in its logarithm
-_ROUNDING = 1e-12  # of a difference, below which others are equal to it
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Lead:
     @property
     def is_constant(self) -> bool:
         """Whether all differences are the same, which repeats of a training are not."""
-        return self.n > 1 and self.std <= _ROUNDING * abs(self.mean)
+        return self.n > 1 and self.std <= ROUNDING * abs(self.mean)
 
     def is_within(self, margin: float) -> bool:
         """Whether the whole interval is closer to 0 than a margin."""
@@ -86,7 +93,7 @@ def differences(scores: Numbers, leader: int) -> Numbers:
 def _evidence(rows: Numbers) -> Numbers:
     """Return the evidence of the differences in each row by itself."""
     with np.errstate(invalid="ignore"):
-        is_usable: Numbers = ~np.any(np.abs(rows) > _LARGEST, axis=-1)
+        is_usable: Numbers = ~np.any(np.abs(rows) > LARGEST, axis=-1)
         usable = np.where(is_usable[:, None], rows, math.nan)
         result = (
             np.exp(np.minimum(log_evidence(usable)[:, -1], _MOST_EVIDENCE)) if rows.size else np.ones(len(rows))
@@ -94,14 +101,14 @@ def _evidence(rows: Numbers) -> Numbers:
         number = np.isfinite(usable).sum(axis=-1)
         low, high = (np.where(np.isfinite(usable), usable, end) for end in (math.inf, -math.inf))
         low, high = low.min(axis=-1, initial=math.inf), high.max(axis=-1, initial=-math.inf)
-        is_constant = (number > 0) & (high - low <= _ROUNDING * np.maximum(np.abs(low), np.abs(high)))
+        is_constant = (number > 0) & (high - low <= ROUNDING * np.maximum(np.abs(low), np.abs(high)))
     return np.where(is_constant, 1.0, result)
 
 
 def _lead(row: Numbers, evidence: float, least: float, num_pairs: int) -> Lead:
     values = row[~np.isnan(row)]
     n = len(values)
-    if not n or np.abs(values).max() > _LARGEST:
+    if not n or np.abs(values).max() > LARGEST:
         return Lead(n, math.nan, math.nan, math.nan, math.nan, evidence, least)
     mean = math.fsum(values) / n
     std = float(np.sqrt(((values - mean) ** 2).sum() / (n - 1))) if n > 1 else math.nan

@@ -25,7 +25,7 @@ from runmanager.results.ranking import (
 from runmanager.results.rivals import Lead
 from runmanager.results.tables import HYPERPARAMETERS, KEPT, Numbers, from_columns
 from runmanager.results.verdict_sentence import UNDECIDED, Race
-from runmanager.storage.design import SEEDS
+from runmanager.storage.design import SEEDS, Rule
 from runmanager.table import Table
 from runmanager.wording import printable
 
@@ -246,20 +246,10 @@ def _repeats(runs: pd.DataFrame, given: str | Sequence[str] | None) -> list[str]
 def _check(runs: pd.DataFrame, axes: Sequence[str], goal: Goal, margin: float | None, error: float) -> None:
     """Refuse what cannot be used, with all problems."""
     problems = Problems()
-    try:
+    with problems.collecting():
         check_comparable(runs, axes, [goal.metric])
-    except InvalidArgumentError as problem:
-        problems += problem.problems
-    if margin is not None and not _is_between(margin, math.inf):
-        problems.append(f"margin must be a number above 0, got {margin!r}")
-    if not _is_between(error, 1.0):
-        problems.append(f"error must be a number between 0 and 1, got {error!r}")
+    problems += Rule(None, margin, error).problems()
     problems.raise_if_any(InvalidArgumentError)
-
-
-def _is_between(value: object, most: float) -> bool:
-    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    return is_number and 0 < float(value) < most  # type: ignore[arg-type] # it is a number
 
 
 def _ran_once(error: float) -> str:

@@ -1,9 +1,8 @@
 """Repeats until it is decided which setting is best, or which value of an axis is better."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.hyperparameters import counted
@@ -51,11 +50,7 @@ class Decide:
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        problems = Problems()
-        if not (self.margin is None or _is_between(self.margin, math.inf)):
-            problems.append(f"margin must be a number above 0, or None, got {self.margin!r}")
-        if not _is_between(self.error, 1.0):
-            problems.append(f"error must be a number between 0 and 1, got {self.error!r}")
+        problems = Problems(self.rule.problems())
         problems.check_count("max_repeats", self.max_repeats, 2)
         problems.check_seconds("max_seconds", self.max_seconds)
         problems.raise_if_any(InvalidArgumentError)
@@ -218,8 +213,3 @@ class _Deciding(Search):
 def _seconds(result: RunResult) -> float:
     """Return how long a run has taken (s)."""
     return result.epochs[-1].metrics.get("run duration", 0.0) if result.epochs else 0.0
-
-
-def _is_between(value: Any, most: float) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and 0 < value < most

@@ -4,6 +4,7 @@ import contextlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, ClassVar
 
 from runmanager.console import printable
@@ -37,8 +38,17 @@ class Rule:
         if not isinstance(content, Mapping):
             return None
         axis, margin, error = content.get("axis"), content.get("margin"), content.get("error", 0.05)
-        is_rule = (axis is None or isinstance(axis, str)) and (margin is None or _is_between(margin, math.inf))
-        return cls(axis, margin, error) if is_rule and _is_between(error, 1.0) else None
+        rule = cls(axis, margin, error)
+        return None if rule.problems() or not (axis is None or isinstance(axis, str)) else rule
+
+    def problems(self) -> list[str]:
+        """List what is wrong with its numbers."""
+        problems = []
+        if not (self.margin is None or _is_between(self.margin, math.inf)):
+            problems.append(f"margin must be a number above 0, or None, got {self.margin!r}")
+        if not _is_between(self.error, 1.0):
+            problems.append(f"error must be a number between 0 and 1, got {self.error!r}")
+        return problems
 
     def __str__(self) -> str:
         content = self.as_json()
@@ -141,7 +151,7 @@ def _one_line(note: Any) -> str:
 
 
 def _is_between(value: Any, most: float) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < most
+    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < most
 
 
 def _text(value: Goal | Rule | str | Sequence[str]) -> str:

@@ -161,5 +161,5 @@ def test_decide_refuses_what_there_is_not(command, root):
     result = command("decide", "lear", root / "a", "--margin", "-1")
 
     assert result.exit_code == 2
-    assert "margin must be a number above 0, got -1.0" in result.stderr
+    assert "margin must be a number above 0, or None, got -1.0" in result.stderr
     assert "no hyperparameter 'lear'" in result.stderr
