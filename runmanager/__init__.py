@@ -48,21 +48,27 @@ if TYPE_CHECKING:
     from runmanager.grid import RunBuilder as RunBuilder
     from runmanager.integrations.mlflow import export_mlflow as export_mlflow
     from runmanager.integrations.wandb import export_wandb as export_wandb
+    from runmanager.launch.ask_tell import AskTell as AskTell
     from runmanager.launch.grid_outcome import GridOutcome as GridOutcome
     from runmanager.launch.run_grid import run_grid as run_grid
     from runmanager.launch.script import main as main
     from runmanager.outcome import EpochRecord as EpochRecord
     from runmanager.outcome import Outcome as Outcome
     from runmanager.outcome import Status as Status
+    from runmanager.ranges import IntRange as IntRange
+    from runmanager.ranges import LogUniform as LogUniform
+    from runmanager.ranges import Uniform as Uniform
     from runmanager.report import write_report as write_report
     from runmanager.results.effects import compare as compare
     from runmanager.results.effects import effects as effects
     from runmanager.results.files import export as export
     from runmanager.results.files import load_table as load_table
+    from runmanager.results.importance import importances as importances
     from runmanager.results.loading import load_results as load_results
     from runmanager.results.loading import load_runs as load_runs
     from runmanager.results.one_run import LoadedRun as LoadedRun
     from runmanager.results.one_run import load_run as load_run
+    from runmanager.results.pareto import pareto as pareto
     from runmanager.results.ranking import best as best
     from runmanager.results.ranking import over_repeats as over_repeats
     from runmanager.results.ranking import over_seeds as over_seeds
@@ -70,8 +76,10 @@ if TYPE_CHECKING:
     from runmanager.results.steps import load_steps as load_steps
     from runmanager.results.verdict import Verdict as Verdict
     from runmanager.results.verdict import verdict as verdict
+    from runmanager.search.ask_tell import SearchResult as SearchResult
     from runmanager.search.decide import Decide as Decide
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
+    from runmanager.search.optuna_search import OptunaSearch as OptunaSearch
     from runmanager.training.fit import fit as fit
     from runmanager.training.loaders import ImageTensors as ImageTensors
     from runmanager.training.loaders import TensorLoader as TensorLoader
@@ -95,21 +103,27 @@ _HOMES = {
     "grid": ("Run", "RunBuilder"),
     "integrations.mlflow": ("export_mlflow",),
     "integrations.wandb": ("export_wandb",),
+    "launch.ask_tell": ("AskTell",),
     "launch.grid_outcome": ("GridOutcome",),
     "launch.run_grid": ("run_grid",),
     "launch.script": ("main",),
     "outcome": ("EpochRecord", "Outcome", "Status"),
+    "ranges": ("IntRange", "LogUniform", "Uniform"),
     "report": ("write_report",),
     "results.effects": ("compare", "effects"),
     "results.files": ("export", "load_table"),
+    "results.importance": ("importances",),
     "results.loading": ("load_results", "load_runs"),
     "results.one_run": ("LoadedRun", "load_run"),
+    "results.pareto": ("pareto",),
     "results.ranking": ("best", "over_repeats", "over_seeds"),
     "results.show": ("show",),
     "results.steps": ("load_steps",),
     "results.verdict": ("Verdict", "verdict"),
+    "search.ask_tell": ("SearchResult",),
     "search.decide": ("Decide",),
     "search.halving": ("SuccessiveHalving",),
+    "search.optuna_search": ("OptunaSearch",),
     "training.fit": ("fit",),
     "training.loaders": ("ImageTensors", "TensorLoader"),
     "training.manager": ("RunManager",),

@@ -2,30 +2,21 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from runmanager.axes import Axes, Space, axes_of, space_of
 from runmanager.errors import GridError, Problems
-from runmanager.hyperparameters import (
-    check_device,
-    check_names,
-    check_values,
-    common_kind,
-    counted,
-    kind,
-    plain,
-)  # fmt: skip
-from runmanager.nested import Grid, check_groups, flat, mapping_of
+from runmanager.hyperparameters import check_device, check_names, check_values, common_kind, counted, kind
+from runmanager.nested import Grid, check_groups
+from runmanager.ranges import Range
 from runmanager.run import Run as Run  # noqa: PLC0414 - everybody takes it from here
 from runmanager.run import make_run
-from runmanager.sampling import combination, shuffled
+from runmanager.sampling import combination, distinct, fractions, shuffled
 
-_MOST_VALUES = 1_000_000  # of one axis, and combinations walked or drawn for where=
-_LONGEST = 60  # characters of a value in a message
+_MOST_RUNS = 1_000_000  # combinations walked or drawn for where=
 
 _make_run = make_run  # as runs name it that were pickled before
-
-Axes = dict[tuple[str, ...], list[tuple[Any, ...]]]
 
 
 class RunBuilder:
@@ -68,7 +59,7 @@ class RunBuilder:
             >>> RunBuilder.get_runs({"opt": {"lr": [0.1, 0.01], "name": ["sgd"]}})
             [Run(opt.lr=0.1, opt.name='sgd'), Run(opt.lr=0.01, opt.name='sgd')]
         """
-        return _expanded(_checked_axes(params, _where_problems(where)), where, max_runs or _MOST_VALUES)
+        return _expanded(axes_of(params, _where_problems(where)), where, max_runs or _MOST_RUNS)
 
     @staticmethod
     def sample(
@@ -84,7 +75,8 @@ class RunBuilder:
         a smaller one, so that a sample can grow.
 
         Args:
-            params: The axes, as for `get_runs`.
+            params: The axes, as for `get_runs`; ranges may be among them: `Uniform`, `LogUniform`, `IntRange`.
+                The values of a range do not depend on the other axes.
             n: How many runs to draw.
             seed: Determines the sample; the global random state is not used.
             where: Draws from the runs for which it is true.
@@ -98,20 +90,22 @@ class RunBuilder:
         Example:
             >>> RunBuilder.sample({"lr": [0.1, 0.01, 0.001], "seed": range(10**4)}, 2, seed=0)
             [Run(lr=0.001, seed=7670), Run(lr=0.01, seed=2624)]
+            >>> from runmanager import IntRange, LogUniform
+            >>> RunBuilder.sample({"lr": LogUniform(1e-5, 1e-1), "width": IntRange(16, 512)}, 2, seed=0)
+            [Run(lr=3.019e-05, width=213), Run(lr=0.06511, width=436)]
         """
-        axes = _checked_axes(params, [*_sample_problems(n, seed), *_where_problems(where)])
-        names = tuple(itertools.chain.from_iterable(axes))
-        size = math.prod(len(values) for values in axes.values())
+        space = space_of(params, [*_sample_problems(n, seed), *_where_problems(where)])
+        size = math.prod(_num_values(values) for values in space.values())
         if n > size:
             raise GridError([f"a sample of {n:,} runs was asked for, this grid has {size:,}: write n={size}"])
-        kinds = _kinds(axes)
-        drawn = (_run(names, combination([*axes.values()], index), kinds) for index in shuffled(size, seed))
-        if where is None:
-            return list(itertools.islice(drawn, n))
-        tried = itertools.islice(drawn, max(n, _MOST_VALUES))
-        kept = list(itertools.islice(filter(where, tried), n))
+        kinds = _kinds(space)
+        drawn = (make(space, values, kinds) for values in _drawn(space, seed))
+        tried = itertools.islice(drawn, max(n, _MOST_RUNS))
+        kept = list(itertools.islice(tried if where is None else filter(where, tried), n))
         if len(kept) < n:
-            seen = f"all {size:,} runs of this grid" if size <= _MOST_VALUES else f"{_MOST_VALUES:,} runs drawn"
+            seen = f"all {size:,} runs of this grid" if size <= _MOST_RUNS else f"{_MOST_RUNS:,} runs drawn"
+            if where is None:
+                raise GridError([f"only {len(kept):,} different runs were drawn of {n:,}: lower n"])
             raise GridError([f"where= keeps {len(kept)} of {seen}, a sample of {n:,} was asked for: lower n"])
         return kept
 
@@ -132,7 +126,19 @@ class RunBuilder:
             >>> RunBuilder.num_runs({f"p{i}": range(10) for i in range(12)})
             1000000000000
         """
-        return math.prod(len(values) for values in _checked_axes(params).values())
+        return math.prod(len(values) for values in axes_of(params).values())
+
+
+def make(space: Space, values: Iterable[tuple[Any, ...]], kinds: tuple[str, ...] = ()) -> Run:
+    """Return the run that has these values of each axis.
+
+    >>> from runmanager.ranges import LogUniform
+    >>> space = space_of({"lr": LogUniform(0.001, 0.1), ("a", "b"): [(1, 2), (3, 4)]})
+    >>> make(space, [(0.02,), (3, 4)])
+    Run(lr=0.02, a=3, b=4)
+    """
+    names = tuple(itertools.chain.from_iterable(space))
+    return make_run(names, itertools.chain.from_iterable(values), kinds or _kinds(space))
 
 
 def params_of(run: Any) -> dict[str, Any]:
@@ -166,90 +172,14 @@ def kinds_of(run: Any) -> dict[str, str]:
     return dict(zip(run._fields, run._kinds, strict=False))  # noqa: SLF001 - of this module
 
 
-def _checked_axes(params: Grid, others: Sequence[str] = ()) -> Axes:
-    """Return the axes if they and everything else can be used.
-
-    Args:
-        params: The axes as the user wrote them.
-        others: What else is wrong.
-    """
-    grid = mapping_of(params)
-    if grid is None:
-        raise GridError(
-            [
-                *others,
-                f"a grid is a mapping of name -> list of values, got {_short(params)}: write {{'lr': [...]}}",
-            ]
-        )
-    problems = Problems(others)
-    axes: Axes = {}
-    seen: set[str] = set()
-    for key, values in flat(grid):
-        names = key if isinstance(key, tuple) else (key,)
-        problems += check_names(names)
-        problems += [f"{name!r} is in two axes: keep one" for name in dict.fromkeys(names) if name in seen]
-        problems += [f"{key!r} has a name twice: keep one"] if len(set(names)) < len(names) else []
-        seen.update(name for name in names if isinstance(name, str))
-        rows = _rows(key, values, problems)
-        if not (odd := check_values(pair for row in rows for pair in zip(names, row, strict=True))):
-            _check_devices(names, rows, problems)
-        problems += odd
-        axes[names] = rows
-    problems += check_groups(seen)
-    problems.raise_if_any()
-    return axes
-
-
-def _rows(key: Any, values: Any, problems: list[str]) -> list[tuple[Any, ...]]:
-    name = ", ".join(key) if isinstance(key, tuple) and all(isinstance(part, str) for part in key) else key
-    if isinstance(values, (str, bytes)) or not _is_iterable(values):
-        single = f"{name}=[{_short(values)}]" if str(name).isidentifier() else f"{key!r}: [{_short(values)}]"
-        single = f"{key!r}: [(...)]" if isinstance(key, tuple) else single
-        problems.append(
-            f"values of {name!r} must be a list or tuple, got {_short(values)}; "
-            f"write {single} for a single value"
-        )
-        return []
-    if isinstance(values, Mapping):
-        problems.append(f"values of the paired axis {key!r} are a mapping: write a list of tuples")
-        return []
-    if isinstance(values, (set, frozenset)):
-        problems.append(f"values of {name!r} are a set, which has no order: write a list")
-        return []
-    items = [plain(value) for value in itertools.islice(values, _MOST_VALUES + 1)]
-    if not items:
-        problems.append(f"axis {name!r} has no values: give it at least one, or leave it out")
-    if len(items) > _MOST_VALUES:
-        problems.append(f"axis {name!r} has more than {_MOST_VALUES:,} values: write a shorter list")
-        return []
-    if not isinstance(key, tuple):
-        return [(value,) for value in items]
-    return _paired_rows(key, items, problems)
-
-
-def _paired_rows(key: tuple[Any, ...], values: list[Any], problems: list[str]) -> list[tuple[Any, ...]]:
-    for value in values:
-        if not isinstance(value, (tuple, list)) or len(value) != len(key):
-            problems.append(
-                f"each value of the paired axis {key!r} must be a tuple of {len(key)}, got {_short(value)}"
-            )
-            return []
-    return [tuple(plain(item) for item in value) for value in values]
-
-
-def _check_devices(names: tuple[Any, ...], rows: list[tuple[Any, ...]], problems: list[str]) -> None:
-    for name, values in zip(names, zip(*rows, strict=True), strict=False):
-        if name == "device":
-            problems += filter(None, map(check_device, values))
-
-
 def _expanded(axes: Axes, where: Callable[[Run], bool] | None, max_runs: int) -> list[Run]:
     size = math.prod(len(values) for values in axes.values())
-    most = max_runs if where is None else max(max_runs, _MOST_VALUES)
+    most = max_runs if where is None else max(max_runs, _MOST_RUNS)
     if size > most:
         raise GridError([_too_many(axes, size, most)])
-    names, kinds = tuple(itertools.chain.from_iterable(axes)), _kinds(axes)
-    runs = (_run(names, combination, kinds) for combination in itertools.product(*axes.values()))
+    space: Space = {**axes}
+    kinds = _kinds(space)
+    runs = (make(space, values, kinds) for values in itertools.product(*axes.values()))
     kept = [run for run in runs if where is None or where(run)]
     if len(kept) > max_runs:
         raise GridError([_too_many(axes, len(kept), max_runs)])
@@ -266,26 +196,6 @@ def _too_many(axes: Axes, size: int, max_runs: int) -> str:
     )
 
 
-def _short(value: Any) -> str:
-    return text if len(text := _safe_repr(value)) <= _LONGEST else text[: _LONGEST - 3] + "..."
-
-
-def _safe_repr(value: Any) -> str:
-    """Return the `repr` of a value, that of `object` if its own raises."""
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001 - whatever the code of its class does
-        return object.__repr__(value)
-
-
-def _is_iterable(value: Any) -> bool:
-    try:
-        iter(value)  # arrays without dimensions are Iterable and raise here
-    except TypeError:
-        return False
-    return True
-
-
 def _where_problems(where: Any) -> list[str]:
     if where is None or callable(where):
         return []
@@ -300,11 +210,36 @@ def _sample_problems(n: Any, seed: Any) -> list[str]:
     return problems
 
 
-def _kinds(axes: Axes) -> tuple[str, ...]:
+def _num_values(values: Range | list[tuple[Any, ...]]) -> int:
+    return values.num_values if isinstance(values, Range) else len(values)
+
+
+def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the values of each axis of runs, none of them twice, in a random order."""
+    lists = [values for values in space.values() if not isinstance(values, Range)]
+    if len(lists) == len(space):
+        size = math.prod(map(len, lists))
+        return (combination(lists, index) for index in shuffled(size, seed))
+    drawn = (
+        tuple(
+            values.from_fraction(fraction) if isinstance(values, Range) else int(fraction * len(values))
+            for values, fraction in zip(space.values(), row, strict=True)
+        )
+        for row in fractions([*space], seed)
+    )
+    return (
+        [
+            (value,) if isinstance(values, Range) else values[value]
+            for values, value in zip(space.values(), row, strict=True)
+        ]
+        for row in distinct(drawn)
+    )
+
+
+def _kinds(space: Space) -> tuple[str, ...]:
     """Return the kind of each hyperparameter, in the order of the fields."""
-    columns = itertools.chain.from_iterable(zip(*rows, strict=True) for rows in axes.values())
-    return tuple(common_kind(map(kind, column)) for column in columns)
-
-
-def _run(names: tuple[str, ...], combination: Iterable[tuple[Any, ...]], kinds: tuple[str, ...]) -> Run:
-    return make_run(names, itertools.chain.from_iterable(combination), kinds)
+    kinds: list[str] = []
+    for values in space.values():
+        columns = [(values.low,)] if isinstance(values, Range) else zip(*values, strict=True)
+        kinds += [common_kind(map(kind, column)) for column in columns]
+    return tuple(kinds)

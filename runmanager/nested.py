@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from runmanager.errors import GridError, first_line
 from runmanager.hyperparameters import check_names
+from runmanager.ranges import Range
 
 
 class DataClass(Protocol):
@@ -31,6 +32,8 @@ def mapping_of(value: Any) -> Mapping[Any, Any] | None:
     value = plain_config(value)
     if isinstance(value, Mapping):
         return value
+    if isinstance(value, Range):
+        return None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
     return None
@@ -81,14 +84,14 @@ def _flat(grid: Mapping[Any, Any], prefix: str, depth: int) -> Iterator[tuple[An
         raise GridError([f"mappings of a grid are nested more than {_DEEPEST} deep: make it flatter"])
     for key, values in grid.items():
         name = tuple(_below(prefix, part) for part in key) if isinstance(key, tuple) else _below(prefix, key)
-        inner = mapping_of(values) if isinstance(key, str) and not _is_range(values) else None
+        inner = mapping_of(values) if isinstance(key, str) and not _yields_values(values) else None
         if inner:
             yield from _flat(inner, f"{name}.", depth + 1)
         else:
             yield name, () if inner is not None else plain_config(values)
 
 
-def _is_range(values: Any) -> bool:
+def _yields_values(values: Any) -> bool:
     """Whether a data class yields values, as a range of one's own."""
     return not isinstance(values, Mapping) and hasattr(type(values), "__iter__") and _omegaconf(values) is None
 

@@ -15,6 +15,9 @@ LEADING = ("loss", "accuracy", "epoch duration", "run duration")
 LARGEST = 2**53
 """The largest count in a file: any JSON number up to it is exact."""
 
+BY_TRAIN = "train"
+"""What a run was pruned by that raised optuna.TrialPruned."""
+
 RETRY_FAILED = "retry_failed=True (--retry-failed) executes them again"
 
 
@@ -128,6 +131,30 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
     steps: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] = 0
 
 
+class Inside(msgspec.Struct, frozen=True):
+    """Where in an epoch a run continues: after which batch its state was saved.
+
+    Attributes:
+        epoch: The number of the epoch, from 1.
+        batch: The number of the batch, from 1.
+        step: The last step of the run until then.
+        num_batches: How many batches the epoch has, None if that is not known.
+
+    Example:
+        >>> print(Inside(epoch=3, batch=120, num_batches=600))
+        inside epoch 3, after batch 120 of 600
+    """
+
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+    batch: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+    step: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] = 0
+    num_batches: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] | None = None
+
+    def __str__(self) -> str:
+        of = "" if self.num_batches is None else f" of {self.num_batches:,}"
+        return f"inside epoch {self.epoch}, after batch {self.batch:,}{of}"
+
+
 class BatchProgress(NamedTuple):
     """How far a run is within an epoch.
 
@@ -146,6 +173,21 @@ class BatchProgress(NamedTuple):
     loss: float | None = None
 
 
+class Question(NamedTuple):
+    """A run asks its grid whether it goes on after an epoch.
+
+    Attributes:
+        record: The last epoch that is committed.
+        is_new: Whether it was committed just now; otherwise the run was resumed after it.
+    """
+
+    record: EpochRecord
+    is_new: bool = True
+
+
+News = EpochRecord | BatchProgress | Question
+"""What a run reports while it is executed; the answer to a question is why it is to stop, "" to go on."""
+
 OnStep = Callable[[Callable[[], BatchProgress]], object]
 """Called at each batch, with a function that returns the progress."""
 
@@ -161,6 +203,8 @@ class Outcome:
         log: Further evidence of the cause, such as the last output of a process that died; not in the journal.
         is_committed: Whether it is in the journal: a process that died could not write it.
         unread: The hyperparameters that `train` did not read; not in the journal.
+        pruned_by: The rule by which a pruned run was stopped, `BY_TRAIN` if `train` itself did it; "" if it
+            waits at a rung until the other runs are there.
 
     Example:
         >>> outcome = Outcome(Status.FAILED, "ValueError: no data", epochs=2)
@@ -174,6 +218,7 @@ class Outcome:
     log: str = ""
     is_committed: bool = True
     unread: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    pruned_by: str = ""
 
     def next_step(self, error_log: Path, *, is_retried: bool = False) -> str:
         """Write what to do next.

@@ -181,7 +181,12 @@ FITS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", FITS)
+OFTEN = ["fp32", "fused", "in pieces", "with a test set"]
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in FITS]
+)
 def test_fit_waits_for_the_device_in_no_batch(here, reduced, name):
     assert fitted(here, **FITS[name]) == {}
 

@@ -54,7 +54,7 @@ def test_both_files_that_describe_the_package_agree():
 
 def test_every_module_that_is_imported_is_declared():
     declared = names_in("options", "install_requires")
-    for extra in ("ray", "mlflow", "wandb", "parquet"):
+    for extra in ("ray", "mlflow", "wandb", "lightning", "huggingface", "optuna", "parquet"):
         declared |= names_in("options.extras_require", extra)
 
     undeclared = {

@@ -98,13 +98,16 @@ def is_described(folder: Path) -> bool:
 
 
 def kept(
-    folder: Path, last_step: int, is_wanted: Callable[[Summary.Value], bool] = lambda _: True
+    folder: Path,
+    last_step: int,
+    is_wanted: Callable[[Summary.Value], bool] = lambda _: True,
+    until: float = 0.0,
 ) -> list[Event]:
     """Return the events up to epoch `last_step` that a new file of this run should begin with.
 
     What opened the old files and how their sessions began and ended is left out, and so is what a later
     attempt superseded. Steps are epochs, but for what the loop has added by batches: that is kept if it was
-    written before the end of the last epoch.
+    written before the end of the last epoch, or until a wall time (s).
     """
     events: list[Event] = []
     epoch = 0  # the last that has ended
@@ -112,7 +115,9 @@ def kept(
         for event in read(path):
             if event.HasField("session_log") and event.session_log.status == SessionLog.START:
                 events = [earlier for earlier in events if earlier.step < max(event.step, 1)]
-            elif event.HasField("summary") and (event.step <= last_step or epoch < last_step):
+            elif event.HasField("summary") and (
+                event.step <= last_step or epoch < last_step or event.wall_time <= until
+            ):
                 epoch = event.step if is_epoch(event) else epoch
                 values = [v for v in event.summary.value if v.tag not in _SESSION and is_wanted(v)]
                 if values:

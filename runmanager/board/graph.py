@@ -82,6 +82,12 @@ class _Tracer(fx.Tracer):
 class _Shapes(fx.Interpreter):
     """Notes the shape of every node; torch's own ShapeProp prints its failures."""
 
+    def run(self, *inputs: Any) -> None:  # type: ignore[override]
+        """Do it without torch's progress bar: where tqdm is installed, that starts a thread and a process."""
+        self.args_iter = iter(inputs)
+        for node in self.graph.nodes:
+            self.env[node] = self.run_node(node)
+
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
         n.meta["shape"] = getattr(result, "shape", None)

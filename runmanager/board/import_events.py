@@ -28,7 +28,10 @@ from runmanager.storage.run_state import is_sparse
 _SMALL = 1024  # bytes of a record that is no histogram and no image
 _TAG = re.compile(r"(?P<kind>loss|accuracy)/(?P<data>.+)|train/(?P<metric>.+)", re.IGNORECASE)
 _OURS = ("run", "epoch", *LEADING)
-_TIMES = {"time/epoch_s": "epoch duration", "time/run_s": "run duration"}
+_TIMES = {
+    "time/epoch_s": "epoch duration", "time/run_s": "run duration", "time/steps": "steps seen",
+    "time/samples": "samples seen",
+}  # fmt: skip
 
 
 def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:

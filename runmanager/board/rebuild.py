@@ -9,12 +9,13 @@ from runmanager.board import archive, hparams, steps
 from runmanager.board.run_log import OPENING, RunLog
 from runmanager.board.tags import OF_GOAL, tag
 from runmanager.errors import ExperimentLockedError
-from runmanager.goal import Goal
 from runmanager.outcome import Outcome, Status
+from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, read_runs
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import RunResult, read_run
 from runmanager.storage.steps import read_steps
+from runmanager.storage.x_axis import x_of
 
 
 def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
@@ -33,17 +34,17 @@ def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
         hparams.decide(experiment)
     results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
     rebuilt = [run for run in results if run.epochs and run.status is not Status.RUNNING]
-    goal, num_rebuilt = Experiment(experiment).design.goal, 0
+    design, num_rebuilt = Experiment(experiment).design, 0
     for run in rebuilt:
         try:
-            _rebuild(experiment.name, run, goal, damaged)
+            _rebuild(experiment.name, run, design, damaged)
             num_rebuilt += 1
         except OSError as error:
             damaged.append(f"{run.folder.path} ({error.strerror})")
     return num_rebuilt
 
 
-def _rebuild(experiment: str, run: RunResult, goal: Goal | None, damaged: list[str]) -> None:
+def _rebuild(experiment: str, run: RunResult, design: Design, damaged: list[str]) -> None:
     metrics = {tag(name) for record in run.epochs for name in record.metrics}
     logged = steps.tags(read_steps(run.folder, damaged))
     times = {f"time/{name}" for record in run.epochs for name in record.times}
@@ -52,12 +53,12 @@ def _rebuild(experiment: str, run: RunResult, goal: Goal | None, damaged: list[s
         is_ours = value.tag in {*metrics, *times, *logged, *OF_GOAL, *OPENING}
         return not is_ours and not value.tag.startswith("tuning/best_")  # of earlier versions
 
-    kept = archive.kept(run.folder.path, run.epochs[-1].epoch, is_foreign)
+    kept = archive.kept(run.folder.path, x_of(run.epochs[-1], design.x_axis), is_foreign)
     archive.retire(run.folder.path)
     details = {
         name: run.start[name] for name in ("device", "device_name", "versions", "commit") if name in run.start
     }
-    board = RunLog(experiment, run.folder, run.attempts, details, goal=goal)
+    board = RunLog(experiment, run.folder, run.attempts, details, goal=design.goal, x_axis=design.x_axis)
     board.open(run.epochs, keep=run.start.get("keep"), before=kept)
     has_ended = run.status is Status.COMPLETED or run.status.is_fault
     board.end(Outcome(run.status if has_ended else Status.INTERRUPTED, run.error, len(run.epochs)))

@@ -18,15 +18,16 @@ from runmanager.board import archive, confusion, event_file, histograms, hparams
 from runmanager.board.confusion import Confusion
 from runmanager.board.first_input import FirstInput
 from runmanager.board.goal_scalars import GoalScalars
+from runmanager.board.settings_table import settings_table
 from runmanager.board.tags import tag
 from runmanager.errors import RunsWarning
 from runmanager.goal import Goal
-from runmanager.hyperparameters import plain, text
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import durable, paths
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.steps import Block, read_steps
+from runmanager.storage.x_axis import EPOCH, value_of, x_of
 
 CHARTS = {
     "side by side": {  # two charts in a row
@@ -76,7 +77,8 @@ class RunLog:
 
     The configuration shows `details` beside the hyperparameters. `histogram_every` counts epochs, 0 is never;
     `kinds` has the kind of each hyperparameter in the run's grid, None if that is not known;
-    `goal` is the experiment's.
+    `goal` and `x_axis` are the experiment's: where epochs are at other steps than their numbers, an attempt
+    replaces the earlier files.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class RunLog:
         histogram_every: int = 1,
         kinds: Mapping[str, str] | None = None,
         goal: Goal | None = None,
+        x_axis: str | None = None,
     ) -> None:
+        self._x_axis = None if x_axis == EPOCH else x_axis
         self._name = f"{experiment}/{folder.path.name}"
         self._folder = folder
         self._every = histogram_every
@@ -110,7 +114,12 @@ class RunLog:
 
     @_guarded
     def open(
-        self, records: Sequence[EpochRecord] = (), *, keep: str | None = None, before: Sequence[Event] = ()
+        self,
+        records: Sequence[EpochRecord] = (),
+        *,
+        keep: str | None = None,
+        before: Sequence[Event] = (),
+        until: float = 0.0,
     ) -> None:
         """Begin the event file.
 
@@ -121,22 +130,27 @@ class RunLog:
 
         `records` are the epochs that were committed before, `before` the events in front of them. Epochs that
         the files lack, because a kill came between their commit and their event, are written now, and so are
-        the steps that were logged in them. The metric of `keep` decides where the experiment has no goal.
+        the steps that were logged in them. The metric of `keep` decides where the experiment has no goal. What
+        was written until a wall time (s) is kept too: the attempt continues inside an epoch, as it was then.
         """
         folder, after = self._folder.path, len(records)
         goal = Design(self._goal).decisive([{"keep": keep}])
         self._goal_scalars = GoalScalars(goal)
-        epochs = [event_file.event(record.epoch, self._scalars(record, None)) for record in records]
+        epochs = [event_file.event(self._x(record), self._scalars(record, None)) for record in records]
+        last_step = epochs[-1].step if epochs else 0
         earlier = archive.event_files(folder)
         self._described = after > 0 and archive.is_described(folder)
-        logged = read_steps(self._folder, []) if after else {}
-        dropped = {*OPENING, *steps.tags(logged)}
-        kept = archive.kept(folder, after, lambda value: value.tag not in dropped) if after else []
+        is_resumed = bool(after or until)
+        logged = read_steps(self._folder, []) if is_resumed else {}
+        moved = {value.tag for event in epochs for value in event.summary.value} if self._x_axis else ()
+        dropped = {*OPENING, *steps.tags(logged), *moved}
+        is_kept = lambda value: value.tag not in dropped  # noqa: E731
+        kept = archive.kept(folder, last_step, is_kept, until) if is_resumed else []
         written = {event.step for event in filter(archive.is_epoch, kept)}
         carried = [event for event in epochs if event.step not in written]
         first_step = after + 1 - len(carried)
         has_hole = bool(carried) and first_step <= max(written, default=0)
-        is_ahead = any(event.step > after for event in kept)
+        is_ahead = bool(moved) or any(event.step > after for event in kept)
         if not after or not earlier or logged or is_ahead or has_hole or archive.has_ended(folder):
             carried = archive.merged(kept, carried) if kept else epochs
             archive.retire(folder)
@@ -147,10 +161,10 @@ class RunLog:
         if first_step == 0:
             values.append(event_file.layout(CHARTS))
             details = {**({} if goal is None else {"goal": str(goal)}), **self._details}
-            values.append(event_file.text("run/config", _markdown(self._folder.params, details)))
+            values.append(event_file.text("run/config", settings_table(self._folder.params, details)))
         waiting, self._waiting = self._waiting or [], None
         opening = [event_file.event(first_step, [value]) for value in values]
-        first = [] if after else self._first  # they are in the first attempt's file
+        first = [] if is_resumed else self._first  # they are in the first attempt's file
         self._write(*opening, *before, *first, *carried, *waiting)
         for block in steps.blocks(logged):
             self._write(*steps.events(block))
@@ -189,15 +203,20 @@ class RunLog:
 
         The network is that at its end, the learning rate that at its beginning.
         """
-        self._last = record.epoch, network
-        self._write(event_file.event(record.epoch, self._scalars(record, network, lr)))
+        step = self._x(record)
+        if value_of(record, self._x_axis) is None:
+            self.warn(
+                f"no x_axis={self._x_axis!r} in epoch {record.epoch}, which is drawn at its number: track it"
+            )
+        self._last = step, network
+        self._write(event_file.event(step, self._scalars(record, network, lr)))
         if network is not None and not self._described:
             self._described = True
             self._first_input.forget()
             self._samples()
             self._graph(network)
         if network is not None and self._every and (record.epoch - 1) % self._every == 0:
-            self._histograms(record.epoch, network)
+            self._histograms(step, network)
 
     @_guarded
     def steps(self, block: Block) -> None:
@@ -210,10 +229,10 @@ class RunLog:
         self._first_input.forget()
         try:
             if outcome.status is Status.COMPLETED:
-                epoch, network = self._last
-                if network is not None and self._every and epoch != self._drawn:
-                    self._histograms(epoch, network)
-                self._draw_confusions(outcome.epochs)
+                step, network = self._last
+                if network is not None and self._every and step != self._drawn:
+                    self._histograms(step, network)
+                self._draw_confusions(step or outcome.epochs)
             if not outcome.status.can_go_on:  # shown as unknown
                 self._write(*_ending(outcome, self._folder.path))
         finally:
@@ -254,22 +273,25 @@ class RunLog:
         self._write(Event(wall_time=time.time(), graph_def=content))
 
     @_guarded
-    def _histograms(self, epoch: int, network: nn.Module) -> None:
-        self._drawn = epoch
+    def _histograms(self, step: int, network: nn.Module) -> None:
+        self._drawn = step
         stats = histograms.statistics(histograms.tensors(network))
         values = [event_file.histogram(name, numbers) for name, numbers in stats.items()]
         if values:
-            self._write(event_file.event(epoch, values))
+            self._write(event_file.event(step, values))
 
     @_guarded
-    def _draw_confusions(self, epoch: int) -> None:
+    def _draw_confusions(self, step: int) -> None:
         for name, (counted, loader) in self._confusions.items():
             rows = counted.table()
             if rows:
                 picture = confusion.draw(rows, confusion.class_names(loader, len(rows)))
-                self._write(event_file.event(epoch, [event_file.image(f"visuals/confusion_{name}", *picture)]))
+                self._write(event_file.event(step, [event_file.image(f"visuals/confusion_{name}", *picture)]))
             if counted.problem:
                 self.warn(counted.problem)
+
+    def _x(self, record: EpochRecord) -> int:
+        return x_of(record, self._x_axis)
 
     def _scalars(
         self, record: EpochRecord, network: nn.Module | None, lr: float | None = None
@@ -326,22 +348,3 @@ def _error(outcome: Outcome, folder: Path) -> str:
         with contextlib.suppress(OSError):
             log = durable.read_end(folder / paths.ERROR_LOG, 4 * _LONGEST).decode("utf-8", "replace")
     return textwrap.indent(f"{outcome.error[:_LONGEST]}\n\n{log[-_LONGEST:]}".rstrip(), "    ", lambda _: True)
-
-
-def _markdown(params: Mapping[str, Any], details: Mapping[str, Any]) -> str:
-    settings = {name: "none" if value is None else value for name, value in params.items()}
-    rows = [*settings.items(), *(row for row in _flat(details) if row not in settings.items())]
-    lines = [f"| {_cell(name)} | {_cell(value)} |" for name, value in rows]
-    return "\n".join(["| setting | value |", "|---|---|", *lines])
-
-
-def _flat(details: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    flat: list[tuple[str, Any]] = []
-    for name, value in details.items():
-        flat += _flat(value) if isinstance(value, Mapping) else [(name, value)]
-    return flat
-
-
-def _cell(value: Any) -> str:
-    escaped = text(plain(value)).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-    return " ".join(escaped.split())

@@ -16,6 +16,8 @@ _TAGS = {
     "accuracy": "accuracy/train",
     "epoch duration": EPOCH,
     "run duration": "time/run_s",
+    "steps seen": "time/steps",
+    "samples seen": "time/samples",
     "train_loss": "loss/train_eval",  # of evaluate(loader, "train"), beside that of the training itself
     "train_accuracy": "accuracy/train_eval",
 }

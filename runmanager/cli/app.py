@@ -119,6 +119,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "show": inspecting.show,
         "best": comparing.best,
         "compare": comparing.compare,
+        "importances": comparing.importances,
         "decide": comparing.decide,
         "diff": comparing.diff,
         "report": exporting.report,

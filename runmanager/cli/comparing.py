@@ -1,4 +1,4 @@
-"""Commands that rank runs, and set them side by side: best, compare, decide, diff."""
+"""Commands that rank runs, and set them side by side: best, compare, importances, decide, diff."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,20 +16,22 @@ from runmanager.cli.options import (
     Largest,
     Limit,
     Metric,
+    Metrics,
     Repeats,
     Side,
     Sort,
     Where,
 )
 from runmanager.cli.tables import Selection, load, print_view, tell, write_rows
-from runmanager.hyperparameters import json_value
+from runmanager.console import printable
+from runmanager.hyperparameters import counted, json_value
 
 _NUM_BEST = 10
 
 
 def best(
     folder: Folder = Path("runs"),
-    by: Metric = None,
+    by: Metrics = None,
     limit: Limit = None,
     largest: Largest = None,
     repeats: Repeats = None,
@@ -41,7 +43,8 @@ def best(
 ) -> None:
     """Rank the runs, or repeated settings, by one metric.
 
-    Repeated settings are ranked by their mean. Runs without a value are counted, not listed. A terminal shows
+    Repeated settings are ranked by their mean. Of several metrics, the runs are listed that no other beats
+    in all of them: the Pareto front. Runs without a value are counted, not listed. A terminal shows
     the columns that matter most; a pipe or a file gets every column.
 
     For example:
@@ -49,21 +52,37 @@ def best(
       runmanager best runs/fashion_grid
       runmanager best runs/fashion_grid --by "epoch duration" -n 3
       runmanager best runs/fashion_grid --by max:f9 --repeats seed
+      runmanager best runs/fashion_grid --by test_accuracy --by "min:run duration"
       runmanager best --where "lr<0.1 and device=cpu"
       runmanager best --json | jq '.[0]'
 
     Exit codes: 0 shown; 2 no runs, no such metric or a mistaken condition.
     """
-    from runmanager.results.show import numbered_only, ranked
+    from runmanager.results.decisive import all_goals_of
+    from runmanager.results.show import numbered_only, ranked, show
 
     selection = Selection(where, columns, sort, None, everything)  # the best are sorted
     n = limit or (None if everything else _NUM_BEST)
     runs = load(folder, where=where)
-    if as_json:
-        rows = numbered_only(runs, by, n, largest=largest, repeats=repeats) if len(runs) else runs
+    metric = by[0] if by else None
+    goals = by or (all_goals_of(runs) if largest is None else [])
+    if len(goals) > 1 and len(runs):
+        from runmanager.errors import InvalidArgumentError
+        from runmanager.results.pareto import pareto
+
+        if largest is not None:
+            rule = "of several goals, each has its own direction"
+            raise InvalidArgumentError([f"{rule}: write max: or min: in front of it, without --largest"])
+        front = pareto(runs, goals, repeats=repeats)
+        if as_json:
+            write_rows(front, selection)
+        else:
+            print_view(show(front, n=limit or len(front)), selection)
+    elif as_json:
+        rows = numbered_only(runs, metric, n, largest=largest, repeats=repeats) if len(runs) else runs
         write_rows(rows, selection)
     elif len(runs):
-        view = ranked(runs, by, n, largest=largest, repeats=repeats, with_others=False)
+        view = ranked(runs, metric, n, largest=largest, repeats=repeats, with_others=False)
         print_view(view, selection)
 
 
@@ -98,7 +117,7 @@ def compare(
       runmanager compare lr --where "width=32" --limit 5
       runmanager compare experiment runs/before runs/after
 
-    Exit codes: 0 shown; 2 no runs, no such hyperparameter or no such column.
+    Exit codes: 0 shown; 2 no runs, no such hyperparameter or column, or no pairs in a sample or a search.
     """
     from runmanager.results.effects import compare as pair
     from runmanager.results.readable import pairs_view
@@ -113,6 +132,49 @@ def compare(
         for sentence in view.caption.split(" · "):
             tell(sentence)
         print_view(replace(view, caption=""), selection, what="pairs")
+
+
+def importances(
+    folder: Folder = Path("runs"),
+    by: Metric = None,
+    largest: Largest = None,
+    repeats: Repeats = None,
+    where: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which hyperparameters matter for a good result.
+
+    It suits the runs of a sample or a search, whose hyperparameters vary together. The shares add up to 1: how
+    much each hyperparameter distinguishes the best tenth of the runs from all (PED-ANOVA). It needs Optuna.
+
+    For example:
+
+      runmanager importances runs/searched
+      runmanager importances runs/searched --by min:test_loss
+      runmanager importances runs/searched --where "optimizer=adam" --json
+
+    Exit codes: 0 shown; 2 no runs, no such metric, or Optuna is not installed.
+    """
+    from runmanager.console import print_fitted
+    from runmanager.results.files import to_rows
+    from runmanager.results.importance import COUNTED, ENOUGH, IMPORTANT_FOR
+    from runmanager.results.importance import importances as shares_of
+    from runmanager.table import Table
+
+    runs = load(folder, where=where)
+    if runs.empty:
+        return
+    shares = shares_of(runs, by, largest=largest, repeats=repeats)
+    if as_json:
+        write_json(to_rows(shares))
+        return
+    number, metric = shares.attrs[COUNTED], printable(shares.attrs[IMPORTANT_FOR])
+    if shares.empty or shares["importance"].isna().all():
+        say("no hyperparameter varies" if shares.empty else f"all runs have the same {metric}")
+        return
+    print_fitted(Table.of(shares, bars={"importance": (0.0, 1.0)}))
+    chance = f"; of only {number:,}, that may be chance" if number < ENOUGH else ""
+    tell(f"what distinguishes the best tenth of {counted(number, 'result')} by {metric} from all{chance}")
 
 
 def decide(

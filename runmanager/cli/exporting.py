@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from runmanager.cli.common import say
-from runmanager.cli.options import Folder, Largest, Metric
+from runmanager.cli.options import Folder, Largest, Metrics
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 
@@ -23,7 +23,7 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.")] = Path(
         "report.html"
     ),
-    by: Metric = None,
+    by: Metrics = None,
     largest: Largest = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Rewrite the page while runs are executed, until Ctrl-C.")
@@ -38,6 +38,7 @@ def report(
 
       runmanager report runs/fashion_grid -o report.html
       runmanager report runs/fashion_grid --by test_loss
+      runmanager report runs/fashion_grid --by accuracy --by "min:run duration"
       runmanager report runs/before runs/after
       runmanager report runs/fashion_grid --watch
 
@@ -46,11 +47,12 @@ def report(
     from runmanager.report import write_report
     from runmanager.report.watch import watch_runs
 
+    goals = by[0] if by and len(by) == 1 else by
     path: Path | list[Path] = folders[0] if folders and len(folders) == 1 else folders or Path("runs")
     if watch:
-        watch_runs(path, output, by, largest=largest, say=say)
+        watch_runs(path, output, goals, largest=largest, say=say)
         return
-    write_report(path, output, by, largest=largest)
+    write_report(path, output, goals, largest=largest)
     say(f"{output} is written: open it in a browser")
 
 

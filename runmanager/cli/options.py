@@ -47,6 +47,15 @@ Metric = Annotated[
         "validation, test or training accuracy, else the loss.",
     ),
 ]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--by",
+        metavar="COLUMN",
+        help="Metric to rank by, also as max:NAME or min:NAME. Default: the goal of the grid, else the "
+        "validation, test or training accuracy, else the loss. Several: those that no other beats in all.",
+    ),
+]
 Repeats = Annotated[
     list[str] | None,
     typer.Option(

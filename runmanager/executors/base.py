@@ -8,10 +8,10 @@ from typing import ClassVar, Protocol
 
 from runmanager.errors import InvalidArgumentError, Problems, is_count
 from runmanager.grid import Run
-from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.outcome import News, Outcome, Status
 
-Report = Callable[[EpochRecord | BatchProgress], None]
-"""Called for each epoch that is committed and, now and then, for a batch."""
+Report = Callable[[News], str | None]
+"""Called for each epoch that is committed and, now and then, for a batch; returns the answer to a question."""
 
 Task = Callable[[Run, Report], Outcome]
 """Executes one run in the process that calls it, and commits how it ended."""
@@ -23,8 +23,8 @@ class Watch(Protocol):
     def run_started(self, run: Run, lane: int, device: str) -> None:
         """A run has begun in a lane, counted from 0, on a device as in ``"cuda:1"``."""
 
-    def run_progressed(self, run: Run, news: EpochRecord | BatchProgress) -> None:
-        """A run has committed an epoch, or trained some batches."""
+    def run_progressed(self, run: Run, news: News) -> str | None:
+        """A run has committed an epoch, or trained some batches; return the answer if it asks a question."""
 
     def stopping(self) -> None:
         """Execution is being stopped by Ctrl-C or SIGTERM; may be called more than once."""
@@ -53,6 +53,9 @@ class Executor(ABC):
     **Ownership of the runs.** `execute` takes runs from the left of its deque. Whenever its caller has received
     an outcome, it may add runs, also one that was executed before: a retry. So `execute` looks at the deque
     again after each `yield`, and ends when it is empty and nothing is being executed.
+
+    **Questions.** What `watch.run_progressed` returns to a `Question` is returned by the task's `report`: the
+    run waits for it. Where nothing comes back, grids stop no run early that ask after each epoch.
 
     **Threads.** `execute` calls `watch` and touches the deque in the thread of its caller only.
 
@@ -85,6 +88,9 @@ class Executor(ABC):
     """
 
     is_in_process: ClassVar[bool] = False
+    tells_begun = False
+    """Whether `execute` also yields runs that have begun, as running, and those that wait for their device, as
+    pending, so that its caller may add runs then. Only lanes can; a loop of one's own asks for it."""
 
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
         problems = Problems()

@@ -70,6 +70,11 @@ class Lane:
         with suppress(OSError):
             self.connection.send(sent)
 
+    def answer(self, why: str) -> None:
+        """Answer the question of the run. Whether the lane has died meanwhile is noticed elsewhere."""
+        with suppress(OSError):
+            self.connection.send(why)
+
     def messages(self) -> Iterator[worker.Message]:
         """Yield the messages that have come, without waiting."""
         with suppress(EOFError, OSError):

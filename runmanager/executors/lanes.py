@@ -3,7 +3,7 @@
 import multiprocessing
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from runmanager.executors import serialize
@@ -12,7 +12,7 @@ from runmanager.executors.placement import Placement
 from runmanager.executors.pool import Pool
 from runmanager.executors.spawn import signals_blocked, without_main
 from runmanager.grid import Run, device_of
-from runmanager.outcome import Outcome
+from runmanager.outcome import Outcome, Status
 
 _PRELOADED = [
     "runmanager.executors.forkserver_preload",
@@ -76,12 +76,23 @@ class LanesExecutor(Executor):
         try:
             while runs or pool.busy:
                 yield from pool.begin(runs)
-                yield from pool.wait(runs)
+                yield from self._begun(pool, runs)
+                for ended in pool.wait(runs):
+                    yield from self._begun(pool, ())  # it may have ended before anybody looked
+                    yield ended
+                yield from self._begun(pool, ())
         except KeyboardInterrupt:
             watch.stopping()
             raise
         finally:
             pool.end()
+
+    def _begun(self, pool: Pool, waiting: Iterable[Run]) -> Iterator[tuple[Run, Outcome]]:
+        """Yield what has begun, and what waits, if anybody asks for it."""
+        begun, pool.begun = pool.begun, []
+        if self.tells_begun:
+            yield from [(run, Outcome(Status.RUNNING)) for run in begun]
+            yield from [(run, Outcome(Status.PENDING)) for run in waiting]
 
     def _preload(self) -> None:
         """Start the process that all lanes are forked from, which imports torch once for all of them."""

@@ -16,7 +16,7 @@ from runmanager.executors.placement import Placement
 from runmanager.executors.spawn import signals_blocked
 from runmanager.executors.worker import Binding, Changed, Lost, Raised, Ready, Refused
 from runmanager.grid import Run, device_of
-from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.outcome import BatchProgress, EpochRecord, News, Outcome, Question, Status
 
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # until a lane that is asked to end is killed
@@ -50,6 +50,8 @@ class Pool:
         self._looked = time.monotonic()
         self._since_measured = 0.0
         self._has_said_changes = False
+        self.begun: list[Run] = []
+        """What was sent to a lane since the caller has looked."""
 
     @property
     def busy(self) -> list[Lane]:
@@ -156,6 +158,7 @@ class Pool:
         if lane.is_ready and lane.run is not None:
             self._watch.run_started(lane.run, lane.number, lane.device)
             lane.send()
+            self.begun.append(lane.run)
 
     def _hear(self, lane: Lane, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
         has_ended = not lane.process.is_alive()  # first, so that no message comes after the last look
@@ -164,9 +167,8 @@ class Pool:
             match message:
                 case Binding() | Ready():
                     self._came_nearer(lane, is_ready=isinstance(message, Ready))
-                case EpochRecord() | BatchProgress() if lane.run is not None:
-                    lane.news = message
-                    self._watch.run_progressed(lane.run, message)
+                case EpochRecord() | BatchProgress() | Question() if lane.run is not None:
+                    self._pass_on(lane, lane.run, message)
                 case Outcome() if lane.run is not None:
                     self._print(lane)
                     # an error may leave an accelerator in a bad state, which ends with the process
@@ -184,6 +186,13 @@ class Pool:
             if lane.run is not None:
                 yield self._died(lane)
             self._remove(lane)
+
+    def _pass_on(self, lane: Lane, run: Run, news: News) -> None:
+        """Pass on news of a run, and the answer if it asks a question."""
+        lane.news = news.record if isinstance(news, Question) else news
+        answer = self._watch.run_progressed(run, news)
+        if isinstance(news, Question):
+            lane.answer(answer or "")
 
     def _came_nearer(self, lane: Lane, *, is_ready: bool) -> None:
         """Note that a lane waits for its device, or has it and can execute its run."""

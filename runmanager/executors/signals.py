@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from types import FrameType
 from typing import Any, Self
 
@@ -21,6 +20,10 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 """The signals that end a grid."""
 
 
+_TORCH_HANDLER = "torch.utils.data._utils.signal_handling"
+"""Where torch's handler of SIGCHLD is from, which raises when a process of a loader ends."""
+
+
 def is_stopped(error: BaseException) -> bool:
     """Whether an exception left `train` because the run is to stop: `train` itself may raise the same.
 
@@ -28,6 +31,18 @@ def is_stopped(error: BaseException) -> bool:
     """
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     return isinstance(error, KeyboardInterrupt) and not (is_ignored and type(error) is KeyboardInterrupt)
+
+
+def leave_loaders() -> dict[int, Any]:
+    """Let no process of a loader that ends raise here any more, as the signal may have come to all processes.
+
+    Returns:
+        The number of that signal, and torch's handler of it; nothing if there is none.
+    """
+    child = getattr(signal, "SIGCHLD", None)
+    if child is None or getattr(signal.getsignal(child), "__module__", "") != _TORCH_HANDLER:
+        return {}
+    return {child: signal.signal(child, signal.SIG_DFL)}
 
 
 @contextmanager
@@ -68,6 +83,7 @@ class Stop:
         self.why = ""  # what ends the grid, "" if that is a signal
         self._end, self._end_why = math.inf, ""
         self._is_at_once = False
+        self._is_woken = False  # whether the timer has sent its signal
         self._before: dict[int, Any] = {}
         self._timer: threading.Timer | None = None
         self._print_dropped = sys.unraisablehook
@@ -79,10 +95,14 @@ class Stop:
         self._end, self._end_why = began + max_seconds, f"max_seconds={max_seconds:g} are over"
         main = threading.main_thread().ident
         if signal.SIGINT in self._before and main is not None and hasattr(signal, "pthread_kill"):
-            wake = partial(signal.pthread_kill, main, signal.SIGINT)  # from whatever it waits for
-            self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), wake)
+            self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), self._wake, [main])
             self._timer.daemon = True
             self._timer.start()
+
+    def _wake(self, main: int) -> None:
+        """Interrupt whatever the main thread waits for."""
+        self._is_woken = True
+        signal.pthread_kill(main, signal.SIGINT)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -138,11 +158,15 @@ class Stop:
         self.exit_code, self.why = TIME_IS_OVER, self._end_why
 
     def _came(self, number: int, _frame: FrameType | None) -> None:
+        is_timer, self._is_woken = self._is_woken and number == signal.SIGINT, False
+        if is_timer and self.exit_code:
+            return  # the time was noticed before the timer came, and this is no second signal
         is_at_once = self._is_at_once or self.exit_code != 0
         if time.monotonic() >= self._end:
             self._time_is_over()
         elif not self.why:
             self.exit_code = 128 + number
         self._is_at_once = False
+        self._before |= leave_loaders()
         if is_at_once:
             raise KeyboardInterrupt

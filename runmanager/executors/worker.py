@@ -20,8 +20,8 @@ from typing import NamedTuple
 from runmanager.errors import first_line
 from runmanager.executors import serialize
 from runmanager.executors.base import Task
-from runmanager.executors.signals import SIGNALS
-from runmanager.outcome import BatchProgress, EpochRecord, Outcome
+from runmanager.executors.signals import SIGNALS, leave_loaders
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question
 
 _COLLECT_AFTER_S = 1.0  # looking for garbage takes as long as a small run
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
@@ -61,8 +61,8 @@ class Changed(NamedTuple):
     names: str
 
 
-Message = Binding | Ready | Refused | Lost | Raised | Changed | EpochRecord | BatchProgress | Outcome
-"""What a worker reports; the last three are news of its run, and how it ended."""
+Message = Binding | Ready | Refused | Lost | Raised | Changed | EpochRecord | BatchProgress | Question | Outcome
+"""What a worker reports; the last four are news of its run, and how it ended."""
 
 
 class LaneSettings(NamedTuple):
@@ -87,7 +87,7 @@ def main(
     leaves them; stacks go to `faults` when the process crashes or gets SIGUSR1. `task` and the runs are what
     `serialize.dump` wrote.
     """
-    with suppress(_Stopped, EOFError, BrokenPipeError):
+    with suppress(_Stopped, EOFError, ConnectionError):
         _obey(faults)
         os.environ.clear()
         os.environ.update(settings.environment)
@@ -143,17 +143,18 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         send(outcome)
 
 
-def _tell(connection: Connection, process: int, news: Message) -> None:
-    """Tell the parent news of a run, in the process of the lane alone.
+def _tell(connection: Connection, process: int, news: Message) -> str | None:
+    """Tell the parent news of a run, in the process of the lane alone; return its answer to a question.
 
     Raises:
         _Stopped: The parent has gone; the run that is to end is not at fault.
     """
     if os.getpid() != process:
-        return
+        return None
     try:
         connection.send(news)
-    except BrokenPipeError:
+        return str(connection.recv()) if isinstance(news, Question) else None
+    except (ConnectionError, EOFError):
         raise _Stopped from None
 
 
@@ -175,6 +176,7 @@ def _obey(faults: Connection) -> None:
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    leave_loaders()
     raise _Stopped
 
 

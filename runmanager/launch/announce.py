@@ -13,6 +13,7 @@ from runmanager.launch.plan_table import estimate, plan_table, summary
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import RETRY_FAILED, Status
 from runmanager.search.base import Search
+from runmanager.search.pruning import Pruner
 
 Say = Callable[[str], None]
 
@@ -43,17 +44,21 @@ def cleared(screen: Screen, *, when: bool, then: str = "") -> Iterator[None]:
         screen.show_below(then or None)
 
 
-def show_plan(experiment_name: str, plan: Plan, lanes: int, *, show: bool) -> None:
-    """Show what would be executed where, and what is done already."""
+def show_plan(experiment_name: str, plan: Plan, search: Search, lanes: int, *, show: bool) -> None:
+    """Show what would be executed where, what is done already, and what chooses further runs."""
     progress = GridProgress(experiment_name, [], plan.varying, show=show)
     seconds = estimate(plan, plan.costs)
     names = [name for name in plan.varying if name != "device"]
     if plan.changes:
         progress.say(plan.changes)
+    if search.axes:  # it brings forth runs
+        progress.say(search.introduction())
+    if search.axes and not plan.runs:
+        return
     progress.show_plan(plan_table(plan, seconds, names), summary(plan, seconds, max(lanes, 1)))
 
 
-def announce(say: Say, experiment: Path, plan: Plan, search: Search) -> None:
+def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pruner | None = None) -> None:
     """Say how many runs changed, how many there are and are executed, and why the others are not."""
     missing = Counter(planned.folder.unavailable for planned in plan.runs if planned.folder.unavailable)
     statuses = Counter(
@@ -64,15 +69,17 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search) -> None:
         "of them begun before": sum(statuses[Action.CONTINUE, status] for status in Status),
         "done before": statuses[Action.LEAVE, Status.COMPLETED],
         "failed before": num_failed,
-        "pruned before": len(plan.behind) + statuses[Action.WAIT, Status.PRUNED],
+        "pruned before": sum(statuses[action, Status.PRUNED] for action in (Action.WAIT, Action.LEAVE))
+        + len(plan.behind),
         "unavailable": missing.total(),
     }
-    counts = [counted(len(plan.runs), "run"), f"{len(plan.due):,} to execute"]
+    more = search.num_more()
+    counts = [counted(len(plan.runs) + more, "run"), f"{len(plan.due) + more:,} to execute"]
     counts += [f"{number:,} {words}" for words, number in numbers.items() if number]
     if plan.changes:
         say(plan.changes)
     say(f"{experiment}: {', '.join(counts)}")
-    if introduction := search.introduction():
+    for introduction in filter(None, (search.introduction(), pruner.introduction() if pruner else "")):
         say(introduction)
     for reason, count in missing.items():
         runs = f"{counted(count, 'run')} unavailable"

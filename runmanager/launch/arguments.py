@@ -12,20 +12,21 @@ from typing import Any
 
 from runmanager.board import hparams
 from runmanager.devices import ranks
-from runmanager.errors import DeviceError, GridError, Problems, RunsWarning
+from runmanager.errors import DeviceError, GridError, InvalidArgumentError, Problems, RunsWarning
 from runmanager.executors import EXECUTORS, Executor, InlineExecutor
 from runmanager.goal import parse_goal
 from runmanager.grid import Run, RunBuilder, device_of
 from runmanager.hyperparameters import RESERVED, counted
 from runmanager.launch.calling import check_calls
+from runmanager.launch.pruning import check_prune
 from runmanager.nested import Grid, flat, mapping_of
 from runmanager.search.decide import Decide
-from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
 from runmanager.storage.design import Design, check_note
 from runmanager.storage.fingerprint import Fingerprint, fingerprint
 from runmanager.storage.identity import canonical, identity, is_nameable
 from runmanager.storage.read_values import MOST_BYTES
+from runmanager.storage.x_axis import check_x_axis
 from runmanager.wording import did_you_mean
 
 
@@ -89,8 +90,7 @@ def check_choices(
     problems.check_count("retries", retries, 0)
     problems.check_seconds("max_seconds", max_seconds)
     problems.check_batch_size(batch_size)
-    if not (prune is None or isinstance(prune, SuccessiveHalving)):
-        problems.append(f"prune must be SuccessiveHalving(metric=...), or None to stop no run, got {prune!r}")
+    check_prune(prune, problems)
     if not (decide is None or isinstance(decide, Decide)):
         problems.append(f"decide must be Decide(...), or None to add no repeats, got {decide!r:.60}")
     elif decide and prune:
@@ -136,8 +136,9 @@ def check_runs(
     problems: Problems,
     decide: Decide | None = None,
     repeats: Any = None,
+    expand: Callable[[Any, Problems], list[Run]] | None = None,
 ) -> list[Run]:
-    """Return the runs of a grid if it can be executed; those of `decide`, repeat by repeat.
+    """Return the runs of a grid, which `expand` lists if given; those of `decide`, repeat by repeat.
 
     Raises:
         GridError: There are problems with these or the other arguments, all of them at once.
@@ -153,7 +154,10 @@ def check_runs(
         grid = mapping_of(params)
         if isinstance(decide, Decide):
             grid = _with_repeats(grid, repeats, decide, problems)
-        runs += _runs(params, max_runs) if grid is None else RunBuilder.get_runs(grid, max_runs=max_runs)
+        if expand:
+            runs += expand(params, problems)
+        else:
+            runs += _runs(params, max_runs) if grid is None else RunBuilder.get_runs(grid, max_runs=max_runs)
     if isinstance(decide, Decide) and not problems:
         runs = _repeat_by_repeat(runs, _one_name(repeats), decide, problems)
     with suppress(GridError):  # which get_runs has found
@@ -189,9 +193,10 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
 
 
 def check_design(
-    goal: str | None,
+    goal: str | Sequence[str] | None,
     repeats: Any,
     note: str | None,
+    x_axis: str | None,
     runs: Iterable[Run],
     decide: Decide | None,
     *,
@@ -207,19 +212,31 @@ def check_design(
     names = list(dict.fromkeys(name for run in runs for name in run._fields))
     if goal is not None:
         with problems.collecting():
-            design = replace(design, goal=parse_goal(goal))
-    if design.goal and (design.goal.metric in names or design.goal.metric in RESERVED - {"loss", "accuracy"}):
-        what = "a hyperparameter of this grid" if design.goal.metric in names else "no metric"
-        problems.append(f"goal={goal!r}, but {design.goal.metric!r} is {what}: name what a run tracks")
+            design = _with_goals(design, goal)
+    for metric in [goal.metric for goal in design.all_goals]:
+        if metric in names or metric in RESERVED - {"loss", "accuracy"}:
+            what = "a hyperparameter of this grid" if metric in names else "no metric"
+            problems.append(f"goal={goal!r}, but {metric!r} is {what}: name what a run tracks")
     if repeats is not None:
         design = replace(design, repeats=_repeats(repeats, names, problems))
     if note is not None:
         with problems.collecting():
             design = replace(design, note=check_note(note))
+    if x_axis is not None:
+        with problems.collecting():
+            design = replace(design, x_axis=check_x_axis(x_axis, names))
     if group_seeds and hparams.SEED not in names:
         problems.append("group_seeds=True averages over the hyperparameter 'seed': give the grid one")
     problems.raise_if_any()
     return design
+
+
+def _with_goals(design: Design, given: object) -> Design:
+    """Return the design with the goal that was given, or with several."""
+    goals = tuple(map(parse_goal, given)) if isinstance(given, list | tuple) and given else (parse_goal(given),)
+    if len({goal.metric for goal in goals}) < len(goals):
+        raise InvalidArgumentError([f"goal={given!r} names a metric twice: write it once"])
+    return replace(design, goal=goals[0], goals=goals if len(goals) > 1 else ())
 
 
 def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[str, ...]:

@@ -18,9 +18,8 @@ from runmanager.executors.signals import Stop
 from runmanager.grid import Run, device_of
 from runmanager.hyperparameters import column, counted
 from runmanager.launch.calling import call
-from runmanager.launch.plan import Plan
 from runmanager.launch.task import RunTask
-from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.outcome import News, Outcome, Status
 from runmanager.storage import durable
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import canonical
@@ -53,8 +52,8 @@ class CheckTask:
             experiment = Experiment(Path(folder) / name)
             cut = _Cut(self.task.train)
             task = replace(
-                self.task, experiment=experiment, train=cut, tensorboard=False, prune=None, raises=False,
-                is_check=True,
+                self.task, experiment=experiment, train=cut, tensorboard=False, prune=None, rule="",
+                raises=False, is_check=True,
             )  # fmt: skip
             return task(run, report)
 
@@ -90,7 +89,7 @@ class _Watch:
     def run_started(self, run: Run, lane: int, device: str) -> None:
         """Do nothing."""
 
-    def run_progressed(self, run: Run, news: EpochRecord | BatchProgress) -> None:
+    def run_progressed(self, run: Run, news: News) -> None:
         """Do nothing."""
 
     def stopping(self) -> None:
@@ -106,9 +105,9 @@ class _Watch:
 
 
 def try_settings(
-    plan: Plan, task: RunTask, executor: Executor, stop: Stop, screen: Screen, repeats: Sequence[str]
+    runs: Sequence[Run], task: RunTask, executor: Executor, stop: Stop, screen: Screen, repeats: Sequence[str]
 ) -> list[str]:
-    """Try the settings of the runs to execute; return what to say of that.
+    """Try the settings of runs; return what to say of that.
 
     Raises:
         GridError: Some fail, with all causes.
@@ -118,7 +117,7 @@ def try_settings(
     began = time.monotonic()
     path = task.experiment.path
     check_free(path)
-    settings = settings_of([planned.run for planned in plan.due], repeats)
+    settings = settings_of(runs, repeats)
     repeating = (*repeats, SEED)
     names = dict.fromkeys(name for run in settings for name in run._fields if name not in repeating)
     if not settings:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
 from runmanager.board.link import page_of
@@ -24,10 +24,11 @@ from runmanager.live.best import BestSoFar
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Outcome, Status
 from runmanager.search.base import Search
+from runmanager.search.pruning import Pruner
 from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.identity import identity
-from runmanager.storage.run_state import read_run
+from runmanager.storage.run_state import RunResult, read_run
 
 COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
 """Exit codes; 2 is that nothing was started."""
@@ -43,6 +44,12 @@ class Execution:
     _has_named_unread = False  # axes that train does not read
     num_lanes = 0
     """How many runs were executed at the same time, at most."""
+    exit_code = COMPLETED
+    """Of what was executed so far."""
+    error: StorageError | None = None
+    """What could not be written, which has ended it."""
+    hands_over = False
+    """Whether `steps` yields each run: a signal must find `run` within it."""
 
     def __init__(
         self,
@@ -59,10 +66,12 @@ class Execution:
         notes: Sequence[str] = (),
         screen: Screen | None = None,
         page: LivePage | None = None,
+        pruner: Pruner | None = None,
+        plan_new: Callable[[Sequence[Run]], Plan] | None = None,
     ) -> None:
         self._search = search
-        self._plan = plan
-        self._decisions = Decisions(plan, search)
+        self._decisions = Decisions(plan, search, plan_new)
+        self._examples = search.examples()
         self._grid = [planned.run for planned in plan.runs if not planned.folder.unavailable]
         self._executor = executor
         self._task = task
@@ -83,48 +92,74 @@ class Execution:
         self._experiment = task.experiment.path
         self._exports = Exports(self._experiment)
         self._report = page or LivePage(self._experiment)
-        self.stopwatch = Stopwatch(self._report.after_epoch)
+        self._pruner = pruner
+        self.stopwatch = Stopwatch(self._report.after_epoch, pruner)
         self._in_progress: dict[str, PlannedRun] = {}
         self._retries: dict[str, int] = {}
 
     def run(self) -> int:
         """Execute runs until none is due; return the exit code."""
-        exit_code, is_first = COMPLETED, True
-        self._executor.num_lanes(self._grid)
+        for _ in self.steps():
+            pass
+        return self.exit_code
+
+    def steps(self) -> Generator[tuple[Run, RunResult | None]]:
+        """Execute runs until none is due; if it `hands_over`, yield each that has ended.
+
+        Between two steps the lanes go on with what they have. Closing it ends them. An executor that
+        `tells_begun` has runs without a result yielded too, which have begun or wait for a device.
+        """
+        is_first = True
+        self._search.num_lanes = self._executor.num_lanes([*self._grid, *self._examples])
         while True:
             batch = self._decisions.next()
             if not (is_first or batch.due or batch.behind or batch.sentences):
                 break
             runs = deque(planned.run for planned in batch.due)
-            lanes = self._executor.num_lanes(list(runs))
+            lanes = self._executor.num_lanes([*runs, *self._examples])
             self.num_lanes = max(self.num_lanes, lanes)
             self.progress = GridProgress(
                 self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
                 lanes=lanes, past=batch.costs, show=self._show, stop=self._stop,
                 goal=self._design.goal, best=self._best, repeats=self._repeats,
-                page=self._page, screen=self._screen,
+                page=self._page, screen=self._screen, more=self._search.num_more(),
             )  # fmt: skip
             if is_first:
                 for note in self._notes:
                     self.progress.say(note)
-                announce(self.progress.say, paths.for_people(self._experiment), batch, self._search)
+                where = paths.for_people(self._experiment)
+                announce(self.progress.say, where, batch, self._search, self._pruner)
                 self._report.begin(self.progress.say)
                 if self._task.tensorboard and self._show and batch.due:
                     point_to_tensorboard(self.progress.say, paths.for_people(self._experiment))
-            ended = self._execute(batch, runs, replace(self._task, jobs=lanes))
-            exit_code, is_first = ended or exit_code, False
+            ended = yield from self._execute(batch, runs, replace(self._task, jobs=lanes))
+            self.exit_code, is_first = ended or self.exit_code, False
             if ended not in (COMPLETED, SOME_FAILED) or (ended and self._ends_at_failure):
-                return exit_code
+                return
             if not batch.due:
                 break
         self.is_over = True
-        return exit_code
+
+    @property
+    def plan(self) -> Plan:
+        """All runs, also those that the search has brought forth."""
+        return self._decisions.plan
+
+    @property
+    def num_more(self) -> int:
+        """How many runs the search has not brought forth, as the grid was stopped."""
+        return 0 if self.is_over else self._search.num_more()
+
+    def conclusions(self, outcomes: Sequence[Outcome]) -> list[str]:
+        """Return what the search and the pruner say at the end."""
+        of_pruner = self._pruner.conclusion(outcomes) if self._pruner else ""
+        return [*filter(None, [self._search.conclusion(outcomes), of_pruner])]
 
     def asked_for(self) -> Plan:
         """Return the plan with the runs that were asked for; once it is over, the others are forgotten."""
         plan = self._decisions.asked_for()
         if self.is_over:
-            others = {planned.folder.id for planned in self._plan.runs}
+            others = {planned.folder.id for planned in self.plan.runs}
             others -= {planned.folder.id for planned in plan.runs}
             with contextlib.suppress(StorageError):  # they are said to be pending
                 if others:
@@ -138,7 +173,9 @@ class Execution:
         except (OSError, BoardError):
             return ""
 
-    def _execute(self, batch: Plan, runs: deque[Run], task: RunTask) -> int:
+    def _execute(
+        self, batch: Plan, runs: deque[Run], task: RunTask
+    ) -> Generator[tuple[Run, RunResult | None], None, int]:
         """Execute a batch, and what the search adds to it if it is asynchronous; return the exit code."""
         exit_code = COMPLETED
         outcomes = self._executor.execute(runs, task, self.stopwatch.reporting_to(self.progress))
@@ -146,30 +183,41 @@ class Execution:
             with self.progress, self._stop.at_once(), contextlib.closing(outcomes):
                 self._begin(batch)
                 for run, ended in outcomes:
+                    if ended.status in (Status.RUNNING, Status.PENDING):
+                        yield run, None
+                        self._add_more(runs)
+                        continue
                     with self._stop.later():
-                        outcome, is_retried = self._end(run, ended)
+                        id_, outcome, is_retried = self._end(run, ended)
                         if is_retried:
                             runs.append(run)
                     if is_retried:
                         continue
-                    if not outcome.status.is_success:
-                        exit_code = SOME_FAILED
-                        if self._ends_at_failure:
-                            self.progress.say("stopped at the first failure (on_error='stop')")
-                            break
+                    exit_code = exit_code if outcome.status.is_success else SOME_FAILED
+                    if exit_code and self._ends_at_failure:
+                        self.progress.say("stopped at the first failure (on_error='stop')")
+                        break
+                    if self.hands_over:
+                        self.progress.flush()  # before whatever the loop prints
+                        yield run, self._decisions.journals[id_]
                     if self._search.is_asynchronous:
-                        more = self._decisions.next(self._in_progress.keys())
-                        self.progress.add([planned.folder for planned in more.due])
-                        self._begin(more)
-                        runs.extend(planned.run for planned in more.due)
+                        self._add_more(runs)
         except KeyboardInterrupt:
             self.stopwatch.stop()
             self.progress.stopping()
             return self._stop.exit_code or INTERRUPTED
         except StorageError as error:
             self.progress.say(f"✗ {error}")
+            self.error = error
             return STORAGE_FAILED
         return exit_code
+
+    def _add_more(self, runs: deque[Run]) -> None:
+        """Ask the search for more runs while others are in progress."""
+        more = self._decisions.next(self._in_progress.keys())
+        self.progress.add([planned.folder for planned in more.due], self._search.num_more())
+        self._begin(more)
+        runs.extend(planned.run for planned in more.due)
 
     def _begin(self, batch: Plan) -> None:
         """Say what was decided, and commit which runs are behind if their journals do not say so."""
@@ -192,14 +240,16 @@ class Execution:
         if sentence := unread_axes(unread, self._task.train, repeats=self._repeats, number=number):
             self.progress.say(f"! {sentence}")
 
-    def _end(self, run: Run, ended: Outcome) -> tuple[Outcome, bool]:
-        """Commit and show how a run ended; return that, and whether it is executed again."""
+    def _end(self, run: Run, ended: Outcome) -> tuple[str, Outcome, bool]:
+        """Commit and show how a run ended; return its identity, that, and whether it is executed again."""
         id_ = identity(run._asdict())
         if id_ not in self._in_progress:  # executed in this process, train() may have changed a list in it
             id_ = next(id_ for id_, planned in self._in_progress.items() if planned.run is run)
         planned = self._in_progress.pop(id_)
         self.stopwatch.run_ended(id_)
         outcome = commit(planned, ended, self._task)
+        if self._pruner:
+            self._pruner.run_ended(id_, outcome.status)
         self._decisions.journals.run_ended(id_)
         is_retried = outcome.status.is_worth_a_retry and self._retries[id_] > 0
         if is_retried:
@@ -215,4 +265,4 @@ class Execution:
         if ranks.is_main():
             self._exports.after_run()
             self._report.after_run()
-        return outcome, is_retried
+        return id_, outcome, is_retried

@@ -84,7 +84,7 @@ def make_panel(
     from runmanager.results.conclusion import conclude
 
     content = conclude(
-        outcome.runs, outcome.folder, is_over=execution.is_over, has_events=has_events,
+        outcome.runs, outcome.folder, is_over=execution.is_over, has_events=has_events, more=execution.num_more,
         is_broken_off=outcome.exit_code not in (COMPLETED, SOME_FAILED),
         time=_time_spent(plan, execution, began),
     )  # fmt: skip

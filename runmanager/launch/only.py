@@ -65,9 +65,8 @@ def choose(
             rule = "is in this experiment, but not in this grid, whose runs are"
             problems.append(f"only={number}: run {number} {rule} {_ranges(indexes)}; give the grid its values")
         else:
-            problems.append(
-                f"only={number}: there is no such run; the runs of this grid are {_ranges(indexes)}"
-            )
+            runs = f"the runs of this grid are {_ranges(indexes)}" if indexes else "there are none yet"
+            problems.append(f"only={number}: there is no such run; {runs}")
     problems.raise_if_any(InvalidArgumentError)
     return [indexes[number] for number in numbers]
 

@@ -1,7 +1,7 @@
 """What a grid will do with each of its runs, decided before anything is started."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -26,7 +26,7 @@ class Action(StrEnum):
     """What a grid does with a run."""
 
     EXECUTE = "execute"
-    CONTINUE = "continue"  # after its last committed epoch, if it has a checkpoint
+    CONTINUE = "continue"  # where its last checkpoint is, if it has one
     START_OVER = "start over"  # because what it depends on has changed
     WAIT = "wait"  # until the search decides about it
     PRUNE = "prune"  # it is behind and its journal does not say so: it was interrupted
@@ -55,6 +55,7 @@ class Plan:
     runs: Sequence[PlannedRun]  # all of the grid, in order
     changed: Mapping[str, int]  # what changed since runs were begun -> how many runs
     policy: tuple[str, str]  # what is done about that: `STARTED_OVER` or `KEPT`
+    axes: Sequence[str] = ()  # the hyperparameters that vary, where a search brings forth runs
     order: Sequence[str] = ()  # the identities of the runs to execute, once a search has decided it
     sentences: Sequence[str] = ()  # of the search, for the user
 
@@ -85,7 +86,7 @@ class Plan:
     @property
     def varying(self) -> list[str]:
         """The hyperparameters that tell the runs apart."""
-        return varying([planned.folder.params for planned in self.runs])
+        return list(self.axes) or varying([planned.folder.params for planned in self.runs])
 
     @property
     def costs(self) -> list[tuple[Mapping[str, Any], float]]:
@@ -98,41 +99,86 @@ class Plan:
 
 
 class Decisions:
-    """Begins a search and asks it which runs of a plan are next; all ranks get the answer of rank 0."""
+    """Begins a search and asks it which runs of a plan are next; all ranks get the answer of rank 0.
 
-    def __init__(self, plan: Plan, search: Search) -> None:
+    Args:
+        plan: The runs of the grid.
+        search: What decides.
+        plan_new: Gives runs that the search brings forth their folders, and plans them.
+    """
+
+    def __init__(
+        self, plan: Plan, search: Search, plan_new: Callable[[Sequence[Run]], Plan] | None = None
+    ) -> None:
         self._plan = plan
         self._search = search
+        self._plan_new = plan_new
         start_over = {planned.folder.id for planned in plan.runs if planned.action is Action.START_OVER}
+        self._runs = {planned.folder.id: planned for planned in plan.runs}
         self.journals = Journals((planned.before for planned in plan.runs), start_over)
         if ranks.is_main():
             search.begin([planned.folder for planned in plan.runs], {planned.folder.id for planned in plan.due})
 
     def next(self, in_progress: Collection[str] = ()) -> Plan:
-        """Return the plan in which the runs that are due now are to be executed, and the others wait."""
-        return ranks.from_main(lambda: self._decided(in_progress))
+        """Return the plan in which the runs that are due now are to be executed, and the others wait.
+
+        While others are in progress, it has the runs of this decision alone.
+        """
+        plan, new = ranks.from_main(lambda: self._decided(in_progress))
+        if new and not ranks.is_main():
+            self._runs |= {planned.folder.id: planned for planned in new}
+        return plan
+
+    @property
+    def plan(self) -> Plan:
+        """The plan with all runs, also those that the search has brought forth."""
+        return replace(self._plan, runs=list(self._runs.values()))
 
     def asked_for(self) -> Plan:
         """Return the plan without the runs that the search leaves out and that have not begun."""
         left_out = self._search.left_out()
-        runs = [run for run in self._plan.runs if run.before.attempts or run.folder.id not in left_out]
+        runs = [run for run in self._runs.values() if run.before.attempts or run.folder.id not in left_out]
         return replace(self._plan, runs=runs)
 
-    def _decided(self, in_progress: Collection[str]) -> Plan:
+    def _decided(self, in_progress: Collection[str]) -> tuple[Plan, list[PlannedRun]]:
         decision = self._search.next(self.journals, in_progress)
-        due, behind = set(decision.due), set(decision.behind)
+        due, sentences = list(decision.due), list(decision.sentences)
+        all_new: list[PlannedRun] = []
+        while decision.new:
+            assert self._plan_new
+            new = self._plan_new(decision.new).runs
+            all_new += new
+            for planned in new:
+                self._runs[planned.folder.id] = planned
+                self.journals.add(planned.before)
+            due += [planned.folder.id for planned in new if planned.action.is_due]
+            if due:
+                break
+            decision = self._search.next(self.journals, in_progress)
+            due, sentences = list(decision.due), [*sentences, *decision.sentences]
+        return self._planned(due, decision.behind, sentences, whole=not in_progress), all_new
+
+    def _planned(
+        self, order: Sequence[str], behind: Collection[str], sentences: Sequence[str], *, whole: bool
+    ) -> Plan:
+        due, behind = set(order), set(behind)
         runs: list[PlannedRun] = []
-        for planned in self.asked_for().runs:
+        asked_for = self.asked_for().runs if whole else [self._runs[id_] for id_ in (*order, *behind)]
+        for planned in asked_for:
             id_, action, before = planned.folder.id, planned.action, planned.before
             result = self.journals[id_] if id_ in due or id_ in behind else before
             if id_ in due and (action is not Action.START_OVER or result.attempts):
-                action, before = Action.CONTINUE if result.epochs else Action.EXECUTE, result
+                action, before = _executed(result), result
             elif id_ in behind and result.status.is_stopped:
                 action, before = Action.PRUNE, result
             elif id_ not in due and action is not Action.LEAVE:
                 action = Action.WAIT
             runs.append(PlannedRun(planned.run, planned.folder, before, action))
-        return replace(self._plan, runs=runs, order=decision.due, sentences=decision.sentences)
+        return replace(self._plan, runs=runs, order=order, sentences=sentences)
+
+
+def _executed(before: RunResult) -> Action:
+    return Action.CONTINUE if before.epochs or before.inside else Action.EXECUTE
 
 
 def make_plan(
@@ -143,10 +189,11 @@ def make_plan(
     chosen: Iterable[int],
     retry_failed: bool,
     keep_changed: bool,
+    axes: Sequence[str] = (),
 ) -> Plan:
     """Decide by `run_grid`'s options what is done with the chosen runs, by index.
 
-    Code, data and versions are `now`.
+    Code, data and versions are `now`. The `axes` are those of a search.
     """
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
@@ -162,6 +209,6 @@ def make_plan(
         elif before.status is Status.COMPLETED or (before.status.is_fault and not retry_failed):
             action = Action.LEAVE
         else:
-            action = Action.CONTINUE if before.epochs else Action.EXECUTE
+            action = _executed(before)
         planned.append(PlannedRun(run, folder, before, action))
-    return Plan(planned, changed, KEPT if keep_changed else STARTED_OVER)
+    return Plan(planned, changed, KEPT if keep_changed else STARTED_OVER, axes)

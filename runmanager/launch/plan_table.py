@@ -49,11 +49,11 @@ def _what(planned: PlannedRun) -> tuple[str, str]:
     """Return what happens to a run in a word or two, and the details."""
     before = planned.before
     if planned.action.is_due:
-        if not before.epochs:
+        if not (before.epochs or before.inside):
             return Action.EXECUTE, ""
         if _starts_over(planned):
             return Action.START_OVER, ""
-        return Action.CONTINUE, f" after epoch {before.epochs[-1].epoch}"
+        return Action.CONTINUE, f" {before.inside or f'after epoch {before.epochs[-1].epoch}'}"
     if planned.folder.unavailable:
         return Status.UNAVAILABLE, f": {planned.folder.unavailable}"
     return before.status, "" if before.status is Status.COMPLETED else ", left as it is"
@@ -61,7 +61,8 @@ def _what(planned: PlannedRun) -> tuple[str, str]:
 
 def _starts_over(planned: PlannedRun) -> bool:
     has_checkpoint = (planned.folder.path / paths.CHECKPOINT).exists()
-    return planned.action is Action.START_OVER or not has_checkpoint
+    is_inside_first = planned.before.inside is not None and not planned.before.epochs
+    return planned.action is Action.START_OVER or not (has_checkpoint or is_inside_first)
 
 
 def _spent(planned: PlannedRun) -> float:

@@ -10,24 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.board import hparams
 from runmanager.devices import ranks
-from runmanager.errors import Problems, StorageError
+from runmanager.errors import Problems
 from runmanager.executors import Executor
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run
-from runmanager.launch import announce, arguments, grid_outcome
+from runmanager.launch import announce, arguments, grid_outcome, searched
 from runmanager.launch import only as only_runs
 from runmanager.launch.check import try_settings
-from runmanager.launch.commit import export
+from runmanager.launch.conclude import conclude, export_tables
 from runmanager.launch.execute import COMPLETED, STORAGE_FAILED, Execution
 from runmanager.launch.grid_outcome import GridOutcome
 from runmanager.launch.live_page import LivePage
 from runmanager.launch.plan import Decisions, Plan, make_plan
+from runmanager.launch.pruning import leave_pruned, rules_of
 from runmanager.launch.task import RunTask, Train
 from runmanager.nested import Grid
 from runmanager.search.all_runs import AllRuns
 from runmanager.search.base import Search
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
+from runmanager.search.optuna_search import OptunaSearch
+from runmanager.search.searching import Searching
 from runmanager.storage import durable
 from runmanager.storage.beginning import check_beginning
 from runmanager.storage.design import Design
@@ -36,6 +39,8 @@ from runmanager.storage.folders import Experiment
 from runmanager.storage.lock import hold
 
 if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+
     from runmanager.training.batch_size import Measure
 
 
@@ -65,11 +70,13 @@ def run_grid(
     data: Any = None,
     plan_only: bool = False,
     check: bool = False,
-    prune: SuccessiveHalving | None = None,
+    prune: "SuccessiveHalving | BasePruner | None" = None,
     decide: Decide | None = None,
-    goal: str | None = None,
+    search: OptunaSearch | None = None,
+    goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
     note: str | None = None,
+    x_axis: str | None = None,
     only: int | Sequence[int] | None = None,
     report: bool | str | PathLike[str] = False,
 ) -> GridOutcome:
@@ -106,7 +113,8 @@ def run_grid(
         batch_size: Counts the samples of a batch, as in `RunManager`.
         group_seeds: Average the runs that differ in the hyperparameter `seed` alone in TensorBoard's HParams.
         display: False shows nothing.
-        retry_failed: Execute runs again that ended by a fault: failed, diverged, hung, or out of memory.
+        retry_failed: Execute runs again that ended by a fault: failed, diverged, hung, out of memory; or that
+            `train` pruned by optuna.TrialPruned.
         changed: What is done with runs that were begun with other code, data or versions: "rerun", the default,
             or "keep", which continues them, marked as mixed. Dicts, lists and tensors that `train` reads from
             your modules count by their content, up to 256 MiB each.
@@ -115,19 +123,27 @@ def run_grid(
             text for it, or a function that returns one of them, called once the grid is accepted.
         plan_only: Show what would be executed where and what is done already, and stop; nothing is written.
         check: Try each setting before the first run begins, where runs are executed: two steps, and one batch
-            of each evaluation. Nothing is written; all that fails is raised. Not with `plan_only` and `only`.
-        prune: Stops runs early that are behind, as `SuccessiveHalving`. They keep their checkpoint; the same
-            grid without `prune`, or with one that stops fewer runs, continues them.
+            of each evaluation. Nothing is written; all that fails is raised. Of a `search`, settings are tried
+            in which each listed value occurs, and values of its ranges. Not with `plan_only` and `only`.
+        prune: Stops runs early that are behind, as `SuccessiveHalving` or a pruner of Optuna
+            (``optuna.pruners.MedianPruner()``), which is asked after each epoch. They keep their checkpoint;
+            the same grid without `prune`, or with one that stops fewer runs, continues them.
         decide: Adds repeats until it is decided which setting is best, or which value of an axis is better, as
             `Decide`. `repeats` names the one axis that it repeats over.
+        search: Chooses the runs from the results so far, as `OptunaSearch`. Axes may be ranges then, and it
+            needs a goal.
         goal: The metric that decides: "max:reward", "min:wer", or a name whose direction is known, as
             "test_accuracy". Tables, report, command line, pruning and TensorBoard follow it, at the epoch whose
             weights are kept, else at the last. By default it is that of ``manager.epochs(keep=...)``, else the
             validation, test or training accuracy or loss. It is written with the experiment: a start without
-            it keeps it, another one replaces it.
+            it keeps it, another one replaces it. A search may have several, as ["max:test_accuracy",
+            "min:test_loss"]: its sampler gets all of them, everything else follows the first.
         repeats: The axes that only repeat a setting, as ("fold", "seed"): settings are then ranked by their
             mean. Written with the experiment, as `goal`.
         note: Why this grid is executed, in one line. Written with the experiment, as `goal`; "" removes it.
+        x_axis: What curves are drawn over in TensorBoard and the report: "steps" or "samples" seen, which are
+            then a column, or a metric that `train` tracks, as ``manager.track({"env_steps": n}, how="last")``.
+            By default it is "epoch". Written with the experiment, as `goal`.
         only: The number of a run, or of several, as the column `run` has it: they alone are executed, also
             those that failed, in this process and without a live display, for a debugger. What `train` raises
             is recorded and raised. `prune`, `jobs`, `timeout`, `retries` and the like do not count.
@@ -144,6 +160,7 @@ def run_grid(
             fails in a `check`; with all problems, nothing was written.
         DeviceError: A device is not there and `missing_device` is "error"; nothing was written.
         ExperimentLockedError: Another process is running this experiment.
+        InvalidArgumentError: A run of a search does not have the goal's metric. What was committed is kept.
         PruneError: Runs cannot be stopped early: `train` gives ``manager.epochs`` no checkpoint, or the epoch
             of a rung has no such metric. What was committed is kept.
         StorageError: The experiment's folder could not be written before the first run.
@@ -170,49 +187,71 @@ def run_grid(
     arguments.check_choices(
         on_error, missing_device, retries, max_seconds, batch_size, prune, decide, report, problems
     )
+    searched.check_search(search, prune, decide, max_runs, problems)
     keep_changed = arguments.keeps_changed(changed, resume_anyway, problems)
     is_main = ranks.is_main()
     is_shown = is_main and display is not False
     with contextlib.ExitStack() as closing:
         stop = Stop() if numbers else closing.enter_context(Stop())  # a debugger wants Ctrl-C for itself
-        runs = arguments.check_runs(params, train, experiment, root, max_runs, problems, decide, repeats)
+        runs = arguments.check_runs(
+            params, train, experiment, root, max_runs, problems, decide, repeats,
+            expand=searched.samples if search else None,
+        )  # fmt: skip
         path = (Path(root) / experiment).absolute()  # train() may change the working directory
         design, changes = Experiment(path).design.updated(
-            arguments.check_design(goal, repeats, note, runs, decide, group_seeds=group_seeds)
+            arguments.check_design(goal, repeats, note, x_axis, runs, decide, group_seeds=group_seeds)
         )
-        prune = prune.towards(design.goal) if prune and not numbers else None
-        screen = closing.enter_context(announce.starting(experiment, len(runs), show=is_shown))
+        halving, pruner = rules_of(None if numbers else prune, design.goal)
+        chooses = _search_of(search, halving, decide, params, design, path)
+        sampled, runs = runs, searched.runs_of(chooses, runs, path)
+        num_runs = len(runs) + chooses.num_more()
+        screen = closing.enter_context(announce.starting(experiment, num_runs, show=is_shown))
         executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
-        missing = arguments.missing_devices(runs, executor.missing, "skip" if numbers else missing_device)
+        missing = arguments.missing_devices(
+            [*sampled, *runs], executor.missing, "skip" if numbers else missing_device
+        )
         grid = [run._asdict() for run in runs]
         chosen = only_runs.choose(numbers, grid, missing, Experiment(path))
         with (
             announce.cleared(screen, when=plan_only or bool(numbers)),
-            announce.cleared(screen, when=callable(data), then=announce.first_line(experiment, len(runs))),
+            announce.cleared(screen, when=callable(data), then=announce.first_line(experiment, num_runs)),
             stop.at_once(),
         ):
             # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
             now = arguments.take_fingerprint(train, data)
-        search = _search_of(prune, decide, design.repeats)
         task = RunTask(
-            train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, prune, batch_size,
-            goal=design.goal, raises=bool(numbers),
+            train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, halving,
+            rule=pruner.rule if pruner else "", batch_size=batch_size, goal=design.goal, x_axis=design.x_axis,
+            raises=bool(numbers),
         )  # fmt: skip
-        policy = {"retry_failed": retry_failed or bool(numbers), "keep_changed": keep_changed}
+        policy: dict[str, Any] = {
+            "retry_failed": retry_failed or bool(numbers), "keep_changed": keep_changed, "axes": chooses.axes
+        }  # fmt: skip
         if plan_only or check:
-            plan = make_plan(runs, task.experiment.assign(grid, missing, design), now, chosen=chosen, **policy)
+            plan = leave_pruned(
+                make_plan(runs, task.experiment.assign(grid, missing, design), now, chosen=chosen, **policy),
+                pruner,
+                **policy,
+            )
         if plan_only:
-            batch = _show_plan(plan, search, executor, experiment, show=is_main)
+            batch = _show_plan(plan, chooses, executor, experiment, show=is_main)
             return replace(grid_outcome.read(batch, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
         tried = (
-            try_settings(plan, task, executor, stop, screen, design.repeating(plan.varying))
+            try_settings(
+                searched.to_try(chooses, plan, executor.missing), task, executor, stop, screen,
+                design.repeating(plan.varying),
+            )
             if check and not numbers
             else []
-        )
+        )  # fmt: skip
         if is_main:
             closing.enter_context(_held(path))
         plan = ranks.from_main(
-            lambda: make_plan(runs, task.experiment.plan(grid, missing, design), now, chosen=chosen, **policy)
+            lambda: leave_pruned(
+                make_plan(runs, task.experiment.plan(grid, missing, design), now, chosen=chosen, **policy),
+                pruner,
+                **policy,
+            )
         )
         if executor.is_in_process:
             closing.callback(note_changes_by_runs, train, now)
@@ -221,26 +260,18 @@ def run_grid(
         if numbers:
             return _execute_alone(plan, task, num_runs=len(runs), show=is_shown)
         execution = Execution(
-            plan, search, executor, task, stop, retries=retries, on_error=on_error, show=is_shown,
-            design=design, notes=[*(f"! {change}" for change in changes), *tried], screen=screen,
+            plan, chooses, executor, task, stop, retries=retries, on_error=on_error, show=is_shown,
+            design=design, notes=[*(f"! {change}" for change in changes), *tried], screen=screen, pruner=pruner,
             page=closing.enter_context(
                 LivePage(path, report if is_main else False, is_alone=executor.is_in_process)
             ),
+            plan_new=searched.plans_new(chooses, task.experiment, design, now, executor.missing, policy),
         )  # fmt: skip
         stop.end_after(began, max_seconds)
         exit_code = execution.run()
         if is_main and exit_code != STORAGE_FAILED:
-            exit_code = _export(path, execution.progress.say) or exit_code
-        outcome = ranks.from_main(
-            lambda: grid_outcome.read(execution.asked_for(), exit_code, path, is_over=execution.is_over)
-        )
-        panel = ranks.from_main(
-            lambda: grid_outcome.make_panel(outcome, plan, execution, began, has_events=tensorboard)
-        )
-        if conclusion := search.conclusion([ended for _, ended in outcome.outcomes]):
-            execution.progress.say(conclusion)
-        execution.progress.conclude(panel)
-        outcome = replace(outcome, panel=panel)
+            exit_code = export_tables(path, execution.progress.say) or exit_code
+        outcome = conclude(execution, exit_code, path, began, has_events=tensorboard)
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
 
 
@@ -249,14 +280,24 @@ def _repeated(design: Design, *, group_seeds: bool) -> tuple[str, ...]:
 
 
 def _show_plan(plan: Plan, search: Search, executor: Executor, experiment: str, *, show: bool) -> Plan:
-    batch = Decisions(plan, search).next()
-    announce.show_plan(experiment, batch, executor.num_lanes([due.run for due in batch.due]), show=show)
+    batch = Decisions(plan, AllRuns() if isinstance(search, Searching) else search).next()
+    lanes = executor.num_lanes([due.run for due in batch.due])
+    announce.show_plan(experiment, batch, search, lanes, show=show)
     return batch
 
 
-def _search_of(prune: SuccessiveHalving | None, decide: Decide | None, repeats: Sequence[str] | None) -> Search:
-    if decide and repeats:
-        return decide.search(*repeats)
+def _search_of(
+    search: OptunaSearch | None,
+    prune: SuccessiveHalving | None,
+    decide: Decide | None,
+    params: Any,
+    design: Design,
+    path: Path,
+) -> Search:
+    if search:
+        return searched.make_search(search, params, design, path)
+    if decide and design.repeats:
+        return decide.search(*design.repeats)
     return prune.search() if prune else AllRuns()
 
 
@@ -276,15 +317,5 @@ def _execute_alone(plan: Plan, task: RunTask, *, num_runs: int, show: bool) -> G
     try:
         only_runs.execute_here(plan, task, progress)
     finally:
-        exit_code = _export(path, progress.say) if ranks.is_main() else COMPLETED
+        exit_code = export_tables(path, progress.say) if ranks.is_main() else COMPLETED
     return ranks.from_main(lambda: grid_outcome.read(plan, exit_code, path, is_over=True))
-
-
-def _export(experiment: Path, say: announce.Say) -> int:
-    """Write the tables at the end of a grid; return the exit code."""
-    try:
-        export(experiment)
-    except StorageError as error:
-        say(f"✗ {error}")
-        return STORAGE_FAILED
-    return COMPLETED

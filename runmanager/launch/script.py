@@ -2,26 +2,30 @@
 
 import argparse
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runmanager.axes import space_of
 from runmanager.errors import GridError, InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.grid import RunBuilder
 from runmanager.hyperparameters import text
 from runmanager.launch.calling import defaults_of
 from runmanager.launch.run_grid import run_grid
+from runmanager.launch.words import axis_of, reader
 from runmanager.nested import Grid, flat, mapping_of
+from runmanager.ranges import Range
+from runmanager.wording import listed
 
 REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130
 """Exit codes, beside those of `GridOutcome`."""
 
 Allowed = tuple[Callable[[Any], bool], str]
 """Whether a value is allowed, and which are, in words."""
-
-_Reader = Callable[[str], Any]  # raises a ValueError that says what it takes
 
 
 def main(
@@ -40,8 +44,9 @@ def main(
     """Execute a grid as the command line says, and return the exit code: ``sys.exit(main(GRID, train))``.
 
     Each axis has a flag that takes several values: ``--lr 0.1 0.01`` takes the place of the grid's own. So has
-    each keyword parameter of `train`: it becomes an axis, and a column of the tables, once it is given. Flags
-    for `run_grid` are there too, as ``--plan``, ``--only``, ``--jobs``, ``--executor``. ``--help`` lists them.
+    each keyword parameter of `train`: it becomes an axis, and a column of the tables, once it is given. A range
+    takes another one too, as ``--lr 1e-4..1e-2``, and ``--sample 50`` draws runs. Flags for `run_grid` are
+    there too, as ``--plan``, ``--only``, ``--jobs``, ``--executor``. ``--help`` lists them.
 
     Args:
         params: The grid: axis -> values. An axis of a nested mapping has the flag ``--opt.lr``.
@@ -81,8 +86,9 @@ def main(
     given = vars(parser.parse_args(arguments))
     try:
         grid = script.grid(given)
+        runs = _runs(grid, given.get("sample"), options)
         data = script.bound(given, data) if callable(data) else data
-        outcome = run_grid(grid, script.bound(given, train), data=data, **_options(given, options, grid))
+        outcome = run_grid(runs, script.bound(given, train), data=data, **_options(given, options, grid))
     except StorageError as error:
         return _say(parser, error, STORAGE_FAILED)
     except RunManagerError as error:
@@ -110,7 +116,7 @@ class Script:
         flags: Mapping[str, str],
         constants: Sequence[str],
     ) -> None:
-        RunBuilder.num_runs(params)
+        space_of(params)
         self._params = dict(flat(mapping_of(params) or {}))
         self._train = train
         self._settings = defaults_of(train)
@@ -129,8 +135,8 @@ class Script:
             if name in self._params
         ]
         problems.raise_if_any(InvalidArgumentError)
-        self._read = {name: _reader(values) for name, values in self._params.items()}
-        self._read |= {name: _reader([value]) for name, value in self._settings.items()}
+        self._read = {name: reader(values) for name, values in self._params.items()}
+        self._read |= {name: reader([value]) for name, value in self._settings.items()}
         self._allowed = allowed
         self._flags = {name: _flag(name) for name in self._read} | dict(flags)
 
@@ -146,7 +152,9 @@ class Script:
             usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             epilog="Started again, it executes only what is missing.",
+            allow_abbrev=False,  # a misspelt axis is no other flag
         )
+        parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse knows neither -1e-3 nor -1..1
         axes = parser.add_argument_group("axes of the grid, each with one value or several")
         further = parser.add_argument_group("settings, each an axis once its flag is given")
         where = parser.add_argument_group("experiment")
@@ -164,16 +172,23 @@ class Script:
         }.items():
             is_constant = name in self._constants
             group = axes if name in self._params else where if is_constant else further
-            default = f"(default: {' '.join(map(text, values))})".replace("%", "%%")
+            written = repr(values) if isinstance(values, Range) else " ".join(map(text, values))
+            default = f"(default: {written})".replace("%", "%%")
             about = self._help.get(name, "").replace("%", "%%")
             group.add_argument(
                 self._flags[name], dest=f"axis {name}", nargs=1 if is_constant else "+", metavar="X",
                 help=f"{about} {default}".strip(),
             )  # fmt: skip
+        if "--x-axis" not in self._flags.values():  # an axis may have the name
+            default = options.get("x_axis") or "epoch"
+            where.add_argument(
+                "--x-axis", metavar="NAME",
+                help=f"what curves are drawn over: epoch, steps, samples or a metric (default: {default})",
+            )  # fmt: skip
         _add_options(parser, options)
         return parser
 
-    def grid(self, given: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    def grid(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Put the values that were given in the place of the grid's own.
 
         Raises:
@@ -181,10 +196,10 @@ class Script:
         """
         problems = Problems()
         read = {name: self._values(name, given, problems) for name in self._read}
-        grid = {name: read[name] or values for name, values in self._params.items()}
+        grid = {name: axis_of(read[name]) or values for name, values in self._params.items()}
         grid |= {name: read[name] for name in self._settings if read[name] and name not in self._constants}
         with problems.collecting():
-            RunBuilder.num_runs(grid)
+            space_of(grid)
         problems.raise_if_any(GridError)
         return grid
 
@@ -204,7 +219,8 @@ class Script:
             value = self._read[name](word)
         except ValueError as error:
             raise ValueError(which or str(error)) from None
-        if is_allowed is not None and not is_allowed(value):
+        ends = (value.low, value.high) if isinstance(value, Range) else (value,)
+        if is_allowed is not None and not all(map(is_allowed, ends)):
             raise ValueError(which)
         return value
 
@@ -227,44 +243,26 @@ def _flag(name: str) -> str:
     return f"--{'.'.join(part.strip('_').replace('_', '-') for part in name.split('.'))}"
 
 
-def _reader(values: Sequence[Any]) -> _Reader:
-    """Return what reads further values that are like these."""
-    kinds = {type(value) for value in values}
-    if kinds == {bool}:
-        return partial(_one_of, {"true": True, "false": False})
-    if kinds == {int}:
-        return _whole
-    if kinds and kinds <= {int, float}:
-        return _number
-    if kinds == {str} or not kinds:
-        return str
-    return partial(_one_of, {text(value): value for value in values})
+def _runs(grid: Mapping[str, Any], num_runs: int | None, options: Mapping[str, Any]) -> Any:
+    """Return what `run_grid` executes: a sample of the grid if that is asked for.
 
-
-def _whole(word: str) -> int:
-    try:
-        return int(word)
-    except ValueError:
-        raise ValueError("whole numbers") from None
-
-
-def _number(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise ValueError("numbers") from None
-
-
-def _one_of(choices: Mapping[str, Any], word: str) -> Any:
-    if word not in choices:
-        raise ValueError(f"one of {', '.join(choices)}")
-    return choices[word]
+    Raises:
+        GridError: The grid has ranges, of which nothing says how to take values.
+    """
+    if num_runs is not None:
+        return RunBuilder.sample(grid, num_runs, seed=0)
+    ranges = [name for name, values in grid.items() if isinstance(values, Range)]
+    if ranges and not options.get("search"):
+        step = f"draw runs with --sample 50, or write values: {_flag(str(ranges[0]))} X"
+        raise GridError([f"{listed(ranges)}: a range cannot be expanded, {step}"])
+    return grid
 
 
 def _jobs(word: str) -> int | str:
     return int(word) if word.lstrip("-").isdecimal() else word
 
 
+_NEGATIVE = re.compile(r"-\.?\d")
 _TIME = {"type": float, "metavar": "S"}
 _NUMBER = {"type": int, "metavar": "N"}
 _EXECUTION: tuple[tuple[str, str, object, dict[str, Any]], ...] = (
@@ -312,6 +310,13 @@ def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) ->
         metavar="RUN",
         help="execute only these runs, in this process, for a debugger",
     )
+    search = options.get("search")
+    number = "suggest" if search else "sample"
+    if f"--{number}" not in parser._option_string_actions:  # noqa: SLF001 - an axis may have the name
+        about = "draw N runs of the grid at random"
+        if search:
+            about = f"runs that the search suggests, earlier ones included (default: {search.n})"
+        how.add_argument(f"--{number}", type=int, metavar="N", help=about)
     again = parser.add_argument_group("when it is started again")
     again.add_argument(
         "--retry-failed", action="store_const", const=True, help="execute runs again that ended by a fault"
@@ -327,8 +332,11 @@ def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) ->
 def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `run_grid`: those of the command line before those of the script."""
     flags = {name: value for name, value in given.items() if value is not None and not name.startswith("axis ")}
-    address = flags.pop("ray_address", None)
+    flags.pop("sample", None)
+    address, suggest = (flags.pop(name, None) for name in ("ray_address", "suggest"))
     chosen = {**options, **flags}
+    if suggest is not None:
+        chosen["search"] = replace(chosen["search"], n=suggest)
     repeats = options.get("repeats")
     if repeats and not options.get("decide"):  # which adds the axis
         names = [repeats] if isinstance(repeats, str) else repeats

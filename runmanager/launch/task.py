@@ -17,7 +17,7 @@ from runmanager.goal import Goal
 from runmanager.grid import Run, params_of
 from runmanager.launch.calling import call
 from runmanager.launch.reads import Reads, without_named
-from runmanager.outcome import BatchProgress, Outcome
+from runmanager.outcome import BatchProgress, Outcome, Status
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
 from runmanager.storage.fingerprint import Fingerprint
@@ -49,9 +49,11 @@ class RunTask:
     fingerprint: Fingerprint
     keep_changed: bool
     jobs: int  # how many runs of the grid share the machine, at most
-    prune: SuccessiveHalving | None = None
+    prune: SuccessiveHalving | None = None  # at its rungs
+    rule: str = ""  # by which the grid may stop a run after any epoch, which asks it
     batch_size: "Measure | None" = None
     goal: Goal | None = None
+    x_axis: str | None = None
     is_check: bool = False  # two steps, and one batch of each evaluation
     raises: bool = False  # what `train` raises, once it is recorded: for a debugger
     process: int = field(default_factory=os.getpid)  # of whoever started the grid, and may type
@@ -73,12 +75,15 @@ class RunTask:
         context = GridContext(
             run=reads.run,
             on_epoch=report,
+            ask=report if self.rule else None,
             on_step=_Steps(report),
             jobs=self.jobs,
             fingerprint=self.fingerprint,
             keep_changed=self.keep_changed,
             prune=self.prune,
+            rule=self.rule,
             goal=self.goal,
+            x_axis=self.x_axis,
             is_check=self.is_check,
         )
         manager = RunManager(
@@ -106,7 +111,7 @@ class RunTask:
     def _threads_of(self, run: Run, context: GridContext) -> int | None:
         """Return how many threads a run began with that is resumed, None if it begins now."""
         folder = self.experiment.find(params_of(run))
-        checkpoints = (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT)
+        checkpoints = (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT, paths.INSIDE_CHECKPOINT)
         if folder is None or not any((folder.path / name).exists() for name in checkpoints):
             return None
         earlier = read_run(folder)
@@ -196,8 +201,11 @@ def _outcome_of(error: BaseException, run: Run, manager: "RunManager") -> Outcom
     if is_stopped(error) or is_of_the_grid:
         raise error
     outcome = manager.outcome
-    if outcome is None or not outcome.status.is_exception:
+    endings = (Status.KILLED, Status.PRUNED)
+    if outcome is None or not (outcome.status.is_exception or outcome.status in endings):
         outcome = _failed(manager, error, run)
+    if outcome.status is Status.PRUNED:
+        return outcome
     if ranks.num_ranks() > 1:
         raise error
     return outcome

@@ -104,7 +104,8 @@ def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping
         records.append(record)
         raise _FirstEpochEnded
 
-    context = GridContext(run=run, on_epoch=ended)
+    x_axis = Experiment(result.folder.path.parent).design.x_axis
+    context = GridContext(run=run, on_epoch=ended, x_axis=x_axis)
     manager = RunManager(Experiment(folder), tensorboard=False, display=False, _grid=context)
     threads = torch.get_num_threads()
     # the order of sums depends on their number

@@ -23,6 +23,7 @@ class BestSoFar:
 
     def __init__(self, design: Design, varying: Sequence[str]) -> None:
         self.goal = design.goal
+        self.all_goals = design.all_goals
         self._design = design
         self._varying = varying
         self._kept_by: Goal | None = None

@@ -38,6 +38,10 @@ class Axis(NamedTuple):
         are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
         return cls(name, max(map(cell_len, map(written, values)), default=0), are_numbers)
 
+    def joined(self, other: "Axis") -> "Axis":
+        """Return the axis that has the values of another one too."""
+        return Axis(self.name, max(self.width, other.width), self.is_number and other.is_number)
+
 
 @dataclass(frozen=True)
 class Column:

@@ -68,8 +68,12 @@ class Ended:
         line = GAP.join(row)
         if not self._status:
             return headings, [line]
-        if self.outcome.status is Status.PRUNED and cell_len(line) + len(GAP) + len(self._status) <= width:
-            return headings, [f"{line}{GAP}{self._status}"]  # when, is the same for all of its rung
+        if self.outcome.status is Status.PRUNED:
+            # of runs that wait, when, is the same for all of their rung
+            why = printable(self.outcome.error.removeprefix("after ")) if self.outcome.pruned_by else ""
+            for text in filter(None, (why and f"{self._status} {why}", self._status)):
+                if cell_len(line) + len(GAP) + cell_len(text) <= width:
+                    return headings, [f"{line}{GAP}{text}"]
         error, first = printable(self.outcome.error), metrics[0] if metrics else ""
         goal = f"{printable(first)} {values[first]}" if first in values and not self._is_explained else ""
         first_metric = len(row) - 1 - num_metrics
@@ -96,7 +100,7 @@ class Ended:
     @property
     def _status(self) -> str:
         if self.outcome.status is Status.PRUNED:
-            return "waits"  # until all are at the rung
+            return "pruned" if self.outcome.pruned_by else "waits"  # until all are at the rung
         return "" if self.outcome.status is Status.COMPLETED else self.outcome.status
 
     @property

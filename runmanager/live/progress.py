@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from runmanager.console import Screen, Table, choose_screen, printable
-from runmanager.executors.signals import Stop
+from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER, Stop
 from runmanager.goal import Goal, default_goal
 from runmanager.grid import Run
 from runmanager.live import time_left
@@ -21,7 +21,7 @@ from runmanager.live.ended import Ended
 from runmanager.live.picture import Picture
 from runmanager.live.running import Running
 from runmanager.live.screen import LivePicture
-from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.outcome import BatchProgress, News, Outcome, Question, Status
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
@@ -51,6 +51,7 @@ class GridProgress:
         best: Compares the runs that are completed; by default those of this progress alone.
         repeats: The hyperparameters that only repeat a setting: their columns are the last.
         page: Returns where the word TensorBoard leads.
+        more: How many runs a search may still add.
         screen: Where it is shown; by default where the user looks.
         stop: Asked when a run begins or makes progress; what it raises goes to the executor.
     """
@@ -70,6 +71,7 @@ class GridProgress:
         repeats: Sequence[str] = (),
         page: Callable[[], str] | None = None,
         screen: Screen | None = None,
+        more: int = 0,
     ) -> None:
         self._name = name
         self._goal = goal
@@ -94,7 +96,9 @@ class GridProgress:
         self._explained: dict[str, int] = {}  # a cause or next step that need not be repeated -> its first run
         self._free_since: dict[int, float] = {}  # lane -> when its last run had ended
         self._pauses: deque[float] = deque([0.0], maxlen=_NUM_PAUSES)  # seconds between two runs of a lane
-        self.add(folders)
+        self._axes: list[Axis] = []
+        self._num_more = 0
+        self.add(folders, more)
         self._is_stopping = False
         self._lines: deque[str] = deque()
         self._printing = threading.Lock()
@@ -121,7 +125,7 @@ class GridProgress:
             if self._thread:
                 self._thread.join()
                 self._thread = None
-            self._flush()
+            self.flush()
         finally:
             self._screen.show_below(None)
 
@@ -136,15 +140,17 @@ class GridProgress:
         _log.log(level, "%s", "\n".join(lines))
         self._lines.extend(lines if instead is None else instead)
         if self._thread is None or not self._screen.is_live or time.monotonic() >= self._printed + _LIVE_S:
-            self._flush()
+            self.flush()
 
-    def add(self, folders: Sequence[RunFolder]) -> None:
-        """Count more runs that are to be executed, or executed again."""
+    def add(self, folders: Sequence[RunFolder], more: int = 0) -> None:
+        """Count more runs that are to be executed, or executed again, and how many a search may still add."""
+        self._num_more = more
         self._folders = self._folders | {folder.id: folder for folder in folders}
         self._ended = self._ended - {folder.id for folder in folders}
         self._waiting = self._waiting | {folder.id: folder.params for folder in folders}
-        params = [folder.params for folder in self._folders.values()]
-        self._axes = [Axis.of(name, [each[name] for each in params if name in each]) for name in self._varying]
+        params = [folder.params for folder in folders]
+        axes = [Axis.of(name, [each[name] for each in params if name in each]) for name in self._varying]
+        self._axes = [axis.joined(other) for axis, other in zip(self._axes or axes, axes, strict=True)]
         self._number_width = max([len(str(folder.number)) for folder in self._folders.values()], default=1)
         self._is_changed = True
 
@@ -161,9 +167,10 @@ class GridProgress:
         self._running[folder.id] = Running(folder.number, folder.params, lane, device, now, now)
         self._is_changed = True
 
-    def run_progressed(self, run: Run, news: EpochRecord | BatchProgress) -> None:
+    def run_progressed(self, run: Run, news: News) -> None:
         """Show how far a run has come."""
         self._stop.check()
+        news = news.record if isinstance(news, Question) else news
         id_ = self._id(run)
         running = self._running.get(id_)
         if running is None:
@@ -194,7 +201,7 @@ class GridProgress:
                 self._past.append((folder.params, seconds / running.part))
         if self._left is None:
             self._estimate_next = float("-inf")
-        total, metrics = str(len(self._folders)), running.metrics if running else {}
+        total, metrics = str(self._total), running.metrics if running else {}
         count = f"{len(self._ended):>{len(total)}}/{total}"
         number = f"{folder.number:>{self._number_width}}"
         metrics = {name: metrics[name] for name in self._in_order(metrics)}
@@ -238,24 +245,32 @@ class GridProgress:
             return
         self._is_stopping = True
         number = len(self._running)
-        stops = "1 running run stops" if number == 1 else f"{number} running runs stop"
-        dropped = f": {stops} now; the epoch in progress is dropped" if number else ""
+        is_one = number == 1
+        stops = "1 running run stops" if is_one else f"{number} running runs stop"
+        since = f"what came after {'its' if is_one else 'their'} last checkpoint is dropped"
+        dropped = f": {stops} now; {since}" if number else ""
         why = f"{self._stop.why}. " if self._stop.why else ""
-        self.say(f"{why}Stopping{dropped}. Press Ctrl-C again to force.")
-        self._flush()
+        is_by_hand = self._stop.exit_code in (0, INTERRUPTED, TIME_IS_OVER)  # and not by SIGTERM or SIGHUP
+        force = " Press Ctrl-C again to force." if is_by_hand else ""
+        self.say(f"{why}Stopping{dropped}.{force}")
+        self.flush()
 
     def conclude(self, panel: Any) -> None:
         """Print the panel at the end of a grid, which rich can draw, and log its text."""
-        self._flush()
+        self.flush()
         for line in str(panel).split("\n"):
             _log.log(logging.WARNING if line.startswith(_PROBLEMS) else logging.INFO, "%s", line)
         self._screen.conclude(panel)
 
     def show_plan(self, table: Table, summary: str) -> None:
         """Print what would be executed where, and what is done already."""
-        self._flush()
+        self.flush()
         self._screen.print_table(table)
         self.say(summary)
+
+    @property
+    def _total(self) -> int:
+        return len(self._folders) + self._num_more
 
     def _id(self, run: Run) -> str:
         """Return the identity of a run; of one that runs as it was: inline, `train` may change a list in it."""
@@ -263,10 +278,11 @@ class GridProgress:
         return next(begun, "") or identity(run._asdict())
 
     def _in_order(self, metrics: Iterable[str]) -> list[str]:
-        """Return the metrics to show: the one that decides, then losses and accuracies."""
+        """Return the metrics to show: those that decide, then losses and accuracies."""
         names = list(dict.fromkeys(metrics))
         goal = self._best.goal or self._goal or default_goal(names)
-        first = [goal.metric] if goal and goal.metric in names else []
+        goals = [*([goal] if goal else []), *self._best.all_goals]
+        first = [each for each in dict.fromkeys(goal.metric for goal in goals) if each in names]
         return [*first, *(n for n in names if n.endswith(("loss", "accuracy")) and n not in first)]
 
     def _keep_up_to_date(self) -> None:
@@ -278,12 +294,13 @@ class GridProgress:
                     self.say(line)
                     last_line = line
                 continue
-            self._flush()
+            self.flush()
             if self._is_changed or now >= drawn + _CLOCK_S or self._screen.width != width:
                 self._is_changed, drawn, width = False, now, self._screen.width
                 self._screen.show_below(self._picture)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Print the lines that wait for the next picture."""
         with self._printing:
             lines: list[str] = []
             with contextlib.suppress(IndexError):
@@ -301,12 +318,12 @@ class GridProgress:
         left = self._left_in_words(now) if lanes else "starting"
         return Picture(
             self._name, lanes, axes, list(self._metrics), self._best_line,
-            len(self._ended), len(self._folders), now - self._began, left, now,
-            2 * len(str(len(self._folders))) + len("✓ /"),
+            len(self._ended), self._total, now - self._began, left, now,
+            2 * len(str(self._total)) + len("✓ /"),
         )  # fmt: skip
 
     def _in_words(self, now: float) -> str:
-        parts = [f"{len(self._ended)}/{len(self._folders)} done", f"{len(self._running)} running"]
+        parts = [f"{len(self._ended)}/{self._total} done", f"{len(self._running)} running"]
         best = f"best so far: {self._best_line}" if self._best_line else ""
         return ", ".join([*parts, *filter(None, [self._left_in_words(now), best])])
 
@@ -322,4 +339,5 @@ class GridProgress:
         underway = [time_left.Underway(r.params, now - r.started, r.total, r.part) for r in running]
         pause = statistics.median_low(self._pauses.copy())  # the first one is long: pandas is imported
         waiting = list(self._waiting.values())
+        waiting += [folder.params for folder in list(self._folders.values())[-1:]] * self._num_more
         return time_left.time_left(waiting, underway, self._past.copy(), self._num_lanes, pause)

@@ -25,6 +25,7 @@ from runmanager.report.svg import (
     value_scale,
 )
 from runmanager.storage.run_state import RunResult
+from runmanager.storage.x_axis import column_of, x_of
 
 MANY = 100  # runs; of more, that many lines are visible at once
 _MOST_LINES = 600  # in the file
@@ -44,15 +45,17 @@ def curves(data: ReportData, metric: str, colored: Axis | None, words: str, name
     best = data.order[0] if data.order else None
     low, high = range_of(values, [value for _, value in lines.get(best, [])] if best is not None else [])
     last = max(epoch for points in lines.values() for epoch, _ in points)
-    x = Scale(1, last, LEFT, WIDTH - _LABELS)
+    first = min(epoch for points in lines.values() for epoch, _ in points) if data.x_axis else 1
+    x = Scale(first, last, LEFT, WIDTH - _LABELS)
     y = value_scale(low, high, HEIGHT - BOTTOM, TOP)
     facts = {
         "figure": "curves", "metric": metric, "x": f"{x.low:g} {x.high:g} {LEFT} {WIDTH - _LABELS}",
         "y": f"{y.low!r} {y.high!r} {HEIGHT - BOTTOM} {TOP}", "log": int(y.is_logarithmic),
         "positive": int(min(values) > 0), "least": min(values),
     }  # fmt: skip
-    figure = Figure(name, f"{metric} by epoch", words, right=_LABELS, facts=facts)
-    figure.axes(x, y, "epoch")
+    axis = column_of(data.x_axis)
+    figure = Figure(name, f"{metric} by {axis}", words, right=_LABELS, facts=facts)
+    figure.axes(x, y, axis)
     groups = groups_of(data, colored)
     drawn = {index: lines[index] for index in drawn_of(data, lines)}
     visible = {*visible_of(data, list(drawn))}
@@ -77,13 +80,13 @@ def curves(data: ReportData, metric: str, colored: Axis | None, words: str, name
 
 def lines_of(data: ReportData, metric: str) -> dict[int, Curve]:
     """Return the curve of each run that has the metric: its epochs and values."""
-    lines = {index: points_of(run, metric) for index, run in enumerate(data.results)}
+    lines = {index: points_of(run, metric, data.x_axis) for index, run in enumerate(data.results)}
     return {index: points for index, points in lines.items() if points}
 
 
-def points_of(run: RunResult, metric: str) -> Curve:
-    """Return the epochs of a run that have a number, and the numbers; of long runs some of them."""
-    points = [(record.epoch, record.metrics.get(metric, math.nan)) for record in run.epochs]
+def points_of(run: RunResult, metric: str, x_axis: str | None = None) -> Curve:
+    """Return where the epochs of a run are that have a number, and the numbers; of long runs some of them."""
+    points = [(x_of(record, x_axis), record.metrics.get(metric, math.nan)) for record in run.epochs]
     points = [(epoch, value) for epoch, value in points if math.isfinite(value)]
     step = math.ceil(len(points) / _MOST_POINTS)
     return [*points[:-1:step], points[-1]] if step > 1 else points
@@ -116,7 +119,7 @@ def groups_of(data: ReportData, colored: Axis | None) -> list[tuple[str, list[in
             settings.setdefault(tuple(axis.codes[index] for axis in others), []).append(index)
         several = [runs for runs in settings.values() if len(runs) > 1][:_MOST_BANDS]
         return [(color(colored, runs[0]), runs) for runs in several]
-    if colored and len(data.results) > MANY:
+    if colored and not colored.is_sampled and len(data.results) > MANY:
         values = [(code, [i for i, each in enumerate(colored.codes) if each == code])
                   for code in range(len(colored.labels))]  # fmt: skip
         return [(color_of(colored, code), runs) for code, runs in values if runs]
@@ -172,7 +175,8 @@ def _mark(
     """Mark the best epoch of the best run, and the first epoch after each resumption."""
     for index, points in drawn.items():
         values = dict(points)
-        resumed = [r.epoch for r in data.results[index].epochs if r.cold and r.epoch > 1 and r.epoch in values]
+        cold = [record for record in data.results[index].epochs if record.cold and record.epoch > 1]
+        resumed = [x_of(record, data.x_axis) for record in cold if x_of(record, data.x_axis) in values]
         if resumed:
             kind = "resumed" if index in visible else "resumed spare"
             d = "".join(

@@ -1,29 +1,43 @@
 """What a report is about: the runs, which settings are best, and what their differences come from."""
 
+import contextlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from runmanager.console import printable
+from runmanager.errors import InvalidArgumentError, MissingExtraError
+from runmanager.goal import Goal
 from runmanager.hyperparameters import text
 from runmanager.outcome import Status
 from runmanager.results import decisive, tables
 from runmanager.results.assumed import with_repeats
 from runmanager.results.changes import Change, Interaction, changes, interaction
 from runmanager.results.contest import brief
-from runmanager.results.decisive import goal_of
+from runmanager.results.decisive import all_goals_of, goal_of
 from runmanager.results.diff import Row
+from runmanager.results.effects import effects
 from runmanager.results.failures import Failure, failures
 from runmanager.results.findings import Findings, Setting, find
+from runmanager.results.importance import importances
+from runmanager.results.pareto import goals_of
+from runmanager.results.sampled import is_missing, is_sampled
+from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import canonical
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult
+from runmanager.storage.x_axis import EPOCH, value_of
 
 MISSING = "none"
+MEASURE, EXPLAINED = "importance", "explained"
+"""How importances are measured: by Optuna's PED-ANOVA, or as shares of the variation."""
+
+_FEWEST = 10  # settings of which some can be more important than by chance
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,16 @@ class Axis:
     codes: Sequence[int]  # for each run, the index of its value in `labels`
     is_ordered: bool  # whether all values are numbers
     keys: Sequence[str] = ()  # the canonical form of each value
+    numbers: Sequence[float] = ()  # of a sample or a search: its values, as `labels`, NaN for none
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether it is of a sample or a search, and hardly any value occurs twice."""
+        return bool(self.numbers)
+
+    def number(self, index: int) -> float:
+        """Return the number that a run has."""
+        return self.numbers[self.codes[index]]
 
     def label(self, value: Any) -> str:
         """Write a value as everywhere on the page."""
@@ -67,6 +91,10 @@ class ReportData:
     failures: Sequence[Failure]  # why runs have no result
     assumed: Sequence[str]  # repeat axes by their names alone: nobody has said so
     note: str  # what the experiment is for
+    importances: Mapping[str, float] = field(default_factory=dict)  # of a sample or a search: axis -> share
+    measure: str = ""  # of these shares, in words
+    goals: Sequence[Goal] = ()  # several, by their columns
+    x_axis: str | None = None  # what curves are drawn over, None for epochs
     differences: Sequence[
         tuple[str, str, Sequence[Row]]
     ] = ()  # of experiments side by side: names, what differs
@@ -97,7 +125,7 @@ class ReportData:
 def report_data(
     title: str,
     experiments: Mapping[str, Sequence[RunResult]],
-    by: str | None = None,
+    by: str | Sequence[str] | None = None,
     *,
     largest: bool | None = None,
 ) -> ReportData:
@@ -114,6 +142,14 @@ def report_data(
     table = tables.concat([(name, decisive.runs_table(name, runs)) for name, runs in experiments.items()])
     table = table.reset_index(drop=True)
     table, assumed = with_repeats(table)
+    goals: list[Goal] = []
+    if by is None and (named := all_goals_of(table)):
+        with contextlib.suppress(InvalidArgumentError):  # no run has some of them yet
+            goals = goals_of(table, named)
+    elif by is not None and not isinstance(by, str):
+        goals = goals_of(table, by)
+    if by is not None and not isinstance(by, str):
+        by = by[0]
     if by is None and goal_of(table) is None:
         by = "loss"
     findings = find(table, by, largest=largest)
@@ -125,9 +161,12 @@ def report_data(
     if len(experiments) > 1:
         params = [{"experiment": name, **run.folder.params} for name, run in pairs]
         names = [f"{printable(name)} run {run.folder.number}" for name, run in pairs]
-    axes = [_axis(name, params) for name in varying(params)]
+    firsts = [setting.rows[0] for setting in (*findings.settings, *findings.others)]
+    ranges = [name for name in varying(params) if name not in findings.repeats]
+    axes = [_axis(name, params, firsts if name in ranges else ()) for name in varying(params)]
     changed = {change.axis.removesuffix(" (hyperparameter)"): change for change in changes(table, findings)}
-    ranks = {name: rank for rank, name in enumerate(changed)}
+    important, measure = _importances(table, findings) if any(axis.is_sampled for axis in axes) else ({}, "")
+    ranks = {name: rank for rank, name in enumerate(important or changed)}
     axes.sort(key=lambda axis: ranks.get(axis.name, len(ranks)))
     is_larger = findings.goal.is_larger_better
     order = [
@@ -141,11 +180,41 @@ def report_data(
         title, results, names, table, findings, findings.metric, is_larger, scores, order, axes, changed,
         interaction(table, findings), failures(table), assumed if findings.repeats else [],
         "; ".join(f"{name}: {note}" if len(experiments) > 1 else note for name, note in notes.items()),
+        important, measure, goals, _x_axis(results),
     )  # fmt: skip
 
 
-def _axis(name: str, params: Sequence[Mapping[str, Any]]) -> Axis:
+def _importances(table: pd.DataFrame, findings: Findings) -> tuple[dict[str, float], str]:
+    """Return how important each hyperparameter is, the most important first, and by which measure.
+
+    Without Optuna, that is the share of the variation between five ranges of its values.
+    """
+    goal, repeats = findings.goal, list(findings.repeats)
+    if len(findings.settings) < _FEWEST:
+        return {}, ""
+    try:
+        shares = importances(table, goal.metric, largest=goal.is_larger_better, repeats=repeats)
+        named = dict(zip(shares["axis"], shares["importance"], strict=True))
+        measure = MEASURE
+    except MissingExtraError:
+        rows = effects(table, goal.metric, repeats=repeats).drop_duplicates("axis")
+        named = dict(zip(rows["axis"], rows["explained"], strict=True))
+        measure = EXPLAINED
+    return {name.removesuffix(" (hyperparameter)"): share for name, share in named.items()}, measure
+
+
+def _x_axis(results: Sequence[RunResult]) -> str | None:
+    """Return the x-axis of the experiments, if it is one and all epochs have a value there."""
+    axes = {Experiment(path).design.x_axis for path in {run.folder.path.parent for run in results}}
+    axis = axes.pop() if len(axes) == 1 else None
+    records = (record for run in results for record in run.epochs)
+    return axis if axis != EPOCH and all(value_of(record, axis) is not None for record in records) else None
+
+
+def _axis(name: str, params: Sequence[Mapping[str, Any]], settings: Sequence[int]) -> Axis:
+    """Return a hyperparameter; `settings` are the runs, one of each setting, by which it may be a range."""
     keys = [json.dumps(canonical(values.get(name))) for values in params]
+    column = [params[row].get(name) for row in settings]
     by_key: dict[str, Any] = {key: values.get(name) for key, values in zip(keys, params, strict=True)}
     numbers = {key: value for key, value in by_key.items() if type(value) in (int, float)}
     # math.isnan() cannot take every integer
@@ -153,6 +222,11 @@ def _axis(name: str, params: Sequence[Mapping[str, Any]]) -> Axis:
     distinct = [*in_order, *(key for key in by_key if key not in numbers)]
     codes = {key: code for code, key in enumerate(distinct)}
     labels = [MISSING if by_key[key] is None else printable(text(by_key[key])) for key in distinct]
-    if len(set(labels)) < len(labels):  # text() shortens
-        labels = [printable(repr(by_key[key])) for key in distinct]
-    return Axis(name, labels, [codes[key] for key in keys], len(numbers) == len(by_key), distinct)
+    number_of = Counter(labels)  # text() shortens
+    labels = [
+        label if number_of[label] == 1 else printable(repr(by_key[key]))
+        for label, key in zip(labels, distinct, strict=True)
+    ]
+    values = [by_key[key] for key in distinct]
+    floats = [math.nan if is_missing(value) else float(value) for value in values] if is_sampled(column) else []
+    return Axis(name, labels, [codes[key] for key in keys], len(numbers) == len(by_key), distinct, floats)

@@ -14,6 +14,7 @@ from runmanager.report.curves import drawn_of, lines_of, points_of
 from runmanager.report.model import MISSING, Axis, ReportData
 from runmanager.report.pictures import confusion_matrices
 from runmanager.storage.run_state import RunResult
+from runmanager.storage.x_axis import column_of, x_of
 
 MOST_VIEWS = 300  # runs of which everything is in the page
 _MOST_WIDE = 2000  # runs of which every column can be filtered by, with all digits
@@ -28,6 +29,7 @@ def page_data(data: ReportData, table: Mapping[str, Any], metrics: Sequence[str]
     """Return what the script reads as JSON that can stand in a page."""
     viewed = [*data.order, *sorted({*range(len(data.results))} - {*data.order})][:MOST_VIEWS]
     content = {
+        "x": column_of(data.x_axis),
         "metric": data.metric, "larger": data.is_larger_better, "colored": colored.name if colored else None,
         "names": list(data.names) if _are_odd(data) else [run.folder.number for run in data.results],
         "order": list(data.order), "scores": [_rounded(score) for score in data.scores],
@@ -107,7 +109,7 @@ def _views(data: ReportData, viewed: Sequence[int]) -> dict[str, Any]:
     views: dict[str, Any] = {}
     room = _MOST_PICTURES
     for index in viewed:
-        views[str(index)] = _view(data.results[index])
+        views[str(index)] = _view(data.results[index], data.x_axis)
         if room > 0:
             pictures = confusion_matrices(data.results[index].folder.path)
             room -= sum(map(len, pictures.values()))
@@ -116,14 +118,14 @@ def _views(data: ReportData, viewed: Sequence[int]) -> dict[str, Any]:
     return views
 
 
-def _view(run: RunResult) -> dict[str, Any]:
+def _view(run: RunResult, x_axis: str | None) -> dict[str, Any]:
     """Return what the view of a run shows and nothing else has."""
     versions = run.start.get("versions")
     facts = {key: printable(str(run.start[key])) for key in _FACTS if run.start.get(key)}
     names = dict.fromkeys(name for record in run.epochs[-1:] for name in record.metrics)
     curves = {}
     for name in names:
-        points = points_of(run, name)
+        points = points_of(run, name, x_axis)
         step = math.ceil(len(points) / _MOST_EPOCHS)
         if len(points) > 1:
             curves[printable(name)] = _written([*points[:-1:step], points[-1]])
@@ -132,7 +134,7 @@ def _view(run: RunResult) -> dict[str, Any]:
         "params": {printable(name): _label(value) for name, value in run.folder.params.items()},
         "facts": facts,
         "versions": _texts(versions) if isinstance(versions, Mapping) else {},
-        "resumed": [record.epoch for record in run.epochs if record.cold and record.epoch > 1],
+        "resumed": [x_of(record, x_axis) for record in run.epochs if record.cold and record.epoch > 1],
         "attempts": run.attempts,
         "epochs": len(run.epochs),
         "error": printable(run.error),

@@ -14,14 +14,15 @@ import pandas as pd
 
 from runmanager.console import cell, printable
 from runmanager.errors import InvalidArgumentError, NoRunsError
-from runmanager.report import charts, curves, parallel, sections, text, timeline
-from runmanager.report.colors import color_of, colored_axis
+from runmanager.report import charts, curves, front, parallel, sampled, sections, slices, text, timeline
+from runmanager.report.colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.link import WrittenReport
 from runmanager.report.model import Axis, ReportData, report_data
 from runmanager.report.page_data import page_data
+from runmanager.report.svg import spaced
 from runmanager.results.assumed import assumption
 from runmanager.results.diff import diff_of
-from runmanager.results.effects import OVERALL, compare, speeds
+from runmanager.results.effects import OVERALL, paired, speeds
 from runmanager.results.loading import Paths, read_results
 from runmanager.storage import durable
 from runmanager.storage.folders import no_runs
@@ -38,7 +39,7 @@ _ASSETS = Path(__file__).parent / "assets"
 def write_report(
     path: Paths = "runs",
     target: str | os.PathLike[str] = "report.html",
-    by: str | None = None,
+    by: str | Sequence[str] | None = None,
     *,
     largest: bool | None = None,
 ) -> WrittenReport:
@@ -50,7 +51,8 @@ def write_report(
         path: The root of all experiments, one experiment, or several in a list: they are then set side by side,
             with what differs between the first and each other.
         target: The file; it appears complete.
-        by: The metric that runs are ranked by; by default the one that `best` sorts by.
+        by: The metric that runs are ranked by; by default the one that `best` sorts by. Of several in a list,
+            it is the first, and the page shows which runs no other beats in all, as `pareto`.
         largest: Whether its large values are good; by default as its name says.
 
     Returns:
@@ -72,7 +74,7 @@ def write_report(
 def write_page(
     path: Paths,
     target: str | os.PathLike[str],
-    by: str | None = None,
+    by: str | Sequence[str] | None = None,
     *,
     largest: bool | None = None,
     seconds: float | None = None,
@@ -109,6 +111,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         finalize=_written,
     )  # fmt: skip
     colored = colored_axis(data.axes)
+    busy = timeline.attempts(data.results)
     table = _table(data)
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -127,12 +130,15 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         table=table,
         page_data=page_data(data, table, _metrics(data)[:2], colored),
         columns_css=_columns_css(table),
-        legend=[(v, color_of(colored, i)) for i, v in enumerate(colored.labels)] if colored else [],
+        legend=_legend(colored) if colored else [],
+        landscape=slices.two_axes(data),
+        front=front.front(data, colored) if data.goals else None,
+        history=slices.best_so_far(data, busy, colored) if data.importances else None,
         legend_name=colored.name if colored else "",
         curves=_curves(data, colored),
         parallel=_parallel(data, colored),
         effects=_effects(data, colored),
-        timeline=timeline.timeline(data, colored),
+        timeline=timeline.timeline(busy, colored),
         cost=charts.cost(data, colored),
         devices=_devices(data),
         causes=sections.causes(data),
@@ -156,11 +162,14 @@ def _written(value: Any) -> Any:
 def _table(data: ReportData) -> dict[str, Any]:
     """Return the columns and rows of the table: hyperparameters that vary and results, the best run first."""
     runs = data.runs
-    others = _metrics(data)[1:]
+    goals = [goal.metric for goal in data.goals if goal.metric != data.findings.goal.metric]
+    others = list(dict.fromkeys([*goals, *_metrics(data)[1:]]))
     names = ["status"] if len(set(runs["status"])) > 1 else []
     numbers = ["epochs"] if len(set(runs["epochs"])) > 1 else []
     times = [name for name in ("epoch duration", "run duration") if not runs[name].isna().all()]
-    numbers, times = ([name for name in names if name != data.metric] for names in (numbers, times))
+    numbers, times = (
+        [name for name in names if name not in (data.metric, *goals)] for names in (numbers, times)
+    )
     columns = [("run", "text"), (data.metric, "number")]
     columns += [(axis.name, "number" if axis.is_ordered else "text") for axis in data.axes]
     columns += [(name, "number") for name in (*others, *numbers, *times)] + [(name, "text") for name in names]
@@ -175,7 +184,7 @@ def _table(data: ReportData) -> dict[str, Any]:
         cells += [(str(runs[name].iloc[index]), str(runs[name].iloc[index]), None) for name in names]
         rows.append({"index": index, "cells": cells})
     essential = {0, 1, *range(2, 2 + min(6, len(data.axes)))}
-    lasts = [*others[:1], *times[-1:], *names]
+    lasts = [*others[: len(goals) or 1], *times[-1:], *names]
     essential |= {number for number, (name, _) in enumerate(columns) if name in lasts}
     narrow = {0, 1, *range(2, 2 + min(2, len(data.axes)))}
     return {"columns": columns, "rows": rows, "essential": essential, "narrow": narrow}
@@ -199,6 +208,15 @@ def _shares(data: ReportData) -> dict[int, float]:
     scores = sorted((data.scores[i] for i in data.order), reverse=data.is_larger_better)
     best, worst = scores[0], scores[-1]
     return {i: 100 * abs(data.scores[i] - worst) / (abs(best - worst) or 1) for i in data.order}
+
+
+def _legend(colored: Axis) -> list[tuple[str, str]]:
+    """Return the values of the axis that colors the runs, of a range some, and their colors."""
+    codes = range(len(colored.labels))
+    return [
+        (colored.labels[code], color_of(colored, code))
+        for code in (spaced(codes, NUM_COLORS) if colored.is_sampled else codes)
+    ]
 
 
 def _metrics(data: ReportData) -> list[str]:
@@ -242,8 +260,9 @@ def _parallel(data: ReportData, colored: Axis | None) -> tuple[str, str, int] | 
 def _effects(data: ReportData, colored: Axis | None) -> list[dict[str, Any]]:
     effects = []
     for number, axis in enumerate(data.compared[:_MOST_AXES]):
-        words = text.effect(data, axis)
-        figure = charts.effect(data, axis, words, f"effect-{number}", colored)
+        words = sampled.words_of(data, axis) if data.importances else text.effect(data, axis)
+        draw = slices.one_axis if axis.is_sampled else charts.effect
+        figure = draw(data, axis, words, f"effect-{number}", colored)
         effects.append({"name": axis.name, "figure": figure, "words": words})
     return effects
 
@@ -252,7 +271,7 @@ def _devices(data: ReportData) -> dict[str, Any] | None:
     pairs: pd.DataFrame | None = None
     if "device" in data.runs and any(axis.name == "device" for axis in data.axes):
         try:
-            pairs = compare(data.runs, "device", "epoch duration")
+            pairs = paired(data.runs, "device", "epoch duration")
         except InvalidArgumentError:
             pairs = None
     if pairs is None or pairs.empty:

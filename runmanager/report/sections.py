@@ -13,6 +13,7 @@ from runmanager.outcome import Status
 from runmanager.report import text
 from runmanager.report.heatmap import Heatmap, heatmap
 from runmanager.report.model import ReportData
+from runmanager.report.sampled import percent
 from runmanager.results.changes import repeats_differ
 from runmanager.storage import paths
 from runmanager.wording import aligned
@@ -62,7 +63,14 @@ def together(data: ReportData) -> tuple[str, Heatmap] | None:
 
 
 def bars(data: ReportData) -> list[tuple[str, str, float]]:
-    """Return how much each hyperparameter changes, all others equal, as text and in per cent of the most."""
+    """Return how much each hyperparameter changes, all others equal, as text and in per cent of the most.
+
+    Of a sample or a search, these are the importances.
+    """
+    if data.importances:
+        most = max(data.importances.values())
+        shares = [(name, share) for name, share in data.importances.items() if math.isfinite(share)]
+        return [(name, percent(share), round(100 * share / (most or 1), 1)) for name, share in shares]
     sizes = [(axis.name, data.changes[axis.name].mean) for axis in data.compared if axis.name in data.changes]
     spread = repeats_differ(data.findings)
     sizes = [(name, size) for name, size in sizes if math.isfinite(size)]

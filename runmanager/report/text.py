@@ -11,9 +11,11 @@ from runmanager.console import cell, duration
 from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
+from runmanager.report import sampled
 from runmanager.report.model import Axis, ReportData
 from runmanager.results.changes import Change, Interaction, repeats_differ
 from runmanager.results.findings import is_same
+from runmanager.results.pareto import first_of_goals
 from runmanager.results.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.storage.run_state import RunResult
 
@@ -28,7 +30,8 @@ def headline(data: ReportData) -> str:
     if findings.verdict:
         return findings.verdict
     if not findings.settings:
-        return f"No run has a {data.metric} yet"
+        article = "an" if data.metric[:1].lower() in set("aeiou") else "a"
+        return f"No run has {article} {data.metric} yet"
     best = findings.settings[0]
     mean = "mean " if findings.repeats and best.number > 1 else ""
     interval = f", 95 % interval {findings.interval(best)}" if findings.interval(best) else ""
@@ -51,13 +54,20 @@ def margin(data: ReportData) -> str:
         return ""
     if findings.verdict:
         is_over = not any(run.status in _LEFT for run in data.results)
-        return " ".join(filter(None, [f"{findings.headline(is_over=is_over)}.", findings.better_by_one_repeat]))
+        means = f"{findings.headline(is_over=is_over)}."
+        return " ".join(filter(None, [means, findings.better_by_one_repeat, _first_goal(data)]))
     best = findings.settings[0]
     parts = []
     if findings.repeats:
         lost = "".join(f"; {counted(number, 'repeat')} {status}" for status, number in best.lost.items())
         parts.append(_capital(findings.of(best).removeprefix(", ").removeprefix("of ")) + f"{lost}.")
-    return " ".join(filter(None, [*parts, findings.lead]))
+    return " ".join(filter(None, [*parts, findings.lead, _first_goal(data)]))
+
+
+def _first_goal(data: ReportData) -> str:
+    """Say that there are others, of which a figure shows the first two."""
+    first = first_of_goals(data.metric, [goal.metric for goal in data.goals])
+    return f"{first}: what no other run beats in all of them is below." if first else ""
 
 
 def behind(data: ReportData, rank: int) -> str:
@@ -78,6 +88,8 @@ def behind(data: ReportData, rank: int) -> str:
 
 def why(data: ReportData) -> str:
     """Say how much each hyperparameter changes, all others equal."""
+    if data.importances:
+        return sampled.why(data)
     sizes = [(axis.name, data.changes[axis.name].mean) for axis in data.compared if axis.name in data.changes]
     sizes = [(name, size) for name, size in sizes if math.isfinite(size)]
     if len(data.findings.settings) < 2:  # noqa: PLR2004 - a difference needs two
@@ -241,6 +253,9 @@ def parallel(data: ReportData, top: Sequence[int]) -> str:
     for axis in data.axes:
         if axis.name in data.findings.repeats:
             continue  # what repeats have in common is chance
+        if axis.is_sampled:
+            common += sampled.in_common(axis, top)
+            continue
         counts = Counter(axis.codes[index] for index in top)
         code, number = counts.most_common(1)[0]
         base = sum(axis.codes[index] == code for index in data.order) / len(data.order)

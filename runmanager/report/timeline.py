@@ -8,7 +8,7 @@ from runmanager.console import duration, printable
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report.colors import color
-from runmanager.report.model import Axis, ReportData
+from runmanager.report.model import Axis
 from runmanager.report.svg import Figure, Scale, cut, spaced
 from runmanager.storage.journal import read_attempt
 from runmanager.storage.run_state import RunResult
@@ -30,9 +30,8 @@ class Busy(NamedTuple):
     is_success: bool  # whether it ended as it should
 
 
-def timeline(data: ReportData, colored: Axis | None) -> tuple[str, str] | None:
+def timeline(busy: Sequence[Busy], colored: Axis | None) -> tuple[str, str] | None:
     """Draw the attempts of all runs by device and time, with a sentence; None if no times are recorded."""
-    busy = attempts(data.results)
     if len(busy) < 2:  # noqa: PLR2004 - one bar says nothing
         return None
     spans = union([(each.begin, each.end) for each in busy])

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from runmanager.report.render import write_page
@@ -15,7 +15,7 @@ _LEAST_S = 2.0  # between two looks
 def watch_runs(
     path: Paths,
     target: str | os.PathLike[str],
-    by: str | None = None,
+    by: str | Sequence[str] | None = None,
     *,
     largest: bool | None = None,
     say: Callable[[str], None],

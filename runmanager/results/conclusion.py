@@ -18,11 +18,12 @@ from runmanager.outcome import LEADING, Status
 from runmanager.results.assumed import assumption, with_repeats
 from runmanager.results.contest import brief
 from runmanager.results.decisive import goal_of, metrics_of, notes_of
-from runmanager.results.effects import compare, speeds
+from runmanager.results.effects import paired, speeds
 from runmanager.results.failures import failures
-from runmanager.results.findings import Findings, find, intervals
+from runmanager.results.findings import Findings, Setting, find, intervals
+from runmanager.results.pareto import columns_of_goals, first_of_goals, pareto
 from runmanager.results.ranking import numbered
-from runmanager.results.tables import KEPT
+from runmanager.results.tables import INSIDE, KEPT
 from runmanager.results.time_spent import TimeSpent
 from runmanager.results.view import durations
 from runmanager.table import Table
@@ -30,6 +31,7 @@ from runmanager.table import Table
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5
 _MOST_RUNS = 5  # that are named
+_TRIAL_PRUNED = "TrialPruned"
 _LARGEST = 10**15  # hyperparameter that is written as a number
 
 
@@ -74,6 +76,7 @@ def conclude(
     is_over: bool = True,
     is_broken_off: bool = False,
     has_events: bool = True,
+    more: int = 0,
     time: TimeSpent | None = None,
 ) -> Conclusion:
     """Conclude from the runs of one experiment.
@@ -84,13 +87,15 @@ def conclude(
         is_over: Whether runs that are pending are not wanted any more.
         is_broken_off: Whether a signal or the storage ended the grid.
         has_events: Whether TensorBoard has something to show.
+        more: How many runs a search may still suggest.
         time: What it took, None if nothing was executed.
     """
     statuses = Counter(runs["status"].astype(str))
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
     runs, assumed = with_repeats(runs)
     findings, question = _findings(runs)
-    headline = findings.headline(is_over=not left.any()) if findings else ""
+    is_left = more > 0 or bool(left.any())
+    headline = findings.headline(is_over=not is_left) if findings else ""
     if findings and findings.verdict:
         details = [f"{headline}.", findings.better_by_one_repeat, assumption(assumed)]
         best = Sentence("✓" if findings.is_decided else "!", findings.verdict, [*filter(None, details)])
@@ -101,14 +106,16 @@ def conclude(
         if findings and statuses[Status.COMPLETED]:
             nothing = f"No completed run has a number for {printable(findings.metric)}."
         best = Sentence("!", question or nothing or "No run has completed.")
+    if findings and findings.settings:
+        best = _with_front(best, findings, runs, folder)
     return Conclusion(
         printable(str(folder)),
         " ".join(notes_of(runs)),
         [(str(status), statuses[status]) for status in Status if statuses[status]],
         best,
         *_table(findings, runs),
-        [*_left(runs, left, is_broken_off=is_broken_off), *_failed(runs, folder), *_pruned(statuses)],
-        _facts(runs, time, is_left=bool(left.any())),
+        [*_left(runs, left, more, is_broken_off=is_broken_off), *_failed(runs, folder), *_pruned(runs)],
+        _facts(runs, time, is_left=is_left),
         _steps(runs, folder, has_result=bool(headline), has_events=has_events),
     )
 
@@ -135,6 +142,19 @@ def _findings(runs: pd.DataFrame) -> tuple[Findings | None, str]:
     return None, printable(question)
 
 
+def _with_front(best: Sentence, findings: Findings, runs: pd.DataFrame, folder: Path) -> Sentence:
+    """Add how many runs no other beats, where there are several goals."""
+    goals = columns_of_goals(runs)
+    if not (first := first_of_goals(findings.goal.metric, goals)):
+        return best
+    number = len(pareto(runs, repeats=findings.repeats))
+    what = f"{counted(number, 'setting' if findings.repeats else 'run')} {'is' if number == 1 else 'are'}"
+    fact = f"{first}; {what} beaten by no other in all of them, see"
+    calls = (_command("best", folder), f"pareto(load_runs({_text(folder)}))")
+    details, in_notebook = ([*best.details, f"{fact} {call}"] for call in calls)
+    return replace(best, details=details, in_notebook=in_notebook)
+
+
 def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None, str]:
     """Return a table of the best settings, and which settings these are."""
     if findings is None or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
@@ -143,30 +163,38 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
     what = "settings" if findings.repeats else "runs"
     best = findings.settings[: _NUM_BEST if number > _NUM_BEST + 1 else number]  # one less saves no line
     which = f"the best {len(best)} of {number} {what}" if len(best) < number else f"all {number} {what}"
+    num_without = 0 if findings.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
+    if num_without > 0:
+        which = f"{which.replace('all', 'the', 1)} with a number; {num_without:,} completed without"
     means = [setting.mean for setting in best]
     columns: list[tuple[str, Sequence[Any]]] = []
     columns += [] if findings.repeats else [("run", [setting.run for setting in best])]
     columns += [(name, [_readable(setting.params[name]) for setting in best]) for name in findings.varying]
     columns.append((metric, means))
+    goals = [name for name in columns_of_goals(runs) if name != metric]
+    columns += [(name, _means(runs[name], best)) for name in goals]
     if findings.repeats:
         columns.append(("95 % interval", intervals(metric, [s.low for s in best], [s.high for s in best])))
         columns.append(("repeats", [s.counts for s in best]))
-    if partner := _partner(findings, runs):
-        columns.append((partner, [runs[partner].iloc[list(setting.rows)].mean() for setting in best]))
-    if "run duration" in runs:
-        seconds = [runs["run duration"].iloc[list(setting.rows)].mean() for setting in best]
-        columns.append(("time", durations(seconds)))
+    if (partner := _partner(findings, runs)) and partner not in goals:
+        columns.append((partner, _means(runs[partner], best)))
+    if "run duration" in runs and "run duration" not in goals:
+        columns.append(("time", durations(_means(runs["run duration"], best))))
     columns = [(name, cells) for name, cells in columns if any(map(cell, cells))]
     table = Table(
         [name for name, _ in columns],
         zip(*(cells for _, cells in columns), strict=True),
         right=["time", "repeats"],
-        even=[metric, partner],
-        first=["run", metric, *findings.varying, "repeats", "95 % interval", partner],
+        even=[metric, *goals, partner],
+        first=["run", metric, *goals, *findings.varying, "repeats", "95 % interval", partner],
         best=[0],
         bars={metric: (0.0, max(means))} if min(means) >= 0 else {},
     )
     return table, which
+
+
+def _means(column: "pd.Series[float]", settings: Sequence[Setting]) -> list[float]:
+    return [column.iloc[list(setting.rows)].mean() for setting in settings]
 
 
 def _readable(value: Any) -> Any:
@@ -189,9 +217,9 @@ def _partner(findings: Findings, runs: pd.DataFrame) -> str:
     return "loss" if "loss" in metrics_of(runs) else ""
 
 
-def _left(runs: pd.DataFrame, left: "pd.Series[bool]", *, is_broken_off: bool) -> list[Sentence]:
+def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_off: bool) -> list[Sentence]:
     """Say which runs a grid has left behind, and what is kept of them."""
-    number = int(left.sum())
+    number = int(left.sum()) + more
     if not number:
         return (
             [
@@ -205,13 +233,14 @@ def _left(runs: pd.DataFrame, left: "pd.Series[bool]", *, is_broken_off: bool) -
             if is_broken_off
             else []
         )
-    begun = runs[left & (runs["epochs"] > 0)]
-    pairs = zip(begun["run"], begun["epochs"], strict=True)
-    named = [f"run {run} continues after epoch {epoch}" for run, epoch in pairs]
+    inside = runs[INSIDE] if INSIDE in runs else pd.Series("", runs.index)
+    begun = runs[left & ((runs["epochs"] > 0) | (inside != ""))]
+    rows = zip(begun["run"], begun["epochs"], inside[begun.index], strict=True)
+    named = [f"run {run} continues {where or f'after epoch {epoch}'}" for run, epoch, where in rows]
     if len(named) > _MOST_RUNS:
-        named = [f"{len(named)} of them continue after their last epoch"]
+        named = [f"{len(named)} of them continue after their last checkpoint"]
     done = int((runs["status"] == Status.COMPLETED).sum())
-    text = f"{number} of {counted(len(runs), 'run')} {'is' if number == 1 else 'are'} left to execute"
+    text = f"{number} of {counted(len(runs) + more, 'run')} {'is' if number == 1 else 'are'} left to execute"
     kept = f"again: {done} completed are kept"
     text = "; ".join([text, *named])
     return [Sentence("!", text, [f"start the same command {kept}"], [f"execute this cell {kept}"])]
@@ -250,10 +279,15 @@ def _text(folder: Path) -> str:
     return printable(json.dumps(str(folder), ensure_ascii=False))
 
 
-def _pruned(statuses: Counter[str]) -> list[Sentence]:
-    number = statuses[Status.PRUNED]
+def _pruned(runs: pd.DataFrame) -> list[Sentence]:
+    pruned = runs[runs["status"] == Status.PRUNED]
+    errors = pruned["error"] if "error" in runs else pd.Series("", pruned.index)
+    by_train = int(errors.str.startswith(_TRIAL_PRUNED).sum())
+    number = len(errors) - by_train
     kept = "they keep their checkpoints: the same grid without prune= continues them"
-    return [Sentence("–", f"{counted(number, 'run')} pruned", [kept])] if number else []  # noqa: RUF001
+    by_grid = [Sentence("–", f"{counted(number, 'run')} pruned", [kept])] if number else []  # noqa: RUF001
+    raised = f"{counted(by_train, 'run')} pruned by train() itself, by {_TRIAL_PRUNED}"
+    return by_grid + ([Sentence("–", raised, ["retry_failed=True continues them"])] if by_train else [])  # noqa: RUF001
 
 
 def _facts(runs: pd.DataFrame, time: TimeSpent | None, *, is_left: bool) -> list[tuple[str, str]]:
@@ -265,7 +299,7 @@ def _facts(runs: pd.DataFrame, time: TimeSpent | None, *, is_left: bool) -> list
     else:
         facts = [("time", str(time))]
     if "device" in runs and len(numbered(runs["device"])[1]) > 1 and "epoch duration" in runs:
-        facts += [("devices", sentence) for sentence in speeds(compare(runs, "device", "epoch duration"))]
+        facts += [("devices", sentence) for sentence in speeds(paired(runs, "device", "epoch duration"))]
     return facts
 
 

@@ -12,7 +12,18 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal, default_goal, parse_goal
 from runmanager.hyperparameters import RESERVED
 from runmanager.results import tables
-from runmanager.results.tables import GOALS, KEPT, KEPT_BY, NOTES, REPEATS, RULES, hyperparameters_of
+from runmanager.results.tables import (
+    ALL_GOALS,
+    EARLY,
+    GOALS,
+    INSIDE,
+    KEPT,
+    KEPT_BY,
+    NOTES,
+    REPEATS,
+    RULES,
+    hyperparameters_of,
+)
 from runmanager.storage.design import Design, Rule
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
@@ -29,6 +40,7 @@ def runs_table(name: str, runs: Sequence[RunResult]) -> pd.DataFrame:
 def with_design(table: pd.DataFrame, name: str, design: Design, goal: Goal | None = None) -> pd.DataFrame:
     """Note in the `attrs` of an experiment's table what decides in it, and its note; `goal` is `keep=`'s."""
     table.attrs[GOALS] = {} if design.goal is None else {name: str(design.goal)}
+    table.attrs[ALL_GOALS] = {name: list(map(str, design.goals))} if design.goals else {}
     table.attrs[KEPT_BY] = {} if goal is None else {name: str(goal)}
     table.attrs[REPEATS] = {} if design.repeats is None else {name: list(design.repeats)}
     table.attrs[RULES] = {} if design.rule is None else {name: design.rule.as_json()}
@@ -63,9 +75,16 @@ def goal_of(runs: pd.DataFrame) -> Goal | None:
     return _column(runs, decisive) if decisive else None
 
 
+def all_goals_of(runs: pd.DataFrame) -> list[str]:
+    """Return the goals of experiments that have several, if they are the same in all; else none."""
+    goals = list(_of_experiments(runs, ALL_GOALS).values())
+    is_one = bool(goals) and all(each == goals[0] for each in goals)
+    return goals[0] if is_one and len(goals) == len(_of_experiments(runs, GOALS)) else []
+
+
 def metrics_of(runs: pd.DataFrame) -> list[str]:
     """Return the columns of a table that may be metrics."""
-    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}, "folder", "stopped early"}
+    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}, "folder", EARLY, INSIDE}
     return [str(name) for name in runs if name not in others and not str(name).startswith(("best ", KEPT))]
 
 

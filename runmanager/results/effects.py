@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from runmanager.console import printable
+from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import text
 from runmanager.results.decisive import repeats_of
 from runmanager.results.evidence import difference
@@ -26,6 +27,7 @@ from runmanager.results.ranking import (
     settings_without,
     t_quantile,
 )
+from runmanager.results.sampled import in_parts, is_sampled
 from runmanager.results.tables import HYPERPARAMETERS, Numbers, beside, check_table
 
 OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left out", "compared", "axis"
@@ -40,7 +42,6 @@ NO_RUN = "no such run"
 _FOR_SPEED = ("device", "num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is too large has no mean
 def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) -> pd.DataFrame:
     """Pair runs that differ in one hyperparameter only.
 
@@ -70,7 +71,8 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
         the column, ``attrs["axis"]`` the axis. `show` writes them as sentences.
 
     Raises:
-        InvalidArgumentError: `axis` is not a hyperparameter of these runs, or `value` not a column of numbers.
+        InvalidArgumentError: `axis` is not a hyperparameter of these runs, or `value` not a column of numbers;
+            or no two runs differ in `axis` alone, as in a sample or a search of ranges.
 
     Example:
         >>> runs = pd.DataFrame(
@@ -81,6 +83,16 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
            cuda  cpu  cpu - cuda  cpu / cuda
         0   2.0  5.0         3.0         2.5
     """
+    pairs = paired(runs, axis, value)
+    if pairs.empty and axis != "experiment" and any(is_sampled(runs[name].tolist()) for name in axes_of(runs)):
+        fact = f"no two completed runs differ in {printable(axis)} alone"
+        raise InvalidArgumentError([f"{fact}: importances() says what matters in a sample or a search"])
+    return pairs
+
+
+@np.errstate(over="ignore", invalid="ignore")  # what is too large has no mean
+def paired(runs: pd.DataFrame, axis: str, value: str | None) -> pd.DataFrame:
+    """Pair runs as `compare` does; return a table without rows where there are no pairs."""
     check_table(runs)
     if value is None:
         value = "epoch duration" if axis in _FOR_SPEED else main_metric(runs) or "epoch duration"
@@ -105,7 +117,7 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
     pairs, table = (part[is_paired].reset_index(drop=True) for part in (pairs, table))
     differences = {f"{name} - {first}": pairs[name] - pairs[first] for name in others}
     ratios = {f"{name} / {first}": pairs[name] / pairs[first] for name in others}
-    pairs = beside(table, pairs.assign(**differences, **ratios))
+    pairs = beside(table, beside(pairs, pd.DataFrame({**differences, **ratios}, index=pairs.index)))
     pairs.attrs = {}
     pairs.attrs[OVERALL] = [_overall(name, ratio.dropna()) for name, ratio in ratios.items()]
     pairs.attrs[DIFFERENCES] = [
@@ -194,6 +206,9 @@ def effects(
         together. Where combinations are missing, axes that vary together share what they explain, and the sum
         can exceed 1. The more values an axis has, the more it explains, also by chance.
 
+        An axis of a sample or a search, of which hardly any value occurs twice, has a row for each of five
+        ranges of as many settings each; `value` says from where to where.
+
         With repeat axes, which are no axes here, the mean of each setting over its repeats counts once. `n` is
         how many settings have the value. `low` and `high` are the 95 % interval of their mean, by the spread
         between repeats, pooled over these settings.
@@ -225,7 +240,7 @@ def effects(
     varies = total and numbers.min() < numbers.max()  # 0.1 + 0.1 + 0.1 is more than 3 * 0.1
     tables = []
     for axis in axes_of(runs):
-        codes, values = numbered(runs[axis])
+        codes, values = _parts(runs[axis])
         if len(values) > 1:
             table = describe(numbers, codes)[["n", "mean", "std"]]
             between = (table["n"] * (table["mean"] - numbers.mean()) ** 2).sum()
@@ -241,6 +256,11 @@ def effects(
     effects = pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
     effects.attrs = {EXPLAINED: value}
     return effects
+
+
+def _parts(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
+    """Number the values of an axis, of a range its parts."""
+    return in_parts(column) if is_sampled(column.tolist()) else numbered(column)
 
 
 def _half_interval(settings: pd.DataFrame) -> float:

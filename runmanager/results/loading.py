@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from runmanager.results.tables import Epochs, Numbers
 
-LAST = ("jobs", "threads", "peak memory", "stopped early", "parameters", "attempts", "mixed", "folder", "error")
-
+LAST = ("jobs", "threads", "peak memory", "stopped early", "continues at", "parameters", "attempts", "mixed",
+        "folder", "error")  # fmt: skip
 COPY_VERSION = 4
 _WORTH_A_COPY = 200  # runs
 _MOST_NAMED = 5  # damaged files in a warning
@@ -95,7 +95,7 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
         How a run was executed: `threads` (of torch), `parameters` (of the network), `attempts`, `mixed`
         (whether code, data, versions or threads changed between epochs), `error`. Only if a run has them:
         `jobs` (how many runs of the grid shared the machine, at most), `peak memory` (of tensors on an
-        accelerator, MiB), `stopped early` (why the loop ended before its last epoch).
+        accelerator, MiB), `stopped early` (why the loop ended early), `continues at` (where inside an epoch).
 
     Raises:
         NoRunsError: There is no such path.

@@ -15,16 +15,17 @@ from runmanager.storage.folders import Experiment, RunFolder, read_runs
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import read_experiment, read_run
 
-_CHECKPOINTS = r"(checkpoint(\.prev)?\.(pt|damaged)|attempt-\d+(-\d+)?\.checkpoint\.pt)"
+_CHECKPOINTS = r"(checkpoint(\.prev|\.inside)?\.(pt|damaged)|attempt-\d+(-\d+)?\.checkpoint\.pt)"
 _OF_RUNS = (
     rf"(run\.json|error\.log|weights\.pt|{_CHECKPOINTS}|events\.out\.tfevents\..+"
     r"|attempt-\d+(-\d+)?\.((steps\.)?jsonl|evts|weights\.pt))"
 )
 _OF_EXPERIMENTS = (
-    r"(grid\.json|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*|\.probe\.[0-9a-f]{32}"
-    r"|\.ray-probe)"
+    r"(grid\.json|search\.jsonl|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*"
+    r"|\.probe\.[0-9a-f]{32}|\.ray-probe)"
 )
 _OF_CACHES = r"results\.npz"
+_FOLDERS = (paths.ARTIFACTS, paths.TRAINER)  # of runs
 _ANY = re.compile(".*", re.DOTALL)
 
 
@@ -47,7 +48,7 @@ def look(run: RunFolder) -> Contents:
     Raises:
         OSError: Its folder cannot be read.
     """
-    return _with_artifacts(run.path, _contents(run.path, _written(_OF_RUNS), paths.RUN))
+    return _with_folders(run.path, _contents(run.path, _written(_OF_RUNS), paths.RUN))
 
 
 def look_at_experiment(experiment: Path) -> Contents:
@@ -58,7 +59,7 @@ def look_at_experiment(experiment: Path) -> Contents:
     """
     top = _contents(experiment, _written(_OF_EXPERIMENTS), paths.GRID)
     parts = [(folder, _contents(folder, _written(names))) for folder, names in _folders_in(experiment).items()]
-    inside = [_with_artifacts(folder, contents) for folder, contents in parts]
+    inside = [_with_folders(folder, contents) for folder, contents in parts]
     folders = _folders_in(experiment).keys()
     others = [path for path in top.others if path not in folders]
     files = [*(file for contents in inside for file in contents.files), *top.files]
@@ -72,7 +73,7 @@ def look_at_checkpoints(run: RunFolder) -> Contents:
     Raises:
         OSError: Its folder cannot be read.
     """
-    return _contents(run.path, _written(_CHECKPOINTS))
+    return _with_folder(run.path / paths.TRAINER, _contents(run.path, _written(_CHECKPOINTS)))
 
 
 def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
@@ -127,6 +128,7 @@ def remove_checkpoints(experiment: Path, runs: Iterable[RunFolder]) -> None:
         for run in runs:
             with durable.explained(run.path):
                 _unlink(look_at_checkpoints(run).files)
+                _remove_folders(run.path / paths.TRAINER)
 
 
 def check_ended(runs: Iterable[RunFolder]) -> None:
@@ -156,10 +158,15 @@ def _unlink(files: Iterable[Path]) -> None:
 
 
 def _remove_run_if_empty(folder: Path) -> None:
-    artifacts = folder / paths.ARTIFACTS
-    for inside, _, _ in os.walk(artifacts, topdown=False) if _is_folder(artifacts) else ():
-        _remove_if_empty(Path(inside))
+    for name in _FOLDERS:
+        _remove_folders(folder / name)
     _remove_if_empty(folder)
+
+
+def _remove_folders(folder: Path) -> None:
+    """Remove a folder and those in it, where nothing is left in them."""
+    for inside, _, _ in os.walk(folder, topdown=False) if _is_folder(folder) else ():
+        _remove_if_empty(Path(inside))
 
 
 def _remove_if_empty(folder: Path) -> None:
@@ -183,15 +190,21 @@ def _contents(folder: Path, names: re.Pattern[str], last: str = "") -> Contents:
     return Contents(files, others, size)
 
 
-def _with_artifacts(folder: Path, contents: Contents) -> Contents:
-    """Add the artifacts of a run to what its folder holds: every file but links."""
-    artifacts = folder / paths.ARTIFACTS
-    if not _is_folder(artifacts):
+def _with_folders(folder: Path, contents: Contents) -> Contents:
+    """Add the artifacts of a run, and the checkpoints of a trainer, to what its folder holds."""
+    for name in _FOLDERS:
+        contents = _with_folder(folder / name, contents)
+    return contents
+
+
+def _with_folder(folder: Path, contents: Contents) -> Contents:
+    """Add what is in a folder within that of a run: every file but links."""
+    if not _is_folder(folder):
         return contents
-    parts = [_contents(Path(inside), _ANY) for inside, _, _ in os.walk(artifacts)]
+    parts = [_contents(Path(inside), _ANY) for inside, _, _ in os.walk(folder)]
     files = [file for part in parts for file in part.files]
     others = [other for part in parts for other in part.others if not _is_folder(other)]
-    others = [other for other in contents.others if other != artifacts] + others
+    others = [other for other in contents.others if other != folder] + others
     return Contents([*files, *contents.files], others, contents.size + sum(part.size for part in parts))
 
 

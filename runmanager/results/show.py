@@ -16,6 +16,7 @@ from runmanager.outcome import LEADING
 from runmanager.results.decisive import goal_of, metrics_of, notes_of, repeats_of
 from runmanager.results.effects import EXPLAINED, OVERALL
 from runmanager.results.findings import find
+from runmanager.results.pareto import PARETO, columns_of_goals
 from runmanager.results.ranking import (
     AVERAGED,
     RANKED,
@@ -46,8 +47,8 @@ def show(
     """Show the best runs or settings, without the columns that are the same in all of them.
 
     Args:
-        runs: What `load_runs` or `load_results` returned, or rows of it. What `best`, `compare`, `over_repeats`
-            or `effects` returned is shown in its own order.
+        runs: What `load_runs` or `load_results` returned, or rows of it. What `best`, `pareto`, `compare`,
+            `over_repeats` or `effects` returned is shown in its own order.
         by: The column to sort by, as in `best`.
         n: How many rows.
         largest: As in `best`.
@@ -90,10 +91,19 @@ def _view_of(
         if EXPLAINED in runs.attrs:
             return effects_view(runs, n)
         if AVERAGED in runs.attrs:
-            return averages_view(runs, n)
+            view = averages_view(runs, n)
+            return replace(view, caption=in_one_line((_unbeaten(runs), view.caption)))
+        if PARETO in runs.attrs:
+            return of_runs(runs, Goal(*runs.attrs[RANKED]), n, _unbeaten(runs))
         if RANKED in runs.attrs and largest is None and repeats is None:
             return of_runs(runs, Goal(*runs.attrs[RANKED]), n, is_ranked=True)
     return ranked(runs, by, n, largest=largest, repeats=repeats)
+
+
+def _unbeaten(runs: pd.DataFrame) -> str:
+    """Say what `pareto` has returned, "" of anything else."""
+    goals = runs.attrs.get(PARETO)
+    return f"no other is better in all of {', '.join(goals)}" if goals else ""
 
 
 def ranked(
@@ -159,12 +169,13 @@ def of_runs(
     params = hyperparameters_of(rows)
     same = {name: values[0] for name in rows if len(values := numbered(rows[name])[1]) == 1}
     whole = [name for name in rows if len(rows) == 1 or name not in same or name in ("run", metric, *always)]
-    essential = [*_LEADING, *params, metric, _loss_of(metric, rows), _TIME, "status"]
+    goals = columns_of_goals(rows)
+    essential = [*_LEADING, *params, metric, *goals, _loss_of(metric, rows), _TIME, "status"]
     measured = [name for name in metrics_of(rows) if name not in (*essential, *LEADING[2:])]
     errors = ["error"] if "error" in rows and rows["error"].ne("").any() else []
     order = [name for name in dict.fromkeys([*essential, *measured, *errors, *rows]) if name in whole]
     main = [name for name in order if name in {*essential, *measured, *errors}]
-    first = [*_LEADING, metric, "status", *params, *essential, *errors, *measured]
+    first = [*_LEADING, metric, *goals, "status", *params, *essential, *errors, *measured]
     dropped = {str(name): cell(same[name]) for name in ("status", *params, "epochs") if name in same}
     caption = in_one_line(
         (

@@ -23,11 +23,14 @@ HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
 
 GOALS, KEPT_BY, REPEATS, RULES, NOTES = "goals", "kept by", "repeats", "rules", "notes"
+ALL_GOALS = "all goals"
 """The keys for what decides: experiment -> its goal, the goal of ``keep=``, its repeat axes."""
 KEPT = "kept "
 """What the column of the goal begins with that has its value at the epoch whose weights are kept."""
 EARLY = "stopped early"
 """The column that says why a loop over epochs ended before its last one."""
+INSIDE = "continues at"
+"""The column that says where inside an epoch a run continues: after which batch."""
 COLD = "cold start"
 """The column that says which epochs are the first of their process."""
 
@@ -102,6 +105,7 @@ def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFr
     bests = sorted(name for name in metrics if name.startswith(("best ", KEPT)))
     order = dict.fromkeys((*LEADING[:2], *bests, *LEADING[2:], *metrics))
     peaks = [math.nan if run.peak_memory is None else run.peak_memory / 2**20 for run in runs]
+    inside = [str(run.inside or "") if run.status.can_go_on else "" for run in runs]
     values = {name: _column([summary.get(name, math.nan) for summary in summaries]) for name in order}
     names = _param_columns(dict.fromkeys(name for run in runs for name in run.folder.params))
     params = {
@@ -122,6 +126,7 @@ def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFr
         ),
         **({} if all(map(math.isnan, peaks)) else {"peak memory": _column(peaks)}),
         **({EARLY: _column([run.stopped_early for run in runs])} if any(r.stopped_early for r in runs) else {}),
+        **({INSIDE: _column(inside)} if any(inside) else {}),
         "parameters": _column([run.start.get("parameters", pd.NA) for run in runs]),
         "attempts": _column([run.attempts for run in runs]),
         "mixed": _column([run.mixed for run in runs]),
@@ -201,7 +206,7 @@ def concat(tables: Sequence[tuple[str, pd.DataFrame]], last: Sequence[str] = ())
     for name in dict.fromkeys((*leading, *params, *others, *last)):
         columns[name] = _concat([_part(table, name) for _, table in tables])
     table = _table(columns, params)
-    for key in (GOALS, KEPT_BY, REPEATS, RULES, NOTES):
+    for key in (GOALS, ALL_GOALS, KEPT_BY, REPEATS, RULES, NOTES):
         table.attrs[key] = {n: value for _, part in tables for n, value in part.attrs.get(key, {}).items()}
     return table
 

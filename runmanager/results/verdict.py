@@ -165,9 +165,13 @@ def verdict(
     race = between.race(order, margin, error) if order else Race([], [], between.unit, between.rivals)
     lead = race.leads[0] if race.leads else _NONE
     ran_once = axis is None and not axes and bool(race.leads)
+    sentence = _ran_once(error) if ran_once else race.sentence
+    if not race.leads and axis not in (None, "experiment") and _num_scored(runs, goal, comparison.rivals) > 1:
+        rest = "; importances() says what matters in a sample or a search"
+        sentence = f"undecided: no two settings differ in {printable(str(axis))} alone{rest}"
     better, worse = [*(values[rival] for rival in race.positions[:2]), None, None][:2]
     return Verdict(
-        sentence=_ran_once(error) if ran_once else race.sentence,
+        sentence=sentence,
         outcome=UNDECIDED if ran_once else race.outcome,
         better=better,
         worse=worse,
@@ -250,6 +254,11 @@ def _check(runs: pd.DataFrame, axes: Sequence[str], goal: Goal, margin: float | 
         check_comparable(runs, axes, [goal.metric])
     problems += Rule(None, margin, error).problems()
     problems.raise_if_any(InvalidArgumentError)
+
+
+def _num_scored(runs: pd.DataFrame, goal: Goal, rivals: Numbers) -> int:
+    """Count the rivals that have a number, compared or not."""
+    return len(set(rivals[completed(runs, goal.metric).notna().to_numpy()].tolist()))
 
 
 def _ran_once(error: float) -> str:

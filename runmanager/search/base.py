@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from runmanager.grid import Run
 from runmanager.outcome import Outcome, Status
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult, read_run
@@ -17,11 +18,13 @@ class Decision:
         due: The runs to execute now, in this order. One that was executed before continues.
         behind: All runs that are behind now; where the journal does not say so, the grid commits that.
         sentences: What to tell the user.
+        new: Runs that the grid does not have yet, to execute after those that are due: it gives them folders.
     """
 
     due: Sequence[str] = ()
     behind: Sequence[str] = ()
     sentences: Sequence[str] = ()
+    new: Sequence[Run] = ()
 
 
 class Search(ABC):
@@ -36,6 +39,9 @@ class Search(ABC):
     journals: a search that is begun again with the same journals decides the same. It hands out no run again
     that was killed or ended by a fault in this start: the grid itself retries those, the next start the others.
 
+    A search may bring forth runs, as `Decision.new`. From then on they are runs of the grid, which `results`
+    has. If this start may execute none of them, as their device is not there, `next` is asked again at once.
+
     `begin` and `next` are called in one thread, under torchrun on rank 0 alone. What they raise ends the grid;
     what was committed is kept.
     """
@@ -43,6 +49,10 @@ class Search(ABC):
     is_asynchronous = False
     """Whether it decides after every single run. Otherwise each decision is a batch of its own, with the number
     of lanes that its runs have use for; an asynchronous search keeps the lanes of its first decision."""
+    num_lanes = 1
+    """How many runs can be executed at the same time; the grid sets it before the first decision."""
+    axes: Sequence[str] = ()
+    """The hyperparameters that vary in the runs that it brings forth, none if it does not."""
 
     @abstractmethod
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
@@ -63,6 +73,14 @@ class Search(ABC):
                 it has been executed. Reading costs time: ask for the runs that matter.
             in_progress: The identities of the runs that are due and have not ended.
         """
+
+    def examples(self) -> Sequence[Run]:
+        """Return runs like those that it brings forth, as many as may be executed at the same time."""
+        return ()
+
+    def num_more(self) -> int:
+        """Return how many runs it may still bring forth."""
+        return 0
 
     def left_out(self) -> Collection[str]:
         """Return the identities of the runs that are not asked for by now, so that nothing is said about them.
@@ -104,6 +122,10 @@ class Journals(Mapping[str, RunResult]):
 
     def __len__(self) -> int:
         return len(self._results)
+
+    def add(self, result: RunResult) -> None:
+        """Add a run that a search has brought forth."""
+        self._results[result.folder.id] = result
 
     def run_ended(self, id_: str) -> None:
         """Note that the journal of a run has changed."""

@@ -1,19 +1,27 @@
 """Successive halving: runs that are behind at a rung are stopped there.
 
-It is one bracket of Hyperband: Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar (2018).
+It is one bracket of Hyperband: Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar (2018). The asynchronous one
+is ASHA, as it stops runs: Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht and Talwalkar (2020).
 """
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from runmanager.console import cell
 from runmanager.errors import InvalidArgumentError, Problems, PruneError
 from runmanager.goal import Goal, parse_goal
 from runmanager.outcome import Outcome, Status
 from runmanager.search.base import Decision, Search
+from runmanager.search.pruning import none_could_be_stopped
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult
+
+if TYPE_CHECKING:
+    from runmanager.search.pruning import Pruner
+
+NO_METRIC = "prune= has nothing to compare runs by: give run_grid(goal='max:<metric>')"
 
 
 @dataclass(frozen=True)
@@ -24,14 +32,19 @@ class SuccessiveHalving:
     first rung. One in `factor` of the runs at a rung goes on to the next one, at least one run. With the factor
     3, 27 runs of 9 epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs, not 243.
 
+    An asynchronous one lets no run wait for others: a run that comes to a rung goes on at once if it is among
+    the best that have come there up to now. Lanes are never idle where epochs take unequally long; the
+    first runs go on more easily, which takes some more epochs. A run that was stopped stays so.
+
     Source: Jamieson and Talwalkar (2016), Non-stochastic Best Arm Identification and Hyperparameter
-    Optimization.
+    Optimization; Li et al. (2020), A System for Massively Parallel Hyperparameter Tuning.
 
     Args:
         metric: What runs are compared by, at the epoch of the rung: a metric whose direction is known by its
             name, as "test_loss", or "min:<metric>" or "max:<metric>". None is the goal of the grid.
         factor: One run in `factor` goes on.
         min_epochs: The first rung.
+        asynchronous: Whether each run is judged when it comes to a rung, else when all runs are there.
 
     Raises:
         InvalidArgumentError: An argument cannot be used; with all problems.
@@ -45,6 +58,7 @@ class SuccessiveHalving:
     metric: str | None = None
     factor: int = 3
     min_epochs: int = 1
+    asynchronous: bool = False
 
     def __post_init__(self) -> None:
         problems = Problems()
@@ -53,6 +67,7 @@ class SuccessiveHalving:
                 parse_goal(self.metric, "metric")
         problems.check_count("factor", self.factor, 2)
         problems.check_count("min_epochs", self.min_epochs, 1)
+        problems.check_choice("asynchronous", self.asynchronous, (True, False))
         problems.raise_if_any(InvalidArgumentError)
 
     @property
@@ -63,8 +78,7 @@ class SuccessiveHalving:
             InvalidArgumentError: No metric was given, and no grid has put its goal there.
         """
         if self.metric is None:
-            rule = "prune= has nothing to compare runs by: give run_grid(goal='max:<metric>')"
-            raise InvalidArgumentError([f"{rule}, or SuccessiveHalving('max:<metric>')"])
+            raise InvalidArgumentError([f"{NO_METRIC}, or SuccessiveHalving('max:<metric>')"])
         return parse_goal(self.metric, "metric")
 
     def towards(self, goal: Goal | None) -> "SuccessiveHalving":
@@ -87,8 +101,27 @@ class SuccessiveHalving:
         assert rule.goal
         return rule
 
+    def pruner(self) -> "Pruner":
+        """Make a pruner that stops runs by this rule as they come to a rung, one by one.
+
+        Returns:
+            The pruner, for one start of a grid.
+
+        Example:
+            >>> from runmanager import EpochRecord
+            >>> pruner = SuccessiveHalving("loss", factor=2, asynchronous=True).pruner()
+            >>> for run, loss in {"first": 3.0, "better": 2.0, "worse": 2.5}.items():
+            ...     print(run, pruner.should_stop(run, EpochRecord(1, {"loss": loss})) or "goes on")
+            first goes on
+            better goes on
+            worse behind 1 of 3 runs
+        """
+        from runmanager.search.asynchronous import AsynchronousHalving
+
+        return AsynchronousHalving(self)
+
     def search(self) -> "Search":
-        """Make a search that stops runs by this rule.
+        """Make a search that stops runs by this rule when all are at a rung.
 
         Returns:
             The search, for one start of a grid.
@@ -129,6 +162,21 @@ class SuccessiveHalving:
             6
         """
         return next(rung for rung in self.rungs() if rung > epoch)
+
+    def is_rung(self, epoch: int) -> bool:
+        """Whether runs are compared after an epoch.
+
+        Args:
+            epoch: Its number.
+
+        Returns:
+            Whether it is a rung.
+
+        Example:
+            >>> [epoch for epoch in range(10) if SuccessiveHalving("loss").is_rung(epoch)]
+            [1, 3, 9]
+        """
+        return epoch > 0 and self.next_rung(epoch - 1) == epoch
 
     def check(self, metrics: Mapping[str, float]) -> None:
         """Make sure that runs can be compared by what an epoch has.
@@ -218,10 +266,7 @@ class _Halving(Search):
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
         """Return that no run could be stopped early, if that is so."""
-        epochs = [outcome.epochs for outcome in outcomes if outcome.status is Status.COMPLETED]
-        if not epochs or max(epochs) > self._rule.min_epochs:
-            return ""
-        return f"! no run was stopped early: none has more epochs than min_epochs={self._rule.min_epochs}"
+        return none_could_be_stopped(self._rule.min_epochs, outcomes)
 
     def _take_note(self, results: Mapping[str, RunResult]) -> None:
         """Leave the runs that were due and cannot go on by themselves until the next start."""

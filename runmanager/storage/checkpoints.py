@@ -1,4 +1,6 @@
-"""Checkpoints, to resume a run: states, random states, and the epoch's row, in two generations.
+"""Checkpoints, to resume a run: states, random states and the epoch's row, in two generations.
+
+One inside an epoch has what the epoch has measured so far in place of its row, and no second generation.
 
 A checkpoint is 32 bytes of SHA-256 before the bytes of torch.save, because torch.load does not notice damage.
 It is always read with ``weights_only=True``: no code in a file under runs/ is ever executed. The hash reveals
@@ -32,17 +34,18 @@ _LARGEST = 1 << 36  # bytes of a checkpoint that is written or read
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run's state after an epoch."""
+    """A run's state after an epoch, or inside one."""
 
     id: str  # of the run
-    record: EpochRecord  # heals a journal that ended before it
+    record: EpochRecord  # heals a journal that ended before it; inside an epoch it has its number alone
     states: Mapping[str, Any]  # name -> state_dict, or a generator's state
     random: Mapping[str, Any]  # for `restore_random`
     is_left: bool = False  # whether the loop over the epochs was left by break in this one
+    inside: Mapping[str, Any] | None = None  # what an epoch has measured so far, and where its loader is
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> None:
-    """Write a checkpoint; the one before stays as the second generation.
+    """Write a checkpoint; the one before stays as the second generation, one inside an epoch is replaced.
 
     `verify` reads it back from memory first, to fail now instead of on resume.
 
@@ -50,6 +53,14 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
         CheckpointError: It holds objects that could not be loaded safely, or is too large to be read again.
         StorageError: It could not be written; the generation before is whole.
     """
+    content = _checked(checkpoint, verify=verify)
+    if checkpoint.inside is None:
+        durable.write_generation(folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT, content)
+    else:
+        durable.write_file(folder / paths.INSIDE_CHECKPOINT, content)
+
+
+def _checked(checkpoint: Checkpoint, *, verify: bool) -> bytes:
     check_size(checkpoint.states)  # before as much memory is taken again
     try:
         content = _to_bytes(checkpoint)
@@ -60,7 +71,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
             "a state holds objects that could not be loaded without executing code: keep tensors, "
             f"numbers, text, lists and dicts in state_dict() ({_cause(error)})"
         ) from error
-    durable.write_generation(folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT, content)
+    return content
 
 
 def check_size(states: Mapping[str, Any]) -> None:
@@ -78,8 +89,10 @@ def check_size(states: Mapping[str, Any]) -> None:
         )
 
 
-def load_checkpoint(folder: Path, ids: Collection[str], problems: list[str]) -> Checkpoint | None:
-    """Read the newest checkpoint of a run that is whole.
+def load_checkpoint(
+    folder: Path, ids: Collection[str], problems: list[str], *, is_inside: bool = False
+) -> Checkpoint | None:
+    """Read the newest checkpoint of a run that is whole, or with `is_inside` that inside an epoch.
 
     The run is known by any of `ids`. `problems` gets a sentence for each checkpoint that is damaged, which is
     renamed to ``*.damaged``.
@@ -87,13 +100,16 @@ def load_checkpoint(folder: Path, ids: Collection[str], problems: list[str]) -> 
     Raises:
         StorageError: The system could not read an existing one.
     """
-    for path in (folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT):
+    after_epochs = (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT)
+    for path in (folder / name for name in ((paths.INSIDE_CHECKPOINT,) if is_inside else after_epochs)):
         try:
             content = _content(path)
         except FileNotFoundError:
             continue
         try:
             checkpoint = _from_bytes(content)
+            if (checkpoint.inside is not None) != is_inside:
+                raise ValueError("it is of another kind")  # noqa: TRY301 - named below as other damage is
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - a damaged or hostile file raises anything
@@ -108,13 +124,14 @@ def load_checkpoint(folder: Path, ids: Collection[str], problems: list[str]) -> 
     return None
 
 
-def remove_checkpoints(folder: Path) -> None:
-    """Remove both generations of a completed run.
+def remove_checkpoints(folder: Path, *, is_inside: bool = False) -> None:
+    """Remove all checkpoints of a completed run, or with `is_inside` that inside an epoch.
 
     Raises:
         StorageError: One could not be removed.
     """
-    for path in (folder / paths.CHECKPOINT, folder / paths.PREVIOUS_CHECKPOINT):
+    after_epochs = () if is_inside else (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT)
+    for path in (folder / name for name in (paths.INSIDE_CHECKPOINT, *after_epochs)):
         with durable.explained(path):
             path.unlink(missing_ok=True)
 
@@ -262,6 +279,7 @@ def _to_bytes(checkpoint: Checkpoint) -> bytes:
         "states": dict(checkpoint.states),
         "random": dict(checkpoint.random),
         "is_left": checkpoint.is_left,
+        **({} if checkpoint.inside is None else {"inside": dict(checkpoint.inside)}),
     }
     file = io.BytesIO()
     file.write(bytes(_HASH))
@@ -298,7 +316,9 @@ def _from_bytes(content: bytes) -> Checkpoint:
     metrics, times = ({str(name): float(v) for name, v in values.items()} for values in (metrics, times))
     record = EpochRecord(int(epoch), metrics, times, cold=bool(cold), steps=int(steps))
     is_left = loaded.get("is_left") is True  # checkpoints did not always have it
-    return Checkpoint(str(loaded["id"]), record, dict(loaded["states"]), dict(loaded["random"]), is_left)
+    inside = dict(loaded["inside"]) if "inside" in loaded else None
+    states, randoms = dict(loaded["states"]), dict(loaded["random"])
+    return Checkpoint(str(loaded["id"]), record, states, randoms, is_left, inside)
 
 
 def _check_members(file: io.BytesIO) -> None:

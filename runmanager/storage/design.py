@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from runmanager.console import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal, parse_goal
+from runmanager.storage.x_axis import check_x_axis
 
 LONGEST_NOTE = 1000
 """Characters of a note."""
@@ -17,7 +18,8 @@ LONGEST_NOTE = 1000
 SEEDS = ("seed", "fold", "split", "trial", "repeat")
 """Names of axes that only repeat a setting, unless somebody says otherwise."""
 
-_WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of decide= is", "note": "note is"}
+_WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of decide= is", "note": "note is",
+          "x_axis": "x-axis of curves is"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,15 @@ class Rule:
 class Design:
     """What decides in an experiment, and what it is for; a field is None if nobody has said it."""
 
-    NAMES: ClassVar = ("goal", "repeats", "decide", "note", "notes")  # in grid.json
+    NAMES: ClassVar = ("goal", "goals", "repeats", "decide", "note", "notes", "x_axis")  # in grid.json
 
     goal: Goal | None = None
     repeats: tuple[str, ...] | None = None  # the hyperparameters that only repeat a setting
     rule: Rule | None = None  # what `decide=` decides
     note: str | None = None  # why it was executed, in one line
     run_notes: Mapping[str, str] | None = None  # identity of a run -> its note
+    x_axis: str | None = None  # what curves are drawn over, see `runmanager.storage.x_axis`
+    goals: tuple[Goal, ...] | None = None  # of a search with several, all of them; `goal` is the first
 
     def updated(self, given: "Design") -> tuple["Design", list[str]]:
         """Return the design after a start that gives another, which wins, and a sentence for each change."""
@@ -82,6 +86,11 @@ class Design:
     def repeating(self, varying: Iterable[str]) -> tuple[str, ...]:
         """Return the repeat axes: those that were given, else axes that vary, by their names."""
         return tuple(name for name in varying if name in SEEDS) if self.repeats is None else self.repeats
+
+    @property
+    def all_goals(self) -> tuple[Goal, ...]:
+        """The goals: one, several of a search, or none if nobody has said it."""
+        return self.goals or (() if self.goal is None else (self.goal,))
 
     def without(self, ids: Collection[str]) -> "Design":
         """Return the design once runs are removed, by their identities."""
@@ -101,10 +110,13 @@ class Design:
     def as_json(self) -> dict[str, Any]:
         """Return what grid.json holds of it: nothing of what nobody has said."""
         content: dict[str, Any] = {} if self.goal is None else {"goal": str(self.goal)}
+        if self.goals:
+            content["goals"] = list(map(str, self.goals))
         if self.repeats is not None:
             content["repeats"] = list(self.repeats)
         if self.rule is not None:
             content["decide"] = self.rule.as_json()
+        content |= {} if self.x_axis is None else {"x_axis": self.x_axis}
         notes = {id_: note for id_, note in (self.run_notes or {}).items() if note}
         return content | ({"note": self.note} if self.note else {}) | ({"notes": notes} if notes else {})
 
@@ -112,12 +124,17 @@ class Design:
     def from_json(cls, document: Mapping[str, Any] | None) -> "Design":
         """Read it from the content of a grid.json; what is damaged is left out."""
         document = document or {}
-        goal, repeats, notes = None, document.get("repeats"), document.get("notes")
+        goal, repeats, notes, x_axis = None, document.get("repeats"), document.get("notes"), None
+        with contextlib.suppress(InvalidArgumentError):
+            x_axis = check_x_axis(document.get("x_axis"))
         if isinstance(document.get("goal"), str):
             with contextlib.suppress(InvalidArgumentError):
                 goal = parse_goal(document["goal"])
         if not (isinstance(repeats, list) and all(isinstance(name, str) for name in repeats)):
             repeats = None
+        goals: list[Goal] = []
+        with contextlib.suppress(InvalidArgumentError, TypeError):
+            goals += map(parse_goal, document.get("goals") or ())
         pairs = notes.items() if isinstance(notes, dict) else ()
         by_run = {id_: note for id_, given in pairs if (note := _one_line(given))}
         return cls(
@@ -126,6 +143,8 @@ class Design:
             Rule.from_json(document.get("decide")),
             _one_line(document.get("note")) or None,
             by_run or None,
+            x_axis,
+            tuple(goals) if goals[:1] == [goal] else None,
         )
 
 

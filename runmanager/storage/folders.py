@@ -5,42 +5,24 @@ folders of its earlier runs, and its new runs get the next free numbers.
 """
 
 import contextlib
-import json
 import os
 import warnings
-import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from runmanager.errors import RunsWarning
-from runmanager.hyperparameters import decode, encode, is_deep
+from runmanager.hyperparameters import decode, encode
 from runmanager.storage import durable, naming, paths
 from runmanager.storage.beginning import check_beginning
 from runmanager.storage.design import Design
-from runmanager.storage.durable import read_file, strict_json
+from runmanager.storage.durable import strict_json
+from runmanager.storage.entries import RunFolder as RunFolder  # noqa: PLC0414 - everybody takes it from here
+from runmanager.storage.entries import from_entry, read_json, to_entry
 from runmanager.storage.identity import former_identity, identity
 
 VERSION = 1
-_LARGEST = 64 * 2**20  # bytes of a grid.json or run.json that are read
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """Where a run lives."""
-
-    path: Path  # exists once the run has begun
-    number: int  # in the experiment, from 1; the column `run`
-    id: str  # the identity of its parameters
-    params: Mapping[str, Any]
-    unavailable: str = ""  # why it cannot be executed on this machine, empty if it can
-    former_id: str = ""  # under which an earlier version wrote its files, empty if that is `id`
-
-    @property
-    def is_here(self) -> bool:
-        """Whether the run has begun, or can be executed on this machine."""
-        return not self.unavailable or self.path.is_dir()
 
 
 class Experiment:
@@ -49,6 +31,7 @@ class Experiment:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._runs: dict[str, RunFolder] | None = None
+        self._next = 0  # the number of the next run of a search, 0 before its first one
         self._doubtful: set[str] = set()  # former identities that did not tell values apart
 
     @property
@@ -61,7 +44,7 @@ class Experiment:
     @property
     def design(self) -> Design:
         """What decides in the experiment."""
-        return Design.from_json(_read_json(self.path / paths.GRID))
+        return Design.from_json(read_json(self.path / paths.GRID))
 
     def decide(self, given: Design) -> list[str]:
         """Write what decides in the experiment to grid.json, if that is new; return a sentence for each change.
@@ -70,7 +53,7 @@ class Experiment:
             StorageError: grid.json could not be written.
         """
         path = self.path / paths.GRID
-        document = _read_json(path)
+        document = read_json(path)
         before = Design.from_json(document)
         after, sentences = before.updated(given)
         if after != before:
@@ -94,7 +77,7 @@ class Experiment:
         durable.remove_leftovers(self.path, *whole)
         design = self.design if design is None else design
         planned = self.assign(grid, unavailable, design)
-        document = {"v": VERSION, **design.as_json(), "runs": [_to_json(run) for run in planned]}
+        document = {"v": VERSION, **design.as_json(), "runs": [to_entry(run) for run in planned]}
         durable.write_file(self.path / paths.GRID, strict_json(document))
         return planned
 
@@ -159,16 +142,52 @@ class Experiment:
             StorageError: The folder could not be written.
         """
         check_beginning()
+        id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
         run = self.find(params, repeat)
         if run is None:
-            id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
+            self._look_again()
+            run = self.runs.get(id_)
+        if run is None:
             number = _free_number(self.path, self.runs.values())
             others = [run.params for run in self.runs.values()]
             path = self.path / paths.run_folder(number, naming.of_loop(params, others, self.design.repeats))
             run = RunFolder(path, number, id_, _lasting(params))
         if not (run.path / paths.RUN).exists():
             durable.make_folder(run.path)
-            durable.write_file(run.path / paths.RUN, strict_json({"v": VERSION, **_to_json(run)}))
+            durable.write_file(run.path / paths.RUN, strict_json({"v": VERSION, **to_entry(run)}))
+        self.runs[run.id] = run
+        return run
+
+    def _look_again(self) -> None:
+        """Read the runs whose folders another process has made meanwhile, as for a search."""
+        names = {run.path.name for run in self.runs.values()}
+        folders, others = _run_folders(self.path)
+        entries = {name: read_json(self.path / name / paths.RUN) for name in folders if name not in names}
+        for name, entry in entries.items():
+            run = from_entry(self.path, {**entry, "folder": name}, others, []) if entry else None
+            if run:
+                self.runs.setdefault(run.id, run)
+
+    def add(self, params: Mapping[str, Any], names: Sequence[str], unavailable: Mapping[str, str]) -> RunFolder:
+        """Make the folder of a run that a search has brought forth, unless it is there.
+
+        Args:
+            params: Its hyperparameters.
+            names: Those of them that name the folder.
+            unavailable: As for `plan`.
+
+        Raises:
+            StorageError: The folder could not be written.
+        """
+        run = self.find(params)
+        if run is None:
+            number = self._next or _free_number(self.path, self.runs.values())
+            self._next = number + 1
+            path = self.path / paths.run_folder(number, {name: params[name] for name in names})
+            run = RunFolder(path, number, identity(params), _lasting(params))
+        run = replace(run, unavailable=unavailable.get(run.id, ""))
+        durable.make_folder(run.path)
+        durable.write_file(run.path / paths.RUN, strict_json({"v": VERSION, **to_entry(run)}))
         self.runs[run.id] = run
         return run
 
@@ -178,7 +197,7 @@ class Experiment:
         Raises:
             StorageError: grid.json could not be written.
         """
-        document = _read_json(self.path / paths.GRID)
+        document = read_json(self.path / paths.GRID)
         entries = document.get("runs") if document else None
         if document and isinstance(entries, list):
             kept = [entry for entry in entries if not (isinstance(entry, dict) and entry.get("id") in ids)]
@@ -203,18 +222,18 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
     runs: dict[str, RunFolder] = {}
     folders, others = _run_folders(experiment)
     damaged += [f"{experiment / name} (its number is too large)" for name in others if _is_oversized(name)]
-    document = _read_json(experiment / paths.GRID, damaged)
+    document = read_json(experiment / paths.GRID, damaged)
     entries = document.get("runs", []) if document else []
     for entry in entries if isinstance(entries, list) else []:
-        run = _from_json(experiment, entry, others, damaged)
+        run = from_entry(experiment, entry, others, damaged)
         if run:
             runs[run.path.name] = run
     there = set(folders)
     absent = {run.id: name for name, run in runs.items() if name not in there}
     for name in folders:
         if name not in runs:
-            entry = _read_json(experiment / name / paths.RUN, damaged)
-            run = _from_json(experiment, {**entry, "folder": name}, others, damaged) if entry else None
+            entry = read_json(experiment / name / paths.RUN, damaged)
+            run = from_entry(experiment, {**entry, "folder": name}, others, damaged) if entry else None
             if run:
                 runs.pop(absent.get(run.id, ""), None)  # the grid has it under a name that is not there
                 runs[name] = run
@@ -295,51 +314,3 @@ def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
         else:
             others.add(entry.name)
     return sorted(folders), others
-
-
-def _to_json(run: RunFolder) -> dict[str, Any]:
-    content: dict[str, Any] = {"number": run.number, "id": run.id, "folder": run.path.name}
-    content["params"] = {name: encode(value) for name, value in run.params.items()}
-    content["crc"] = _checksum(content)
-    return content | ({"unavailable": run.unavailable} if run.unavailable else {})
-
-
-def _from_json(experiment: Path, entry: Any, others: set[str], damaged: list[str]) -> RunFolder | None:
-    try:
-        name = entry["folder"]
-        number = paths.run_number(name)
-        if number is None or name in others:
-            raise ValueError(f"not a run's folder: {name!r}")  # noqa: TRY301 - damaged, as below
-        if "crc" in entry and entry["crc"] != _checksum(entry):
-            raise ValueError("its checksum differs")  # noqa: TRY301
-        params = {str(key): decode(value) for key, value in entry["params"].items()}
-        if any(map(is_deep, params.values())):
-            raise ValueError("a value is nested too deep")  # noqa: TRY301
-        "".join(params).encode()  # half a surrogate pair is no name of a column
-        reason = str(entry.get("unavailable", ""))
-        return RunFolder(experiment / name, number, str(entry["id"]), params, reason)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        name = entry.get("folder") if isinstance(entry, dict) else None
-        file = experiment / (f"{name}/{paths.RUN}" if isinstance(name, str) else paths.GRID)
-        damaged.append(f"{file}: a run that cannot be read ({error!s:.200})")
-        return None
-
-
-def _checksum(entry: Mapping[str, Any]) -> str:
-    document = json.dumps([entry["id"], entry["params"]], sort_keys=True)
-    return f"{zlib.crc32(document.encode()):08x}"
-
-
-def _read_json(path: Path, damaged: list[str] | None = None) -> dict[str, Any] | None:
-    damaged = [] if damaged is None else damaged
-    try:
-        content = json.loads(read_file(path, _LARGEST)[0])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        damaged.append(f"{path} ({error})")
-        return None
-    if not isinstance(content, dict):
-        damaged.append(f"{path} (not an object)")
-        return None
-    return content

@@ -1,7 +1,8 @@
 """One JSON line per epoch: what an attempt appends, and how it is read back.
 
 A line is a strict JSON object that ends with ``"crc"``, the CRC-32 of the line without it. The first line of
-a journal has the type ``start``, then one ``epoch`` each, then ``end``; a killed attempt has no ``end``. An
+a journal has the type ``start``, then one ``epoch`` each, then ``end``; a killed attempt has no ``end``. Lines
+of the type ``inside`` say which batches of an epoch have a checkpoint; other versions skip them. An
 ``end`` has the CRC-32 of all bytes before it too, as ``"whole"``: a finished journal is checked at once.
 
 A checksum says nothing about who wrote a line, so that types are checked too: whoever uses an `Attempt` need
@@ -21,7 +22,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypedDict, get_type_hints
 import msgspec
 
 from runmanager.hyperparameters import COLUMNS
-from runmanager.outcome import LARGEST, LEADING, EpochRecord, Outcome, Status
+from runmanager.outcome import LARGEST, LEADING, EpochRecord, Inside, Outcome, Status
 from runmanager.storage import durable, paths, processes
 from runmanager.storage.durable import AppendFile, version
 
@@ -31,6 +32,7 @@ _CRC_LENGTH = len(_CRC % 0)
 PIECE = 64 * 2**20
 """Bytes that are read at once; a longer line is none of ours."""
 _MOST_NAMED = 10  # damaged lines
+_INSIDE = re.compile(rb'^\{"v":1,"type":"inside",[^\n]*\n', re.MULTILINE)
 _LINE = re.compile(rb"[^\n]{%d,}\n" % _CRC_LENGTH)  # a shorter one has no checksum
 
 _EPOCHS = msgspec.json.Decoder(EpochRecord)
@@ -58,12 +60,14 @@ class _Facts(TypedDict, total=False):
     device_name: str
     fingerprint: dict[str, dict[str, str]]
     host: str
+    inside: Inside
     jobs: Count
     mixed: bool
     parameters: Count
     peak_memory: Count
     pid: int
     pid_start: str
+    pruned_by: str
     ranks: Count
     restored: Count
     stopped_early: str
@@ -91,6 +95,7 @@ class Attempt:
     number: int = 0  # as the file's name has it
     start: Mapping[str, Any] = field(default_factory=dict)  # its first line, empty if that is damaged
     epochs: dict[int, EpochRecord] = field(default_factory=dict)  # by number
+    inside: Inside | None = None  # the last state that was saved inside the epoch after them
     outcome: Outcome | None = None  # None without an end line
     end: Mapping[str, Any] = field(default_factory=dict)  # its last line, empty if there is no end
     damaged: list[int] = field(default_factory=list)  # numbers of the first damaged lines, from 1
@@ -137,6 +142,10 @@ class Journal:
         times = {name: round(value, 6) for name, value in record.times.items()}
         self._append("epoch", {"epoch": record.epoch, **extra, "metrics": metrics, "times": times})
 
+    def inside(self, inside: Inside) -> None:
+        """Note that the state inside an epoch is saved."""
+        self._append("inside", msgspec.to_builtins(inside))
+
     def end(self, outcome: Outcome, summary: Mapping[str, float] | None = None, **facts: Any) -> None:
         """Commit how the attempt ended, with the results of the whole run and further facts; close the file."""
         values = {
@@ -165,6 +174,9 @@ class NoJournal(Journal):
     def epoch(self, record: EpochRecord) -> None:
         """Do nothing."""
 
+    def inside(self, inside: Inside) -> None:
+        """Do nothing."""
+
     def end(self, outcome: Outcome, summary: Mapping[str, float] | None = None, **facts: Any) -> None:
         """Do nothing."""
 
@@ -179,6 +191,7 @@ def _line(attempt: int, kind: str, content: Mapping[str, Any]) -> bytes:
 
 def _end(outcome: Outcome, crc: int) -> dict[str, Any]:
     ended = {"status": outcome.status, "error": outcome.error, "epochs": outcome.epochs}
+    ended |= {"pruned_by": outcome.pruned_by} if outcome.pruned_by else {}
     return {**ended, "whole": f"{crc:08x}"}
 
 
@@ -245,13 +258,16 @@ def _read_whole(lines: bytes, attempt: Attempt) -> bool:
         start, outcome = msgspec.json.decode(lines[:first]), _outcome(end)
         for line in (start, end):
             msgspec.convert(line, _Facts)
-        records = _EPOCHS.decode_lines(lines[first:last])
+        inside = _INSIDE.findall(lines, first, last)
+        records = _EPOCHS.decode_lines(_INSIDE.sub(b"", lines[first:last]))
         if not all(_TAKEN.isdisjoint(record.metrics) for record in records):
             return False
     except DAMAGED:
         return False
     attempt.start, attempt.outcome, attempt.end = start, outcome, end
     attempt.epochs = {record.epoch: record for record in records}
+    if inside and lines.endswith(inside[-1], first, last):
+        attempt.inside = msgspec.json.decode(inside[-1], type=Inside)
     return True
 
 
@@ -298,7 +314,9 @@ def _take(attempt: Attempt, line: Mapping[str, Any]) -> None:
             if not _TAKEN.isdisjoint(metrics):
                 raise ValueError("a metric is called like another column")
             "".join(metrics).encode()  # half a surrogate pair is no name of a column
-            attempt.epochs[record.epoch] = record
+            attempt.epochs[record.epoch], attempt.inside = record, None
+        case "inside":
+            attempt.inside = msgspec.convert(line, Inside)
         case "end":
             attempt.outcome, attempt.end = _outcome(line), _fitting(line)
             _check_numbers(line)

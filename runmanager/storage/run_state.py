@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from runmanager.errors import StorageError
 from runmanager.hyperparameters import COLUMNS
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.outcome import EpochRecord, Inside, Outcome, Status
 from runmanager.storage import lock, paths, processes
 from runmanager.storage.durable import read_end
 from runmanager.storage.folders import RunFolder, read_runs
@@ -37,11 +39,13 @@ class RunResult:
     journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `durable.version`
     stopped_early: str = ""  # why its loop ended before its last epoch, "" if it did not
     summary: Mapping[str, float] = field(default_factory=dict)  # results of the whole run, by column
+    inside: Inside | None = None  # where the next epoch continues, None if with its first batch
+    pruned_by: str = ""  # see `Outcome`
 
     @property
     def outcome(self) -> Outcome:
         """The state of the run, as an outcome."""
-        return Outcome(self.status, self.error, len(self.epochs))
+        return Outcome(self.status, self.error, len(self.epochs), pruned_by=self.pruned_by)
 
     @property
     def next_step(self) -> str:
@@ -73,7 +77,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
     if _is_sparse(epochs):
         damaged.append(f"{folder.path} (no table has room for the metrics of its {len(epochs)} epochs)")
         epochs = []
-    firsts = [index for index, attempt in enumerate(valid) if attempt.start.get("after") == 0]
+    firsts = [index for index, attempt in enumerate(valid) if _starts_over(attempt)]
     current = valid[firsts[-1] :] if firsts else valid  # since the last one that began with the first epoch
     last = valid[-1] if valid else Attempt()
     return RunResult(
@@ -90,12 +94,15 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         {journals[attempt.number]: attempt.version for attempt in attempts},
         last.end.get("stopped_early", ""),
         _summary_of(last.end),
+        _inside(folder, attempts, len(epochs)),
+        last.end.get("pruned_by", ""),
     )
 
 
-def valid_attempts(folder: RunFolder, damaged: list[str]) -> Sequence[Attempt]:
-    """Read the attempts at a run that count, in order; whatever cannot be read goes to `damaged`."""
-    return _valid(_read_attempts(folder, damaged)[1])
+def read_attempts(folder: RunFolder) -> tuple[Sequence[Attempt], Sequence[Attempt]]:
+    """Read all attempts at a run that can be read, in order, and those of them that count."""
+    attempts = _read_attempts(folder, [])[1]
+    return attempts, _valid(attempts)
 
 
 def _read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str], list[Attempt]]:
@@ -186,6 +193,25 @@ def _valid(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
 
 def _counts(name: str, lines: Iterable[Mapping[str, Any]]) -> list[int]:
     return [line[name] for line in lines if type(line.get(name)) is int]
+
+
+def _starts_over(attempt: Attempt) -> bool:
+    return attempt.start.get("after") == 0 and "inside" not in attempt.start
+
+
+def _inside(folder: RunFolder, attempts: Sequence[Attempt], num_epochs: int) -> Inside | None:
+    """Return where the epoch after the last one continues; the file is what counts, and it says the same."""
+    for attempt in reversed(attempts):
+        inside = attempt.inside or inside_of(attempt.start)
+        if inside or attempt.epochs:
+            is_next = inside is not None and inside.epoch == num_epochs + 1
+            return inside if is_next and (folder.path / paths.INSIDE_CHECKPOINT).exists() else None
+    return None
+
+
+def inside_of(start: Mapping[str, Any]) -> Inside | None:
+    """Return where in an epoch an attempt began, None if with its first batch."""
+    return msgspec.convert(start["inside"], Inside) if "inside" in start else None
 
 
 def _has_ended(attempt: Attempt) -> bool:

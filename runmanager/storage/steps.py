@@ -22,7 +22,7 @@ from runmanager.storage import durable, journal, paths
 from runmanager.storage.durable import AppendFile
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Attempt
-from runmanager.storage.run_state import is_sparse, valid_attempts
+from runmanager.storage.run_state import inside_of, is_sparse, read_attempts
 
 STEP = "step"
 """The column beside `run` and `epoch` that no value may be called."""
@@ -86,8 +86,10 @@ class _Block(msgspec.Struct):
 
 
 _BLOCKS = msgspec.json.Decoder(_Block)
-_Parts = dict[int, dict[str, list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]]]
-"""Epoch -> name -> the steps and the values of each block."""
+_Blocks = dict[str, list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]]
+"""Name -> the steps and the values of each block."""
+_Parts = dict[int, _Blocks]
+"""Epoch -> its blocks."""
 
 
 def are_logged(folder: Path) -> bool:
@@ -98,12 +100,14 @@ def are_logged(folder: Path) -> bool:
 def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     """Read the steps of a run by name, each once; whatever cannot be read goes to `damaged`.
 
-    An attempt resumes after an epoch, and supersedes the steps of later ones. Those of an epoch that no attempt
-    has committed are there, until it is executed again.
+    An attempt resumes after an epoch, or inside one, and supersedes the steps after that. Those of an epoch
+    that no attempt has committed are there, until it is executed again.
     """
     if not are_logged(folder.path):
         return {}
-    valid = {attempt.number: attempt.start for attempt in valid_attempts(folder, [])}
+    attempts, counting = read_attempts(folder)
+    starts = {attempt.number: attempt.start for attempt in attempts}
+    valid = {attempt.number: attempt.start for attempt in counting}
     parts: _Parts = {}
     latest: _Parts = {}  # of all attempts, those that were killed before their first commit included
     for number in paths.attempts(folder.path):
@@ -118,6 +122,11 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
             continue
         if lines.damaged:
             damaged.append(f"{path} ({lines.damage})")
+        if inside := inside_of(starts.get(number, {})):
+            begun = _until(latest.get(inside.epoch, {}), inside.step)
+            for name, blocks in of_attempt.get(inside.epoch, {}).items():
+                begun[name] = [*begun.get(name, []), *blocks]
+            of_attempt = {**of_attempt, inside.epoch: begun}
         if (start := valid.get(number)) is not None:
             after = start.get("after", min(of_attempt, default=LARGEST) - 1)  # if its first line is damaged
             restored = start.get("restored", after)  # the last one was in the checkpoint alone
@@ -133,6 +142,15 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
         damaged.append(f"{folder.path} (no table has room for the {len(points)} names of its steps)")
         return {}
     return points
+
+
+def _until(names: _Blocks, last: int) -> _Blocks:
+    """Cut off the steps after one of them."""
+    cut = {name: [(steps[steps <= last], values[steps <= last]) for steps, values in blocks]
+           for name, blocks in names.items()}  # fmt: skip
+    return {
+        name: rest for name, blocks in cut.items() if (rest := [block for block in blocks if len(block[0])])
+    }
 
 
 def _points(name: str, parts: _Parts) -> Points:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from runmanager.errors import MetricError
-from runmanager.training.metrics import are_classes
+from runmanager.training.correct import are_classes
 
 Loss = Callable[[Any, Any], torch.Tensor]
 BatchStep = Callable[[nn.Module, Any], Any]

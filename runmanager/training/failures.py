@@ -2,12 +2,15 @@
 
 import contextlib
 import re
+import signal
 import traceback
 from collections.abc import Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import torch
 from torch import nn
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import first_line, gib
@@ -40,6 +43,9 @@ _TWO_DEVICES = re.compile(
 )
 _LOST = re.compile(r"Connection (closed|reset) by peer|Broken pipe|remote process exited|lost another rank")
 _LOADER_WORKER = re.compile(r"Caught \w+ in DataLoader worker process (\d+)\.\n")
+_LOADER_STOPPED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Terminated")
+_LOADER_LOST = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
+_PATIENCE_S = 1.0  # until a process of a loader has ended
 _EVALUATE = "evaluate("
 _SIZE = r"\d+(?:\.\d+)? ?(?:[KMGTPE]i?B|bytes)"
 _ASKED = re.compile(rf"(?:ried to allocate|Unable to allocate|Requested +:) ({_SIZE})")
@@ -48,8 +54,20 @@ _HOLDER = re.compile(rf"Process (\d+) has ({_SIZE}) memory in use")
 
 
 def status_of(error: BaseException) -> Status:
-    """Return the status of a run that raised an exception: out of memory, or failed."""
-    return Status.FAILED if _memory_error(error) is None else Status.OUT_OF_MEMORY
+    """Return the status of a run that raised an exception: out of memory, killed, or failed.
+
+    Whoever ends a job, as SLURM does, sends SIGTERM to all of its processes: to those of a loader too, and
+    perhaps to them first. The run is not at fault then.
+    """
+    if _memory_error(error) is not None:
+        return Status.OUT_OF_MEMORY
+    return Status.KILLED if _is_loader_stopped(error) else Status.FAILED
+
+
+def is_pruned(error: BaseException) -> bool:
+    """Whether an exception says that the run is to end as pruned: optuna.TrialPruned, which is not imported."""
+    kinds = type(error).__mro__
+    return any(kind.__name__ == "TrialPruned" and kind.__module__.startswith("optuna") for kind in kinds)
 
 
 def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: int = 0) -> str:
@@ -70,6 +88,8 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
     where = f" in {', '.join(parts)}" if parts else ""
     if short_of_memory is not None:
         return _memory_cause(short_of_memory, device) + where
+    if _is_loader_stopped(error):
+        return f"a process of its loader was ended (SIGTERM){where}"
     if ranks.num_ranks() > 1 and isinstance(error, RuntimeError) and _LOST.search(str(error)):
         return f"rank {ranks.rank()} lost another rank, whose own output says why{where}"
     if device_error is not None:
@@ -145,6 +165,25 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(link))
         yield link
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+
+
+def _is_loader_stopped(error: BaseException) -> bool:
+    """Whether a process of a loader got SIGTERM: the message says so, or that process does."""
+    for link in _chain(error):
+        if isinstance(link, RuntimeError) and _LOADER_STOPPED.search(str(link)):
+            return True
+        is_lost = isinstance(link, RuntimeError) and _LOADER_LOST.search(str(link))
+        if is_lost or isinstance(link, (OSError, EOFError)):  # its queue, or the sockets of its tensors
+            selves = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(link.__traceback__)]
+            loaders = [loader for loader in selves if isinstance(loader, _MultiProcessingDataLoaderIter)]
+            workers = loaders[-1]._workers if loaders else ()  # noqa: SLF001 - no exception has them
+            ended = wait([worker.sentinel for worker in workers], _PATIENCE_S)  # its batch is lost before
+            for worker in workers:
+                if worker.sentinel in ended:  # its files are closed, a moment before it has an exit code
+                    worker.join(_PATIENCE_S)
+            if any(worker.exitcode == -signal.SIGTERM for worker in workers):
+                return True
+    return False
 
 
 def _memory_error(error: BaseException) -> BaseException | None:

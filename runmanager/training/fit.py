@@ -16,7 +16,7 @@ from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, Problems, SettingError, is_count
 from runmanager.grid import params_of
-from runmanager.training import early_stop
+from runmanager.training import early_stop, inside_epoch
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss, counted_part, pair_of
 from runmanager.training.evaluation import Metric
@@ -51,6 +51,7 @@ def fit(
     patience: int | None = None,
     min_delta: float = 0.0,
     max_seconds: float | None = None,
+    checkpoint_every: int | str | None = None,
     batch_size: Measure | None = None,
 ) -> None:
     """Train a network on the run's device: one row per epoch, a checkpoint with each.
@@ -94,6 +95,8 @@ def fit(
         patience: End after that many epochs without a better value of the metric of `keep`, else of the goal.
         min_delta: By how much better a value has to be to count for `patience`.
         max_seconds: Begin no epoch when the run has taken that long (s), earlier attempts included.
+        checkpoint_every: Batches, or a duration such as "10min", from one checkpoint inside an epoch to the
+            next, as in `RunManager.epochs`.
         batch_size: Called with (inputs, labels), or with `step` the batch: a whole one, a piece of one, or one
             of `test_loader`; returns the number of samples that the loss is a mean over. None takes that of the
             manager, or else counts the labels or targets.
@@ -122,6 +125,7 @@ def fit(
         *_problems_of_numbers(epochs, clip_grad_norm, batch_size),
         *_problems_of_step(step, loss, metrics, test_loader),
         *_problems_of_stop(manager, patience, min_delta, max_seconds, keep),
+        *inside_epoch.problems_of(checkpoint_every, {}),
         *_problems_of_precision(precision, device),
         *_problems_of_pieces(micro_batch, network, accepted=batch_norm_per_piece),
         *_problems_of_optimizer(optimizer, network),
@@ -149,6 +153,7 @@ def fit(
     named = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
     test_loaders = {name: part for name, part in named.items() if part is not None}
     stops: dict[str, Any] = {"patience": patience, "min_delta": min_delta, "max_seconds": max_seconds}
+    stops |= {"checkpoint_every": checkpoint_every}
     with counting, nullcontext() if is_open else manager.run(run, network, loader):
         for _ in manager.epochs(epochs, checkpoint=parts, keep=keep, **stops):
             for sent in manager.batches():

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from runmanager.devices import ranks
+from runmanager.errors import PruneError
 from runmanager.goal import Goal
 from runmanager.grid import Run
-from runmanager.outcome import EpochRecord, OnStep, Status
+from runmanager.outcome import EpochRecord, OnStep, Question, Status
 from runmanager.search.halving import SuccessiveHalving
-from runmanager.storage.fingerprint import Fingerprint, changes
+from runmanager.storage.fingerprint import Fingerprint, changes, recorded
 from runmanager.storage.run_state import RunResult
 
 
@@ -18,6 +21,7 @@ class GridContext:
     Attributes:
         run: The one run that may be begun, None for any.
         on_epoch: Called with the record of each epoch that was committed.
+        ask: Called in its place, with a question whose answer is why the run is to stop, "" to go on.
         on_step: Called with a function that returns the progress: at each batch of `batches` and of an
             evaluation, and in a loop without them at each loss.
         jobs: How many runs share the machine, at most; a column of the tables if they are several.
@@ -25,19 +29,37 @@ class GridContext:
             executed from its first epoch.
         keep_changed: Resume such a run nevertheless; it is marked as mixed.
         prune: Ends the run as pruned at its next rung.
+        rule: What a run is stopped by that asks.
         goal: That of the experiment, which TensorBoard shows.
+        x_axis: What the curves of the experiment are drawn over.
         is_check: The run is only tried: two steps, and one batch of each evaluation.
     """
 
     run: Run | None = None
     on_epoch: Callable[[EpochRecord], object] | None = None
+    ask: Callable[[Question], str | None] | None = None
     on_step: OnStep | None = None
     jobs: int = 1
     fingerprint: Fingerprint = field(default_factory=dict)
     keep_changed: bool = False
     prune: SuccessiveHalving | None = None
+    rule: str = ""
     goal: Goal | None = None
+    x_axis: str | None = None
     is_check: bool = False
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a journal says of a run's grid: what results depend on, and who shared the machine."""
+        shared = {name: n for name, n in (("jobs", self.jobs), ("ranks", ranks.num_ranks())) if n > 1}
+        return {"fingerprint": recorded(self.fingerprint), **shared}
+
+    def check_resumable(self, *, is_saved: bool) -> None:
+        """Raise a PruneError if the run is to be stopped at a rung, and saves no checkpoint."""
+        if self.prune and not is_saved:
+            raise PruneError(
+                "prune= stops runs at a rung and resumes the best of them, but this run saves no checkpoint: "
+                "write `for epoch in manager.epochs(n, checkpoint={...})`"
+            )
 
     def is_changed(self, earlier: RunResult) -> bool:
         """Whether a run began with other code, data or versions."""

@@ -40,10 +40,12 @@ from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
-from runmanager.training import at_exit, early_stop, failures, metrics, resuming, run_table
+from runmanager.storage.x_axis import check_x_axis
+from runmanager.training import at_exit, early_stop, failures, inside_epoch, metrics, resuming, run_table
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss
 from runmanager.training.checking import CheckEnded
+from runmanager.training.correct import num_correct
 from runmanager.training.epoch_line import epoch_line
 from runmanager.training.evaluation import Evaluation, Metric, OpenEvaluation
 from runmanager.training.grid_context import GridContext
@@ -52,6 +54,7 @@ from runmanager.training.open_run import OpenRun
 from runmanager.training.run_evaluation import evaluate_run, evaluating
 from runmanager.training.run_folders import RunFolders
 from runmanager.training.step_log import log_step
+from runmanager.training.trainer_state import TrainerState, continued
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,6 +125,7 @@ class RunManager:
         batch_size: Called with a batch, returns its number of samples. Needed where that is not certain: where
             the parts of a batch have different lengths.
         goal: The metric that decides, as for `run_grid`; it is written with the experiment.
+        x_axis: What curves are drawn over, as for `run_grid`; it is written with the experiment.
 
     Attributes:
         run_params: The current run.
@@ -130,7 +134,8 @@ class RunManager:
         outcome: How the last run ended, None before the first run and while one is open.
 
     Raises:
-        GridError: `experiment` cannot be a folder's name, `batch_size` is no function, or `goal` is none.
+        GridError: `experiment` cannot be a folder's name, `batch_size` is no function, or `goal` or `x_axis` is
+            none.
 
     Example:
         >>> network, loader = nn.Linear(4, 3), [(torch.ones(8, 4), torch.arange(8) % 3)] * 5
@@ -149,6 +154,7 @@ class RunManager:
         ...         assert manager.epoch_count == epoch
         ...         assert manager.epoch_loss > 0 <= manager.epoch_num_correct
         ...         assert manager.run_start_time <= manager.epoch_start_time  # (s)
+        ...         assert not manager.should_stop  # before the end of the epoch
         ...         manager.tb.add_scalar("further/scale", network.weight.abs().mean(), epoch)
         >>> manager.results["epoch"].tolist()
         [1, 2]
@@ -166,6 +172,7 @@ class RunManager:
         display: bool | None = None,
         batch_size: Measure | None = None,
         goal: str | None = None,
+        x_axis: str | None = None,
         _grid: GridContext | None = None,
     ) -> None:
         problems = Problems()
@@ -176,7 +183,8 @@ class RunManager:
         self.run_data: list[OrderedDict[str, Any]] = []
         self.outcome: Outcome | None = None
         self._goal = None if goal is None else parse_goal(goal)
-        self._design: Design | None = Design(self._goal)  # until it is written
+        axis = None if x_axis is None else check_x_axis(x_axis)
+        self._design: Design | None = Design(self._goal, x_axis=axis)  # until it is written
         self._folders = RunFolders(experiment, root)
         self._histogram_every = histogram_every if tensorboard else None
         self._batch_size = batch_size
@@ -211,6 +219,8 @@ class RunManager:
             ...     manager.begin_epoch()
             ...     manager.track_loss(0.5, 8)
             ...     manager.end_epoch()
+            ...     if manager.should_stop:  # as its loss diverged
+            ...         break
             >>> manager.end_run()
             >>> manager.results["loss"].tolist()
             [0.5, 0.5]
@@ -299,6 +309,8 @@ class RunManager:
         opened = self._open_run("begin_epoch()")
         if opened.epoch is not None:
             raise LifecycleError(f"begin_epoch() inside epoch {opened.number}: call end_epoch() first")
+        if self._resume_by_trainer():
+            opened.num_epochs = opened.ending.begin_trainer_loop(None)
         opened.begin_epoch()
 
     @_hook
@@ -554,7 +566,7 @@ class RunManager:
             >>> RunManager().get_num_correct(preds, labels), TopTwo().get_num_correct(preds, labels)
             (0, 1)
         """
-        return int(metrics.num_correct(preds, labels).item())
+        return int(num_correct(preds, labels).item())
 
     _get_num_correct = get_num_correct
 
@@ -588,7 +600,8 @@ class RunManager:
 
         The run is recorded as completed, diverged (a loss was NaN or infinite), pruned, or interrupted (Ctrl-C,
         or a disk that failed). An exception, that of sys.exit() too, records it as failed or out of memory. It
-        is raised again, and its traceback is in error.log.
+        is raised again, and its traceback is in error.log. After optuna.TrialPruned, which goes on to Optuna,
+        the run is pruned; the epoch in which it is raised counts if all its batches were trained.
 
         Args:
             run: As for `begin_run`.
@@ -635,6 +648,7 @@ class RunManager:
         patience: int | None = None,
         min_delta: float = 0.0,
         max_seconds: float | None = None,
+        checkpoint_every: int | str | None = None,
     ) -> Iterator[int]:
         """Yield the numbers of `n` epochs, beginning and ending each.
 
@@ -659,14 +673,18 @@ class RunManager:
                 same epoch.
             min_delta: By how much better a value has to be to count for `patience`.
             max_seconds: Begin no epoch when the run has taken that long (s), earlier attempts included.
+            checkpoint_every: Save the state inside epochs too: after a number of batches, as 500, or as often
+                as "30s", "10min" or "2h". A run that was killed inside an epoch continues with the next batch,
+                with the numbers of a run that was not, where its loader can be continued: a DataLoader of a
+                data set with indices, a list, or a loader with state_dict(). Elsewhere a warning says why not.
 
         Returns:
             The numbers of the epochs that are left, from 1 for a new run.
 
         Raises:
             LifecycleError: No run is open, or an epoch has begun already.
-            InvalidArgumentError: `patience`, `min_delta` or `max_seconds` cannot be used, or `patience` has no
-                metric to watch.
+            InvalidArgumentError: `patience`, `min_delta`, `max_seconds` or `checkpoint_every` cannot be used,
+                or `patience` has no metric to watch.
             CheckpointError: A part has no state, or holds what is not JSON, here or at the end of an epoch; or
                 the saved one does not fit.
             StorageError: Something could not be committed.
@@ -684,25 +702,28 @@ class RunManager:
         opened = self._open_run("epochs()")
         if not is_count(n):
             raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
-        early_stop.problems_of(patience, min_delta, max_seconds).raise_if_any(InvalidArgumentError)
+        problems_of_options = early_stop.problems_of(patience, min_delta, max_seconds)
+        problems_of_options += inside_epoch.problems_of(checkpoint_every, checkpoint)
+        problems_of_options.raise_if_any(InvalidArgumentError)
         goal = self._watched(patience, keep)
-        opened.early_stop = early_stop.EarlyStop(goal, patience, min_delta, max_seconds)
+        opened.ending.early_stop = early_stop.EarlyStop(goal, patience, min_delta, max_seconds)
         if checkpoint is not None or keep is not None:
             if opened.has_begun:
                 raise LifecycleError(
                     "epochs(checkpoint=...) after an epoch of this run: call it once, before the first"
                 )
-            records, problems = opened.resume(checkpoint, keep)
+            records, problems = opened.resume(checkpoint, keep, checkpoint_every)
             self._add_rows(records)
             if problems:
                 warnings.warn("; ".join(problems), RunsWarning, stacklevel=2)
+        self._resume_by_trainer()
         return opened.epochs(min(n, 1) if self._grid.is_check else n, self.begin_epoch, self.end_epoch)
 
     def batches(self) -> Iterator[Any]:
-        """Yield the loader's batches on the run's device.
+        """Iterate over the loader's batches on the run's device.
 
-        Yields:
-            What the loader yields, its tensors on the device.
+        Returns:
+            An iterator over what the loader yields, its tensors on the device.
 
         Raises:
             LifecycleError: No epoch is open, or the run has no loader.
@@ -719,7 +740,7 @@ class RunManager:
         epoch = self._open_epoch("batches()")
         if self.loader is None:
             raise LifecycleError("batches() without a loader: pass it to begin_run(run, network, loader)")
-        yield from epoch.batches()
+        return epoch.batches()
 
     def evaluate(
         self,
@@ -839,14 +860,15 @@ class RunManager:
                 yield run
 
     def _write_goal(self) -> None:
-        """Write the goal with the experiment, once; say so if it had another."""
+        """Write the goal and the x-axis with the experiment, once; say so if it had others."""
         design, self._design = self._design, None
         if design is None or not ranks.is_main():
             return
-        for sentence in self._folders.experiment.decide(design) if self._goal else ():
+        for sentence in self._folders.experiment.decide(design) if design != Design() else ():
             warnings.warn(sentence, RunsWarning, stacklevel=4)
         if self._tables:  # no grid has given it
-            self._grid = replace(self._grid, goal=self._folders.experiment.design.goal)
+            design = self._folders.experiment.design
+            self._grid = replace(self._grid, goal=design.goal, x_axis=design.x_axis)
 
     def _end_by(self, error: BaseException, run: Any) -> None:
         """End the run as an exception that leaves the loop says."""
@@ -855,7 +877,16 @@ class RunManager:
             return
         if self._current:
             failures.explain_devices(error, self._current.device, self.network)
+        if failures.is_pruned(error) and self._is_open:
+            self._end_left_epoch()
         self._end_failed(error, run)
+
+    def _end_left_epoch(self) -> None:
+        """Commit the epoch in which a loop over `epochs` was left, as after a break, if no batch is left."""
+        opened = self._open_run("end_run()")
+        opened.close_loop()
+        if opened.epoch is not None and opened.epoch.is_left and opened.epoch.is_whole:
+            self._commit_epoch(is_left=False)  # resumed, the run goes on
 
     def _end_at_exit(self, error: BaseException | None) -> Outcome:
         """End the run that is open when the program ends: by an exception, or by none."""
@@ -971,6 +1002,16 @@ class RunManager:
         """The folder of the current or the last run, None before the first; what is put there stays with it."""
         return self._current.folder.path if self._current else None
 
+    @property
+    def should_stop(self) -> bool:
+        """Whether the run is to end after the epoch that has ended: for a loop that is not over `epochs`.
+
+        True after an epoch whose loss was not finite, or after which `patience` and `max_seconds` of `epochs`,
+        or the grid's pruning stop the run. A loop over `epochs` ends by itself then; any other asks, and ends
+        with ``break``. False while no run is open.
+        """
+        return self._current is not None and self._is_open and self._current.ending.should_stop
+
     @_settable
     def tb(self) -> "SummaryWriter | None":
         """A SummaryWriter into the run's event file; None before the first run."""
@@ -990,6 +1031,40 @@ class RunManager:
     def epoch_count(self) -> int:
         """The number of the current epoch, 0 between runs."""
         return self._current.number if self._current else 0
+
+    @property
+    def resume_epoch(self) -> int:
+        """The last committed epoch, after which a loop that saves its own state continues; 0 for a new run.
+
+        Who reads it before the first epoch continues there: the next epoch is the one after it. Save the state
+        before `end_epoch`, then the state of this epoch is always there. Where the last state is older, set
+        `resume_epoch` to its epoch; without any state, to 0. Within ``epochs(checkpoint=...)``, it is the epoch
+        that was restored.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}):
+            ...     for epoch in range(manager.resume_epoch + 1, 4):  # from 1: the run is new
+            ...         manager.begin_epoch()
+            ...         manager.track_loss(0.5, 8)
+            ...         manager.end_epoch()
+            >>> manager.results["epoch"].tolist()
+            [1, 2, 3]
+        """
+        opened = self._open_run("resume_epoch")
+        if opened.resume_epoch is None:
+            opened.resume_epoch = 0 if opened.has_begun else self._last_continued()
+        return opened.resume_epoch
+
+    @resume_epoch.setter
+    def resume_epoch(self, epoch: int) -> None:
+        opened = self._open_run("resume_epoch")
+        if opened.has_begun:
+            raise LifecycleError("resume_epoch is set after an epoch of this run: set it before the first")
+        last = self._last_continued()
+        if not is_count(epoch) or epoch > last:
+            raise LifecycleError(f"resume_epoch must be a whole number from 0 to {last}, got {epoch!r}")
+        opened.resume_epoch = epoch
 
     @_settable
     def epoch_loss(self) -> float:
@@ -1066,12 +1141,13 @@ class RunManager:
         self.outcome = None
         return self._current
 
-    def _commit_epoch(self) -> None:
+    def _commit_epoch(self, *, is_left: bool | None = None) -> None:
         opened = self._open_run("end_epoch()")
-        record = opened.end_epoch()
+        if is_left is None:
+            is_left = opened.epoch is not None and opened.epoch.is_left
+        record = opened.end_epoch(is_left=is_left)
         self._add_rows([record])
-        if self._grid.on_epoch:
-            self._grid.on_epoch(record)
+        opened.ending.report(record, is_left=is_left)
         if ranks.is_main():
             number, params = opened.folder.number, opened.folder.params
             self._screen.epoch_ended(
@@ -1080,6 +1156,7 @@ class RunManager:
             )
 
     def _close(self) -> Outcome:
+        self._resume_by_trainer()
         opened = self._open_run("end_run()")
         self.outcome = opened.outcome
         at_exit.forget(self)
@@ -1097,6 +1174,23 @@ class RunManager:
             if self._screen.is_shown:
                 self._screen.run_ended(run_table.table_of(self.run_data))
         return self.outcome
+
+    def _last_continued(self) -> int:
+        """Return the last epoch of earlier attempts that the open run may continue after."""
+        folder = self._open_run("resume_epoch").folder
+        return ranks.from_main(lambda: len(continued(read_run(folder), self._grid)))
+
+    def _resume_by_trainer(self) -> bool:
+        """Continue after `resume_epoch` if that was asked for; return whether the attempt begins so."""
+        opened = self._open_run("resume_epoch")
+        after = opened.resume_epoch
+        if after is None or opened.has_begun:
+            return False
+        records, problems = opened.resume_with(TrainerState(last=lambda committed: min(after, committed)))
+        self._add_rows(records)
+        if problems:
+            warnings.warn("; ".join(problems), RunsWarning, stacklevel=4)
+        return True
 
     def _add_rows(self, records: Iterable[EpochRecord]) -> None:
         folder = self._open_run("end_epoch()").folder

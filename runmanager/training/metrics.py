@@ -4,6 +4,7 @@ import math
 import warnings
 from collections import deque
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from typing import Any, Literal, get_args
 
 import torch
@@ -12,7 +13,8 @@ from runmanager.devices import ranks
 from runmanager.errors import MetricError, RunsWarning
 from runmanager.hyperparameters import RESERVED
 from runmanager.training.batch_size import Measure, batch_size, measured
-from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact, read_values
+from runmanager.training.correct import has_no_classes, num_correct
+from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact, packed, read_values, unpacked
 
 How = Literal["mean", "sum", "last", "min", "max"]
 """What becomes of the values of an epoch's batches."""
@@ -32,6 +34,7 @@ class EpochSums:
         self._measure = measure
         self._batch: Any = None  # the current one, until its samples are counted
         self.last_size: int | None = None  # samples in the current batch
+        self.is_tracked = False  # whether there is a value of the current batch
         self._first_not_finite = FirstNotFinite()
         self._loss = WeightedSum(self._first_not_finite)
         self._sums = {"loss": self._loss, "accuracy": WeightedSum()}
@@ -48,7 +51,7 @@ class EpochSums:
 
     def begin_batch(self, batch: Any) -> None:
         """Take note of the batch that metrics are of from now on."""
-        self._batch, self.last_size = batch, None
+        self._batch, self.last_size, self.is_tracked = batch, None, False
 
     def current_size(self, expected: Expected = lambda: None) -> int:
         """Count the samples of the current batch; 1 if there is none.
@@ -71,6 +74,7 @@ class EpochSums:
         """
         loss = single("loss", loss)
         self._num_losses += 1
+        self.is_tracked = True
         if batch is None and self._measure is not None:
             batch = self._batch
         if batch is None:
@@ -85,7 +89,7 @@ class EpochSums:
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count the correct predictions of a batch, as `num_correct`; none where there are no classes."""
-        if _has_no_classes(preds, labels):
+        if has_no_classes(preds, labels):
             self._add_size(len(labels))
             warnings.warn(
                 f"predictions of shape {tuple(preds.shape)} are no scores of classes, so there is no accuracy: "
@@ -106,6 +110,7 @@ class EpochSums:
     def _add_size(self, size: int) -> None:
         if self._measure is None or self._batch is None:  # else it counts the current batch
             self.last_size = size
+        self.is_tracked = True
         self._sizes.append(size)
         self._match()
 
@@ -132,6 +137,7 @@ class EpochSums:
         before = self._hows.get(name, "mean" if name in self._sums else how)
         if before != how:
             raise MetricError(f"{name!r} is tracked with how={before!r} and with how={how!r}: keep to one")
+        self.is_tracked = True
         if how == "mean":
             self.add_mean(name, value, self.current_size(expected))
             return
@@ -201,6 +207,33 @@ class EpochSums:
         self._loss.total()
         of_ranks = ranks.gather(self._first_not_finite.result())
         return min(filter(None, of_ranks), key=lambda first: first[0], default=None)
+
+    def state(self, expected: Expected) -> dict[str, Any]:
+        """Return what was added so far, to be saved after a batch; waits for the device."""
+        with suppress(MetricError):  # whoever needs its size gets the error
+            self.current_size(expected)
+        numbers, losses = zip(*self._unsized, strict=True) if self._unsized else ((), ())
+        return {
+            "sums": {name: values.state() for name, values in self._sums.items()},
+            "hows": dict(self._hows),
+            "kept": (list(self._kept), packed(list(self._kept.values()))),
+            "num_losses": self._num_losses,
+            "unsized": (list(numbers), packed(list(losses))),
+            "sizes": list(self._sizes),
+            "last_size": self.last_size,
+        }
+
+    def load(self, state: Mapping[str, Any], device: torch.device) -> None:
+        """Restore what was added until a state was saved, in place of all that was added since."""
+        self._sums = {name: self._sums.get(name) or WeightedSum() for name in state["sums"]}
+        for name, values in self._sums.items():
+            values.load(state["sums"][name], device)
+        (names, kept), (numbers, losses) = state["kept"], state["unsized"]
+        self._hows = dict(state["hows"])
+        self._kept = dict(zip(names, unpacked(kept, device), strict=True))
+        self._num_losses, self._sizes = state["num_losses"], list(state["sizes"])
+        self._unsized = deque(zip(numbers, unpacked(losses, device), strict=True))
+        self._batch, self.last_size = None, state["last_size"]
 
     def _count(self, batch: Any, expected: Expected) -> int:
         if type(batch) is int or self._measure is None:
@@ -308,35 +341,6 @@ def column_of(name: str) -> str:
     'val_loss'
     """
     return name.replace("/", "_")
-
-
-def are_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
-    """Whether predictions are scores ``(N, C, ...)`` and labels class numbers ``(N, ...)``."""
-    shape = preds.shape
-    return preds.ndim > 1 and labels.shape == shape[:1] + shape[2:]
-
-
-def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Count on the device where the largest score is the label's, as `RunManager.track_num_correct`.
-
-    Raises:
-        MetricError: The shapes do not fit; they would compare every sample with every other.
-    """
-    shape = preds.shape
-    if labels.shape == shape and len(shape) > 1:
-        labels = labels.argmax(dim=1)  # one-hot
-    if len(shape) < 2 or labels.shape != shape[:1] + shape[2:]:  # noqa: PLR2004 - (N, C)
-        raise MetricError(
-            "preds must have the shape (N, number of classes) and labels (N,), got "
-            f"{tuple(preds.shape)} and {tuple(labels.shape)}"
-        )
-    return (preds.detach().argmax(dim=1) == labels).count_nonzero()
-
-
-def _has_no_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
-    """Whether there is one number per sample, as in regression and in binary classification."""
-    is_one_each = preds.ndim > 0 and preds.shape[1:] in ((), (1,))
-    return is_one_each and labels.shape in (preds.shape, preds.shape[:1])
 
 
 def _is_read_at_once(tensor: torch.Tensor) -> bool:

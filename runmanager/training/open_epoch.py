@@ -6,16 +6,22 @@ import time
 from collections.abc import Iterator, Mapping
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from runmanager.devices import ranks, torch_devices
 from runmanager.outcome import LEADING, BatchProgress, EpochRecord, OnStep
 from runmanager.training import loaders, metrics
+from runmanager.training.batch_iterator import Asking, BatchIterator
 from runmanager.training.batch_size import Measure
 from runmanager.training.step_log import StepLog
 
+if TYPE_CHECKING:
+    from runmanager.training.inside_epoch import InsideEpoch
+
+_OUTSIDE = ("phase_eval_s", "phase_log_s", "phase_checkpoint_s")
+"""Times that are no part of the epoch's duration."""
 _begun: set[tuple[int, str, int]] = set()  # process, device: the first epoch there is marked in its row
 
 
@@ -42,7 +48,9 @@ class OpenEpoch:
         self.step = 0  # the number of the current batch, from 1
         self.sums = metrics.EpochSums(measure)
         self.counts_batches = False  # whether `step` counts the batches of `batches`, else the losses
-        self._number = number
+        self.is_whole = True  # whether no batch of `batches` is left
+        self.number = number
+        self.inside: InsideEpoch | None = None  # where checkpoints are written inside the epoch
         self._device = device
         self._loader = loader
         self._params = params
@@ -52,6 +60,7 @@ class OpenEpoch:
         self._evaluated: dict[str, float] = {}
         self._times: dict[str, float] = {}
         self._end: float | None = None
+        self._continued = 0.0  # when a saved epoch was restored (perf_counter, s)
         self._seconds = 0.0
         first_use = (os.getpid(), device.type, device.index or 0)
         self._is_cold = first_use not in _begun
@@ -69,18 +78,24 @@ class OpenEpoch:
 
         Sending is not in there: from pageable memory it waits for what the device has to compute before.
         """
+        return BatchIterator(self._batches)
+
+    def _batches(self, asking: Asking) -> Iterator[Any]:
         sums, times, on_step, end = self.sums, self._times, self._on_step, object()
         device = self._device
         times.setdefault("phase_data_s", 0.0)
-        self.counts_batches = True
+        self.counts_batches, self.is_whole = True, False
+        if self.inside is not None:
+            self.inside.look_beside(self, asking)
         before = perf_counter()
-        iterator = iter(self._loader)
-        times["phase_data_s"] += perf_counter() - before
+        iterator = self.inside.begin_pass(self, self._loader, asking) if self.inside else iter(self._loader)
+        times["phase_data_s"] += perf_counter() - max(before, self._continued)
         while True:
             before = perf_counter()
             batch = next(iterator, end)
             times["phase_data_s"] += perf_counter() - before
             if batch is end:
+                self.is_whole = True
                 return
             batch = torch_devices.send(batch, device)
             self.step += 1
@@ -88,6 +103,8 @@ class OpenEpoch:
             if on_step is not None:
                 on_step(self.progress)
             yield batch
+            if self.inside is not None:
+                self.inside.batch_ended(self)
 
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch, see `EpochSums.add_loss`."""
@@ -95,6 +112,8 @@ class OpenEpoch:
         if not self.counts_batches:
             self.step += 1
             self.report_step()
+            if self.inside is not None:
+                self.inside.is_uncounted()
 
     def track(self, values: Mapping[str, torch.Tensor | float], how: metrics.How = "mean") -> None:
         """Add values of the current batch, see `RunManager.track`."""
@@ -116,7 +135,7 @@ class OpenEpoch:
     def progress(self) -> BatchProgress:
         """Return how far the epoch is, without waiting for the device."""
         loss = self.sums.loss_so_far()
-        return BatchProgress(self._number, self.step, self._num_epochs, loaders.num_batches(self._loader), loss)
+        return BatchProgress(self.number, self.step, self._num_epochs, loaders.num_batches(self._loader), loss)
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
         """Add the columns of an evaluation, and how long it took."""
@@ -127,12 +146,38 @@ class OpenEpoch:
         """Add how long it took to write values of steps."""
         self._times["phase_log_s"] = self._times.get("phase_log_s", 0.0) + seconds
 
+    def add_checkpointing(self, seconds: float) -> None:
+        """Add how long it took to save the state inside the epoch."""
+        self._times["phase_checkpoint_s"] = self._times.get("phase_checkpoint_s", 0.0) + seconds
+
+    def state(self, now: float) -> dict[str, Any]:
+        """Return what was measured until `now` (perf_counter, s), to be saved; waits for the device."""
+        return {
+            "step": self.step,
+            "seconds": now - self.start,
+            "times": dict(self._times),
+            "evaluated": dict(self._evaluated),
+            "cold": self._is_cold,
+            "sums": self.sums.state(self._expected),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue an epoch: what was measured until its state was saved counts, what came after does not."""
+        self._continued = perf_counter()
+        self.start = self._continued - state["seconds"]
+        self.step = state["step"]
+        for values, saved in ((self._times, state["times"]), (self._evaluated, state["evaluated"])):
+            values.clear()
+            values.update(saved)
+        self._is_cold = self._is_cold or state["cold"]
+        self.sums.load(state["sums"], self._device)
+
     def leave(self) -> None:
         """Stop the clock, once: what follows does not count into the epoch's duration."""
         if self._end is None:
             torch_devices.wait_for(self._device)
             self._end = perf_counter()
-            outside = sum(self._times.get(name, 0.0) for name in ("phase_eval_s", "phase_log_s"))
+            outside = sum(self._times.get(name, 0.0) for name in _OUTSIDE)
             self._seconds = self._end - self.start - outside
 
     def record(self, run_start: float, steps: StepLog) -> EpochRecord:
@@ -160,16 +205,18 @@ class OpenEpoch:
             self._times["phase_train_s"] = self._seconds - self._times["phase_data_s"]
         if any(num_samples):
             self._times["throughput_images_per_s"] = sum(num_samples) / max(epoch_seconds)
-        values = {**columns, **self._evaluated, **means}
-        return EpochRecord(self._number, values, self._times, self._is_cold, num_steps)
+        values = {**columns, **self._evaluated, **means, **steps.seen(sum(num_samples))}
+        return EpochRecord(self.number, values, self._times, self._is_cold, num_steps)
 
     def divergence(self, mean: float, last_loss: float | None) -> str:
-        """Say which loss made the epoch's mean not finite, and which finite loss came before it.
+        """Say which loss made the epoch's mean not finite, and which finite loss came before it; "" if it is.
 
         Before the first step that is `last_loss`, the mean of the epoch before, None if there was none.
         """
+        if math.isfinite(mean):
+            return ""
         step, loss, before = self.sums.first_not_finite() or (0, mean, None)
         before = last_loss if step == 1 else before
-        where = f"epoch {self._number}" + (f", step {step}" if step else "")
+        where = f"epoch {self.number}" + (f", step {step}" if step else "")
         finite = f" (last finite {before:.4g})" if before is not None and math.isfinite(before) else ""
         return f"loss became {loss} in {where}{finite}"

@@ -1,6 +1,5 @@
 """A run while it is open: its files, its clock, its loop and how it will end."""
 
-import math
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -13,9 +12,8 @@ from torch import nn
 
 from runmanager.board.confusion import Confusion
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import PruneError
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
-from runmanager.storage import checkpoints, durable, fingerprint, paths
+from runmanager.storage import checkpoints, durable, paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal
 from runmanager.storage.run_state import end_if_running, read_run
@@ -23,14 +21,16 @@ from runmanager.training import failures, resuming
 from runmanager.training.batch_size import Measure
 from runmanager.training.checking import measured_by
 from runmanager.training.circumstances import circumstances
-from runmanager.training.early_stop import EarlyStop
+from runmanager.training.ending import Ending
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.grid_context import GridContext
+from runmanager.training.inside_epoch import Every, InsideEpoch
 from runmanager.training.metrics import EpochSums, summary_of
 from runmanager.training.open_epoch import OpenEpoch
-from runmanager.training.resuming import ResumeState
+from runmanager.training.resuming import Parts, ResumeState
 from runmanager.training.step_log import StepLog
 from runmanager.training.threads import Threads
+from runmanager.training.trainer_state import TrainerState
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -65,20 +65,20 @@ class OpenRun:
         self.epoch: OpenEpoch | None = None  # None between epochs
         self.evaluation: OpenEvaluation | None = None  # while one is open
         self.number = 0  # of the last epoch that was begun or resumed; 0 before the first and after the end
+        self.resume_epoch: int | None = None  # after which the attempt continues, None if nobody has asked
         self.num_epochs: int | None = None  # of the loop, None if there is none
-        self.early_stop = EarlyStop()  # of the loop
-        self._stopped_early = ""  # why the loop ended before its last epoch
+        self.ending = Ending(grid)
         self.is_trained = False  # whether the loop has come to its end
         self._summary: dict[str, float] = {}  # results of the whole run
         self.start, self.start_time = 0.0, 0.0  # of the run's clock (perf_counter, s), and as wall time (s)
         self._grid = grid
         self._epoch_type, self.evaluation_type = measured_by(is_check=grid.is_check)
         self.measure = measure  # counts the samples of a batch, None where that follows from the batch
-        self._status, self._cause = Status.COMPLETED, ""  # unless something happens
         self.attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
-        self._journal: Journal | None = None  # until the attempt begins
+        self.journal: Journal | None = None  # until the attempt begins
         self._committed, self._num_resumed = 0, 0  # the last epoch that is; epochs that journals had before
-        self._resume_state: ResumeState | None = None
+        self._resume_state: ResumeState | TrainerState | None = None
+        self._inside: InsideEpoch | None = None
         self._replaced = 0  # the earlier attempt whose weights are kept
         self._threads = Threads()
         self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
@@ -89,69 +89,74 @@ class OpenRun:
         self.has_board = histogram_every is not None  # the same on all ranks, of which one has the board
         self._board: RunLog | None = None
         details = circumstances(device, network)
-        shared = {name: n for name, n in (("jobs", grid.jobs), ("ranks", ranks.num_ranks())) if n > 1}
-        self._details = {**details, "fingerprint": fingerprint.recorded(grid.fingerprint), **shared}
+        self._details = {**details, **grid.facts()}
         if histogram_every is not None and ranks.is_main():
             from runmanager.board import run_log
 
-            settings = (histogram_every, kinds, grid.goal)
+            settings = (histogram_every, kinds, grid.goal, grid.x_axis)
             self._board = run_log.RunLog(experiment, folder, self.attempt, details, *settings)
             self._board.watch(network)
-        self.steps = StepLog(folder.path, self.attempt, folder.params, self._board)
+        self.steps = StepLog(folder.path, self.attempt, folder.params, self._board, grid.x_axis)
 
     def start_clock(self) -> None:
         """Start the run's clock, after everything that was asked of the device so far."""
         torch_devices.wait_for(self.device)
         self.start, self.start_time = perf_counter(), time.time()
 
-    def resume(self, parts: Mapping[str, Any] | None, keep: str | None) -> tuple[list[EpochRecord], list[str]]:
-        """Resume the run after its last committed epoch, and save the parts with every epoch from now on.
+    def resume(self, parts: Parts, keep: str | None, every: Every) -> tuple[list[EpochRecord], list[str]]:
+        """Resume the run after its last committed epoch, or inside the next; save the parts from now on.
 
         Returns the records of the epochs before, and a sentence for each file that is not used.
         """
-        state = self._resume_state = ResumeState(self.folder, self.device, parts, self.loader, keep)
         self._details |= {} if keep is None else {"keep": keep}
+        return self.resume_with(ResumeState(self.folder, self.device, parts, self.loader, keep), every)
+
+    def resume_with(
+        self, state: ResumeState | TrainerState, every: Every = None
+    ) -> tuple[list[EpochRecord], list[str]]:
+        """Resume the run after the last epoch whose state there is, see `resume`."""
+        self._resume_state = state
         problems: list[str] = []
         committed: Sequence[EpochRecord] = []
         is_mixed, threads = False, None
         if ranks.is_main():
-            earlier = read_run(self.folder, problems)
-            is_mixed, threads = self._grid.is_changed(earlier), earlier.threads
-            if self._grid.starts_over(earlier):
-                checkpoints.set_aside(self.folder.path, earlier.attempts)
-            committed = earlier.epochs
+            committed, is_mixed, threads = resuming.earlier_of(self.folder, self._grid, problems)
         records, unusable = state.restore(committed)
         state.was_left &= not is_mixed
-        if records and (why := self._threads.keep(ranks.broadcast(threads))):
+        if isinstance(state, ResumeState) and state.is_saved and not self._grid.is_check:
+            self._inside = InsideEpoch(self, state, every, records, unusable)
+        is_resumed = bool(records or (self._inside and self._inside.position))
+        if is_resumed and (why := self._threads.keep(ranks.broadcast(threads))):
             is_mixed = True
             problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
         num_committed = min(len(records), len(committed))  # the last one may be in the checkpoint alone
         self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
-        self.number = self._committed
+        self.number = self.resume_epoch = self._committed
         self._num_resumed = ranks.broadcast(num_committed)
-        self.early_stop.add(*records)
+        self.ending.resume(*records)
         return records, problems + unusable
 
     @property
     def has_begun(self) -> bool:
         """Whether an epoch of this attempt was begun or resumed."""
-        return self._journal is not None
+        return self.journal is not None
 
     def epochs(self, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
         """Return the loop over the epochs up to the n-th, or up to the next rung.
 
         It calls `begin` and `end`, which are the manager's: the user may have overridden them.
         """
-        last = min(self._grid.prune.next_rung(self._num_resumed), n) if self._grid.prune else n
-        loop = self._loop_to(last, n, begin, end)
+        last = self.ending.begin_loop(n, self._num_resumed) or 0
+        loop = self._loop_to(last, begin, end)
         self._loop, self.num_epochs = weakref.ref(loop), last
         return loop
 
-    def _loop_to(self, last: int, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
+    def _loop_to(self, last: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
         if self._resume_state and self._resume_state.was_left:
             self.is_trained = True
             return
-        while self.number < last and self._status is Status.COMPLETED and not self.early_stop.reason:
+        self.ending.ask_again()
+        while self.number < last and not self.ending.should_stop:
             begin()
             try:
                 yield self.number
@@ -161,13 +166,7 @@ class OpenRun:
                 raise
             end()
         self.is_trained = True
-        if self._status is not Status.COMPLETED:
-            return
-        prune = self._grid.prune
-        self._stopped_early = self.early_stop.reason if self.number < n else ""
-        if prune and self.number == last < n and not self._stopped_early:
-            prune.check(self._last_metrics)
-            self._status, self._cause = Status.PRUNED, f"after epoch {last} of {n}"
+        self.ending.end_loop(self._last_metrics)
 
     def close_loop(self) -> None:
         """Close the loop over `epochs`, to which a user who left it by break may hold a reference."""
@@ -181,20 +180,17 @@ class OpenRun:
             PruneError: The run is to be stopped at a rung, and saves no checkpoint.
             StorageError: The journal could not be begun.
         """
-        if self._grid.prune and not (self._resume_state and self._resume_state.is_saved):
-            raise PruneError(
-                "prune= stops runs at a rung and resumes the best of them, but this run saves no checkpoint: "
-                "write `for epoch in manager.epochs(n, checkpoint={...})`"
-            )
+        self._grid.check_resumable(is_saved=bool(self._resume_state and self._resume_state.is_saved))
+        self.ending.go_on()
         self._begin_attempt()
         self.number += 1
         self._lr = self._resume_state.learning_rate() if self._board and self._resume_state else None
         arguments = (self.number, self.device, self.loader, self.folder.params, self.num_epochs)
         self.epoch = self._epoch_type(*arguments, self._grid.on_step, self.measure)
-        self._sums = self.epoch.sums
+        self._sums, self.epoch.inside = self.epoch.sums, self._inside
 
-    def end_epoch(self) -> EpochRecord:
-        """Stop the clock, read the sums of all ranks, commit the epoch, show it.
+    def end_epoch(self, *, is_left: bool) -> EpochRecord:
+        """Stop the clock, read the sums of all ranks, commit the epoch, show it; the loop may be left in it.
 
         Raises:
             RankError: Another rank is gone.
@@ -202,27 +198,27 @@ class OpenRun:
             StorageError: The epoch could not be committed.
         """
         assert self.epoch is not None
-        assert self._journal is not None
-        epoch, is_left = self.epoch, self.epoch.is_left
+        assert self.journal is not None
+        epoch = self.epoch
         record = epoch.record(self.start, self.steps)
         self.epoch = None
-        loss = record.metrics.get("loss")
-        if loss is not None and not math.isfinite(loss) and self._status is Status.COMPLETED:
-            self._status = Status.DIVERGED
-            self._cause = epoch.divergence(loss, self._last_metrics.get("loss"))
+        cause = epoch.divergence(record.metrics.get("loss", 0.0), self._last_metrics.get("loss"))
+        if cause and self.ending.status is Status.COMPLETED:
+            self.ending.set(Status.DIVERGED, cause)
         self._last_metrics = record.metrics
-        self.early_stop.add(record)
+        self.ending.add(record)
         if self._replaced and record.epoch == 1:
             checkpoints.set_weights_aside(self.folder.path, self._replaced)
-        if self._resume_state and self._status is Status.COMPLETED:
+        if self._resume_state and self.ending.status is Status.COMPLETED:
             # first: its row completes a journal that lacks it
             self._resume_state.save(record, self.network, is_left=is_left)
-        self._journal.epoch(record)
+        self.journal.epoch(record)
         self._committed = record.epoch
         if self._board:
             self._peak = torch_devices.peak_memory(self.device, self._peak)  # what is drawn takes some too
             self._board.epoch(record, self.network, self._lr)
             torch_devices.reset_peak(self.device)
+        self.ending.end_epoch(record.metrics)
         return ranks.broadcast(record)  # when it is committed
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
@@ -252,25 +248,27 @@ class OpenRun:
 
     def interrupt(self, cause: str) -> None:
         """Let the run end as interrupted."""
-        self._status, self._cause = Status.INTERRUPTED, cause
+        self.ending.set(Status.INTERRUPTED, cause)
 
     def fail(self, error: BaseException) -> None:
-        """Let the run end as failed or out of memory, with the traceback in error.log.
+        """Let the run end as failed or out of memory, with the traceback in error.log; or as pruned.
 
         Raises:
             StorageError: The traceback could not be written.
         """
+        if failures.is_pruned(error):
+            self.ending.prune(failures.cause_of(error, self.device))
+            return
         if ranks.is_main():
             failures.write_traceback(error, self.folder.path / paths.ERROR_LOG)
-        number = self.number if self.epoch is not None else 0
-        step = self.epoch.step if self.epoch is not None and self.epoch.counts_batches else 0  # of a batch
-        cause = failures.cause_of(error, self.device, number, step)
-        self._status, self._cause = failures.status_of(error), cause
+        epoch = self.epoch
+        number, step = (0, 0) if epoch is None else (self.number, epoch.step if epoch.counts_batches else 0)
+        self.ending.set(failures.status_of(error), failures.cause_of(error, self.device, number, step))
 
     @property
     def outcome(self) -> Outcome:
         """How the run ends if it ends now: completed, unless it diverged, was pruned, failed or interrupted."""
-        return Outcome(self._status, self._cause, self._committed)
+        return self.ending.outcome(self._committed)
 
     def end(self) -> None:
         """Commit how the run ended and close its files.
@@ -280,19 +278,19 @@ class OpenRun:
         """
         self.epoch, self.number = None, 0
         self._begin_attempt()
-        assert self._journal is not None
+        assert self.journal is not None
         outcome = self.outcome
         self._peak = torch_devices.peak_memory(self.device, self._peak)
         facts: dict[str, Any] = {} if self._peak is None else {"peak_memory": self._peak}
-        facts |= {"stopped_early": self._stopped_early} if self._stopped_early else {}
+        facts |= {"stopped_early": self.ending.stopped_early} if self.ending.stopped_early else {}
         self.steps.close()
         try:
-            self._journal.end(outcome, self._summary, **facts)
+            self.journal.end(outcome, self._summary, **facts)
             if self._resume_state and outcome.status is Status.COMPLETED:
                 self._resume_state.forget()
         finally:
             self._threads.give_back()
-            self._journal.close()
+            self.journal.close()
             if self._board:
                 self._board.end(outcome)
 
@@ -328,23 +326,23 @@ class OpenRun:
             num_committed: How many epochs earlier journals have; the rest of the records is committed here.
             is_mixed: Whether the records come from other code, data, versions or threads than what follows.
         """
-        if self._journal is not None:
+        if self.journal is not None:
             return
         if ranks.is_main():
             durable.remove_leftovers(self.folder.path)
-            self._replaced = 0 if records else resuming.attempt_to_keep(self.folder, self._grid)
-            mixed = {"mixed": True} if is_mixed and records else {}
-            restored = {"restored": len(records)} if len(records) > num_committed else {}
-            facts = {"threads": torch.get_num_threads(), **restored, **mixed, **self._details}
-            self._journal = Journal(self.folder.path, self.attempt, {"after": num_committed, **facts})
+            inside = self._inside.position if self._inside else None
+            self._replaced = 0 if records or inside else resuming.attempt_to_keep(self.folder, self._grid)
+            facts = resuming.facts_of(len(records), num_committed, inside, is_mixed=is_mixed) | self._details
+            self.journal = Journal(self.folder.path, self.attempt, facts)
         else:
-            self._journal = NoJournal()
+            self.journal = NoJournal()
         for record in records[num_committed:]:
-            self._journal.epoch(record)
+            self.journal.epoch(record)
         if self._board:
-            self._board.open(records, keep=self._details.get("keep"))
+            until = self._inside.until if self._inside else 0.0
+            self._board.open(records, keep=self._details.get("keep"), until=until)
         self._committed = records[-1].epoch if records else num_committed
         if records:
             self._last_metrics = records[-1].metrics
             self.start -= records[-1].metrics["run duration"]  # the clock goes on from there
-            self.steps.before = sum(record.steps for record in records)
+            self.steps.resume(records)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -12,13 +13,17 @@ from torch.optim import Optimizer
 from runmanager.devices import ranks
 from runmanager.errors import CheckpointError, InvalidArgumentError
 from runmanager.goal import Goal, parse_goal
-from runmanager.outcome import EpochRecord, Status
+from runmanager.outcome import EpochRecord, Inside, Status
 from runmanager.storage import checkpoints, paths, plain_state
 from runmanager.storage.checkpoints import Checkpoint
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import read_run
 from runmanager.training import loaders
 from runmanager.training.grid_context import GridContext
+from runmanager.training.trainer_state import continued
+
+Parts = Mapping[str, Any] | None
+"""What `checkpoint=` takes."""
 
 
 class ResumeState:
@@ -51,11 +56,11 @@ class ResumeState:
         self._loader = loader
         self.is_saved = parts is not None  # a checkpoint with every epoch
         self.was_left = False  # whether the loop was left by break in the epoch that was restored
-        self._parts = {**dict(loaders.generators(loader)), **(parts or {})}
+        self.parts = {**dict(loaders.generators(loader)), **(parts or {})}
         self._keep = keep
         self._best = -math.inf
         self._verified: frozenset[type] = frozenset()
-        checkpoints.check_size({name: checkpoints.state_of(name, part) for name, part in self._parts.items()})
+        checkpoints.check_size({name: checkpoints.state_of(name, part) for name, part in self.parts.items()})
 
     def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
         """Restore every part to its state after the last saved epoch; rank 0 reads it for all.
@@ -118,7 +123,7 @@ class ResumeState:
             self._keep_weights(record, network)
         if not self.is_saved:
             return
-        parts = self._parts.items()
+        parts = self.parts.items()
         states = {name: checkpoints.state_of(name, part) for name, part in parts}
         random = checkpoints.random_state(self._device)
         # each rank has its own state of a generator, and its own plain state
@@ -132,14 +137,28 @@ class ResumeState:
             return
         if len(of_ranks) > 1:
             random["ranks"] = of_ranks
-        checkpoint = Checkpoint(self._folder.id, record, states, random, is_left)
-        kinds = frozenset(_kinds([states, random]))
+        self._write(Checkpoint(self._folder.id, record, states, random, is_left))
+        checkpoints.remove_checkpoints(self._folder.path, is_inside=True)
+
+    def save_inside(self, record: EpochRecord, inside: Mapping[str, Any]) -> None:
+        """Save the state after a batch, with what the epoch has measured so far.
+
+        Raises:
+            CheckpointError: A state could not be loaded safely.
+            StorageError: It could not be written; the checkpoint before is whole.
+        """
+        states = {name: checkpoints.state_of(name, part) for name, part in self.parts.items()}
+        random = checkpoints.random_state(self._device)
+        self._write(Checkpoint(self._folder.id, record, states, random, inside=inside))
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        kinds = frozenset(_kinds([checkpoint.states, checkpoint.random, checkpoint.inside]))
         checkpoints.save_checkpoint(self._folder.path, checkpoint, verify=not kinds <= self._verified)
         self._verified |= kinds
 
     def learning_rate(self) -> float | None:
         """Return the first optimizer's, of its first group; None if there is none. Never raises."""
-        optimizers = [part for part in self._parts.values() if isinstance(part, Optimizer)]
+        optimizers = [part for part in self.parts.values() if isinstance(part, Optimizer)]
         with suppress(LookupError, TypeError, ValueError, RuntimeError):
             return float(optimizers[0].param_groups[0]["lr"])
         return None
@@ -150,15 +169,15 @@ class ResumeState:
             checkpoints.remove_checkpoints(self._folder.path)
 
     def _restore_parts(self, saved: Checkpoint) -> None:
-        if saved.states.keys() != self._parts.keys():
+        if saved.states.keys() != self.parts.keys():
             raise CheckpointError(
                 f"the checkpoint has the states of {', '.join(saved.states)}, but the run has "
-                f"{', '.join(self._parts)}: give epochs(checkpoint=...) the same names"
+                f"{', '.join(self.parts)}: give epochs(checkpoint=...) the same names"
             )
         of_ranks, rank = saved.random.get("ranks", []), ranks.rank()
         of_this: Mapping[str, Any] | None = of_ranks[rank] if rank < len(of_ranks) else None
         states = {**saved.states, **(of_this["generators"] if of_this else {})}
-        for name, part in self._parts.items():
+        for name, part in self.parts.items():
             checkpoints.restore(name, part, states[name])
         if getattr(self._loader, "persistent_workers", False):
             # its workers draw their seed only once: before the saved state
@@ -186,6 +205,27 @@ class ResumeState:
                 f"it has: {', '.join(record.metrics)}"
             )
         return self._goal.score(record.metrics)
+
+
+def earlier_of(
+    folder: RunFolder, grid: GridContext, problems: list[str]
+) -> tuple[Sequence[EpochRecord], bool, int | None]:
+    """Read what a run did before: its epochs, whether it is mixed if it goes on, and its number of threads.
+
+    If it is to start over, its checkpoint is set aside.
+    """
+    earlier = read_run(folder, problems)
+    if grid.starts_over(earlier):
+        checkpoints.set_aside(folder.path, earlier.attempts)
+    return continued(earlier, grid), grid.is_changed(earlier), earlier.threads
+
+
+def facts_of(num_records: int, num_committed: int, inside: Inside | None, *, is_mixed: bool) -> dict[str, Any]:
+    """Return what the journal of an attempt says of the epochs before it, and of its threads."""
+    facts: dict[str, Any] = {"after": num_committed, "threads": torch.get_num_threads()}
+    facts |= {"restored": num_records} if num_records > num_committed else {}
+    facts |= {"mixed": True} if is_mixed and (num_records or inside) else {}
+    return facts | ({"inside": msgspec.to_builtins(inside)} if inside else {})
 
 
 def goal_of(keep: str | None) -> Goal | None:

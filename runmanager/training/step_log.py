@@ -1,6 +1,6 @@
 """What `manager.log` is given: kept on its device, and written in blocks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,9 @@ import torch
 
 from runmanager.devices import ranks
 from runmanager.errors import LifecycleError, MetricError, is_count
+from runmanager.outcome import EpochRecord
 from runmanager.storage.steps import STEP, StepFile
+from runmanager.storage.x_axis import samples_of, seen
 from runmanager.training import metrics
 from runmanager.training.weighted_sum import read_values
 
@@ -31,9 +33,16 @@ class StepLog:
     """
 
     def __init__(
-        self, folder: Path, attempt: int, params: Mapping[str, Any], board: "RunLog | None" = None
+        self,
+        folder: Path,
+        attempt: int,
+        params: Mapping[str, Any],
+        board: "RunLog | None" = None,
+        x_axis: str | None = None,
     ) -> None:
         self.before = 0  # steps of the epochs that have ended
+        self._samples = 0.0  # that they have seen
+        self._x_axis = x_axis
         self._file = StepFile(folder, attempt)
         self._params = params
         self._board = board
@@ -45,6 +54,29 @@ class StepLog:
         self._values: dict[str, list[torch.Tensor | float]] = {}
         self._num_values = 0  # that wait to be written
         self._since = 0.0  # when the first of them came
+
+    def resume(self, records: Sequence[EpochRecord]) -> None:
+        """Count on after epochs that need not be executed again."""
+        self.before, self._samples = sum(record.steps for record in records), samples_of(records)
+
+    def seen(self, num_samples: int) -> dict[str, float]:
+        """Return the column of the x-axis at the end of an epoch with some samples, if it is counted."""
+        self._samples += num_samples
+        return seen(self._x_axis, self.before, self._samples)
+
+    @property
+    def step(self) -> int:
+        """The number of the last step that was logged in the epoch, 0 before the first."""
+        return self._step
+
+    def state(self) -> tuple[int, dict[str, int]]:
+        """Return where the epoch is, once everything is written."""
+        return self._step, dict(self._last)
+
+    def load(self, state: tuple[int, Mapping[str, int]]) -> None:
+        """Continue where an epoch was; what was logged since and waits is dropped: it was written before."""
+        self._step, self._last = state[0], dict(state[1])
+        self._steps, self._values, self._num_values = {}, {}, 0
 
     def end_epoch(self, num_batches: int) -> int:
         """Write what waits, and return how many steps the epoch had.

@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -46,6 +47,24 @@ class WeightedSum:
         """Return the sum so far, on the device of its first tensor if there is one."""
         self._fold()
         return self._of_numbers if self._of_tensors is None else self._of_tensors + self._of_numbers
+
+    def state(self) -> dict[str, Any]:
+        """Return what was added so far, to be saved; folding what waits in the list would change bits."""
+        first = self._first_not_finite
+        return {
+            **vars(self),
+            "_values": packed(self._values),
+            "_first_not_finite": None if first is None else dict(vars(first)),
+        }
+
+    def load(self, state: Mapping[str, Any], device: torch.device) -> None:
+        """Restore what was added until a state was saved, in place of all that was added since."""
+        first = self._first_not_finite
+        if first is not None:
+            vars(first).clear()
+            vars(first).update(_on(device, state["_first_not_finite"]))
+        values = unpacked(state["_values"], device)
+        vars(self).update({**_on(device, state), "_values": values, "_first_not_finite": first})
 
     def _fold(self) -> None:
         # out of place: hooks may be called within no_grad and inference_mode, and without
@@ -131,6 +150,29 @@ def read_values(values: Sequence[torch.Tensor | float]) -> list[float]:
         for (index, _), number in zip(of_device, read, strict=True):
             numbers[index] = number
     return numbers
+
+
+Packed = tuple[list[float], list[bool]]
+"""Single values as numbers, and which of them are tensors."""
+
+
+def packed(values: Sequence[torch.Tensor | float]) -> Packed:
+    """Read single values to save them: as tensors each would take a file of its own in a checkpoint."""
+    return read_values(values), [isinstance(value, torch.Tensor) for value in values]
+
+
+def unpacked(state: Packed, device: torch.device) -> list[torch.Tensor | float]:
+    """Return values that were packed, tensors on a device."""
+    numbers, are_tensors = state
+    are_counts = all(isinstance(number, int) for number in numbers)
+    tensors = torch.tensor(numbers, dtype=torch.int64 if are_counts else exact(device), device=device).unbind()
+    return [tensors[index] if are_tensors[index] else number for index, number in enumerate(numbers)]
+
+
+def _on(device: torch.device, state: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in state.items()
+    }
 
 
 def exact(device: torch.device) -> torch.dtype:

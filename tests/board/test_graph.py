@@ -116,6 +116,15 @@ def test_a_graph_without_a_known_input_has_no_shapes():
     assert [shape_of(node) for node in nodes] == [()] * 14
 
 
+def test_no_progress_bar_is_made_whose_lock_would_outlive_a_kill(monkeypatch):
+    def make_bar(*_: Any, **__: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr("torch.fx.interpreter.tqdm", make_bar)
+
+    assert shape_of(nodes_of(make_network(), 5, 1, 28, 28)[-1]) == (5, 10)
+
+
 def test_nested_modules_are_scopes():
     nodes = nodes_of(nn.Sequential(Block(), nn.Sequential(Block())), 4, 3)
 

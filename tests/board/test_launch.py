@@ -137,6 +137,7 @@ def test_a_tensorboard_that_ends_by_itself_is_told(server):
         server.wait()
 
 
+@pytest.mark.slow
 def test_it_starts_beside_files_named_like_modules_and_finds_what_its_parent_finds(root, tmp_path):
     (tmp_path / "queue.py").write_text("raise ImportError('not the queue of Python')")
     program = (
@@ -171,6 +172,7 @@ def test_it_ends_with_a_process_that_is_killed(root):
     wait_until_gone(url)
 
 
+@pytest.mark.slow
 def test_without_a_notebook_the_link_is_printed_and_the_same_server_shows_it_again(root, capsys, monkeypatch):
     monkeypatch.setattr(launch, "_SERVERS", {})
 
@@ -188,6 +190,7 @@ def test_without_a_notebook_the_link_is_printed_and_the_same_server_shows_it_aga
     other.stop()
 
 
+@pytest.mark.slow
 def test_behind_a_proxy_the_link_leads_through_it(root, capsys, monkeypatch):
     monkeypatch.setattr(launch, "_SERVERS", {})
     monkeypatch.setenv("TENSORBOARD_PROXY_URL", "/user/me/proxy/%PORT%/")

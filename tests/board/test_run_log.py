@@ -422,7 +422,7 @@ def test_an_event_file_that_cannot_be_made_ends_no_run(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        (run_log, "_markdown"),
+        (run_log, "settings_table"),
         (event_file, "session_start"),
         (event_file, "scalar"),
         (images, "is_images"),

@@ -20,8 +20,6 @@ from runmanager.training.resuming import ResumeState
 CALLS = ("open", "write", "fsync", "replace", "link", "rename", "unlink")
 """What the commit protocol asks of the operating system, beside ftruncate, which only repairs, and reading."""
 
-ERRORS = ("ENOSPC", "EIO")
-
 
 class Fault:
     """Makes one call of this process fail.
@@ -29,7 +27,7 @@ class Fault:
     Args:
         call: Which function of os.
         at: Which of its calls, from 1.
-        kind: "kill", the name of an error, or "short" (of a write: a part is written and no error).
+        kind: "kill", an error such as "ENOSPC", or "short" (of a write: a part is written and no error).
         among: A part of the names of the files that count.
         mend: How the ftruncate that follows fails too; empty if it does not.
         hit: The file that will say that the call was reached, and for what.

@@ -10,7 +10,16 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import Decide, RunBuilder, RunManager, run_grid
+from runmanager import (
+    AskTell,
+    Decide,
+    OptunaSearch,
+    RunBuilder,
+    RunManager,
+    SuccessiveHalving,
+    Uniform,
+    run_grid,
+)
 from runmanager.executors import RayExecutor
 from runmanager.training import step_log
 
@@ -57,6 +66,32 @@ def train(run: Any, manager: RunManager) -> None:
             wait_for(run.wait_for)
 
 
+def train_inside(run: Any, manager: RunManager) -> None:
+    """Train a run with checkpoints inside epochs, in steps of two batches; each batch takes its time."""
+    torch.manual_seed(1)
+    network = Network(run.padding)
+    generator = torch.Generator().manual_seed(2)
+    loader = DataLoader(TensorDataset(SAMPLES, LABELS), batch_size=4, shuffle=True, generator=generator)
+    optimizer = torch.optim.Adam(network.parameters(), lr=run.lr)
+    counts = {"batches": 0}
+    state = {"network": network, "optimizer": optimizer, "counts": counts}
+    with manager.run(run, network, loader):
+        for _ in manager.epochs(run.num_epochs, checkpoint=state, keep="last", checkpoint_every=run.every):
+            for samples, labels in manager.batches():
+                preds = network(samples)
+                loss = functional.cross_entropy(preds, labels)
+                loss.backward()
+                counts["batches"] += 1
+                if counts["batches"] % 2 == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                manager.track_loss(loss, samples)
+                manager.track_num_correct(preds, labels)
+                manager.log({"step_loss": loss}, every=2)
+                time.sleep(0.005)
+            manager.evaluate([(SAMPLES, LABELS)], "validation")
+
+
 def train_until_worse(run: Any, manager: RunManager) -> None:
     """Train a run until its validation loss has not become better for some epochs; write down how it ended."""
     torch.manual_seed(1)
@@ -101,6 +136,43 @@ def train_rival(run: Any, manager: RunManager) -> None:
             manager.track(score=len(run.rival) / 100 + 0.008 * noise + epoch)
 
 
+def train_climber(run: Any, manager: RunManager) -> None:
+    """Track a score, the least of which is the best; the weights remember all random numbers."""
+    torch.manual_seed(run.climber)
+    network = nn.Linear(4, 1)
+    with manager.run(run, network):
+        for epoch in manager.epochs(9, checkpoint={"network": network}):
+            with torch.no_grad():
+                network.weight.add_(torch.rand(1, 4))
+            manager.track(score=run.climber + 1 / epoch, total=network.weight.sum())
+
+
+def train_searched(run: Any, manager: RunManager) -> None:
+    """Track a score that follows from the values that a search has suggested."""
+    with manager.run(run):
+        for epoch in manager.epochs(2, checkpoint={}):
+            manager.track(score=(run.height - 0.3) ** 2 + len(run.shape) / 10 - epoch)
+
+
+SEARCHED_AXES: dict[str, Any] = {"height": Uniform(-1, 1), "shape": ["a", "bb", "ccc"], "device": ["cpu"]}
+
+
+def execute_loop(root: str, executor: str, params: Mapping[str, Any], *, tensorboard: bool) -> int:
+    """Search in a loop of one's own, which tries two settings first."""
+    search = OptunaSearch(*params["searched"])
+    options: dict[str, Any] = {"goal": "min:score", "root": root, "tensorboard": tensorboard}
+    with AskTell(
+        SEARCHED_AXES, search, experiment=EXPERIMENT, train=train_searched, executor=executor, **options
+    ) as loop:
+        for height in (0.25, 0.75):
+            if run := loop.ask({"height": height, "shape": "a"}):
+                loop.start(run)
+                loop.wait()
+        for _ in loop.results():
+            pass
+    return 0
+
+
 def wait_for(path: str) -> None:
     """Wait until a file is there, for a minute at most; no name, no waiting."""
     for _ in range(60_000):
@@ -114,21 +186,37 @@ def axes(lrs: list[float], num_epochs: int, padding: int, wait_for: str = "") ->
     return {"lr": lrs, "num_epochs": [num_epochs], "padding": [padding], "wait_for": [wait_for]}
 
 
+def inside_axes(lrs: list[float], num_epochs: int, every: int | str) -> dict[str, list[Any]]:
+    """Write down the grid of `train_inside`."""
+    return {"lr": lrs, "num_epochs": [num_epochs], "padding": [10], "every": [every]}
+
+
 def stopping_axes(lrs: list[float], num_epochs: int, patience: int) -> dict[str, list[Any]]:
     """Write down the grid of `train_until_worse`."""
     return {"lr": lrs, "num_epochs": [num_epochs], "padding": [10], "patience": [patience]}
 
 
 def execute(
-    root: str, how: str, params: Mapping[str, list[Any]], *, jobs: int, retries: int, tensorboard: bool
+    root: str, how: str, params: Mapping[str, Any], *, jobs: int, retries: int, tensorboard: bool
 ) -> int:
     """Start or continue the experiment, by an executor or a loop over a bare manager; return the exit code."""
     step_log.BLOCK = 5  # so that an epoch has several
-    function = train_until_worse if "patience" in params else train_rival if "rival" in params else train
+    of_axis = {
+        "patience": train_until_worse, "rival": train_rival, "searched": train_searched, "every": train_inside,
+        "climber": train_climber,
+    }  # fmt: skip
+    function = next((function for axis, function in of_axis.items() if axis in params), train)
     if how != "bare":
         options: dict[str, Any] = {"tensorboard": tensorboard, "histogram_every": 0, "executor": how}
         if "rival" in params:
             options |= {"repeats": "seed", "goal": "max:score", "decide": Decide(max_repeats=40)}
+        if "climber" in params:
+            options["prune"] = SuccessiveHalving("min:score", factor=3, asynchronous=True)
+        if how.startswith("loop"):
+            return execute_loop(root, how.partition(" ")[2], params, tensorboard=tensorboard)
+        if "searched" in params:
+            options |= {"search": OptunaSearch(*params["searched"]), "goal": "min:score"}
+            params = SEARCHED_AXES
         if how == "lanes":
             options |= {"jobs": jobs, "retries": retries}
         if how.startswith("ray"):

@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-from runmanager import run_grid
+from runmanager import IntRange, RunBuilder, Uniform, run_grid
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
 
@@ -163,3 +163,51 @@ def test_decide_refuses_what_there_is_not(command, root):
     assert result.exit_code == 2
     assert "margin must be a number above 0, or None, got -1.0" in result.stderr
     assert "no hyperparameter 'lear'" in result.stderr
+
+
+def test_several_metrics_list_what_no_other_beats(command, root):
+    both = ("--by", "max:kl", "--by", "min:run duration")
+    rows = json.loads(command("best", root / "a", *both, "--json").stdout)
+    result = command("best", root / "a", *both)
+    refused = command("best", root / "a", *both, "--largest")
+
+    assert rows[0]["lr"] == 0.2
+    assert all(row["run duration mean"] < rows[0]["run duration mean"] for row in rows[1:])
+    assert "no other is better in all of max:kl, min:run duration" in result.output
+    assert refused.exit_code == 2
+    assert "write max: or min:" in refused.output
+
+
+def test_a_page_of_several_metrics_has_their_front(command, root, tmp_path):
+    both = ("--by", "max:kl", "--by", "min:run duration")
+    result = command("report", root / "a", *both, "-o", tmp_path / "page.html")
+
+    assert result.exit_code == 0, result.output
+    assert "kl and run duration" in (tmp_path / "page.html").read_text()
+
+
+def test_importances_of_a_sample_are_shown_with_what_few_results_allow(command, tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(kl=(run.height - 0.3) ** 2, same=run.width and 1)
+
+    runs = RunBuilder.sample({"height": Uniform(-1, 1), "width": IntRange(1, 64)}, 20, seed=0)
+    quiet = {"root": tmp_path, "executor": "inline", "tensorboard": False, "display": False}
+    run_grid(runs, train, experiment="a", goal="min:kl", **quiet)
+
+    result = command("importances", tmp_path / "a")
+
+    compared = command("compare", "height", tmp_path / "a")
+    assert compared.exit_code == 2
+    assert "no two completed runs differ in height alone: importances() says what matters" in compared.output
+    lines = lines_of(result)
+    assert lines[0] == ["axis", "importance"]
+    assert [line[0] for line in lines[1:3]] == ["height", "width"]
+    assert "the best tenth of 20 results by kl from all; of only 20, that may be chance" in result.output
+    shares = json.loads(command("importances", tmp_path / "a", "--json").stdout)
+    assert [row["axis"] for row in shares] == ["height", "width"]
+    assert sum(row["importance"] for row in shares) == pytest.approx(1)
+    assert "all runs have the same same" in command("importances", tmp_path / "a", "--by", "max:same").output
+    assert command("importances", tmp_path / "a", "--by", "max:nothing").exit_code == 2
+    assert "no hyperparameter varies" in command("importances", tmp_path / "a", "--where", "run=1").output

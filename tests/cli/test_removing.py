@@ -116,6 +116,20 @@ def test_checkpoints_are_removed_and_rows_and_weights_are_kept(command, experime
     assert load_results(experiment).equals(rows)
 
 
+@pytest.mark.parametrize("flags", [["--checkpoints"], []])
+def test_checkpoints_of_another_trainer_are_removed_too(command, experiment, tmp_path, flags):
+    saved = experiment / "001-lr=0.1" / "trainer" / "checkpoint-7"
+    saved.mkdir(parents=True)
+    (saved / "optimizer.pt").write_bytes(b"weights")
+    (saved.parent / "link").symlink_to(tmp_path)
+
+    result = command("rm", "--yes", *flags, experiment)
+
+    assert result.exit_code == 0
+    assert [path.name for path in saved.parent.iterdir()] == ["link"]
+    (saved.parent / "link").unlink()
+
+
 def test_a_run_without_its_checkpoint_is_executed_from_the_first_epoch(command, experiment, tmp_path):
     command("rm", "--yes", "--checkpoints", experiment)
     (tmp_path / "go on").touch()

@@ -9,7 +9,7 @@ from runmanager import RunBuilder, StorageError, SuccessiveHalving, run_grid
 from runmanager.executors import EXECUTORS
 from runmanager.executors.inline import InlineExecutor
 from runmanager.executors.lanes import LanesExecutor
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question, Status
 from tests.accelerators import Machine, installed
 
 RUNS = RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3]})
@@ -221,6 +221,63 @@ def test_runs_that_are_behind_are_stopped_and_the_best_goes_on(executor, machine
 
     ended = [("completed", 2), ("pruned", 1), ("pruned", 1)]
     assert list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True)) == ended
+
+
+def asking_work(run, report):
+    """Ask after each of three epochs whether to go on; answer how many there were, and the last answer."""
+    for epoch in (1, 2, 3):
+        report(BatchProgress(epoch, 1))
+        why = report(Question(EpochRecord(epoch, {"loss": run.lr})))
+        if why:
+            return Outcome(Status.PRUNED, why, epoch)
+    return Outcome(Status.COMPLETED, str(why), 3)
+
+
+class Judge(Watcher):
+    """Stops one run after its second epoch."""
+
+    def run_progressed(self, run, news):
+        if not isinstance(news, Question):
+            return None
+        self.seen.append((run, news.record.epoch))
+        return "behind" if (run.lr, news.record.epoch) == (0.2, 2) else ""
+
+
+def test_a_run_that_asks_gets_its_answer_after_each_epoch(executor, runs, machine):
+    judge = Judge()
+    outcomes = dict(execute(executor, runs, asking_work, judge, machine))
+
+    assert outcomes == {
+        runs[0]: Outcome(Status.COMPLETED, "", 3),
+        runs[1]: Outcome(Status.PRUNED, "behind", 2),
+        runs[2]: Outcome(Status.COMPLETED, "", 3),
+    }
+    for run in runs:
+        epochs = [(run, epoch) for epoch in range(1, outcomes[run].epochs + 1)]
+        assert [event for event in judge.seen if event[0] == run] == [(run, "start"), *epochs]
+
+
+def test_runs_are_stopped_asynchronously_and_continued_by_a_grid_that_stops_none(executor, machine, tmp_path):
+    def grid(prune):
+        return run_grid(
+            on(machine, {"lr": [0.1, 0.2, 0.3]}), machine.on(train_on) if machine else train_on,
+            experiment="exp", root=tmp_path, executor=executor, prune=prune, tensorboard=False, display=False,
+        )  # fmt: skip
+
+    rule = SuccessiveHalving("loss", asynchronous=True)
+    outcomes = [grid(rule), grid(rule), grid(None)]
+
+    ended = [list(zip(outcome.runs["status"], outcome.runs["epochs"], strict=True)) for outcome in outcomes]
+    assert ended[0][0] == ("completed", 2)  # no run is ever ahead of it
+    assert set(ended[0][1:]) <= {("completed", 2), ("pruned", 1)}
+    assert ended[0][2] == ("pruned", 1) or jobs_at_once(executor) > 1  # with one lane, it comes last
+    assert ended[1] == ended[0]
+    assert ended[2] == [("completed", 2)] * 3
+    assert outcomes[2].results["epoch"].tolist() == [1, 2] * 3
+
+
+def jobs_at_once(executor):
+    return executor.num_lanes(RunBuilder.get_runs({"lr": [0.1, 0.2, 0.3], "device": ["cpu"]}))
 
 
 def test_a_grid_gives_the_same_table_as_inline(executor, machine, tmp_path):

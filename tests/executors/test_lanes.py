@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from runmanager import GridError, RunBuilder, load_runs, run_grid
 from runmanager.devices import torch_devices
 from runmanager.executors import BatchProgress, worker
+from runmanager.executors.lane import Lane
 from runmanager.executors.lanes import LanesExecutor, _start_method
 from runmanager.outcome import Outcome, Status
 from tests.executors.test_contract import Watcher
@@ -68,6 +69,33 @@ def execute(work, num_runs=1, watch=None, **options):
     return list(LanesExecutor(**options).execute(runs, work, watch or Watcher()))
 
 
+@pytest.mark.parametrize("seconds", [0, 0.5], ids=["at once", "when the run has ended"])
+def test_who_asks_for_it_learns_which_runs_have_begun_and_which_wait(monkeypatch, seconds):
+    send = Lane.send
+
+    def send_and_look_later(lane: Lane) -> None:
+        send(lane)
+        time.sleep(seconds)
+
+    monkeypatch.setattr(Lane, "send", send_and_look_later)
+    executor = LanesExecutor()
+    executor.tells_begun = True
+    first, second = RunBuilder.get_runs({"lr": [1, 2]})
+    told = []
+    for run, outcome in executor.execute(deque([first, second]), lambda *_: COMPLETED, Watcher()):
+        if (run, outcome.status) not in told:
+            told.append((run, outcome.status))
+
+    assert told == [
+        (second, Status.PENDING),
+        (first, Status.RUNNING),
+        (first, Status.COMPLETED),
+        (second, Status.RUNNING),
+        (second, Status.COMPLETED),
+    ]
+
+
+@pytest.mark.slow
 def test_faults_of_seven_kinds_harm_only_their_own_runs_and_are_named(tmp_path):
     options: dict[str, Any] = {"jobs": 3, "timeout": 5, "display": False, "tensorboard": False}
     outcome = run_grid(grid_of_20(), train, experiment="exp", root=tmp_path, **options)

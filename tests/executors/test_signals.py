@@ -1,11 +1,17 @@
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
-from contextlib import suppress
+import time
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data._utils import signal_handling
 
 from runmanager.executors.signals import Stop, signals_wait
 from runmanager.executors.spawn import signals_blocked
@@ -135,3 +141,36 @@ def test_signals_wait_whichever_thread_gets_them(block, other_thread):
 
 def test_a_second_signal_waits_for_nothing():
     assert done_in(signals_wait(), interrupt, interrupt, nothing) == 1
+
+
+@pytest.mark.parametrize("is_term", [False, True])
+def test_once_a_signal_has_come_processes_of_loaders_may_end(monkeypatch, is_term):
+    before = signal.getsignal(signal.SIGCHLD)
+    monkeypatch.setattr(signal_handling, "_SIGCHLD_handler_set", False)
+    loader = iter(DataLoader(TensorDataset(torch.ones(400, 1)), batch_size=1, num_workers=1))
+    (process,) = multiprocessing.active_children()
+    after = signal.getsignal(signal.SIGCHLD)
+    expected = nullcontext() if is_term else pytest.raises(RuntimeError, match="killed by signal: Terminated")
+    with expected, Stop() as stop:
+        if is_term:
+            signal.raise_signal(signal.SIGTERM)
+        subprocess.run(["/bin/kill", str(process.pid)], check=True)  # from its parent, it would end with 0
+        for _ in range(25):  # a signal that waits for the main thread is handled in between
+            time.sleep(0.02)
+
+    assert stop.exit_code == (143 if is_term else 0)
+    assert signal.getsignal(signal.SIGCHLD) is after
+    signal.signal(signal.SIGCHLD, before)
+    del loader
+
+
+def test_the_timer_of_a_grid_whose_time_is_over_already_forces_nothing():
+    with Stop() as stop:
+        stop.end_after(time.monotonic(), 0.2)
+        stop._end = time.monotonic()  # an event came at that moment, before the timer
+        with pytest.raises(KeyboardInterrupt):
+            stop.check()
+        for _ in range(20):  # the grid stops, and the timer sends its signal
+            time.sleep(0.02)
+
+    assert stop.exit_code == 75

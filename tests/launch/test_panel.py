@@ -208,6 +208,17 @@ def test_runs_that_are_completed_without_a_number_are_not_called_incomplete(tmp_
     assert lines[1] == "! No completed run has a number for reward."
 
 
+def test_runs_without_a_number_are_counted_below_the_best(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(reward=math.nan if run.lr > 2 else run.lr)
+
+    lines = text_of(tmp_path, {"lr": [1, 2, 3, 4, 5]}, train, goal="max:reward")
+
+    assert "  (the 2 runs with a number; 3 completed without)" in lines
+
+
 def test_the_note_is_below_the_title(tmp_path):
     outcome = outcome_of(tmp_path, SMALL, note="does <width> matter?")
 

@@ -177,7 +177,7 @@ def test_ctrl_c_keeps_what_is_committed_and_the_next_start_goes_on(start, capsys
     assert outcome.exit_code == 130
     assert kept(outcome) == [("completed", 2), ("interrupted", 1), ("pending", 0)]
     assert [str(o.status) for _, o in outcome.outcomes] == ["completed", "interrupted", "pending"]
-    assert "the epoch in progress is dropped" in shown
+    assert "what came after its last checkpoint is dropped" in shown
     assert (again.executed, finished.exit_code) == ([0.2, 0.3], 0)
 
 

@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
-from runmanager import InlineExecutor, load_runs, main
+from runmanager import InlineExecutor, IntRange, LogUniform, OptunaSearch, RunBuilder, Uniform, load_runs, main
 from runmanager.errors import InvalidArgumentError
+from runmanager.storage.folders import Experiment
 
 GRID: dict[str, Sequence[Any]] = {
     "lr": [0.1, 0.2],
@@ -128,6 +129,20 @@ def test_flags_of_run_grid_take_the_place_of_the_scripts_own(tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_the_x_axis_of_curves_has_a_flag(tmp_path, capsys):
+    assert start(tmp_path, "--x-axis samples") == 0
+    assert Experiment(tmp_path / "e").design.x_axis == "samples"
+    assert start(tmp_path, "") == 0
+    assert Experiment(tmp_path / "e").design.x_axis == "samples"
+    assert start(tmp_path, "--x-axis lr") == 2
+    assert "x_axis must be 'epoch', 'steps', 'samples' or a metric" in capsys.readouterr().err
+
+
+def test_an_axis_may_have_the_name_of_the_flag_for_curves(tmp_path):
+    assert start(tmp_path, "--x-axis 2", grid={"lr": [0.1], "x_axis": [1]}) == 0
+    assert load_runs(tmp_path)["x_axis"].tolist() == [2]
+
+
 def test_failures_are_exit_codes(tmp_path, capsys):
     def fail(run, manager):
         with manager.run(run):
@@ -199,3 +214,97 @@ def test_a_parameter_of_train_has_the_value_of_the_run_in_any_grid(tmp_path):
 
     run_grid({"lr": [0.3], "num_epochs": [4]}, train, experiment="f", root=tmp_path, executor="inline")
     assert train.calls[-1][1] == 4
+
+
+RANGES = {"lr": LogUniform(1e-5, 1e-1), "width": IntRange(8, 64), "kind": ["a", "b"]}
+
+
+def test_a_range_is_sampled_and_more_runs_keep_the_former_ones(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "--sample 3", train, RANGES) == 0
+    assert start(tmp_path, "--sample 5", train, RANGES) == 0
+
+    assert [call[0] for call in train.calls] == RunBuilder.sample(RANGES, 5, seed=0)
+
+
+def test_values_or_another_range_take_the_place_of_a_range(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "--lr 0.2 0.3 --width 16..17 --sample 8", train, RANGES) == 0
+
+    assert {call[0][:2] for call in train.calls} == {(0.2, 16), (0.2, 17), (0.3, 16), (0.3, 17)}
+
+
+def test_values_alone_make_a_grid_of_ranges(tmp_path):
+    train = Train()
+
+    assert start(tmp_path, "--lr 0.2 --width 16 32", train, RANGES) == 0
+
+    assert len(train.calls) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "lr, width: a range cannot be expanded, draw runs with --sample 50, or write values: --lr X"),
+        ("--sample 3 --lr x", "--lr takes numbers, or a range as 1e-05..0.1, got 'x'"),
+        ("--sample 3 --lr 0..1", "--lr takes numbers, or a range as 1e-05..0.1, got '0..1'"),
+        ("--sample 3 --width 1..2.5", "--width takes whole numbers, or a range as 8..64, got '1..2.5'"),
+        ("--sample 3 --width 1..2 7", "values of 'width' have a range among them"),
+        ("--sample 0", "n must be a whole number, 1 or more, got 0"),
+    ],
+)
+def test_a_range_that_cannot_be_used_is_named(tmp_path, capsys, words, message):
+    assert start(tmp_path, words, grid=RANGES) == 2
+
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "e").exists()
+
+
+@pytest.mark.parametrize("words", ["--shift -0.5..0.5", "--shift=-0.5..0.5", "--shift -1e-1 -.2 0.3"])
+def test_negative_values_and_ranges_are_no_flags(tmp_path, words):
+    train = Train()
+
+    assert start(tmp_path, f"{words} --sample 3", train, {"lr": [0.1], "shift": Uniform(-1, 1)}) == 0
+
+    assert {-0.5 <= call[0].shift <= 0.5 for call in train.calls} == {True}
+
+
+def test_a_part_of_a_flag_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        start(tmp_path, "--not 5")  # is no --note
+
+    assert "unrecognized arguments: --not 5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "code"), [(4, 0), (2, 0), (0, 2)])
+def test_a_search_is_continued_with_more_runs(tmp_path, number, code):
+    train = Train()
+    options = {"grid": RANGES, "search": OptunaSearch(n=3), "goal": "min:loss"}
+    assert start(tmp_path, "", train, **options) == 0
+
+    assert start(tmp_path, f"--suggest {number}", train, **options) == code
+
+    assert len(train.calls) == max(number, 3)
+    with pytest.raises(SystemExit):
+        start(tmp_path, "--sample 3", train, **options)
+
+
+def test_help_shows_a_range_as_it_is_written(capsys):
+    with pytest.raises(SystemExit):
+        main(RANGES, Train(), arguments=["--help"])
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--lr X [X ...] (default: LogUniform(1e-05, 0.1))" in shown
+    assert "--sample N draw N runs of the grid at random" in shown
+
+
+def test_a_grid_of_lists_is_sampled_too_and_an_axis_may_be_called_sample(tmp_path):
+    train, other = Train(), Train()
+
+    assert start(tmp_path / "a", "--sample 1", train) == 0
+    assert start(tmp_path / "b", "--sample 7", other, {"sample": [1, 2], "lr": [0.1]}) == 0
+
+    assert len(train.calls) == 1
+    assert [call[0].sample for call in other.calls] == [7]

@@ -166,7 +166,11 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize(("executor", "names"), [("inline", INLINE), ("lanes", IN_LANES)])
+@pytest.mark.parametrize(
+    ("executor", "names"),
+    [pytest.param("inline", INLINE, marks=pytest.mark.slow), ("lanes", IN_LANES)],
+    ids=["inline", "lanes"],
+)
 def test_whatever_train_raises_or_spoils_harms_its_run_only(tmp_path, executor, names):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RunsWarning)

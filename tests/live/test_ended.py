@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from runmanager.live.columns import Axis
@@ -53,6 +55,20 @@ def test_a_cause_is_behind_its_row_where_there_is_room(width, num_lines):
 
     assert len(lines) == num_lines
     assert lines[-1].endswith("  loss became nan")
+
+
+@pytest.mark.parametrize(
+    ("width", "end"), [(110, "  pruned epoch 1 of 9: behind 2 of 4 runs"), (80, "  pruned"), (72, "  pruned")]
+)
+def test_a_run_that_was_stopped_at_once_says_why_where_there_is_room(width, end):
+    run = failed(Status.PRUNED, "")
+    why = "after epoch 1 of 9: behind 2 of 4 runs"
+    run = replace(run, outcome=replace(run.outcome, error=why, pruned_by="SuccessiveHalving()"))
+
+    _, lines = run.in_row(AXES, list(METRICS), width)
+
+    assert len(lines) == 1
+    assert lines[0].endswith(f"2.0 s{end}")
 
 
 def test_a_run_that_was_never_begun_has_no_time():

@@ -9,6 +9,7 @@ import pytest
 
 from runmanager import RunBuilder, run_grid
 from runmanager.executors import BatchProgress, InlineExecutor
+from runmanager.executors.signals import Stop
 from runmanager.launch import plan
 from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.launch.plan_table import estimate, plan_table, summary
@@ -449,7 +450,12 @@ def test_runs_that_ended_tell_how_long_the_others_take(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("running", "what"), [(0, ""), (1, ": 1 running run stops now"), (2, ": 2 running runs stop now")]
+    ("running", "what"),
+    [
+        (0, ""),
+        (1, ": 1 running run stops now; what came after its last checkpoint is dropped"),
+        (2, ": 2 running runs stop now; what came after their last checkpoint is dropped"),
+    ],
 )
 def test_it_is_said_once_that_a_grid_stops(capsys, running, what):
     with grid(lanes=2) as shown:
@@ -458,9 +464,16 @@ def test_it_is_said_once_that_a_grid_stops(capsys, running, what):
         shown.stopping()
         shown.stopping()
 
-    assert capsys.readouterr().out == (
-        f"Stopping{what}{'; the epoch in progress is dropped' if what else ''}. Press Ctrl-C again to force.\n"
-    )
+    assert capsys.readouterr().out == f"Stopping{what}. Press Ctrl-C again to force.\n"
+
+
+def test_who_stops_a_grid_by_sigterm_is_not_pointed_to_a_keyboard(capsys):
+    stop = Stop()
+    stop.exit_code = 143
+    with grid(stop=stop) as shown:
+        shown.stopping()
+
+    assert capsys.readouterr().out == "Stopping.\n"
 
 
 def test_a_plan_is_shown_as_a_table_with_its_sum(capsys):

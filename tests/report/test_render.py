@@ -8,7 +8,7 @@ import pytest
 
 from runmanager import RunManager, write_report
 from runmanager.errors import GridError, StorageError
-from runmanager.goal import Goal
+from runmanager.goal import Goal, parse_goal
 from runmanager.outcome import Outcome, Status
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
@@ -256,6 +256,24 @@ def test_few_or_odd_runs_make_a_page_too(tmp_path, grid, outcomes, num_epochs, w
 
     assert text_of(next(page.iter("h1"))).startswith(words)
     assert sum(bool(row.get("data-r")) for row in page.iter("tr")) == len(grid)
+
+
+def test_values_that_look_alike_have_all_their_digits_and_the_others_six(tmp_path):
+    grid = [{"rate": rate} for rate in (0.30138168803582194, 0.1234561, 0.12345609999)]
+    write_runs(tmp_path / "grid", grid, lambda run: run["rate"])
+
+    page = report(tmp_path / "grid")
+
+    assert text_of(next(page.iter("h1"))).startswith("Run 1 (rate=0.301382) is best")
+    cells = {text_of(cell) for cell in next(page.iter("tbody")).iter("td")}
+    assert cells >= {"0.301382", "0.1234561", "0.12345609999"}
+
+
+def test_a_goal_that_no_run_has_is_named_with_its_article(tmp_path):
+    path = write_runs(tmp_path / "grid", [{"lr": 0.1}], lambda _: 0.5, outcomes={0: Outcome(Status.PENDING)})
+    Experiment(path).decide(Design(parse_goal("max:accuracy")))
+
+    assert text_of(next(report(path).iter("h1"))) == "No run has an accuracy yet"
 
 
 @pytest.mark.parametrize(

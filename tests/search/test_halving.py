@@ -254,7 +254,7 @@ def test_a_run_whose_checkpoint_is_lost_climbs_again(start, tmp_path):
 
 
 def test_a_run_that_can_never_go_on_is_left_alone(start, tmp_path, monkeypatch):
-    monkeypatch.setattr("runmanager.training.resuming.checkpoints.load_checkpoint", lambda *_: None)
+    monkeypatch.setattr("runmanager.training.resuming.checkpoints.load_checkpoint", lambda *_, **__: None)
 
     outcome = start(Train(), {"lr": [0, 1, 2]}, prune=THIRD)
 

@@ -230,8 +230,8 @@ class Life(RuleBasedStateMachine):
             assert self.manager
             opened = self.manager._current
             assert opened
-            assert opened._journal
-            opened._journal.close()
+            assert opened.journal
+            opened.journal.close()
             opened.epoch = None  # nothing is to be said about an epoch that was left
             as_if_killed(self.folder(self.run.seed))
             self.models[self.run.seed].attempts[-1].lives = False

@@ -193,6 +193,6 @@ def test_where_a_first_line_is_damaged_the_blocks_say_what_they_supersede(run):
 
 def test_a_run_without_steps_is_not_read_at_all(run, monkeypatch):
     begin(run)
-    monkeypatch.delattr(steps, "valid_attempts")
+    monkeypatch.delattr(steps, "read_attempts")
 
     assert read_steps(run, []) == {}

@@ -1,13 +1,19 @@
 # ruff: noqa: E501 - messages as they were recorded
+import multiprocessing
+import os
+import signal
+import subprocess
 import traceback
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from runmanager import RunManager, load_runs
+from runmanager import RunManager, load_runs, run_grid
 from runmanager.errors import MetricError
 from runmanager.outcome import Status
 from runmanager.training.failures import cause_of, explain_devices, status_of
@@ -322,6 +328,73 @@ def test_an_error_in_a_worker_of_the_loader_names_its_cause():
         f"ValueError: sample 0 is spoiled (in worker 0 of the loader, epoch 2, step 5, {line})"
     )
     traceback.clear_frames(caught.tb)  # or the loader, once it is garbage, waits five seconds for its worker
+
+
+def end_the_processes_of(loader):
+    """Take batches of a loader whose processes get SIGTERM after the first one."""
+    for batch in loader:
+        for process in multiprocessing.active_children():
+            subprocess.run(["/bin/kill", str(process.pid)], check=True)  # from its parent, it would end with 0
+        yield batch
+
+
+class Ending:
+    """A process that has closed its files, as its sentinel shows, and has no exit code until it is waited for."""
+
+    def __init__(self):
+        self.sentinel, other = os.pipe()
+        os.close(other)
+        self.exitcode: int | None = None
+
+    def join(self, timeout):
+        assert timeout > 0
+        self.exitcode = -signal.SIGTERM
+
+
+class Lost(_MultiProcessingDataLoaderIter):
+    def __init__(self, workers):
+        self._workers = workers
+
+    def __del__(self):
+        """End no processes."""
+
+    def fetch(self):
+        raise ConnectionResetError("Connection reset by peer")
+
+
+def test_a_process_of_a_loader_that_is_about_to_have_an_exit_code_is_waited_for():
+    process = Ending()
+    try:
+        with pytest.raises(ConnectionResetError) as caught:
+            Lost([process]).fetch()
+
+        assert status_of(caught.value) is Status.KILLED
+    finally:
+        os.close(process.sentinel)
+
+
+# torch opens files to count them when a process is lost, and a second one that is lost may interrupt it
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_run_whose_loader_lost_a_process_to_sigterm_is_not_at_fault_and_is_resumed(tmp_path):
+    is_ended = [True]
+
+    def train(run, manager):
+        loader: Any = DataLoader(torch.ones(40, 1), batch_size=1, num_workers=1)  # type: ignore[arg-type]
+        network = nn.Linear(1, 1)
+        with manager.run(run, network, loader):
+            for epoch in manager.epochs(2, checkpoint={"network": network}):
+                for batch in end_the_processes_of(loader) if epoch == 2 and is_ended.pop() else loader:
+                    manager.track_loss(network(batch).sum(), 1)
+
+    options = {"experiment": "exp", "root": tmp_path, "executor": "inline", "display": False}
+    stopped = run_grid({"lr": [0.1]}, train, **options)
+    is_ended.append(False)
+    resumed = run_grid({"lr": [0.1]}, train, changed="keep", **options)
+
+    (_, outcome), exit_code = stopped.outcomes[0], stopped.exit_code
+    assert (outcome.status, outcome.epochs, exit_code) == (Status.KILLED, 1, 1)
+    assert outcome.error.startswith("a process of its loader was ended (SIGTERM) in epoch 2, ")
+    assert resumed.runs[["status", "attempts", "epochs"]].values.tolist() == [["completed", 2, 2]]
 
 
 def test_an_error_in_an_evaluation_says_so_and_not_the_step_of_the_training(tmp_path):

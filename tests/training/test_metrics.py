@@ -10,8 +10,9 @@ from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, T
 
 from runmanager.errors import MetricError, RunsWarning
 from runmanager.training import metrics, weighted_sum
+from runmanager.training.correct import num_correct
 from runmanager.training.loaders import size_of_batch
-from runmanager.training.metrics import EpochSums, num_correct, single
+from runmanager.training.metrics import EpochSums, single
 
 LOSSES = st.floats(-1e6, 1e6)
 NUMBER = "pass their number, as in track_loss(loss, len(labels)), or give batch_size=lambda batch: ..."

@@ -156,7 +156,12 @@ def undisturbed(tmp_path):
 @pytest.mark.parametrize(
     ("execute", "fault", "loader"),
     [
-        *((by_grid, KeyboardInterrupt(), loader) for loader in LOADERS),
+        *((by_grid, KeyboardInterrupt(), loader) for loader in LOADERS if "worker" not in loader),
+        *(
+            pytest.param(by_grid, KeyboardInterrupt(), loader, marks=pytest.mark.slow)
+            for loader in LOADERS
+            if "worker" in loader
+        ),
         (by_grid, Fault("no"), "global"),
         (by_manager, KeyboardInterrupt(), "own generator"),
         (by_manager, Fault("no"), "TensorLoader"),

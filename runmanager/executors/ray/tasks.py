@@ -10,16 +10,17 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runmanager.executors.base import Report
 from runmanager.executors.serialize import dump_error, load, send_to_children_by_value
 from runmanager.executors.worker import Raised, Refused
-from runmanager.outcome import BatchProgress, EpochRecord, Outcome
+from runmanager.outcome import News, Outcome, Question
 from runmanager.storage import paths
 
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.002, 0.05  # from one look for an answer to the next, which are doubled
 _PATIENCE_S = 3  # until a file that was written on one machine is seen on another
 
 _loaded = lru_cache(maxsize=1)(load)
@@ -62,14 +63,15 @@ class Stuck(NamedTuple):
     stack: str
 
 
-Event = Begun | Printed | Spoiled | Stuck | EpochRecord | BatchProgress
+Event = Begun | Printed | Spoiled | Stuck | News
 
 
 class Mailbox:
-    """Keeps the events of runs until the driver takes them: an actor beside the driver."""
+    """Keeps the events of runs until the driver takes them, and its answers: an actor beside the driver."""
 
     def __init__(self) -> None:
         self._events: list[tuple[int, Event]] = []
+        self._answers: dict[int, str] = {}
 
     def put(self, number: int, event: Event) -> None:
         """Keep an event of an execution."""
@@ -79,6 +81,14 @@ class Mailbox:
         """Return what was kept since the last call."""
         events, self._events = self._events, []
         return events
+
+    def answer(self, number: int, why: str) -> None:
+        """Keep the answer to the question of an execution."""
+        self._answers[number] = why
+
+    def take_answer(self, number: int) -> str | None:
+        """Return the answer to the question of an execution, once; None if it has not come yet."""
+        return self._answers.pop(number, None)
 
 
 def torch_version() -> str:
@@ -137,7 +147,7 @@ def execute(
     try:
         tell(Begun(node, context.get_worker_id()))
         ray.get(last)  # a process may die of its run at once
-        with _printing_to(tell), _watched(driver.timeout, tell) as report:
+        with _printing_to(tell), _watched(driver.timeout, tell, partial(_answer, mailbox, number)) as report:
             ended = _loaded(sent)(load(sent_run), report)
     except BaseException as error:  # noqa: BLE001 - it goes on in the driver
         ended = Raised(dump_error(error))
@@ -183,17 +193,31 @@ class _Lines(io.TextIOBase):
         return len(text)
 
 
+def _answer(mailbox: Any, number: int) -> str:
+    """Wait for the answer to the question of an execution."""
+    import ray
+
+    wait_s = _FIRST_LOOK_S
+    while (answer := ray.get(mailbox.take_answer.remote(number))) is None:
+        time.sleep(wait_s)
+        wait_s = min(2 * wait_s, _LAST_LOOK_S)
+    return str(answer)
+
+
 @contextlib.contextmanager
-def _watched(timeout: float | None, tell: Callable[[Event], None]) -> Iterator[Report]:
+def _watched(
+    timeout: float | None, tell: Callable[[Event], None], answer: Callable[[], str]
+) -> Iterator[Report]:
     """Yield the run's report; tell once where the run is if it reports nothing for too long."""
     last = time.monotonic()
     ended = threading.Event()
     this_thread = threading.get_ident()
 
-    def report(news: EpochRecord | BatchProgress) -> None:
+    def report(news: News) -> str | None:
         nonlocal last
         last = time.monotonic()
         tell(news)
+        return answer() if isinstance(news, Question) else None
 
     def watch() -> None:
         assert timeout is not None

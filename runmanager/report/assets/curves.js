@@ -69,7 +69,7 @@
     addZoom() {
       const { svg } = this;
       this.button("Zoom in", () => this.scale(0.5));
-      this.whole = this.button("All epochs", () => zoom(null));
+      this.whole = this.button(data.x === "epoch" ? "All epochs" : "Whole range", () => zoom(null));
       this.whole.hidden = true;
       const band = drawn("rect", { class: "range", y: this.top, height: this.base - this.top, visibility: "hidden" });
       svg.append(band);
@@ -211,7 +211,7 @@
 
     markOf(point) { return point ? { ...point, x: this.x.at(point.epoch), y: this.y.at(point.value) } : null; }
 
-    words(mark) { return `epoch ${mark.epoch}: ${this.metric} ${short(mark.value)}`; }
+    words(mark) { return `${data.x} ${mark.epoch}: ${this.metric} ${short(mark.value)}`; }
 
     hint() {
       const more = this.whole ? " Drag, or press +, to zoom." : "";

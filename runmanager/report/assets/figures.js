@@ -13,6 +13,9 @@ const figures = (() => {
       this.all = this.paths.flatMap(marksOf);
       this.means = [...svg.querySelectorAll("path.mean")].map((path) => ({ path, d: path.getAttribute("d") }));
       this.trend = svg.querySelector("path.trend");
+      // colored by the score, whatever axis colors the other figures
+      const byScore = svg.dataset.colors ? this.paths : [];
+      this.fixed = new Map(byScore.flatMap((path) => indices(path).map((run) => [run, path.getAttribute("class").match(/\bs\d\b/)[0]])));
     }
 
     hint() {
@@ -32,7 +35,7 @@ const figures = (() => {
       if (this.svg.dataset.figure === "points") {
         const groups = new Map();
         for (const mark of marks) {
-          const color = page.color(mark.run);
+          const color = this.fixed.get(mark.run) || page.color(mark.run);
           if (!groups.has(color)) groups.set(color, []);
           groups.get(color).push(mark);
         }

@@ -1,7 +1,7 @@
 "use strict";
 // A small figure of a few curves: the metrics of one run that end alike, or one metric of two runs.
 const mini = (title, lines, resumed = []) => {
-  const { short, drawn } = page;
+  const { short, drawn, data } = page;
   const [LEFT, RIGHT, TOP, BASE] = [44, 290, 12, 150];
   const curves = lines.map(({ name, label, metric, curve: [values, epochs] }) => (
     { name, label, metric, points: values.map((value, n) => [epochs ? epochs[n] : n + 1, value]) }));
@@ -35,6 +35,6 @@ const mini = (title, lines, resumed = []) => {
     svg.append(drawn("path", { class: `swatch ${color}`, d: `M298 ${20 + 15 * n}h12` }));
     write(label, { x: 316, y: 24 + 15 * n, class: `end ${color}` });
   });
-  write(first === last ? `epoch ${first}` : `epoch ${first} to ${last}`, { x: (LEFT + RIGHT) / 2, y: 172, class: "name", "text-anchor": "middle" });
+  write(first === last ? `${data.x} ${short(first)}` : `${data.x} ${short(first)} to ${short(last)}`, { x: (LEFT + RIGHT) / 2, y: 172, class: "name", "text-anchor": "middle" });
   return svg;
 };

@@ -76,7 +76,7 @@ const views = (() => {
     }
     const figuresOf = view ? curvesOf(view) : [];
     if (figuresOf.length) {
-      const resumed = view.resumed.length ? [element("p", { class: "note" }, `Resumed at epoch ${view.resumed.join(", ")}: the dashed line.`)] : [];
+      const resumed = view.resumed.length ? [element("p", { class: "note" }, `Resumed at ${data.x} ${view.resumed.join(", ")}: the dashed line.`)] : [];
       parts.push(part("Curves", element("div", { class: "minis" }, ...figuresOf), ...resumed));
     }
     if (view && view.pictures) {

@@ -1,0 +1,349 @@
+"""A search for loops of one's own: ask for a run, execute it here or on warm lanes, tell what came of it."""
+
+import atexit
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from runmanager.errors import InvalidArgumentError, LifecycleError, Problems, RunsWarning
+from runmanager.executors import Executor
+from runmanager.grid import Run
+from runmanager.launch import arguments, searched
+from runmanager.launch.started_runs import StartedRuns
+from runmanager.launch.task import Train
+from runmanager.nested import Grid
+from runmanager.search.ask_tell import Asking, SearchResult
+from runmanager.search.halving import SuccessiveHalving
+from runmanager.search.optuna_search import OptunaSearch
+from runmanager.search.sampler import check_optuna, check_sampler
+from runmanager.search.space import SearchSpace
+from runmanager.storage import durable
+from runmanager.storage.folders import Experiment
+from runmanager.storage.lock import hold
+from runmanager.storage.run_state import read_run
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+
+
+_opened: "dict[Path, AskTell]" = {}
+"""Those without a block, by their experiments: a cell of a notebook that is executed again opens another."""
+
+
+class AskTell:
+    """Ask a sampler of Optuna for one run after the other, in a loop of your own.
+
+    It keeps the same record as ``run_grid(search=...)``, and goes on in the same way: a loop that was killed
+    gets the runs again that have no result, and the suggestions that would have come next. Runs of the
+    experiment that have ended are given to the sampler. While the block runs, it holds the experiment.
+
+    Execute a run yourself and `tell` its value. Or give `train`, as to `run_grid`: then `start` has a run
+    executed, `wait` returns what came of the next that ends, and `results` does both for all. Lanes stay warm
+    until the block ends. A run that was started counts with its own metric of the goal, unless you `tell`
+    another value before the next call. Runs begin and end while the loop waits; meanwhile lanes go on with
+    what they have.
+
+    Args:
+        params: The axes, some of which may be ranges.
+        search: How many runs, and which sampler.
+        experiment: The folder under `root`, that of a `RunManager` too.
+        goal: What is told, as for `run_grid`: "min:loss", or several. If a loop is killed between the end of a
+            run and `tell`, the run's own metric of that name counts.
+        root: The folder of all experiments.
+        train: Called as ``train(run, manager)`` for each run that is started. All further arguments need it,
+            and are those of `run_grid`.
+        executor: Where runs are executed: "lanes", the default, "inline" or "ray", or an executor.
+        jobs: How many runs are executed at the same time, at most.
+        runs_per_device: How many runs may share an accelerator.
+        timeout: Seconds without a batch or an epoch after which a run counts as hung.
+        retries: How often a run is executed again whose process was killed, or hung.
+        tensorboard: Whether event files are written.
+        prune: Stops runs early that are behind.
+        changed: "rerun", the default, hands out runs again that were begun with other code, data or versions;
+            or "keep".
+        data: What `train` trains on, so that a change of it is noticed.
+        display: False shows nothing.
+
+    Raises:
+        GridError: The axes or an argument cannot be used; with all problems.
+        MissingExtraError: Optuna is not installed.
+
+    Example:
+        >>> from runmanager import Uniform
+        >>> with AskTell({"x": Uniform(-1, 1)}, OptunaSearch(n=3), experiment="loop", goal="min:y") as search:
+        ...     for run in search:
+        ...         search.tell(run, run.x**2)
+        >>> with AskTell({"x": Uniform(-1, 1)}, OptunaSearch(n=3), experiment="loop", goal="min:y") as search:
+        ...     print(search.ask())
+        None
+    """
+
+    def __init__(
+        self,
+        params: Grid,
+        search: OptunaSearch,
+        *,
+        experiment: str,
+        goal: str | Sequence[str],
+        root: str | PathLike[str] = "runs",
+        train: Train | None = None,
+        executor: str | Executor | None = None,
+        jobs: int | str = 1,
+        runs_per_device: int = 1,
+        timeout: float | None = None,
+        retries: int = 0,
+        tensorboard: bool = True,
+        prune: "SuccessiveHalving | BasePruner | None" = None,
+        changed: str | None = None,
+        data: Any = None,
+        display: bool | None = None,
+    ) -> None:
+        problems = Problems()
+        options = {
+            "executor": executor, "jobs": jobs, "runs_per_device": runs_per_device, "timeout": timeout,
+            "retries": retries, "tensorboard": tensorboard, "prune": prune, "changed": changed, "data": data,
+        }  # fmt: skip
+        runs, chosen = searched.check_own_loop(params, search, train, experiment, root, options, problems)
+        with problems.collecting():
+            self._design = arguments.check_design(goal, None, None, None, runs, None, group_seeds=False)
+        with problems.collecting():
+            SearchSpace(params).check()
+        Problems(dict.fromkeys(problems)).raise_if_any(InvalidArgumentError)
+        check_optuna()
+        self._path = (Path(root) / experiment).absolute()
+        space, goals = SearchSpace(params), self._design.all_goals
+        check_sampler(space, goals, search.sampler)
+        self._search = Asking(search, space, goals, self._path)
+        self._started: StartedRuns | None = None
+        if train and chosen:
+            self._started = StartedRuns(
+                self._search, train, chosen, self._path, retries=retries, tensorboard=tensorboard, prune=prune,
+                keep_changed=changed == "keep", data=data, display=display,
+            )  # fmt: skip
+        self._closing = ExitStack()
+
+    def open(self) -> Self:
+        """Begin without a block, as in a notebook whose cells ask and tell; `close` ends it.
+
+        Another one that was opened so for the same experiment is closed, as by a cell that is executed again.
+
+        Returns:
+            Itself.
+
+        Raises:
+            ExperimentLockedError: Another process or thread holds the experiment.
+            GridError: `train` cannot be sent to where runs are executed.
+            LifecycleError: It is open.
+            StorageError: The record could not be read or written.
+
+        Example:
+            >>> from runmanager import Uniform
+            >>> search = AskTell({"x": Uniform(0, 1)}, OptunaSearch(n=1), experiment="c", goal="max:y").open()
+            >>> search.tell(search.ask(), 0.5)
+            >>> search.close()
+        """
+        if (other := _opened.get(self._path)) and other is not self:
+            other.close()
+        self.__enter__()
+        _opened[self._path] = self
+        return self
+
+    def close(self) -> None:
+        """Stop what is being executed, end the lanes, and give the experiment back.
+
+        What has no result is asked for again by the next loop, and continues.
+
+        Example:
+            >>> from runmanager import Uniform
+            >>> search = AskTell({"x": Uniform(0, 1)}, OptunaSearch(n=1), experiment="d", goal="max:y").open()
+            >>> search.close()
+        """
+        self._closing.close()
+
+    def __enter__(self) -> Self:
+        """Hold the experiment, and read what earlier loops have done, as `open`."""
+        if self._search.is_open:
+            raise LifecycleError("this AskTell is open: close() it first, or make another one")
+        with ExitStack() as closing:
+            if self._started:
+                self._started.prepare()
+            durable.make_folder(self._path)
+            closing.enter_context(hold(self._path))
+            experiment = Experiment(self._path)
+            changes = experiment.decide(self._design)
+            results = {folder.id: read_run(folder) for _, folder in self._search.space.runs_of(experiment)}
+            changed = self._started.changed(experiment) if self._started else set()
+            closing.callback(self._search.close)
+            self._search.open(results, changed)
+            if self._started:
+                self._started.notes = [f"! {change}" for change in changes]
+                closing.callback(self._started.end)
+            at_exit = partial(self._close_in, os.getpid())
+            atexit.register(at_exit)
+            closing.callback(atexit.unregister, at_exit)
+            closing.callback(_opened.pop, self._path, None)
+            self._closing = closing.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the experiment back, as `close`."""
+        self.close()
+
+    def ask(self, params: "Mapping[str, Any] | Run | None" = None) -> Run | None:
+        """Return the run to execute next.
+
+        It is on record before it is returned. A setting that was suggested before has its result, and is not
+        returned again.
+
+        Args:
+            params: A setting of your own, such as what you want to try first: a value for each axis that has
+                several. It does not count for `n`; the sampler gets its value.
+
+        Returns:
+            The run, None once there were `n` suggestions, or the sampler has none left; of a setting, None if
+            it has its result already, or was asked for before.
+
+        Raises:
+            LifecycleError: The block of ``with`` has not begun, or has ended.
+            InvalidArgumentError: The setting is not of these axes; or a run that was started has no metric of
+                the goal, and was not told.
+            StorageError: The suggestion could not be recorded.
+
+        Example:
+            >>> from runmanager import Uniform
+            >>> with AskTell({"x": Uniform(0, 1)}, OptunaSearch(n=1), experiment="a", goal="max:y") as search:
+            ...     print(search.ask({"x": 0.5}))
+            ...     print(search.ask())
+            Run(x=0.5)
+            Run(x=0.5488135039273248)
+        """
+        self._check_open()
+        run = self._search.ask(params)
+        for sentence in self._search.sentences():
+            if not (self._started and self._started.say(sentence)):
+                warnings.warn(sentence.removeprefix("! "), RunsWarning, stacklevel=2)
+        return run
+
+    def tell(self, run: Run, value: float | Sequence[float] | None) -> None:
+        """Say what came of a run.
+
+        Args:
+            run: One that `ask` has returned.
+            value: Of the goal, of several a list in their order; None or NaN if the run failed.
+
+        Raises:
+            LifecycleError: The block of ``with`` has not begun, or has ended.
+            InvalidArgumentError: The run was not asked for, is being executed, has its value, or the value is
+                no number.
+            StorageError: It could not be recorded.
+
+        Example:
+            >>> from runmanager import Uniform
+            >>> with AskTell({"x": Uniform(0, 1)}, OptunaSearch(n=9), experiment="b", goal="max:y") as search:
+            ...     for run in search:
+            ...         search.tell(run, run.x if run.x < 0.5 else None)
+        """
+        self._check_open()
+        self._search.tell(run, value)
+
+    def start(self, run: Run) -> None:
+        """Let `train` execute a run, as soon as a lane is free and the loop waits.
+
+        Args:
+            run: One that `ask` has returned.
+
+        Raises:
+            LifecycleError: There is no `train`; or the block has not begun, or has ended.
+            InvalidArgumentError: The run was not asked for, is being executed, or has its value.
+
+        Example:
+            >>> def train(run, manager):
+            ...     with manager.run(run):
+            ...         for epoch in manager.epochs(1):
+            ...             manager.track_loss(run.lr, 1)
+            >>> from runmanager import Uniform
+            >>> how = {"experiment": "e", "goal": "min:loss", "executor": "inline", "display": False}
+            >>> with AskTell({"lr": Uniform(0, 1)}, OptunaSearch(n=9), train=train, **how) as search:
+            ...     search.start(search.ask({"lr": 0.5}))
+            ...     print(search.wait().value)
+            0.5
+        """
+        self._executing("start").start(run)
+
+    def wait(self) -> SearchResult | None:
+        """Execute what was started until a run has ended.
+
+        Returns:
+            What came of it, None if nothing is being executed.
+
+        Raises:
+            LifecycleError: There is no `train`; or the block has not begun, or has ended.
+            KeyboardInterrupt: Ctrl-C came; what was being executed is asked for again.
+            StorageError: Something could not be written.
+
+        Example:
+            >>> from runmanager import Uniform
+            >>> train = lambda run, manager: manager.begin_run(run)
+            >>> how = {"experiment": "f", "goal": "min:loss", "display": False}
+            >>> with AskTell({"lr": Uniform(0, 1)}, OptunaSearch(n=9), train=train, **how) as search:
+            ...     print(search.wait())
+            None
+        """
+        return self._executing("wait").wait()
+
+    def results(self) -> Iterator[SearchResult]:
+        """Ask for runs and execute them, as many at a time as there are lanes; yield each as it ends.
+
+        Yields:
+            What came of a run.
+
+        Raises:
+            LifecycleError: There is no `train`; or the block has not begun, or has ended.
+            KeyboardInterrupt: As for `wait`.
+
+        Example:
+            >>> def train(run, manager):
+            ...     with manager.run(run):
+            ...         for epoch in manager.epochs(1):
+            ...             manager.track_loss(run.lr, 1)
+            >>> from runmanager import Uniform
+            >>> how = {"experiment": "g", "goal": "min:loss", "executor": "inline", "display": False}
+            >>> with AskTell({"lr": Uniform(0, 1)}, OptunaSearch(n=1), train=train, **how) as search:
+            ...     print([result.value for result in search.results()])
+            [0.5488135039273248]
+        """
+        started = self._executing("results")
+        while True:
+            while self._search.num_due < started.num_lanes and (run := self.ask()) is not None:
+                started.start(run)
+            result = self.wait()
+            if result is None:
+                return
+            yield result
+
+    def __iter__(self) -> Iterator[Run]:
+        """Ask until there are no more runs."""
+        while (run := self.ask()) is not None:
+            yield run
+
+    def _close_in(self, process: int) -> None:
+        """Close it at the end of a process, unless that was forked from the one that has opened it."""
+        if os.getpid() == process:
+            self.close()
+
+    def _check_open(self) -> None:
+        if not self._search.is_open:
+            step = "write `with AskTell(...) as search:`, or open() it in a notebook"
+            raise LifecycleError(f"AskTell outside its block: {step}")
+
+    def _executing(self, method: str) -> StartedRuns:
+        self._check_open()
+        if self._started is None:
+            step = "AskTell(..., train=train), which takes (run, manager)"
+            raise LifecycleError(f"{method}() executes runs: write {step}")
+        return self._started

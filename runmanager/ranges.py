@@ -1,0 +1,316 @@
+"""Ranges: axes without a list of values, from which runs are drawn or searched."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.hyperparameters import plain
+
+_STEPS = 3  # of magnitude between the width of a range and the steps of its values
+
+
+@dataclass(frozen=True)
+class Range:
+    """What all ranges have in common: their bounds, which belong to them."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
+        problems = self._problems()
+        problems.raise_if_any(InvalidArgumentError)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.low!r}, {self.high!r})"
+
+    @property
+    def is_log(self) -> bool:
+        """Whether each order of magnitude is equally likely, not each interval of the same width."""
+        return self._is_log()
+
+    @property
+    def num_values(self) -> int:
+        """How many different values can be drawn."""
+        return self._num_values()
+
+    def _is_log(self) -> bool:
+        raise NotImplementedError
+
+    def _num_values(self) -> int:
+        raise NotImplementedError
+
+    def from_fraction(self, fraction: float) -> Any:
+        """Return the value below which that fraction of all draws lies.
+
+        Args:
+            fraction: From 0 to 1, as of ``random.random()``.
+
+        Returns:
+            A value as `rounded` gives it.
+
+        Raises:
+            NotImplementedError: In the base class.
+        """
+        raise NotImplementedError
+
+    def rounded(self, value: float) -> Any:
+        """Return the value of this range that is closest to a number: inside the bounds, of few digits."""
+        raise NotImplementedError
+
+    def _problems(self) -> Problems:
+        """Return what is wrong with the bounds."""
+        problems = Problems()
+        name = type(self).__name__
+        bounds = {"low": self.low, "high": self.high}
+        problems += [
+            f"{which} of {name} must be {self._needs()}, got {_text(value)}"
+            for which, value in bounds.items()
+            if not self._is_bound(value)
+        ]
+        if not problems and not self._has_values():
+            rule = f"low of {name} must be below high, got {self.low!r} and {self.high!r}"
+            swap = f"write {name}({self.high!r}, {self.low!r})"
+            single = f"write [{self.low!r}] in the place of the range"
+            problems.append(f"{rule}: {swap if self.low > self.high else single}")
+        return problems
+
+    def _needs(self) -> str:
+        return "a finite number"
+
+    def _is_bound(self, value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return False
+        try:
+            return math.isfinite(value)
+        except OverflowError:  # a whole number that no float holds
+            return False
+
+    def _has_values(self) -> bool:
+        return self.low < self.low / 2 + self.high / 2 < self.high
+
+    def _inside(self, value: float) -> float:
+        return min(max(value, self.low), self.high)
+
+
+@dataclass(frozen=True, repr=False)
+class Uniform(Range):
+    """Numbers between two bounds, all equally likely.
+
+    Values are rounded to a step of about a thousandth of the width, so that tables and folders can be read.
+
+    Attributes:
+        low: The least value.
+        high: The largest value.
+
+    Raises:
+        InvalidArgumentError: The bounds are no finite numbers, or `low` is not below `high`.
+
+    Example:
+        >>> Uniform(0, 0.5).from_fraction(0.123456)
+        0.0617
+    """
+
+    def _is_log(self) -> bool:
+        return False
+
+    def _num_values(self) -> int:
+        return int(10 ** (_STEPS + self._magnitude % 1) + 1e-6) + 1
+
+    def from_fraction(self, fraction: float) -> float:
+        """Return the value below which that fraction of all draws lies.
+
+        Args:
+            fraction: From 0 to 1.
+
+        Returns:
+            The value, rounded.
+
+        Example:
+            >>> Uniform(-1, 1).from_fraction(0.5)
+            0.0
+        """
+        return self.rounded((1 - fraction) * self.low + fraction * self.high)
+
+    def rounded(self, value: float) -> float:
+        """Return the value of this range that is closest to a number.
+
+        Args:
+            value: Any finite number.
+
+        Returns:
+            The value, inside the bounds.
+
+        Example:
+            >>> Uniform(0, 0.5).rounded(0.333333), Uniform(0, 0.5).rounded(9)
+            (0.3333, 0.5)
+        """
+        return float(self._inside(round(self._inside(value), self._decimals) + 0.0))  # no -0.0
+
+    @property
+    def _decimals(self) -> int:
+        return _STEPS - math.floor(self._magnitude)
+
+    @property
+    def _magnitude(self) -> float:
+        return math.log10(max(self.high / 2 - self.low / 2, 5e-324)) + math.log10(2)
+
+
+@dataclass(frozen=True, repr=False)
+class LogUniform(Range):
+    """Positive numbers between two bounds, all orders of magnitude equally likely, as for a learning rate.
+
+    Values are rounded to four digits, or to more where the bounds are close.
+
+    Attributes:
+        low: The least value, above 0.
+        high: The largest value.
+
+    Raises:
+        InvalidArgumentError: The bounds are no finite numbers above 0, or `low` is not below `high`.
+
+    Example:
+        >>> [LogUniform(1e-5, 1e-1).from_fraction(fraction) for fraction in (0, 0.25, 0.5, 0.777)]
+        [1e-05, 0.0001, 0.001, 0.01282]
+    """
+
+    def _is_log(self) -> bool:
+        return True
+
+    def _num_values(self) -> int:
+        return self._rank(self.high) - self._rank(self.low) + 1
+
+    def from_fraction(self, fraction: float) -> float:
+        """Return the value below which that fraction of all draws lies.
+
+        Args:
+            fraction: From 0 to 1.
+
+        Returns:
+            The value, rounded.
+
+        Example:
+            >>> LogUniform(1, 10_000).from_fraction(0.5)
+            100.0
+        """
+        return self.rounded(math.exp((1 - fraction) * math.log(self.low) + fraction * math.log(self.high)))
+
+    def rounded(self, value: float) -> float:
+        """Return the value of this range that is closest to a number.
+
+        Args:
+            value: Any finite number.
+
+        Returns:
+            The value, inside the bounds.
+
+        Example:
+            >>> LogUniform(1e-5, 1e-1).rounded(0.00123456)
+            0.001235
+        """
+        return float(self._inside(float(f"{self._inside(value):.{self._digits - 1}e}")))
+
+    def _rank(self, value: float) -> int:
+        """Count the values below one, from an arbitrary beginning."""
+        power = math.floor(math.log10(value))
+        steps = 10 ** (self._digits - 1)
+        return int(steps * (9 * power + 10 ** (math.log10(value) - power)))
+
+    @property
+    def _digits(self) -> int:
+        ratio = max(math.log(self.high) - math.log(self.low), 1e-13)
+        return 1 + _STEPS + max(0, -math.floor(math.log10(ratio)))
+
+    def _needs(self) -> str:
+        return "a finite number above 0"
+
+    def _is_bound(self, value: Any) -> bool:
+        return super()._is_bound(value) and value > 0
+
+
+@dataclass(frozen=True, repr=False)
+class IntRange(Range):
+    """Whole numbers between two bounds, both of which belong to it.
+
+    Attributes:
+        low: The least value.
+        high: The largest value.
+        log: Whether all orders of magnitude are equally likely, not all numbers.
+
+    Raises:
+        InvalidArgumentError: The bounds are no whole numbers, `low` is not below `high`, or not above 0 with
+            `log`.
+
+    Example:
+        >>> [IntRange(16, 512, log=True).from_fraction(fraction) for fraction in (0, 0.5, 0.99)]
+        [16, 89, 495]
+    """
+
+    low: int
+    high: int
+    log: bool = False
+
+    def __repr__(self) -> str:
+        return f"IntRange({self.low!r}, {self.high!r}{', log=True' * self.log})"
+
+    def _is_log(self) -> bool:
+        return self.log
+
+    def _num_values(self) -> int:
+        return self.high - self.low + 1
+
+    def from_fraction(self, fraction: float) -> int:
+        """Return the value below which that fraction of all draws lies.
+
+        Args:
+            fraction: From 0 to 1.
+
+        Returns:
+            The value.
+
+        Example:
+            >>> IntRange(1, 4).from_fraction(0.5)
+            3
+        """
+        if not self.log:
+            return self._bounded(self.low + int(fraction * self.num_values))
+        least, most = math.log(self.low - 0.5), math.log(self.high + 0.5)
+        return self.rounded(math.exp((1 - fraction) * least + fraction * most))
+
+    def rounded(self, value: float) -> int:
+        """Return the value of this range that is closest to a number.
+
+        Args:
+            value: Any finite number.
+
+        Returns:
+            The value, inside the bounds.
+
+        Example:
+            >>> IntRange(1, 4).rounded(2.6), IntRange(1, 4).rounded(17)
+            (3, 4)
+        """
+        return self._bounded(round(value))
+
+    def _bounded(self, value: int) -> int:
+        return min(max(value, self.low), self.high)
+
+    def _problems(self) -> Problems:
+        problems = super()._problems()
+        problems.check_choice("log of IntRange", self.log, (True, False))
+        return problems
+
+    def _needs(self) -> str:
+        return "a whole number above 0 (log=True)" if self.log else "a whole number"
+
+    def _is_bound(self, value: Any) -> bool:
+        return super()._is_bound(value) and isinstance(value, int) and (not self.log or value > 0)
+
+    def _has_values(self) -> bool:
+        return self.low < self.high
+
+
+def _text(value: Any) -> str:
+    return "one of over 300 digits" if isinstance(value, int) and abs(value) > 10**300 else repr(value)

@@ -1,0 +1,104 @@
+"""What the page says of a sample or a search: what matters, and which values the best runs have."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from runmanager.console import cell
+from runmanager.hyperparameters import counted
+from runmanager.report.model import MEASURE, Axis, ReportData
+from runmanager.report.svg import Scale
+from runmanager.results.importance import ENOUGH
+from runmanager.results.sampled import is_in_magnitudes
+
+_ROOM = 0.03  # beside the outermost dots
+_OUTER = 0.25  # of a range, in which all of the best runs say that it may be too narrow
+_MOST_OF_RANGE = 0.5  # that the best runs share
+_MOST_NAMED = 4  # values in a sentence
+
+
+def why(data: ReportData) -> str:
+    """Say which hyperparameters of a sample or a search matter."""
+    (first, share), *others = data.importances.items()
+    if not math.isfinite(share):
+        return f"All runs have the same {data.metric}."
+    following = ", ".join(f"{name} {percent(share)}" for name, share in others[:_MOST_NAMED])
+    number = len(data.findings.settings)
+    if data.measure == MEASURE:
+        text = f"{first} matters most for being among the best tenth: {percent(share)} of the importance"
+        what = counted(number, "setting" if data.findings.repeats else "run")
+        chance = f" Of only {what}, that may be chance." if number < ENOUGH else ""
+    else:
+        text = f"{first} explains {percent(share)} of the variation of {data.metric}, by ranges of its values"
+        chance = ""
+    return f"{text}{f'; {following}' if following else ''}.{chance}"
+
+
+def percent(share: float) -> str:
+    """Write a share.
+
+    >>> percent(0.967), percent(0.004), percent(0.0)
+    ('97 %', '0.4 %', '0 %')
+    """
+    return f"{100 * share:.1g} %" if 0 < share < 0.01 else f"{100 * share:.0f} %"  # noqa: PLR2004
+
+
+def words_of(data: ReportData, axis: Axis) -> str:
+    """Say which values of a hyperparameter the best runs have."""
+    best = best_tenth(data)
+    which = "The best run" if len(best) == 1 else f"The best {len(best):,} of {len(data.order):,} runs"
+    if not axis.is_sampled:
+        both = [
+            ", ".join(f"{number} {axis.labels[code]}" for code, number in counts.most_common(_MOST_NAMED))
+            for counts in (Counter(axis.codes[run] for run in runs) for runs in (best, data.order))
+        ]
+        return f"{which}: {both[0]}. All: {both[1]}."
+    runs = with_number(data, axis)
+    numbers = sorted(axis.number(run) for run in best if run in set(runs))
+    if not numbers:
+        return f"{which} have no {axis.name}."
+    low, high = (cell(end) for end in (numbers[0], numbers[-1]))
+    ends = [cell(end(axis.number(run) for run in runs)) for end in (min, max)]
+    share = scale_of(axis, runs, 0.0, 1.0)
+    hint = ""
+    if len(best) >= 3 and share(numbers[-1]) < _OUTER:  # noqa: PLR2004 - two may be there by chance
+        hint = " They are at the lower end: smaller values may be better."
+    elif len(best) >= 3 and share(numbers[0]) > 1 - _OUTER:  # noqa: PLR2004
+        hint = " They are at the upper end: larger values may be better."
+    have = f"{low} to {high}" if low != high else low
+    return f"{which} have {axis.name} {have}; {ends[0]} to {ends[1]} were tried.{hint}"
+
+
+def in_common(axis: Axis, runs: Sequence[int]) -> list[str]:
+    """Say from where to where the numbers of runs are, unless that is nearly the whole range."""
+    numbers = [number for number in map(axis.number, runs) if not math.isnan(number)]
+    low, high = sorted(numbers)[:1], sorted(numbers)[-1:]
+    tried = [number for number in axis.numbers if not math.isnan(number)]
+    share = _scale_of(tried, 0.0, 1.0)
+    if not numbers or share(high[0]) - share(low[0]) > _MOST_OF_RANGE:
+        return []
+    return [f"{axis.name} {cell(low[0])}" + (f" to {cell(high[0])}" if low != high else "")]
+
+
+def best_tenth(data: ReportData) -> Sequence[int]:
+    """Return the best tenth of the runs, at least three."""
+    return data.order[: max(min(3, len(data.order)), math.ceil(len(data.order) / 10))]
+
+
+def with_number(data: ReportData, axis: Axis) -> list[int]:
+    """Return the runs with a score and a number of an axis, the best first."""
+    return [run for run in data.order if not math.isnan(axis.number(run))]
+
+
+def scale_of(axis: Axis, runs: Sequence[int], start: float, end: float) -> Scale:
+    """Return the scale of a hyperparameter, in orders of magnitude if its numbers are spread over them."""
+    return _scale_of([axis.number(run) for run in runs], start, end)
+
+
+def _scale_of(numbers: Sequence[float], start: float, end: float) -> Scale:
+    low, high = min(numbers), max(numbers)
+    if is_in_magnitudes(numbers):
+        room = min((high / low) ** _ROOM, 1e9)
+        return Scale(low / room or low, high * room, start, end, is_logarithmic=True)
+    room = _ROOM * (high - low)
+    return Scale(low - room, high + room, start, end)

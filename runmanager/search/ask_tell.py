@@ -1,0 +1,315 @@
+"""A search whose runs a loop asks for, one after the other."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runmanager.errors import InvalidArgumentError
+from runmanager.goal import Goal
+from runmanager.grid import Run
+from runmanager.nested import flat, mapping_of
+from runmanager.outcome import Status
+from runmanager.search.base import Decision
+from runmanager.search.record import Trial
+from runmanager.search.searching import Searching, has_ended
+from runmanager.search.trials import Trials, told, value_of
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.identity import identity
+from runmanager.storage.run_state import RunResult
+from runmanager.wording import printable
+
+_EXAMPLE = "tell(run, loss.item())"
+
+
+@dataclass(frozen=True, repr=False)
+class SearchResult:
+    """What came of a run that a loop has started.
+
+    Attributes:
+        run: The run.
+        status: How it ended, as "completed" or "failed".
+        error: Why it did not complete, in one line; "" if it did.
+        values: Of the goals, in their order; NaN if it has none.
+        metrics: What it tracked: at its last epoch, and of the whole run.
+
+    Example:
+        >>> result = SearchResult("run", Status.COMPLETED, "", (0.25,), {"loss": 0.25})
+        >>> result.value, result.status
+        (0.25, <Status.COMPLETED: 'completed'>)
+        >>> result
+        <SearchResult of run: completed, value 0.25>
+    """
+
+    run: Run
+    status: Status
+    error: str
+    values: tuple[float, ...]
+    metrics: Mapping[str, float]
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{value:g}" for value in self.values)
+        ended = self.error or f"value{'s' if len(self.values) > 1 else ''} {values}"
+        return f"<SearchResult of {printable(str(self.run))}: {self.status}, {ended}>"
+
+    @property
+    def value(self) -> float:
+        """The value of the goal, of several the first; NaN if it has none."""
+        return self.values[0]
+
+
+class Asking(Searching):
+    """Hands out a suggestion whenever it is asked for one, and executes what the loop has started.
+
+    A run is `asked` from `ask` to `tell`. Meanwhile the loop may start it, which makes it `due`, and take its
+    result, which counts unless the loop tells another before the next call.
+    """
+
+    _trials: Trials | None
+    _asked_for: dict[str, Run]  # by identity, as in all of these
+    _waiting: list[int]  # trials without a result that the loop does not have
+    _new: dict[str, Run]  # that were started, and that nobody executes yet
+    _due: dict[str, Run]  # that were started and have no result yet
+    _taken: dict[str, RunResult]  # that the loop has seen, and that do not count yet
+    _num_asked: int
+    _is_told: bool  # whether anything was, or was started
+
+    def open(self, results: Mapping[str, RunResult], changed: Collection[str] = ()) -> None:
+        """Read what earlier loops have done.
+
+        Args:
+            results: What the journals say of the runs of these axes, by identity.
+            changed: The identities of runs that are to be executed again if they have ended.
+        """
+        ended = {
+            id_: result
+            for id_, result in results.items()
+            if id_ not in changed and has_ended(result) and has_values(result, self._goals)
+        }
+        trials = self._read()
+        self._num_before = trials.num_asked
+        trials.revalue(ended)
+        trials.reopen(changed)
+        trials.begin(ended)
+        for trial in list(trials.open.values()):
+            if now := trials.result(trial, ended):
+                trials.tell(now)
+        for trial in trials.all.values():
+            self._add_seconds(trial, results)
+        trials.write()
+        self._asked_for, self._new, self._due, self._taken = {}, {}, {}, {}
+        self._waiting, self._trials = list(trials.open), trials
+        self._num_asked, self._is_told = 0, False
+
+    def close(self) -> None:
+        """Let the results count that the loop has taken, and close the record."""
+        trials, self._trials = self._trials, None
+        if trials:
+            try:
+                for id_, result in list(self._taken.items()):
+                    if has_values(result, self._goals):
+                        self._count(trials, id_, result)
+                trials.sync()
+            finally:
+                trials.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the record is read."""
+        return self._trials is not None
+
+    def sentences(self) -> Sequence[str]:
+        """Return what there is to say since it was called last."""
+        said, self._opened.sentences = self._opened.sentences, []
+        return said
+
+    @property
+    def num_due(self) -> int:
+        """How many runs were started whose result the loop has not taken."""
+        return len(self._due)
+
+    def ask(self, params: object = None) -> Run | None:
+        """Return the run to execute next, or that of a setting; None if there is none."""
+        trials = self._opened
+        self._count_taken(trials)  # which is written together with what follows
+        run = self._suggested(trials) if params is None else self._own(trials, params)
+        trials.write()
+        self._num_asked += run is not None
+        if run is None and params is None and self._num_asked > 1 and not self._is_told:
+            rule = f"{self._num_asked:,} runs were asked for and none was told: the sampler learns nothing"
+            trials.sentences.append(f"! {rule}; write tell(run, value), or start(run)")
+        return run
+
+    def tell(self, run: Run, value: object) -> None:
+        """Take what came of a run, once."""
+        trials, id_ = self._opened, self._id_of(run)
+        if id_ in self._due:
+            raise InvalidArgumentError([f"{run!r} is being executed: wait() for it, then tell its value"])
+        values = self._checked(value)
+        result = self._taken.pop(id_, None)
+        del self._asked_for[id_]
+        for trial in _trials_of(trials, id_):
+            trials.tell(told(trial, "complete", values))
+            self._add_seconds(trial, {id_: result} if result else {})
+        trials.write()
+
+    def start(self, run: Run) -> None:
+        """Make a run due."""
+        id_ = self._id_of(run)
+        if id_ in self._due:
+            raise InvalidArgumentError([f"{run!r} is being executed: start each run once"])
+        self._taken.pop(id_, None)  # it is executed again
+        self._due[id_] = self._new[id_] = self._asked_for[id_]
+
+    def take(self, run: Run, result: RunResult) -> SearchResult:
+        """Take the result of a run that was due; it counts once something else is asked for."""
+        id_ = result.folder.id
+        self._due.pop(id_)
+        self._new.pop(id_, None)
+        self._taken[id_] = result
+        return _search_result(run, result, self._goals)
+
+    def take_back(self, ended: Collection[str]) -> None:
+        """Ask again for the runs that are due and have not ended: they were stopped."""
+        for id_ in self._due.keys() - ended:
+            self._waiting += [trial.number for trial in _trials_of(self._opened, id_)]
+            del self._asked_for[id_], self._due[id_]
+        self._waiting.sort()
+        self._new = {}
+
+    def settle(self) -> None:
+        """Let the results count that the loop has taken, and of which it has told no other value.
+
+        Raises:
+            InvalidArgumentError: A run is completed, and has no metric of a goal.
+        """
+        self._count_taken(self._opened)
+        self._opened.write()
+
+    def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
+        """Take no note of the grid: the loop decides."""
+
+    def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:  # noqa: ARG002
+        """Return what the loop has started."""
+        new, self._new = self._new, {}
+        return Decision(
+            [id_ for id_ in new if id_ in results], new=[run for id_, run in new.items() if id_ not in results]
+        )
+
+    def _suggested(self, trials: Trials) -> Run | None:
+        while True:
+            if self._waiting:
+                trial = trials.all[self._waiting.pop(0)]
+            elif not self.num_more() or (suggested := trials.ask()) is None:
+                return None
+            else:
+                trial = suggested
+            if run := self._handed_out(trials, trial):
+                return run
+
+    def _own(self, trials: Trials, params: object) -> Run | None:
+        """Return the run of a setting, None if the loop has it, or its result is there."""
+        mapping = params._asdict() if isinstance(params, Run) else mapping_of(params)
+        if mapping is None:
+            raise InvalidArgumentError([f"ask() takes a setting, as ask({{'lr': 0.01}}), got {params!r:.60}"])
+        point = self.space.own_point(dict(_by_name(mapping)))
+        (run,) = self.space.runs(point)
+        id_ = identity(run._asdict())
+        before = _trials_of(trials, id_)
+        trial = before[0] if before else None
+        if trial is None and id_ in trials.ids:
+            return None
+        if trial is None:
+            trial = trials.give(point)
+        elif trial.number in self._waiting:
+            self._waiting.remove(trial.number)
+        return self._handed_out(trials, trial)
+
+    def _handed_out(self, trials: Trials, trial: Trial) -> Run | None:
+        """Return the run of a trial, None if its setting has its result, or the loop has it."""
+        (id_,) = trial.runs
+        before = next((each.told for each in trials.all.values() if each.told and id_ in each.runs), None)
+        if before:
+            trials.tell(told(trial, before.state, before.values))
+        elif id_ not in self._asked_for:  # else its result is told with that of the first one
+            (self._asked_for[id_],) = self.space.runs(trial.point)
+            return self._asked_for[id_]
+        return None
+
+    def _count_taken(self, trials: Trials) -> None:
+        for id_, result in list(self._taken.items()):
+            self._count(trials, id_, result)
+
+    def _count(self, trials: Trials, id_: str, result: RunResult) -> None:
+        """Let a result count; without one, as the run was killed, the loop may start it again."""
+        for trial in _trials_of(trials, id_):
+            try:
+                now = trials.result(trial, {id_: result})
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError([f"{error}, or tell() its value"]) from error
+            if now:
+                trials.tell(now)
+                self._add_seconds(trial, {id_: result})
+                self._asked_for.pop(id_, None)
+        self._taken.pop(id_, None)
+
+    def _id_of(self, run: object) -> str:
+        """Return the identity of a run that the loop has."""
+        id_ = identity(run._asdict()) if isinstance(run, Run) else ""
+        self._is_told = True
+        if id_ not in self._asked_for:
+            rule = "was not asked for in this block, or has its value"
+            raise InvalidArgumentError([f"{run!r:.200} {rule}: tell once what ask() returned"])
+        return id_
+
+    def _checked(self, value: object) -> Sequence[float]:
+        num = len(self._goals)
+        given: Sequence[Any] = (
+            value
+            if isinstance(value, list | tuple) and num > 1
+            else [value] * num
+            if value is None
+            else [value]
+        )
+        try:
+            values = [float("nan" if each is None else each) for each in given]
+        except (TypeError, ValueError) as error:
+            rule = f"tell() takes a number, or None for a run that failed, got {value!r:.60}"
+            raise InvalidArgumentError([f"{rule}: write {_EXAMPLE}"]) from error
+        if len(values) != num:
+            goals = ", ".join(map(str, self._goals))
+            raise InvalidArgumentError([f"tell() takes a value for each goal ({goals}), got {value!r:.60}"])
+        return values
+
+    @property
+    def _opened(self) -> Trials:
+        assert self._trials
+        return self._trials
+
+
+def _by_name(setting: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the values of a setting by their names, which may be nested or paired as in a grid."""
+    for key, value in flat(setting):
+        if isinstance(key, tuple) and isinstance(value, list | tuple) and len(key) == len(value):
+            yield from zip(key, value, strict=True)
+        else:
+            yield key, value
+
+
+def has_values(result: RunResult, goals: Sequence[Goal]) -> bool:
+    """Whether a run has what it is compared by, or need not have it, as it is not completed."""
+    names = {name for record in result.epochs for name in record.metrics} | result.summary.keys()
+    return result.status is not Status.COMPLETED or names.issuperset(goal.metric for goal in goals)
+
+
+def _search_result(run: Run, result: RunResult, goals: Sequence[Goal]) -> SearchResult:
+    values = [math.nan] * len(goals)
+    if result.status.is_success and has_values(result, goals):
+        values = [value_of(result, goal) for goal in goals]
+    last = result.epochs[-1].metrics if result.epochs else {}
+    return SearchResult(run, result.status, result.error, tuple(values), {**last, **result.summary})
+
+
+def _trials_of(trials: Trials, id_: str) -> list[Trial]:
+    """Return the trials of a run that have no result."""
+    return [trial for trial in trials.open.values() if id_ in trial.runs]

@@ -1,0 +1,101 @@
+"""A sampler of Optuna decides which run is next, from the results so far."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.goal import Goal
+from runmanager.nested import Grid
+from runmanager.search.sampler import check_optuna, check_sampler
+from runmanager.search.searching import Searching
+from runmanager.search.space import SearchSpace
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+
+
+@dataclass(frozen=True)
+class OptunaSearch:
+    """Let a sampler of Optuna choose the runs, for ``run_grid(search=..., goal="max:test_accuracy")``.
+
+    Axes of the grid may be lists or ranges: `Uniform`, `LogUniform`, `IntRange`. As many runs as there are
+    lanes are executed at the same time; each suggestion follows from all results that are there by then. What
+    was suggested, and what became of it, is recorded in order in the experiment. The same call goes on as if
+    nothing had happened: it executes what is missing, and with a larger `n` more.
+
+    Runs that the experiment has already are given to the sampler, if they are of the same axes. A setting that
+    is suggested again is not executed again. Axes named by ``run_grid(repeats=...)`` are not searched: each
+    suggestion is executed with all of their values, and the sampler gets the mean.
+
+    Args:
+        n: How many suggestions to ask for, those of earlier starts included.
+        seed: Makes the default sampler repeatable; None draws other suggestions in each experiment.
+        sampler: Any of Optuna's, with a seed of its own: ``optuna.samplers.CmaEsSampler(seed=0)``. Each start
+            uses a copy. None is Optuna's default, the TPE.
+        max_seconds: No run is suggested once the runs have taken that long together (s). None sets no limit.
+
+    Raises:
+        InvalidArgumentError: An argument cannot be used; with all problems.
+
+    Example:
+        >>> from runmanager import LogUniform, run_grid
+        >>> def train(run, manager):
+        ...     with manager.run(run):
+        ...         for epoch in manager.epochs(1):
+        ...             manager.track_loss((run.lr - 0.01) ** 2, 1)
+        >>> options = {"experiment": "searched", "goal": "min:loss", "executor": "inline", "display": False}
+        >>> outcome = run_grid({"lr": LogUniform(1e-4, 1)}, train, search=OptunaSearch(n=3), **options)
+        >>> len(outcome.runs), outcome.exit_code
+        (3, 0)
+    """
+
+    n: int
+    seed: int | None = 0
+    sampler: "BaseSampler | None" = None
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        problems = Problems()
+        problems.check_count("n", self.n, 1)
+        is_seed = isinstance(self.seed, int) and not isinstance(self.seed, bool) and 0 <= self.seed < 2**32
+        if self.seed is not None and not is_seed:
+            problems.append(f"seed must be a whole number from 0 to 4294967295, or None, got {self.seed!r}")
+        is_sampler = hasattr(self.sampler, "sample_independent") and not isinstance(self.sampler, type)
+        if self.sampler is not None and not is_sampler:
+            rule = f"sampler must be one of Optuna's, or None for its default, got {self.sampler!r:.60}"
+            problems.append(f"{rule}: write sampler=optuna.samplers.CmaEsSampler(seed=0)")
+        problems.check_seconds("max_seconds", self.max_seconds)
+        problems.raise_if_any(InvalidArgumentError)
+
+    def search(
+        self, params: Grid, goals: Sequence[Goal], experiment: Path, repeats: Sequence[str] = ()
+    ) -> Searching:
+        """Make a search for one start of a grid.
+
+        Args:
+            params: The axes, some of which may be ranges.
+            goals: What the runs are compared by.
+            experiment: The folder of the experiment.
+            repeats: The axes that only repeat a setting.
+
+        Returns:
+            The search, which no other start may use.
+
+        Raises:
+            GridError: The axes cannot be searched, or not by this sampler; with all problems.
+            MissingExtraError: Optuna, or a package that the sampler needs, is not installed.
+
+        Example:
+            >>> from runmanager import IntRange
+            >>> from runmanager.goal import parse_goal
+            >>> goals = [parse_goal("min:loss")]
+            >>> OptunaSearch(n=5).search({"width": IntRange(8, 64)}, goals, Path("runs/a")).is_asynchronous
+            True
+        """
+        check_optuna()
+        space = SearchSpace(params, repeats)
+        space.check()
+        check_sampler(space, goals, self.sampler)
+        return Searching(self, space, goals, experiment)

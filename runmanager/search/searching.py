@@ -1,0 +1,186 @@
+"""One start of a search: it hands out what a sampler suggests, and tells it the results."""
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runmanager.console import join
+from runmanager.goal import Goal
+from runmanager.grid import Run
+from runmanager.hyperparameters import counted
+from runmanager.outcome import Outcome, Status
+from runmanager.search.base import Decision, Search
+from runmanager.search.record import Trial
+from runmanager.search.space import SearchSpace
+from runmanager.search.trials import Trials
+from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.identity import identity
+from runmanager.storage.run_state import RunResult, read_run
+
+if TYPE_CHECKING:
+    from runmanager.search.optuna_search import OptunaSearch
+
+_MOST_LANES = 1024
+
+
+class Searching(Search):
+    """Asks a sampler for as many runs as there are free lanes.
+
+    The record of the experiment has all that the sampler has seen, in order. A suggestion is in it before the
+    grid has heard of it. The sampler is made when the first suggestion is needed, and sees all of it again.
+    """
+
+    is_asynchronous = True
+
+    def __init__(
+        self, options: "OptunaSearch", space: SearchSpace, goals: Sequence[Goal], experiment: Path
+    ) -> None:
+        self.space: SearchSpace = space
+        self.axes: Sequence[str] = space.varying
+        self._options = options
+        self._goals = goals
+        self._experiment = experiment
+        self._again: list[str] | None = None  # runs to execute again first, None before that is known
+        self._executable: set[str] = set()
+        self._handed: set[str] = set()  # by this start
+        self._is_ready = False  # whether the record is up to date
+        self._seconds: dict[str, float] = {}  # that each run has taken
+        self._num_before = 0
+        self._trials: Trials | None = None
+
+    def runs(self, experiment: Experiment) -> list[Run]:
+        """Return the runs that the experiment has: those that were suggested, and others that have ended."""
+        trials = self._read()
+        suggested, self._num_before = trials.ids, trials.num_asked
+        return [
+            run
+            for run, folder in self.space.runs_of(experiment)
+            if folder.id in suggested or has_ended(read_run(folder))
+        ]
+
+    def examples(self) -> Sequence[Run]:
+        """Return runs as it may suggest them."""
+        samples = itertools.cycle(self.space.samples())
+        return list(itertools.islice(samples, min(self._options.n * self.space.num_repeats, _MOST_LANES)))
+
+    def to_try(self) -> list[Run]:
+        """Return runs like those that it will suggest, none if it has suggested all."""
+        return self.space.spread() if self._read().num_asked < self._options.n else []
+
+    def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:  # noqa: ARG002
+        """Read what earlier starts have done."""
+        self._trials = self._read()
+        self._executable = set(executable)
+        self._num_before = self._trials.num_asked
+
+    def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
+        """Tell what has ended, and suggest as many runs as there are free lanes."""
+        trials = self._trials
+        assert trials
+        if self._again is None:
+            suggested = {id_ for trial in trials.open.values() for id_ in trial.runs}
+            self._again = [id_ for id_ in results if id_ not in suggested and self._is_due(id_, results)]
+            if self._again:
+                return Decision(self._again)
+        if not set(self._again).isdisjoint(in_progress):
+            return Decision()
+        open_runs: dict[str, Run] = {}
+        if not self._is_ready:
+            self._is_ready = True
+            trials.reconcile(results)
+            trials.begin(results)
+            for trial in trials.all.values():
+                self._add_seconds(trial, results)
+            for trial in trials.open.values():
+                open_runs |= self._not_handed(trial, results)
+        runs = self._asked(trials, open_runs, results, set(in_progress))
+        if runs or in_progress:
+            trials.write()
+        else:  # the end
+            trials.sync()
+        self._handed |= runs.keys()
+        said, trials.sentences = trials.sentences, []
+        new = [run for id_, run in runs.items() if id_ not in results]
+        return Decision([id_ for id_ in runs if id_ in results], sentences=said, new=new)
+
+    def num_more(self) -> int:
+        """Return how many runs it may still suggest."""
+        if self._trials and (self._trials.is_exhausted or self._is_late()):
+            return 0
+        asked = self._trials.num_asked if self._trials else 0
+        return max(self._options.n - asked, 0) * self.space.num_repeats
+
+    def introduction(self) -> str:
+        """Return what chooses the runs, and how many it has chosen."""
+        sampler = type(self._options.sampler).__name__ if self._options.sampler else "TPESampler"
+        goals = " and ".join(map(str, self._goals))
+        before = f"{self._num_before:,} of them before" if self._num_before else ""
+        number = self.space.num_repeats
+        each = f"each is {number:,} runs" if number > 1 else ""
+        what = counted(self._options.n, "setting" if each else "run")
+        return join([f"{sampler} suggests {what} for {goals}", each, before])
+
+    def conclusion(self, outcomes: Sequence[Outcome]) -> str:  # noqa: ARG002 - the record says more
+        """Return why there are fewer runs than were asked for, if that is so."""
+        if self._trials is None:
+            return ""
+        asked, n = self._trials.num_asked, self._options.n
+        if asked < n and self._trials.is_exhausted:
+            return f"the sampler has nothing left to suggest after {asked:,} of {n:,}"
+        if asked < n and self._is_late():
+            spent = f"max_seconds={self._options.max_seconds:g} were spent"
+            return f"! {spent} after {asked:,} of {n:,} suggestions: a larger one goes on"
+        suggested = [trial for trial in self._trials.all.values() if not trial.given]
+        different = len({tuple(trial.runs) for trial in suggested})
+        if different < len(suggested):
+            return f"{len(suggested):,} suggestions were {counted(different, 'different setting')}"
+        return ""
+
+    def _read(self) -> Trials:
+        options = self._options
+        return Trials(self.space, self._goals, options.sampler, options.seed, self._experiment)
+
+    def _asked(
+        self, trials: Trials, runs: dict[str, Run], results: Mapping[str, RunResult], busy: set[str]
+    ) -> dict[str, Run]:
+        """Return runs and those that are suggested, until the lanes are full."""
+        while True:
+            in_progress = busy | runs.keys()
+            for trial in list(trials.open.values()):
+                if told := trials.result(trial, results, in_progress):
+                    trials.tell(told)
+                    self._add_seconds(trial, results)
+            waiting = sum(not in_progress.isdisjoint(trial.runs) for trial in trials.open.values())
+            is_full = max(len(in_progress), waiting) >= self.num_lanes
+            if is_full or trials.num_asked >= self._options.n or self._is_late():
+                return runs
+            if (suggested := trials.ask()) is None:
+                return runs
+            runs |= self._not_handed(suggested, results)
+
+    def _not_handed(self, trial: Trial, results: Mapping[str, RunResult]) -> dict[str, Run]:
+        """Return the runs of a trial that are to be executed, and that this start has not handed out."""
+        runs = {identity(run._asdict()): run for run in self.space.runs(trial.point)}
+        return {
+            id_: run
+            for id_, run in runs.items()
+            if id_ not in self._handed and (id_ not in results or self._is_due(id_, results))
+        }
+
+    def _is_due(self, id_: str, results: Mapping[str, RunResult]) -> bool:
+        return id_ in self._executable and results[id_].status is not Status.PRUNED
+
+    def _add_seconds(self, trial: Trial, results: Mapping[str, RunResult]) -> None:
+        for id_ in trial.runs:
+            if id_ in results and results[id_].epochs and not trial.given:
+                self._seconds[id_] = results[id_].epochs[-1].metrics.get("run duration", 0.0)
+
+    def _is_late(self) -> bool:
+        most = self._options.max_seconds
+        return most is not None and sum(self._seconds.values()) >= most
+
+
+def has_ended(result: RunResult) -> bool:
+    """Whether a run has a result, if only that it failed."""
+    return result.status.is_success or result.status.is_fault

@@ -1,0 +1,236 @@
+"""What a search chooses from: the axes of a grid, whose values are listed or lie in a range."""
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from runmanager.axes import space_of
+from runmanager.errors import GridError, InvalidArgumentError, Problems
+from runmanager.hyperparameters import common_kind, decode, encode, kind
+from runmanager.nested import Grid
+from runmanager.ranges import IntRange, Range
+from runmanager.run import Run, make_run
+from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.identity import canonical, identity
+from runmanager.wording import did_you_mean, listed
+
+Point = Mapping[str, Any]
+"""Where a suggestion is: each axis that varies, by its name, with a number or the canonical form of a value."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis with more than one value; a paired one has several names."""
+
+    names: tuple[str, ...]
+    rows: Sequence[tuple[Any, ...]] = ()  # its values, none of a range
+    range: Range | None = None
+
+    @property
+    def name(self) -> str:
+        """What the sampler calls it."""
+        return ", ".join(self.names)
+
+    @property
+    def columns(self) -> Iterator[tuple[Any, ...]]:
+        """The values of each of its names; of a range, one that is like them."""
+        return zip(*([(self.range.low,)] if self.range else self.rows), strict=True)
+
+    @cached_property
+    def _indexes(self) -> dict[str, int]:
+        return {_key(row): index for index, row in enumerate(self.rows)}
+
+    @cached_property
+    def _lasting(self) -> dict[str, int]:
+        """The same for values as files hold them, which is text for those of other types."""
+        return {
+            _key(tuple(decode(encode(value)) for value in row)): index for index, row in enumerate(self.rows)
+        }
+
+    def value(self, index: int) -> Any:
+        """Return what a point has for one of the listed values."""
+        row = canonical(self.rows[index])
+        return row if len(self.names) > 1 else row[0]
+
+    def spread(self, index: int, number: int) -> Any:
+        """Return one of a number of values that are spread over the axis."""
+        if self.range is not None:
+            return self.range.from_fraction((index + 0.5) / number)
+        return self.value(index % len(self.rows))
+
+    def index(self, value: Any) -> int | None:
+        """Return which of the listed values a point has, None if it is not among them."""
+        return self._indexes.get(json.dumps(value if len(self.names) > 1 else [value]))
+
+    def read(self, row: tuple[Any, ...]) -> tuple[Any] | None:
+        """Return what a point has for the values of a run, as its folder has them; None if nothing."""
+        if self.range is not None:
+            return (row[0],)
+        index = self._indexes.get(_key(row), self._lasting.get(_key(row)))
+        return None if index is None else (self.value(index),)
+
+    def has(self, value: Any) -> bool:
+        """Whether a point of the axis may have a value."""
+        if self.range is None:
+            return self.index(value) is not None
+        kinds = (int,) if isinstance(self.range, IntRange) else (int, float)
+        is_number = isinstance(value, kinds) and not isinstance(value, bool)
+        return is_number and self.range.low <= value <= self.range.high
+
+    def row(self, value: Any) -> tuple[Any, ...]:
+        """Return the values of a run that has this value of a point."""
+        if self.range is not None:
+            return (value,)
+        index = self.index(value)
+        assert index is not None
+        return self.rows[index]
+
+
+class SearchSpace:
+    """The axes of a search.
+
+    Args:
+        params: The axes, as for `RunBuilder.get_runs`, of which some may be ranges.
+        repeats: The axes that only repeat: each suggestion is executed with all of their values.
+
+    Raises:
+        GridError: This is no grid; with all problems.
+    """
+
+    def __init__(self, params: Grid, repeats: Sequence[str] = ()) -> None:
+        order = [
+            Axis(names, range=values) if isinstance(values, Range) else Axis(names, values)
+            for names, values in space_of(params).items()
+        ]
+        self.names: tuple[str, ...] = tuple(name for axis in order for name in axis.names)
+        self._repeated = [axis for axis in order if not set(axis.names).isdisjoint(repeats)]
+        rest = [axis for axis in order if axis not in self._repeated]
+        self._constant = [axis for axis in rest if len(axis.rows) == 1]
+        self.axes: list[Axis] = [axis for axis in rest if len(axis.rows) != 1]
+        columns = [column for axis in order for column in axis.columns]
+        self._kinds = tuple(common_kind(map(kind, column)) for column in columns)
+
+    def check(self) -> None:
+        """Make sure that there is something to choose.
+
+        Raises:
+            GridError: Every axis has one value.
+        """
+        if not self.axes:
+            rule = "search= has nothing to choose from, as every axis has one value"
+            raise GridError([f"{rule}: write a range, as LogUniform(1e-5, 1e-1), or several values"])
+
+    @property
+    def varying(self) -> list[str]:
+        """The hyperparameters that tell its runs apart."""
+        varying = {name for axis in self.axes for name in axis.names}
+        varying |= {name for axis in self._repeated if len(axis.rows) > 1 for name in axis.names}
+        return [name for name in self.names if name in varying]
+
+    @property
+    def num_repeats(self) -> int:
+        """How many runs a suggestion has."""
+        return math.prod(len(axis.rows) for axis in self._repeated)
+
+    def runs(self, point: Point) -> list[Run]:
+        """Return the runs of a suggestion: one, or one for each combination of the repeat axes."""
+        values = _named(self._constant, [axis.rows[0] for axis in self._constant])
+        values |= _named(self.axes, [axis.row(point[axis.name]) for axis in self.axes])
+        return [
+            self._run(values | _named(self._repeated, rows))
+            for rows in itertools.product(*(axis.rows for axis in self._repeated))
+        ]
+
+    def has(self, point: Point) -> bool:
+        """Whether a suggestion of before can still be made."""
+        return point.keys() == {axis.name for axis in self.axes} and all(
+            axis.has(point[axis.name]) for axis in self.axes
+        )
+
+    def point(self, params: Mapping[str, Any], id_: str) -> Point | None:
+        """Return where a run is, as its folder has it, None if it is not of these axes."""
+        if params.keys() != set(self.names):
+            return None
+        point: dict[str, Any] = {}
+        for axis in self.axes:
+            value = axis.read(tuple(params[name] for name in axis.names))
+            if value is None or not axis.has(*value):
+                return None
+            (point[axis.name],) = value
+        return point if id_ in {identity(run._asdict()) for run in self.runs(point)} else None
+
+    def own_point(self, params: Mapping[str, Any]) -> Point:
+        """Return where a setting of the user's own is.
+
+        Raises:
+            InvalidArgumentError: A value is missing, or cannot be suggested; with all problems.
+        """
+        problems = Problems()
+        for name in params.keys() - set(self.names):
+            problems.append(f"there is no axis {name!r}; {did_you_mean(str(name), self.names, 'it has')}")
+        point: dict[str, Any] = {}
+        for axis in (*self._constant, *self.axes):
+            missing = [name for name in axis.names if name not in params]
+            if missing and not (axis in self._constant and len(missing) == len(axis.names)):
+                problems.append(f"a setting has a value for each axis: give {listed(missing)} one")
+            elif not missing:
+                row = tuple(params[name] for name in axis.names)
+                value = axis.read(row)
+                if value is None or not axis.has(*value):
+                    given = row if len(row) > 1 else row[0]
+                    values = axis.range or listed(
+                        [repr(each if len(each) > 1 else each[0]) for each in axis.rows]
+                    )
+                    problems.append(f"{axis.name}={given!r:.60} is not among its values: {values}")
+                elif axis in self.axes:
+                    is_float = axis.range is not None and not isinstance(axis.range, IntRange)
+                    point[axis.name] = float(*value) if is_float else value[0]
+        problems.raise_if_any(InvalidArgumentError)
+        return {axis.name: point[axis.name] for axis in self.axes}
+
+    def runs_of(self, experiment: Experiment) -> Iterator[tuple[Run, RunFolder]]:
+        """Yield the runs of an experiment that are of these axes."""
+        for folder in experiment.runs.values():
+            point = self.point(folder.params, folder.id)
+            for run in () if point is None else self.runs(point):
+                if identity(run._asdict()) == folder.id:
+                    yield run, folder
+
+    def samples(self) -> list[Run]:
+        """Return a run with each device that a search may ask for."""
+        first = {axis.name: axis.range.low if axis.range else axis.value(0) for axis in self.axes}
+        points: list[Point] = [first]
+        if device := next((axis for axis in self.axes if "device" in axis.names), None):
+            points = [{**first, device.name: device.value(index)} for index in range(len(device.rows))]
+        return list(itertools.chain.from_iterable(map(self.runs, points)))
+
+    def spread(self) -> list[Run]:
+        """Return runs in which each listed value occurs, with values from all over the ranges."""
+        number = max([1, *(len(axis.rows) for axis in self.axes)])
+        points = [{axis.name: axis.spread(index, number) for axis in self.axes} for index in range(number)]
+        return list(itertools.chain.from_iterable(map(self.runs, points)))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what tells these axes from others, as the record of a search has it."""
+        return {
+            axis.name: repr(axis.range) if axis.range else [axis.value(i) for i in range(len(axis.rows))]
+            for axis in self.axes
+        }
+
+    def _run(self, values: Mapping[str, Any]) -> Run:
+        return make_run(self.names, (values[name] for name in self.names), self._kinds)
+
+
+def _named(axes: Iterable[Axis], rows: Iterable[tuple[Any, ...]]) -> dict[str, Any]:
+    pairs: Iterator[tuple[str, Any]] = itertools.chain.from_iterable(
+        zip(axis.names, row, strict=True) for axis, row in zip(axes, rows, strict=True)
+    )
+    return dict(pairs)
+
+
+def _key(row: tuple[Any, ...]) -> str:
+    return json.dumps(canonical(row))

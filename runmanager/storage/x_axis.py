@@ -1,0 +1,70 @@
+"""What curves are drawn over: epochs, the steps or samples seen until then, or a column that a run tracks."""
+
+import math
+from collections.abc import Iterable
+
+from runmanager.errors import InvalidArgumentError
+from runmanager.hyperparameters import COLUMNS
+from runmanager.outcome import LARGEST, EpochRecord
+
+EPOCH = "epoch"
+_SEEN = {"steps": "steps seen", "samples": "samples seen"}
+
+
+def check_x_axis(x_axis: object, hyperparameters: Iterable[str] = ()) -> str:
+    """Return what curves are to be drawn over.
+
+    Raises:
+        InvalidArgumentError: It is neither a word of ours nor the name of a column that a run can track.
+
+    >>> check_x_axis("samples"), check_x_axis("env_steps")
+    ('samples', 'env_steps')
+    """
+    taken = {*COLUMNS, *hyperparameters} - {EPOCH}
+    if isinstance(x_axis, str) and x_axis.isidentifier() and x_axis not in taken:
+        return x_axis
+    rule = "x_axis must be 'epoch', 'steps', 'samples' or a metric that is tracked, as 'env_steps'"
+    raise InvalidArgumentError([f"{rule}, got {x_axis!r:.60}"])
+
+
+def column_of(x_axis: str | None) -> str:
+    """Return the column that has the numbers of an x-axis.
+
+    >>> column_of("samples"), column_of("env_steps"), column_of(None)
+    ('samples seen', 'env_steps', 'epoch')
+    """
+    return EPOCH if x_axis is None else _SEEN.get(x_axis, x_axis)
+
+
+def x_of(record: EpochRecord, x_axis: str | None) -> int:
+    """Return where on an x-axis an epoch is; its number if it has no value there."""
+    value = value_of(record, x_axis)
+    return record.epoch if value is None else value
+
+
+def value_of(record: EpochRecord, x_axis: str | None) -> int | None:
+    """Return the value that an epoch has on an x-axis, rounded down; None if it has none.
+
+    >>> value_of(EpochRecord(2, {"samples seen": 120_000.0}), "samples")
+    120000
+    """
+    value = record.metrics.get(column_of(x_axis), math.nan)
+    if x_axis in (None, EPOCH):
+        return record.epoch
+    return int(value) if 0 <= value <= LARGEST else None
+
+
+def seen(x_axis: str | None, num_steps: int, num_samples: float) -> dict[str, float]:
+    """Return the column of steps or samples, if that is the x-axis."""
+    numbers = {"steps": num_steps, "samples": num_samples}
+    return {_SEEN[x_axis]: float(numbers[x_axis])} if x_axis in _SEEN and x_axis else {}
+
+
+def samples_of(records: Iterable[EpochRecord]) -> float:
+    """Return how many samples epochs have seen, by the last one that says it, else by their throughput."""
+    total = 0.0
+    for record in records:
+        per_second = record.times.get("throughput_images_per_s", 0.0)
+        total += round(per_second * record.metrics.get("epoch duration", 0.0))
+        total = record.metrics.get(_SEEN["samples"], total)
+    return total

@@ -1,0 +1,34 @@
+"""Which predictions are correct, where there are classes."""
+
+import torch
+
+from runmanager.errors import MetricError
+
+
+def are_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
+    """Whether predictions are scores ``(N, C, ...)`` and labels class numbers ``(N, ...)``."""
+    shape = preds.shape
+    return preds.ndim > 1 and labels.shape == shape[:1] + shape[2:]
+
+
+def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Count on the device where the largest score is the label's, as `RunManager.track_num_correct`.
+
+    Raises:
+        MetricError: The shapes do not fit; they would compare every sample with every other.
+    """
+    shape = preds.shape
+    if labels.shape == shape and len(shape) > 1:
+        labels = labels.argmax(dim=1)  # one-hot
+    if len(shape) < 2 or labels.shape != shape[:1] + shape[2:]:  # noqa: PLR2004 - (N, C)
+        raise MetricError(
+            "preds must have the shape (N, number of classes) and labels (N,), got "
+            f"{tuple(preds.shape)} and {tuple(labels.shape)}"
+        )
+    return (preds.detach().argmax(dim=1) == labels).count_nonzero()
+
+
+def has_no_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
+    """Whether there is one number per sample, as in regression and in binary classification."""
+    is_one_each = preds.ndim > 0 and preds.shape[1:] in ((), (1,))
+    return is_one_each and labels.shape in (preds.shape, preds.shape[:1])

@@ -1,0 +1,90 @@
+"""SIGKILL at random moments of a search: no suggestion is lost, none is made twice, and the sampler goes on."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runmanager import load_runs
+from runmanager.storage import paths
+from tests.chaos.harness import Zygote, is_alive, num_epochs, result, seeded, show
+from tests.chaos.work import EXPERIMENT
+
+NUM_SUGGESTIONS, NUM_KILLS = 16, 30
+NUM_SETTINGS, NUM_KILLS_OF_LOOPS = 2, 12
+SEARCHED: dict[str, list[Any]] = {"searched": [NUM_SUGGESTIONS]}
+
+
+def events(root: Path) -> list[dict[str, Any]]:
+    """Return the record of the search, in which every line is whole."""
+    lines = (root / EXPERIMENT / paths.SEARCH).read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def kill_until_done(zygote: Zygote, root: Path, how: str, seed: int) -> int:
+    """Kill a search after some epochs each time, start it again until it is done; return the number of hits."""
+    draw, kills, code = seeded(seed), 0, -9
+    while code == -9:
+        pid = zygote.start(root, SEARCHED, how)
+        aim = num_epochs(root) + draw.randrange(1, 12)
+        while num_epochs(root) < aim and is_alive(pid):
+            time.sleep(0.002)
+        code, is_killed, _ = zygote.wait(pid, draw.uniform(0, 0.03), is_of_group=True)
+        kills += is_killed and code == -9
+    assert code == 0
+    return int(kills)
+
+
+def check(root: Path, num_more: int = 0) -> None:
+    """Every suggestion is there once, with one result and one run that is completed."""
+    written = events(root)
+    for kind in ("ask", "tell"):
+        numbers = sorted(event["trial"] for event in written if event["type"] == kind)
+        assert numbers == list(range(NUM_SUGGESTIONS + num_more))
+    assert [event["type"] for event in written].count("begin") == 1
+    assert {event["state"] for event in written if event["type"] == "tell"} == {"complete"}
+    table = load_runs(root / EXPERIMENT)
+    ids = {id_ for event in written if event["type"] == "ask" for id_ in event["runs"]}
+    assert len(table) == len(ids)
+    assert set(table["status"]) == {"completed"}
+    assert set(table["epochs"]) == {2}
+
+
+@pytest.mark.slow(minutes=1)
+def test_kills_of_a_search_lose_no_suggestion_and_make_none_twice(zygote, tmp_path):
+    assert zygote.run(tmp_path / "undisturbed", SEARCHED) == 0
+    expected = [event for event in events(tmp_path / "undisturbed") if event["type"] == "ask"]
+    rows = list(map(repr, result(tmp_path / "undisturbed").rows))
+
+    kills = searches = 0
+    while kills < NUM_KILLS:
+        root = tmp_path / str(searches)
+        how = ["inline", "inline", "lanes"][searches % 3]
+        kills += kill_until_done(zygote, root, how, searches)
+        check(root)
+        if how == "inline":  # of several lanes, it depends on which run ends first
+            assert [event for event in events(root) if event["type"] == "ask"] == expected
+            assert list(map(repr, result(root).rows)) == rows
+        searches += 1
+
+    show(f"{kills} kills, {searches} searches of {NUM_SUGGESTIONS} suggestions")
+
+
+@pytest.mark.slow
+def test_kills_of_a_loop_of_ones_own_lose_no_run_and_execute_none_twice(zygote, tmp_path):
+    assert zygote.run(tmp_path / "undisturbed", SEARCHED, "loop inline") == 0
+    expected = [event for event in events(tmp_path / "undisturbed") if event["type"] == "ask"]
+    rows = list(map(repr, result(tmp_path / "undisturbed").rows))
+
+    kills = loops = 0
+    while kills < NUM_KILLS_OF_LOOPS:
+        root = tmp_path / str(loops)
+        kills += kill_until_done(zygote, root, ["loop inline", "loop lanes"][loops % 2], loops)
+        check(root, NUM_SETTINGS)
+        assert [event for event in events(root) if event["type"] == "ask"] == expected
+        assert list(map(repr, result(root).rows)) == rows
+        loops += 1
+
+    show(f"{kills} kills, {loops} loops of {NUM_SETTINGS} settings and {NUM_SUGGESTIONS} suggestions")

@@ -1,0 +1,305 @@
+"""Asynchronous successive halving: the rule, and grids whose runs are judged as they come to a rung."""
+
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from runmanager import PruneError, SuccessiveHalving, load_results, load_runs, run_grid
+from runmanager.errors import InvalidArgumentError
+from runmanager.outcome import EpochRecord
+from tests.damaging import as_if_killed
+
+ASYNCHRONOUS = SuccessiveHalving("test_loss", factor=3, asynchronous=True)
+MIXED = {"lr": [3, 1, 2, 8, 4, 5, 0, 7, 6]}
+EXPECTED = [
+    ("completed", 9),  # the first one
+    ("completed", 9),  # better than the first
+    ("pruned", 1), ("pruned", 1), ("pruned", 1), ("pruned", 1),  # 2 is behind 1 of 3, and so on
+    ("completed", 9), ("pruned", 1), ("pruned", 1),
+]  # fmt: skip
+
+
+class Train:
+    """Trains nine epochs of a network that remembers its random numbers; the least lr is the best run.
+
+    Args:
+        faults: lr -> the epoch, and what is raised in it.
+        nan: The lr whose metric is NaN.
+    """
+
+    def __init__(self, faults=None, nan=None, is_saved=True):
+        self.faults, self.nan, self.is_saved = faults or {}, nan, is_saved
+        self.executed: list[tuple[int, int]] = []
+
+    def __call__(self, run, manager):
+        torch.manual_seed(run.lr)
+        network = nn.Linear(2, 1)
+        with manager.run(run, network):
+            for epoch in manager.epochs(9, checkpoint={"network": network} if self.is_saved else None):
+                self.executed.append((run.lr, epoch))
+                at, fault = self.faults.get(run.lr, (0, None))
+                if epoch == at:
+                    raise fault
+                with torch.no_grad():
+                    network.weight.add_(torch.rand(1, 2))
+                manager.track_loss(network.weight.sum(), 1)
+                manager.track(test_loss=math.nan if run.lr == self.nan else run.lr + 1 / epoch)
+
+
+@pytest.fixture
+def start(tmp_path):
+    def run(train, params=MIXED, **options):
+        quiet: dict[str, Any] = {"tensorboard": False, "display": False, "executor": "inline"} | options
+        return run_grid(params, train, experiment="exp", root=tmp_path, **quiet)
+
+    return run
+
+
+def standing(outcome_or_root):
+    runs = load_runs(outcome_or_root / "exp") if isinstance(outcome_or_root, Path) else outcome_or_root.runs
+    return list(zip(runs["status"], runs["epochs"], strict=True))
+
+
+def numbers(root):
+    """Return all that is no duration of the table, as text."""
+    return load_results(root / "exp").drop(columns=["epoch duration", "run duration"]).to_csv()
+
+
+def judged(rule, values, epoch=1):
+    """Return what each run is told that comes to a rung with these values, one after the other."""
+    pruner = rule.pruner()
+    return [
+        pruner.should_stop(str(number), EpochRecord(epoch, {rule.goal.metric: value}))
+        for number, value in enumerate(values)
+    ]
+
+
+def test_a_run_goes_on_if_it_is_among_the_best_that_came_to_its_rung_so_far():
+    values = [3, 4, 2, 1, 5, 2.5, 1.5]
+
+    assert judged(SuccessiveHalving("loss", factor=3, asynchronous=True), values) == [
+        "",  # the first one
+        "behind 1 of 2 runs",
+        "",
+        "",
+        "behind 4 of 5 runs",
+        "behind 2 of 6 runs",
+        "",  # second of seven, of which two go on
+    ]
+
+
+def test_values_that_are_no_numbers_are_never_among_the_best():
+    rule = SuccessiveHalving("max:reward", factor=2, asynchronous=True)
+
+    assert judged(rule, [math.nan, 1, -math.inf, math.inf]) == [
+        "reward is nan",
+        "",
+        "reward is -inf",
+        "reward is inf",
+    ]
+
+
+@given(st.integers(2, 5), st.lists(st.floats(-9, 9), min_size=1, max_size=30), st.sampled_from(["min", "max"]))
+def test_a_run_goes_on_if_fewer_are_ahead_than_go_on_of_those_so_far(factor, values, which):
+    rule = SuccessiveHalving(f"{which}:score", factor=factor, asynchronous=True)
+
+    said = judged(rule, values)
+
+    for number, value in enumerate(values):
+        ahead = sum(other >= value if which == "max" else other <= value for other in values[:number])
+        assert (said[number] == "") == (ahead < max((number + 1) // factor, 1))
+
+
+def test_between_rungs_nothing_is_decided():
+    rule = SuccessiveHalving("loss", factor=3, min_epochs=2, asynchronous=True)
+
+    told = {epoch: judged(rule, [1, 2], epoch)[1] for epoch in range(1, 20)}
+
+    assert [epoch for epoch, why in told.items() if why] == [2, 6, 18]
+
+
+def test_a_run_that_starts_over_counts_once():
+    pruner = SuccessiveHalving("loss", factor=2, asynchronous=True).pruner()
+    for id_, epoch, loss in (("a", 1, 2.0), ("a", 2, 2.0), ("a", 1, 3.0)):
+        pruner.should_stop(id_, EpochRecord(epoch, {"loss": loss}))
+
+    assert pruner.should_stop("b", EpochRecord(1, {"loss": 2.5})) == ""  # the 2.0 is gone
+    assert pruner.should_stop("c", EpochRecord(2, {"loss": 9.0})) == ""  # the first one there
+
+
+def test_runs_are_stopped_as_they_come_and_stay_so(start, tmp_path):
+    train, again = Train(), Train()
+
+    outcome = start(train, prune=ASYNCHRONOUS)
+    same = start(again, prune=ASYNCHRONOUS)
+
+    assert outcome.exit_code == 0
+    assert standing(outcome) == standing(same) == standing(tmp_path) == EXPECTED
+    assert len(train.executed) == len(set(train.executed)) == 33
+    assert again.executed == []
+    assert outcome.runs["error"].tolist()[:4] == [
+        "", "", "after epoch 1 of 9: behind 1 of 3 runs", "after epoch 1 of 9: behind 3 of 4 runs",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("prune", [None, SuccessiveHalving("test_loss", factor=3)])
+def test_pruned_runs_are_continued_bit_for_bit(start, tmp_path, prune):
+    quiet: dict[str, Any] = {"tensorboard": False, "display": False, "executor": "inline", "prune": prune}
+    run_grid(MIXED, Train(), experiment="exp", root=tmp_path / "whole", **quiet)
+    start(Train(), prune=ASYNCHRONOUS)
+    rest = Train()
+
+    outcome = start(rest, prune=prune)
+
+    if prune is None:
+        assert standing(outcome) == [("completed", 9)] * 9
+        assert numbers(tmp_path) == numbers(tmp_path / "whole")
+        assert len(rest.executed) == 9 * 9 - 33
+    else:
+        assert rest.executed == [(2, 2), (2, 3)]  # with the two best, it goes on from the first rung
+
+
+def test_a_rule_that_stops_fewer_continues_those_that_it_lets_go_on(start):
+    start(Train(), prune=ASYNCHRONOUS)
+    more = Train()
+
+    outcome = start(more, prune=SuccessiveHalving("test_loss", factor=2, asynchronous=True))
+
+    runs = outcome.runs
+    assert runs.loc[runs["status"] == "completed", "lr"].tolist() == [3, 1, 0]
+    assert more.executed == [(2, 2)]  # third of nine at the first rung, last of four at the second
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3, 4])
+def test_a_grid_that_is_interrupted_goes_on_where_it_was(start, tmp_path, epoch):
+    assert start(Train({0: (epoch, KeyboardInterrupt())}), prune=ASYNCHRONOUS).exit_code == 128 + signal.SIGINT
+    assert standing(tmp_path)[2:6] == EXPECTED[2:6]
+    rest = Train()
+
+    outcome = start(rest, prune=ASYNCHRONOUS)
+
+    assert standing(outcome) == EXPECTED
+    assert rest.executed == [*((0, number) for number in range(epoch, 10)), (7, 1), (6, 1)]
+
+
+@pytest.mark.parametrize("num_lost", [0, 1])
+def test_a_run_that_was_killed_before_its_answer_came_is_judged_when_it_is_resumed(start, tmp_path, num_lost):
+    start(Train(), prune=ASYNCHRONOUS)
+    (folder,) = (tmp_path / "exp").glob("004*")
+    as_if_killed(folder, num_lost)
+    assert standing(tmp_path)[3][0] == "interrupted"
+    again = Train()
+
+    outcome = start(again, prune=ASYNCHRONOUS)
+
+    assert standing(outcome) == EXPECTED
+    assert again.executed == []
+
+
+def test_a_run_whose_code_has_changed_begins_again_and_its_old_numbers_do_not_count(start):
+    start(Train(), {"lr": [0]}, prune=ASYNCHRONOUS, data="then")
+    again = Train()
+
+    outcome = start(again, {"lr": [3, 0]}, prune=ASYNCHRONOUS, data="now")
+
+    assert standing(outcome) == [("completed", 9)] * 2
+    assert len(again.executed) == 18
+
+
+def test_runs_that_were_completed_before_are_compared(start):
+    start(Train(), {"lr": [0, 1]})
+
+    outcome = start(Train(), {"lr": [0, 1, 2, 3]}, prune=ASYNCHRONOUS)
+
+    assert standing(outcome) == [("completed", 9), ("completed", 9), ("pruned", 1), ("pruned", 1)]
+
+
+def test_a_train_function_without_a_checkpoint_can_be_stopped(start):
+    outcome = start(Train(is_saved=False), prune=ASYNCHRONOUS)
+
+    assert standing(outcome) == EXPECTED
+
+
+def test_a_run_that_fails_or_diverges_stays_so(start):
+    outcome = start(Train({1: (2, ValueError("no"))}, nan=4), prune=ASYNCHRONOUS)
+
+    runs = outcome.runs.set_index("lr")
+    assert (runs["status"][1], runs["epochs"][1]) == ("failed", 1)
+    assert runs["error"][4] == "after epoch 1 of 9: test_loss is nan"
+
+
+@pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
+def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed(start, executor, tmp_path):
+    with pytest.raises(PruneError, match="compared by 'val_loss', which epoch 1 does not have; it has: loss,"):
+        start(Train(), prune=SuccessiveHalving("val_loss", asynchronous=True), executor=executor)
+
+    assert standing(tmp_path)[0] == ("interrupted", 1)
+
+
+def test_it_is_said_what_is_decided(start, capsys):
+    start(Train(), prune=ASYNCHRONOUS, display=None)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == f"{ASYNCHRONOUS}: a run that is behind is stopped at once, and can be continued"
+    assert lines[4].split(" · ")[1:2] == ["pruned"]
+    assert "behind 1 of 3 runs" in lines[4]
+    start(Train(), prune=ASYNCHRONOUS, display=None)
+    assert "9 runs, 0 to execute, 3 done before, 6 pruned before" in capsys.readouterr().out
+
+
+def own_loop(run, manager, *, obeys):
+    manager.begin_run(run)
+    for _ in range(4):
+        manager.begin_epoch()
+        manager.track(test_loss=run.lr)
+        manager.end_epoch()
+        if manager.should_stop and obeys:
+            break
+    manager.end_run()
+
+
+def test_a_loop_of_ones_own_ends_when_it_is_told_to(start):
+    outcome = start(lambda run, manager: own_loop(run, manager, obeys=True), {"lr": [1, 2]}, prune=ASYNCHRONOUS)
+
+    assert standing(outcome) == [("completed", 4), ("pruned", 1)]
+    assert outcome.runs["error"][1] == "after epoch 1: behind 1 of 2 runs"
+
+
+def test_a_loop_of_ones_own_that_does_not_listen_is_completed(start):
+    outcome = start(
+        lambda run, manager: own_loop(run, manager, obeys=False), {"lr": [1, 2]}, prune=ASYNCHRONOUS
+    )
+
+    assert standing(outcome) == [("completed", 4), ("completed", 4)]
+
+
+def test_a_loop_that_was_left_by_break_is_completed(start):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(4, checkpoint={}):
+                manager.track(test_loss=run.lr)
+                break
+
+    assert standing(start(train, {"lr": [1, 2]}, prune=ASYNCHRONOUS)) == [("completed", 1)] * 2
+
+
+def test_the_rule_takes_true_or_false():
+    with pytest.raises(InvalidArgumentError, match="asynchronous must be"):
+        SuccessiveHalving("loss", asynchronous="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("min_epochs", [9, 3])
+def test_a_first_rung_that_no_run_goes_beyond_is_named(start, caplog, min_epochs):
+    caplog.set_level("INFO", "runmanager")
+
+    start(Train(), prune=SuccessiveHalving("test_loss", min_epochs=min_epochs, asynchronous=True))
+
+    said = "! no run was stopped early: none has more epochs than min_epochs=9" in caplog.text
+    assert said == (min_epochs == 9)

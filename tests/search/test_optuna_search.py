@@ -1,0 +1,612 @@
+"""Searches with a sampler of Optuna: the same suggestions as Optuna's own, and none lost or made twice."""
+
+import html
+import json
+import re
+import sys
+from typing import Any
+
+import optuna
+import pytest
+
+from runmanager import (
+    GridError,
+    IntRange,
+    InvalidArgumentError,
+    LogUniform,
+    MissingExtraError,
+    OptunaSearch,
+    RunBuilder,
+    RunManager,
+    Uniform,
+    load_runs,
+    main,
+    pareto,
+    run_grid,
+)
+from runmanager.storage import paths
+
+AXES = {
+    "height": Uniform(-1, 1),
+    "rate": LogUniform(1e-4, 1),
+    "layers": IntRange(1, 8),
+    "shape": ["a", "b", "c"],
+}
+
+
+def score(run):
+    """Return what a run is worth: the least is the best."""
+    shape = {"a": 0.5, "b": 0, "c": 0.2}[run.shape]
+    return (run.height - 0.3) ** 2 + (run.rate - 0.1) ** 2 + abs(run.layers - 5) / 10 + shape
+
+
+class Train:
+    """Track a score.
+
+    Args:
+        worth: Run -> its score, None for no epoch.
+        faults: How many runs have been executed -> what is raised in the next one.
+    """
+
+    def __init__(self, worth=score, faults=None):
+        self.worth, self.faults = worth, faults or {}
+        self.executed = []
+
+    def __call__(self, run, manager):
+        if fault := self.faults.pop(len(self.executed), None):
+            raise fault
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(score=self.worth(run))
+        self.executed.append(run)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a search under tmp_path."""
+
+    def run(train, params=AXES, n=12, *, seed=0, sampler=None, most=None, **options):
+        quiet: dict[str, Any] = {"tensorboard": False, "display": False, "executor": "inline"}
+        usual = {"goal": "min:score", "experiment": "exp", "data": "the same"}
+        search = OptunaSearch(n, seed=seed, sampler=sampler, max_seconds=most)
+        return run_grid(params, train, root=tmp_path, search=search, **quiet | usual | options)
+
+    return run
+
+
+def by_optuna(sampler, n, worth=score):
+    """Let Optuna alone suggest and evaluate; return the values that it suggests."""
+    names = list(AXES)
+
+    def objective(trial):
+        suggested = RunBuilder.get_runs(
+            {
+                "height": [trial.suggest_float("height", -1, 1)],
+                "rate": [trial.suggest_float("rate", 1e-4, 1, log=True)],
+                "layers": [trial.suggest_int("layers", 1, 8)],
+                "shape": [trial.suggest_categorical("shape", ["a", "b", "c"])],
+            }
+        )
+        return worth(suggested[0])
+
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(objective, n_trials=n)
+    return [tuple(trial.params[name] for name in names) for trial in study.trials]
+
+
+def record(root):
+    """Return what the record of the experiment says."""
+    return [json.loads(line) for line in (root / "exp" / paths.SEARCH).read_text().splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    yield
+    optuna.logging.set_verbosity(before)
+
+
+SAMPLERS = {
+    "tpe": lambda: optuna.samplers.TPESampler(seed=3),
+    "random": lambda: optuna.samplers.RandomSampler(seed=3),
+    "nsgaii": lambda: optuna.samplers.NSGAIISampler(population_size=5, seed=3),
+    "qmc": lambda: optuna.samplers.QMCSampler(seed=3, warn_independent_sampling=False),
+}
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("name", sorted(SAMPLERS))
+def test_one_lane_gets_the_suggestions_of_optuna_alone_however_often_it_starts(start, tmp_path, name):
+    train = Train()
+
+    for n in (1, 7, 24):
+        assert start(train, n=n, sampler=SAMPLERS[name]()).exit_code == 0
+
+    asked = [tuple(event["point"].values()) for event in record(tmp_path) if event["type"] == "ask"]
+    assert asked == by_optuna(SAMPLERS[name](), 24)
+    assert list(map(tuple, train.executed)) == list(dict.fromkeys(asked))
+
+
+def test_the_default_sampler_is_optunas_own(start):
+    train = Train()
+
+    start(train, n=15, seed=7)
+
+    assert list(map(tuple, train.executed)) == by_optuna(optuna.samplers.TPESampler(seed=7), 15)
+
+
+def test_the_same_start_again_executes_nothing_and_a_larger_one_goes_on(start):
+    train = Train()
+    first = start(train)
+
+    again = start(train)
+    more = start(train, n=15)
+
+    assert len(train.executed) == 15
+    assert [len(each.runs) for each in (first, again, more)] == [12, 12, 15]
+    assert again.runs.drop(columns=["folder"]).equals(first.runs.drop(columns=["folder"]))
+
+
+def test_a_search_that_is_stopped_goes_on_with_the_same_run(start, tmp_path):
+    undisturbed = Train()
+    start(undisturbed, experiment="other")
+    train = Train(faults={5: KeyboardInterrupt()})
+
+    assert start(train).exit_code == 130
+    assert [event["type"] for event in record(tmp_path)][-2:] == ["tell", "ask"]
+    assert start(train).exit_code == 0
+
+    assert train.executed == undisturbed.executed
+
+
+def test_the_panel_of_a_search_that_is_stopped_counts_all_that_was_asked_for(start):
+    outcome = start(Train(faults={5: KeyboardInterrupt()}), n=12)
+
+    text = str(outcome.panel)
+    assert outcome.exit_code == 130
+    assert "Best so far: run" in text
+    assert "! 7 of 12 runs are left to execute" in text
+    assert "left to execute" not in str(start(Train(), n=12).panel)
+
+
+@pytest.mark.parametrize("cut", [1, 40])
+def test_a_torn_last_line_was_not_written(start, tmp_path, cut):
+    train = Train()
+    start(train, n=6)
+    path = tmp_path / "exp" / paths.SEARCH
+    path.write_bytes(path.read_bytes()[:-cut])  # of the last result, which its journal has too
+
+    start(train, n=12)
+
+    assert list(map(tuple, train.executed)) == by_optuna(optuna.samplers.TPESampler(seed=0), 12)
+
+
+def test_suggestions_that_a_power_failure_took_from_the_record_are_not_executed_twice(start, tmp_path):
+    train = Train()
+    start(train, n=8)
+    path = tmp_path / "exp" / paths.SEARCH
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-4]))  # two suggestions and their results
+
+    outcome = start(train, n=8)
+
+    assert len(set(train.executed)) == len(train.executed) == len(outcome.runs)
+    assert sum(event.get("given", False) for event in record(tmp_path)) == 2
+
+
+def test_a_damaged_line_costs_the_repetition_and_no_run(start, tmp_path):
+    train = Train()
+    start(train, n=6)
+    path = tmp_path / "exp" / paths.SEARCH
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:4], "{}\n", *lines[5:]]))
+
+    assert start(train, n=12).exit_code == 0
+    start(train, n=12)
+
+    assert len(train.executed) == len(set(map(tuple, train.executed)))
+    assert 12 <= len(train.executed) <= 13
+
+
+def test_values_of_any_type_are_chosen(start, tmp_path):
+    values = [dict, (1, 2), None, 1, True, "x", [3, {"a": 1}]]
+    params = {"thing": values, ("left", "right"): [(1, "one"), (2, None)], "opt": {"rate": Uniform(0, 1)}}
+    train = Train(worth=lambda run: values.index(run.thing) + run.left + run.opt.rate)
+    start(train, params, n=10)
+
+    outcome = start(train, params, n=20)
+
+    assert outcome.exit_code == 0
+    assert len(train.executed) == 20
+    assert all(any(run.thing is value for value in values) for run in train.executed)
+    assert {(run.left, run.right) for run in train.executed} == {(1, "one"), (2, None)}
+
+
+def test_a_setting_that_is_suggested_again_is_not_executed_again(start, tmp_path, caplog):
+    train = Train(worth=lambda run: float(run.width + run.depth))
+
+    outcome = start(train, {"width": [1, 2], "depth": [3, 4], "device": ["cpu"]}, n=20)
+
+    assert outcome.exit_code == 0
+    assert len(train.executed) == len(set(train.executed)) <= 4
+    told = [event for event in record(tmp_path) if event["type"] == "tell"]
+    assert len(told) == 20
+    assert all(event["state"] == "complete" for event in told)
+
+
+def test_runs_that_the_experiment_has_are_given_to_the_sampler(start, tmp_path):
+    axes = {"height": Uniform(-1, 1), "shape": ["a", "b"]}
+    worth = lambda run: run.height**2  # noqa: E731
+    train = Train(worth)
+    grid = {"height": [-0.5, 0, 0.5, 7], "shape": ["a"]}
+    quiet: dict[str, Any] = {"tensorboard": False, "display": False, "executor": "inline", "data": "the same"}
+    run_grid(grid, train, experiment="exp", root=tmp_path, **quiet)
+    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+    for run in RunBuilder.get_runs({"height": [0.25], "shape": ["b"]}):
+        train(run, manager)
+
+    outcome = start(train, axes, n=3)
+    start(train, axes, n=6)
+
+    given = [event["point"] for event in record(tmp_path) if event.get("given")]
+    assert given == [{"height": height, "shape": shape} for height, shape in
+                     [(-0.5, "a"), (0, "a"), (0.5, "a"), (0.25, "b")]]  # fmt: skip
+    assert len(train.executed) == 5 + 6
+    assert len(outcome.runs) == 4 + 3
+    assert sum(event["type"] == "begin" for event in record(tmp_path)) == 1
+
+
+def test_another_sampler_goes_on_from_the_runs_and_that_is_said_once(start, tmp_path, caplog):
+    caplog.set_level("INFO", "runmanager")
+    train = Train()
+    start(train, n=6)
+
+    other = optuna.samplers.RandomSampler(seed=8)
+    for n in (10, 11):
+        start(train, n=n, sampler=other)
+
+    said = [line for line in caplog.messages if "does not suggest again" in line]
+    assert len(said) == 1
+    assert "6 runs" in said[0]
+    assert len(train.executed) == 11
+
+
+def test_a_sampler_without_a_seed_goes_on_from_the_runs(start, tmp_path):
+    train = Train()
+    for n in (6, 12):
+        start(train, n=n, seed=None)
+
+    assert len(train.executed) == len(set(train.executed)) == 12
+
+
+def test_other_axes_keep_the_runs_that_are_within_them(start, tmp_path):
+    train = Train(worth=lambda run: run.height**2)
+    start(train, {"height": Uniform(-1, 1)}, n=20)
+    inside = sum(run.height >= 0 for run in train.executed)
+
+    outcome = start(train, {"height": Uniform(0, 2)}, n=20)
+
+    assert len(outcome.runs) == 20
+    assert len(train.executed) == 40 - inside
+    assert start(train, {"height": Uniform(0, 2)}, n=20).exit_code == 0
+    assert len(train.executed) == 40 - inside
+
+
+def test_another_constant_makes_other_runs(start):
+    train = Train(worth=lambda run: run.height**2)
+    start(train, {"height": Uniform(-1, 1), "num_epochs": [5]}, n=4)
+
+    outcome = start(train, {"height": Uniform(-1, 1), "num_epochs": [10]}, n=4)
+
+    assert len(outcome.runs) == 4
+    assert len(train.executed) == 8
+
+
+def test_runs_that_fail_or_diverge_are_told_so_and_the_search_goes_on(start, tmp_path):
+    def worth(run):
+        if run.height > 0.5:
+            raise RuntimeError("too high")
+        return float("nan") if run.height < -0.5 else run.height
+
+    outcome = start(Train(worth), {"height": Uniform(-1, 1)}, n=15)
+
+    states = [event["state"] for event in record(tmp_path) if event["type"] == "tell"]
+    assert len(states) == 15
+    assert outcome.exit_code == 1
+    assert states.count("fail") == sum(abs(run.height) > 0.5 for run, _ in outcome.outcomes) > 2
+
+
+def test_runs_that_failed_are_executed_again_if_asked_for_and_the_sampler_learns_of_it(start, tmp_path):
+    faults = {2: RuntimeError("once")}
+    train = Train(faults=faults)
+    assert start(train, n=5).exit_code == 1
+
+    assert start(train, n=8, retry_failed=True).exit_code == 0
+
+    assert len(train.executed) == len(set(train.executed)) == 8
+    assert [event["type"] for event in record(tmp_path)].count("begin") == 2
+
+
+def test_changed_code_executes_the_suggestions_again_before_it_goes_on(start, tmp_path):
+    train = Train()
+    start(train, n=4)
+    first = list(train.executed)
+
+    outcome = start(train, n=6, data="other data")
+
+    assert train.executed[4:8] == first
+    assert len(outcome.runs) == 6
+
+
+def test_a_run_that_was_removed_is_replaced_by_another_suggestion(start, tmp_path):
+    train = Train()
+    outcome = start(train, n=5)
+    folder = tmp_path / "exp" / sorted(path.name for path in (tmp_path / "exp").glob("00*"))[1]
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    grid = json.loads((tmp_path / "exp" / paths.GRID).read_text())
+    grid["runs"] = [entry for entry in grid["runs"] if entry["folder"] != folder.name]
+    (tmp_path / "exp" / paths.GRID).write_text(json.dumps(grid))
+
+    outcome = start(train, n=5)
+
+    assert len(outcome.runs) == 5
+    assert len(train.executed) == 6
+
+
+def test_repeat_axes_are_not_searched_but_averaged(start, tmp_path, caplog):
+    axes = {"height": Uniform(-1, 1), "seed": [0, 1, 2]}
+    train = Train(worth=lambda run: run.height + run.seed)
+
+    caplog.set_level("INFO", "runmanager")
+
+    outcome = start(train, axes, n=4, repeats="seed")
+    start(train, axes, n=5, repeats="seed")
+
+    assert "suggests 5 settings for min:score · each is 3 runs · 4 of them before" in caplog.text
+    assert len(outcome.runs) == 12
+    assert len(train.executed) == 15
+    told = [event["values"] for event in record(tmp_path) if event["type"] == "tell"]
+    assert [value for (value,) in told] == pytest.approx([run.height + 1 for run in train.executed[::3]])
+
+
+def test_the_budget_of_seconds_ends_a_search_and_a_larger_one_goes_on(start, caplog):
+    caplog.set_level("INFO", "runmanager")
+    train = Train()
+
+    assert start(train, n=12, most=1e-9).exit_code == 0
+    executed = len(train.executed)
+    start(train, n=12, most=1e9)
+
+    assert executed == 1
+    assert len(train.executed) == 12
+    assert "max_seconds=1e-09 were spent after 1 of 12 suggestions" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_sampler_that_has_nothing_left_ends_the_search_and_is_not_asked_again(start, tmp_path, caplog):
+    caplog.set_level("INFO", "runmanager")
+    axes = {"width": [1, 2], "shape": ["a", "b", "c"]}
+    sampler = optuna.samplers.GridSampler(axes, seed=0)
+    train = Train(worth=lambda run: run.width)
+
+    for _ in range(3):
+        caplog.clear()
+        assert start(train, axes, n=50, sampler=sampler).exit_code == 0
+        assert "nothing left to suggest after 6 of 50" in caplog.text
+
+    assert len(train.executed) == len(set(train.executed)) == 6
+    assert len([event for event in record(tmp_path) if event["type"] == "ask"]) == 6
+
+
+def test_lanes_share_a_search(start, tmp_path):
+    outcome = start(Train(), n=10, executor="lanes", jobs=3)
+
+    assert outcome.exit_code == 0
+    assert outcome.runs["jobs"].tolist() == [3] * 10
+    asked = [event["type"] for event in record(tmp_path)][1:]
+    assert asked[:3] == ["ask"] * 3
+    assert asked.count("ask") == asked.count("tell") == 10
+
+
+def test_a_device_that_is_not_there_is_told_as_failed_and_its_runs_are_marked(start, tmp_path):
+    axes = {"height": Uniform(-1, 1), "device": ["cpu", "cuda:77"]}
+    train = Train(worth=lambda run: run.height)
+
+    outcome = start(train, axes, n=10)
+
+    statuses = outcome.runs["status"].value_counts().to_dict()
+    assert outcome.exit_code == 0
+    assert set(statuses) == {"completed", "unavailable"}
+    assert len(train.executed) == statuses["completed"]
+    assert len(load_runs(tmp_path / "exp")) == 10
+
+
+def test_a_run_without_the_metric_of_the_goal_ends_the_search_with_its_name(start):
+    with pytest.raises(InvalidArgumentError, match="the goal is 'min:scores', but run 1 has no such metric"):
+        start(Train(), goal="min:scores")
+
+
+def test_the_goal_of_the_experiment_is_kept(start):
+    start(Train(), n=2)
+
+    assert len(start(Train(), n=3, goal=None).runs) == 3
+
+
+def test_a_plan_shows_what_is_there_and_writes_nothing(start, tmp_path, capsys):
+    start(Train(), n=3, plan_only=True, display=True)
+    assert capsys.readouterr().out == "TPESampler suggests 3 runs for min:score\n"
+    assert not (tmp_path / "exp").exists()
+    start(Train(), n=2)
+    before = record(tmp_path)
+
+    outcome = start(Train(), n=3, plan_only=True, display=True)
+
+    assert "TPESampler suggests 3 runs for min:score · 2 of them before\nrun" in capsys.readouterr().out
+    assert len(outcome.runs) == 2
+    assert record(tmp_path) == before
+
+
+def test_one_run_of_a_search_is_executed_alone(start, tmp_path):
+    train = Train(faults={1: RuntimeError("once")})
+    with pytest.raises(GridError, match="only=2: there is no such run; there are none yet"):
+        start(train, n=3, only=2)
+    start(train, n=3)
+
+    start(train, n=3, only=2)
+
+    assert load_runs(tmp_path / "exp")["status"].tolist() == ["completed"] * 3
+
+
+def test_a_script_passes_a_search_on(tmp_path):
+    train = Train()
+
+    code = main(
+        AXES, train, search=OptunaSearch(n=4), goal="min:score", executor="inline", display=False,
+        tensorboard=False, arguments=["--root", str(tmp_path), "--experiment", "exp", "--shape", "a", "b"],
+    )  # fmt: skip
+
+    assert code == 0
+    assert len(train.executed) == 4
+    assert {run.shape for run in train.executed} <= {"a", "b"}
+
+
+def test_several_goals_are_told_and_kept_with_the_experiment(start, tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(first=run.height, second=-run.height)
+
+    goals = ["max:first", "min:second"]
+    start(train, {"height": Uniform(-1, 1)}, n=12, goal=goals, seed=4)
+    outcome = start(train, {"height": Uniform(-1, 1)}, n=14, goal=None, seed=4)
+
+    study = optuna.create_study(directions=["maximize", "minimize"], sampler=optuna.samplers.TPESampler(seed=4))
+    study.optimize(lambda trial: (x := trial.suggest_float("height", -1, 1), -x), n_trials=14)
+    assert [run.height for run, _ in outcome.outcomes] == [trial.params["height"] for trial in study.trials]
+    grid = json.loads((tmp_path / "exp" / paths.GRID).read_text())
+    assert (grid["goal"], grid["goals"]) == ("max:first", goals)
+    text = str(outcome.panel)
+    front = f"{len(pareto(outcome.runs))} run is beaten by no other in all of them"
+    said = f"first is the first of 2 goals; {front}, see runmanager best {tmp_path}/exp"
+    assert said in " ".join(text.split())
+    assert re.search(r"\n +run +height +first +second +time\n", text)
+    assert f'see pareto(load_runs("{tmp_path}/exp"))' in html.unescape(outcome.panel._repr_html_())
+    start(train, {"height": Uniform(-1, 1)}, n=15, goal="max:first")
+    assert "goals" not in json.loads((tmp_path / "exp" / paths.GRID).read_text())
+
+
+def test_a_check_tries_each_listed_value_and_values_of_the_ranges(start, tmp_path, caplog):
+    caplog.set_level("INFO", "runmanager")
+    tried = []
+
+    def train(run, manager):
+        tried.append(run)
+        if run.shape == "b":
+            raise ValueError("no b")
+        Train()(run, manager)
+
+    with pytest.raises(GridError, match=r"one setting \(height=0 .* shape=b\): ValueError: no b"):
+        start(train, n=5, check=True)
+
+    assert [run.shape for run in tried] == ["a", "b", "c"]
+    assert len({run.height for run in tried}) == len({run.rate for run in tried}) == 3
+    assert not (tmp_path / "exp").exists()
+    for is_first in (True, False):  # the second start has nothing to try
+        caplog.clear()
+        assert start(Train(), n=2, check=True).exit_code == 0
+        assert ("checked 3 settings" in caplog.text) == is_first
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"goal": ["min:score", "max:score"]}, "names a metric twice"),
+        ({"goal": None}, "search= has nothing to compare runs by: give run_grid"),
+        ({"n": 2000}, "search= may suggest 2,000 runs, the limit is 1,000: allow it with max_runs=2000"),
+        (
+            {"params": RunBuilder.get_runs({"width": [8]})},
+            "search= chooses runs itself: give run_grid its axes",
+        ),
+        ({"params": {"width": [8], "device": ["cpu"]}}, "search= has nothing to choose from"),
+        ({"params": {"width": IntRange(1, 8)}, "repeats": "width"}, "'width' is a range: list its values"),
+    ],
+    ids=["twice", "goal", "n", "runs", "constant", "repeats"],
+)
+def test_what_cannot_be_searched_is_refused_and_nothing_is_written(start, tmp_path, options, problem):
+    with pytest.raises(GridError, match=problem):
+        start(Train(), **options)
+
+    assert not (tmp_path / "exp").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"n": 0}, "n must be a whole number, 1 or more, got 0"),
+        ({"n": 1, "seed": -1}, "seed must be a whole number from 0 to 4294967295, or None, got -1"),
+        ({"n": 1, "sampler": "tpe"}, "sampler must be one of Optuna's, or None for its default, got 'tpe'"),
+        ({"n": 1, "sampler": optuna.samplers.TPESampler}, "sampler must be one of Optuna's, .* got <class"),
+        ({"n": 1, "max_seconds": -5}, "max_seconds must be"),
+    ],
+    ids=["n", "seed", "sampler", "class", "seconds"],
+)
+def test_arguments_of_a_search_are_checked(arguments, problem):
+    with pytest.raises(InvalidArgumentError, match=problem):
+        OptunaSearch(**arguments)
+
+
+class Failing(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is untyped for tests
+    """Fails once it has seen that many trials."""
+
+    def __init__(self, seen, error):
+        super().__init__(seed=0)
+        self.seen, self.error = seen, error
+
+    def after_trial(self, study, *_):
+        if len(study.trials) > self.seen:
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("sampler", "problem"),
+    [
+        (
+            optuna.samplers.GridSampler({"width": [1]}),
+            r"GridSampler cannot search these axes: ValueError: .* given grid; give",
+        ),
+        (Failing(0, KeyError("mine")), "Failing cannot search .* KeyError: 'mine'; give OptunaSearch"),
+        (Failing(1, ImportError("no", name="mine")), "Failing needs mine: pip install mine"),
+    ],
+    ids=["grid", "fails", "package"],
+)
+def test_a_sampler_that_cannot_search_the_axes_is_refused_before_anything_is_written(
+    start, tmp_path, sampler, problem
+):
+    train = Train()
+
+    with pytest.raises(GridError, match=problem):
+        start(train, sampler=sampler)
+
+    assert not train.executed
+    assert not (tmp_path / "exp").exists()
+
+
+def test_a_sampler_that_fails_later_ends_the_search_and_another_goes_on(start, tmp_path):
+    train = Train()
+
+    with pytest.raises(GridError, match="Failing cannot search these axes: KeyError: 'mine'"):
+        start(train, n=9, sampler=Failing(4, KeyError("mine")))
+
+    assert start(train, n=9).exit_code == 0
+    assert len(train.executed) == len(set(train.executed)) == 9
+    assert load_runs(tmp_path / "exp")["status"].tolist() == ["completed"] * 9
+
+
+def test_optuna_that_is_not_installed_is_named(start, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+
+    with pytest.raises(MissingExtraError, match=r"pip install 'torch-runmanager\[optuna\]'"):
+        start(Train())

@@ -1,0 +1,736 @@
+import contextlib
+import gc
+import random
+import warnings
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, TensorDataset
+
+from runmanager import RunManager, fit, load_results, load_run, load_runs, load_steps, run_grid
+from runmanager.errors import CheckpointError, InvalidArgumentError, RunsWarning
+from runmanager.outcome import Inside
+from runmanager.storage import checkpoints, paths
+from runmanager.storage.folders import read_runs
+from runmanager.storage.journal import read_attempt
+from runmanager.storage.run_state import read_run
+from runmanager.training import inside_epoch, weighted_sum
+from runmanager.training.loaders import ImageTensors, TensorLoader
+from tests.board.reading import folder_scalars
+from tests.damaging import flip
+
+SAMPLES = torch.randn(22, 4, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(22) % 3
+DATA = TensorDataset(SAMPLES, LABELS)
+DURATIONS = ["epoch duration", "run duration"]
+NUM_BATCHES = 6
+
+
+class Augmented(TensorDataset):
+    """Draws from the random states of this process, as augmentation does."""
+
+    def __getitem__(self, index):
+        sample, label = super().__getitem__(index)
+        return sample + 0.1 * torch.randn(4) + random.random() + np.random.random(), label  # noqa: NPY002, S311
+
+
+class Shuffled(Sampler[int]):
+    """Draws its order as it goes, from the state that augmentation draws from too."""
+
+    def __iter__(self):
+        return (random.randrange(22) for _ in range(22))  # noqa: S311 - as users do
+
+    def __len__(self):
+        return 22
+
+
+class Counting(Sampler[int]):
+    """Has another order each time, which nothing that is saved knows."""
+
+    def __init__(self):
+        self.times = 0
+
+    def __iter__(self):
+        self.times += 1
+        return iter([(7 * index + self.times) % 22 for index in range(22)])
+
+    def __len__(self):
+        return 22
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self):
+        return iter(DATA)
+
+
+class Resumable:
+    """A loader of its own kind that knows where it is."""
+
+    def __init__(self):
+        self.next = 0
+
+    def __iter__(self):
+        while self.next < NUM_BATCHES:
+            self.next += 1
+            yield SAMPLES[4 * self.next - 4 : 4 * self.next], LABELS[4 * self.next - 4 : 4 * self.next]
+        self.next = 0
+
+    def state_dict(self):
+        return {"next": self.next}
+
+    def load_state_dict(self, state):
+        self.next = state["next"]
+
+
+def generator():
+    return torch.Generator().manual_seed(7)
+
+
+def stateful(**options):
+    module = pytest.importorskip("torchdata.stateful_dataloader")
+    with warnings.catch_warnings():  # it calls what torch deprecates
+        warnings.simplefilter("ignore")
+        return module.StatefulDataLoader(DATA, 4, **options)
+
+
+def shuffled(data=DATA, **options):
+    return DataLoader(data, 4, shuffle=True, **options)
+
+
+BATCHES = [(SAMPLES[i : i + 4], LABELS[i : i + 4]) for i in range(0, 22, 4)]
+EXACT = {
+    "global": shuffled,
+    "in order": lambda: DataLoader(DATA, 4),
+    "own generator": lambda: shuffled(generator=generator()),
+    "own sampler": lambda: DataLoader(DATA, 4, sampler=RandomSampler(DATA, generator=generator())),
+    "with replacement": lambda: DataLoader(DATA, 4, sampler=RandomSampler(DATA, replacement=True)),
+    "augmented": lambda: shuffled(Augmented(SAMPLES, LABELS)),
+    "augmented, generator": lambda: shuffled(Augmented(SAMPLES, LABELS), generator=generator()),
+    "TensorLoader": lambda: TensorLoader(ImageTensors(SAMPLES, LABELS), 4),
+    "list": lambda: BATCHES,
+    "own state": Resumable,
+    "stateful": lambda: stateful(shuffle=True),
+    "stateful, generator": lambda: stateful(shuffle=True, generator=generator()),
+    "stateful, torch's sampler": lambda: stateful(sampler=RandomSampler(DATA, generator=generator())),
+}
+SIMILAR = ["in order", "with replacement", "augmented", "stateful", "stateful, generator", "list"]  # to others
+IN_WORKERS = {
+    "worker": lambda: shuffled(num_workers=1),
+    "worker, generator": lambda: shuffled(num_workers=2, generator=generator()),
+    "persistent": lambda: shuffled(num_workers=1, persistent_workers=True),
+    "TensorLoader, worker": lambda: TensorLoader(ImageTensors(SAMPLES, LABELS), 4, num_workers=1),
+    "stateful, worker": lambda: stateful(shuffle=True, num_workers=1),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Train on one thread: these networks are too small for more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def train(root, stop=None, make=shuffled, *, every=1, options=None, num_epochs=3, before_loop=None):
+    """Train until `stop`: the epoch and the batch in which it is interrupted. Count the batches per epoch.
+
+    Gradients are added up over three batches, so that a checkpoint finds them in the middle.
+    """
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(1)
+    network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    state = {"seen": 0}
+    parts = {"network": network, "optimizer": optimizer, "scheduler": scheduler, "state": state}
+    manager = RunManager("exp", root, display=False, tensorboard=False, **(options or {}))
+    loader = make()
+    counts: dict[int, int] = {}
+    with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, network, loader):
+        for epoch in manager.epochs(num_epochs, checkpoint=parts, keep="last", checkpoint_every=every):
+            if before_loop:
+                before_loop(manager, network, scheduler)
+            for samples, labels in manager.batches():
+                counts[epoch] = counts.get(epoch, 0) + 1
+                if (epoch, counts[epoch]) == stop:
+                    raise KeyboardInterrupt
+                preds = network(samples)
+                loss = functional.cross_entropy(preds, labels)
+                loss.backward()
+                state["seen"] += 1
+                if state["seen"] % 3 == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                manager.track_loss(loss, samples)
+                manager.track_num_correct(preds, labels)
+                manager.track(drawn=random.random() + np.random.random())  # noqa: NPY002, S311
+                manager.track({"least": loss}, how="min")
+                manager.log(step_loss=loss, every=2)
+            scheduler.step()
+            manager.evaluate(DataLoader(DATA, 5), "validation")
+            manager.track(seen=state["seen"])
+    return counts
+
+
+def what_is_left(root):
+    """Return all that a run leaves, without what differs between any two executions."""
+    table, steps = load_results(root / "exp").drop(columns=DURATIONS), load_steps(root / "exp")
+    (weights,) = root.glob(f"exp/*/{paths.WEIGHTS}")
+    values = torch.load(weights, weights_only=True)
+    return table.to_csv(), steps.to_csv(), {name: value.tolist() for name, value in values.items()}
+
+
+def run_folder(root):
+    (folder,) = read_runs(root / "exp")
+    return folder
+
+
+@pytest.mark.parametrize("stop", [(1, 1), (1, 5), (3, 6)])
+def test_a_run_that_is_killed_inside_an_epoch_ends_as_if_it_was_not(tmp_path, stop):
+    train(tmp_path / "whole")
+
+    train(tmp_path / "killed", stop)
+    counts = train(tmp_path / "killed")
+
+    assert counts[stop[0]] == NUM_BATCHES - (stop[1] - 1)
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("every", [None, 1])
+def test_a_loader_is_freed_with_its_run_and_not_when_garbage_is_looked_for(tmp_path, every):
+    loaders = []
+
+    def make():
+        loader = shuffled()
+        loaders.append(weakref.ref(loader))
+        return loader
+
+    gc.collect()
+    gc.disable()
+    try:
+        train(tmp_path, (3, 5), make, every=every)
+        train(tmp_path, make=make, every=every)
+        is_left = [loader() is not None for loader in loaders]
+    finally:
+        gc.enable()
+
+    assert is_left == [False, False]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SIMILAR else name for name in EXACT]
+)
+def test_loaders_continue_bit_for_bit_in_a_later_epoch(tmp_path, name):
+    train(tmp_path / "whole", make=EXACT[name])
+
+    train(tmp_path / "killed", (2, 4), EXACT[name])
+    counts = train(tmp_path / "killed", make=EXACT[name])
+
+    assert counts == {2: 3, 3: 6}
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXACT)
+def test_loaders_continue_bit_for_bit_in_the_first_epoch(tmp_path, name):
+    train(tmp_path / "whole", make=EXACT[name])
+
+    train(tmp_path / "killed", (1, 4), EXACT[name])
+    train(tmp_path / "killed", (1, 2), EXACT[name])  # the second one after it continued, batch 5 of the epoch
+    counts = train(tmp_path / "killed", make=EXACT[name])
+
+    assert counts == {1: 2, 2: 6, 3: 6}
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.parametrize("name", IN_WORKERS)
+def test_loaders_with_workers_yield_the_same_batches_and_say_what_may_differ(tmp_path, name, epoch):
+    train(tmp_path / "whole", make=IN_WORKERS[name])
+
+    train(tmp_path / "killed", (epoch, 4), IN_WORKERS[name])
+    with pytest.warns(RunsWarning, match="random numbers that worker processes draw") as warned:
+        counts = train(tmp_path / "killed", make=IN_WORKERS[name])
+
+    assert len(warned) == 1
+    assert counts[epoch] == 3
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: DataLoader(Stream(), 4), "a DataLoader of an IterableDataset has no state_dict()"),
+        (lambda: range(3), "a range has no state_dict()"),
+    ],
+    ids=["stream", "range"],
+)
+def test_a_loader_that_cannot_be_continued_is_named_before_the_first_epoch(tmp_path, make, why):
+    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+    with manager.run({"lr": 0.1}, None, make()), pytest.warns(RunsWarning) as warned:
+        manager.epochs(1, checkpoint={}, checkpoint_every=1)
+
+    assert why in str(warned[0].message)
+    assert "a kill inside an epoch costs that epoch" in str(warned[0].message)
+
+
+def test_an_epoch_starts_over_where_its_loader_is_a_stream(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunsWarning)
+        train(tmp_path / "whole", make=lambda: DataLoader(Stream(), 4))
+
+        train(tmp_path / "killed", (2, 4), lambda: DataLoader(Stream(), 4))
+        counts = train(tmp_path / "killed", make=lambda: DataLoader(Stream(), 4))
+
+    assert counts == {2: 6, 3: 6}
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+class TestAnOrderThatIsNotTheSame:
+    def test_is_noticed_and_the_epoch_starts_over(self, tmp_path):
+        def make():
+            return DataLoader(DATA, 4, sampler=Counting())
+
+        train(tmp_path, (2, 4), make)
+        with pytest.warns(
+            RunsWarning, match="epoch 2 starts over, not after batch 3: its sampler gives another"
+        ):
+            counts = train(tmp_path, make=make)
+
+        assert counts == {2: 6, 3: 6}
+
+    def test_of_a_sampler_that_shares_its_random_state_with_the_data_is_noticed(self, tmp_path):
+        def make():
+            return DataLoader(Augmented(SAMPLES, LABELS), 4, sampler=Shuffled())
+
+        train(tmp_path / "whole", make=make)
+        train(tmp_path / "killed", (2, 4), make)
+        with pytest.warns(RunsWarning, match="another order"):
+            train(tmp_path / "killed", make=make)
+
+        assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")  # as it started over
+
+    def test_of_a_loader_with_other_batches_is_noticed(self, tmp_path):
+        train(tmp_path, (2, 4))
+        with pytest.warns(RunsWarning, match="its loader is another one"):
+            counts = train(tmp_path, make=lambda: DataLoader(DATA, 8, shuffle=True))
+
+        assert counts == {2: 3, 3: 3}
+
+
+def test_code_before_the_loop_over_the_batches_is_undone(tmp_path):
+    def before_loop(manager, network, scheduler):
+        manager.evaluate(DataLoader(DATA, 5), "early")
+        manager.track(rate=scheduler.get_last_lr()[0])
+        manager.log(rate_step=torch.rand(()))
+        scheduler.optimizer.param_groups[0]["lr"] *= 0.5
+        torch.randn(3)
+        with torch.no_grad():
+            network[0].bias += 1
+
+    train(tmp_path / "whole", before_loop=before_loop)
+    train(tmp_path / "killed", (2, 4), before_loop=before_loop)
+    train(tmp_path / "killed", before_loop=before_loop)
+
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+def test_a_kill_costs_the_batches_after_the_last_checkpoint(tmp_path):
+    train(tmp_path, (2, 6), every=2)
+
+    assert read_run(run_folder(tmp_path)).inside == Inside(2, 4, 10, NUM_BATCHES)
+    assert train(tmp_path, every=2)[2] == 2
+
+
+def test_time_decides_when_a_checkpoint_is_due(tmp_path, monkeypatch):
+    clock = iter(range(0, 10**9, 25))
+    monkeypatch.setattr(inside_epoch, "perf_counter", lambda: float(next(clock)))
+    train(tmp_path, (1, 6), every="1min")
+
+    (journal,) = run_folder(tmp_path).path.glob("attempt-1.jsonl")
+    inside = read_attempt(journal).inside
+    assert inside is not None
+    assert 1 < inside.batch < 5
+
+
+def test_what_the_killed_part_took_until_its_checkpoint_counts(tmp_path, monkeypatch):
+    now = [0.0]
+    for module in ("open_epoch", "open_run", "inside_epoch", "run_evaluation"):
+        monkeypatch.setattr(f"runmanager.training.{module}.perf_counter", lambda: now[0])
+
+    def train_slowly(stop):
+        manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+        with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, [1] * 10):
+            for _ in manager.epochs(1, checkpoint={}, checkpoint_every=4):
+                now[0] += 100  # in front of the loop
+                for number, _ in enumerate(manager.batches()):
+                    now[0] += 1
+                    if number == stop:
+                        raise KeyboardInterrupt
+                    manager.track_loss(0.5, 1)
+
+    train_slowly(6)  # saved after 4 batches, 104 s
+    now[0] += 1000
+    train_slowly(None)  # 100 s in front of the loop once more, then 6 batches
+
+    (row,) = load_results(tmp_path).to_dict(orient="records")
+    assert row["epoch duration"] == 110
+    assert row["run duration"] == 210  # with the second beginning, as for runs that resume after an epoch
+    assert read_run(run_folder(tmp_path)).epochs[0].times["throughput_images_per_s"] == pytest.approx(10 / 110)
+
+
+def test_sums_of_tensors_continue_bit_for_bit(tmp_path, monkeypatch):
+    monkeypatch.setattr("runmanager.training.metrics._is_read_at_once", lambda _: False)
+    monkeypatch.setattr(weighted_sum, "CHUNK", 4)
+    train(tmp_path / "whole")
+
+    train(tmp_path / "killed", (2, 4))
+    train(tmp_path / "killed")
+
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+def test_losses_whose_batch_is_known_later_continue(tmp_path):
+    def execute(root, stop):
+        manager = RunManager("exp", root, display=False, tensorboard=False)
+        with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, DataLoader(DATA, 4)):
+            for _ in manager.epochs(1, checkpoint={}, checkpoint_every=1):
+                for samples, labels in manager.batches():
+                    manager.track_loss(samples.mean())
+                    if torch.equal(labels, stop):
+                        raise KeyboardInterrupt
+        return load_results(root).drop(columns=DURATIONS, errors="ignore").to_csv()
+
+    whole = execute(tmp_path / "whole", torch.tensor(0))
+    execute(tmp_path / "killed", LABELS[12:16])
+
+    assert execute(tmp_path / "killed", torch.tensor(0)) == whole
+
+
+def test_a_loss_that_is_not_finite_is_found_where_it_was(tmp_path):
+    def execute(stop):
+        manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+        with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, [1] * 6):
+            for _ in manager.epochs(1, checkpoint={}, checkpoint_every=1):
+                for number, _ in enumerate(manager.batches()):
+                    manager.track_loss(float("nan") if number == 1 else 0.5, 1)
+                    if number == stop:
+                        raise KeyboardInterrupt
+        return manager.outcome
+
+    execute(4)
+
+    assert "step 2" in execute(None).error
+
+
+def test_a_damaged_checkpoint_costs_the_epoch_and_is_named(tmp_path):
+    train(tmp_path / "whole")
+    train(tmp_path / "killed", (2, 4))
+    flip(run_folder(tmp_path / "killed").path / paths.INSIDE_CHECKPOINT)
+
+    with pytest.warns(RunsWarning, match="checkpoint.inside.pt is not used"):
+        counts = train(tmp_path / "killed")
+
+    assert counts == {2: 6, 3: 6}
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+def test_a_checkpoint_of_an_epoch_that_was_committed_since_is_removed(tmp_path):
+    train(tmp_path, (2, 4))
+    path = run_folder(tmp_path).path / paths.INSIDE_CHECKPOINT
+    content = path.read_bytes()
+    train(tmp_path, (3, 1))
+    path.write_bytes(content)
+
+    assert train(tmp_path, num_epochs=4) == {3: 6, 4: 6}
+    assert not path.exists()
+
+
+def test_a_checkpoint_after_an_epoch_cannot_stand_in_for_one_inside_it(tmp_path):
+    train(tmp_path, (2, 4))
+    folder = run_folder(tmp_path)
+    (folder.path / paths.CHECKPOINT).rename(folder.path / paths.INSIDE_CHECKPOINT)
+
+    problems: list[str] = []
+
+    assert checkpoints.load_checkpoint(folder.path, [folder.id], problems, is_inside=True) is None
+    assert "another kind" in problems[0]
+
+
+def test_without_the_option_a_run_continues_and_saves_no_more(tmp_path):
+    train(tmp_path / "whole")
+    train(tmp_path / "killed", (2, 4))
+
+    counts = train(tmp_path / "killed", (3, 4), every=None)
+
+    assert counts[2] == 3
+    assert not (run_folder(tmp_path / "killed").path / paths.INSIDE_CHECKPOINT).exists()
+    train(tmp_path / "killed")
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+def test_by_default_nothing_is_saved_inside_epochs(tmp_path):
+    train(tmp_path, (2, 4), every=None)
+
+    assert not (run_folder(tmp_path).path / paths.INSIDE_CHECKPOINT).exists()
+    assert read_run(run_folder(tmp_path)).inside is None
+    assert train(tmp_path, every=None)[2] == 6
+
+
+def test_a_completed_run_leaves_no_checkpoint(tmp_path):
+    train(tmp_path)
+
+    assert not list(run_folder(tmp_path).path.glob("checkpoint*"))
+
+
+def test_other_parts_are_refused(tmp_path):
+    train(tmp_path, (1, 4))
+    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+
+    with pytest.raises(CheckpointError, match="inside epoch 1 has the states of"), manager.run({"lr": 0.1}):
+        manager.epochs(1, checkpoint={"network": nn.Linear(1, 1)})
+
+
+@pytest.mark.parametrize("every", [0, True, 1.5, "10", "10 minutes", "0min", "-1s", ""])
+def test_an_interval_that_is_none_is_refused(tmp_path, every):
+    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+    with pytest.raises(InvalidArgumentError, match="checkpoint_every must be a number of batches"):  # noqa: SIM117
+        with manager.run({"lr": 0.1}):
+            manager.epochs(1, checkpoint={}, checkpoint_every=every)
+
+
+def test_an_interval_without_a_checkpoint_is_refused(tmp_path):
+    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+
+    with pytest.raises(InvalidArgumentError, match="without checkpoint="), manager.run({"lr": 0.1}):
+        manager.epochs(1, checkpoint_every="10min")
+
+
+@pytest.mark.slow  # torchmetrics takes seconds to import
+def test_a_metric_that_saves_no_state_is_refused(tmp_path):
+    torchmetrics = pytest.importorskip("torchmetrics")
+    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+    metric = torchmetrics.MeanMetric()
+
+    with pytest.raises(InvalidArgumentError, match=r"call its persistent\(True\)"), manager.run({"lr": 0.1}):
+        manager.epochs(1, checkpoint={"metric": metric}, checkpoint_every=1)
+
+
+@pytest.mark.slow  # torchmetrics takes seconds to import
+def test_a_metric_of_the_loop_continues(tmp_path):
+    torchmetrics = pytest.importorskip("torchmetrics")
+
+    def execute(stop):
+        metric = torchmetrics.SumMetric()
+        metric.persistent(True)
+        manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+        with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, [1] * 6):
+            for _ in manager.epochs(1, checkpoint={"metric": metric}, checkpoint_every=1):
+                for number, _ in enumerate(manager.batches()):
+                    if number == stop:
+                        raise KeyboardInterrupt
+                    metric.update(1.0)
+                manager.track(total=metric.compute())
+        return load_results(tmp_path)
+
+    execute(4)
+
+    assert execute(None)["total"].tolist() == [6.0]
+
+
+class TestSaysOnce:
+    def test_that_a_loop_does_not_use_batches(self, tmp_path):
+        manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+
+        def execute():
+            with manager.run({"lr": 0.1}, None, BATCHES):
+                for _ in manager.epochs(2, checkpoint={}, checkpoint_every=1):
+                    for samples, _ in BATCHES:
+                        manager.track_loss(samples.mean(), samples)
+
+        with pytest.warns(RunsWarning, match=r"counts the batches of batches\(\), which has none") as warned:
+            execute()
+
+        assert len(warned) == 1
+
+    def test_that_a_second_loop_has_no_checkpoints(self, tmp_path):
+        def execute(root, stop):
+            count = 0
+            manager = RunManager("exp", root, display=False, tensorboard=False)
+            with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, BATCHES):
+                for _ in manager.epochs(1, checkpoint={}, checkpoint_every=1):
+                    for batches in (manager.batches, manager.batches):
+                        for samples, _ in batches():
+                            manager.track_loss(samples.mean(), samples)
+                            count += 1
+                            if count == stop:
+                                raise KeyboardInterrupt
+            return count
+
+        with pytest.warns(RunsWarning, match=r"loops over batches\(\) again") as warned:
+            execute(tmp_path / "whole", None)
+
+        assert len(warned) == 1
+
+    def test_nothing_of_a_second_loop_where_no_checkpoints_are_asked_for(self, tmp_path):
+        manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+        with warnings.catch_warnings(), manager.run({"lr": 0.1}, None, BATCHES):
+            warnings.simplefilter("error")
+            for _ in manager.epochs(1, checkpoint={}):
+                for samples, _ in manager.batches():
+                    manager.track_loss(samples.mean(), samples)
+                for _ in manager.batches():
+                    pass
+
+
+def test_a_program_that_fits_continues(tmp_path):
+    def execute(root, stop):
+        torch.manual_seed(1)
+        network = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+        seen = 0
+
+        def loss(preds, labels):
+            nonlocal seen
+            seen += 1
+            if seen == stop:
+                raise KeyboardInterrupt
+            return functional.cross_entropy(preds, labels)
+
+        manager = RunManager("exp", root, display=False, tensorboard=False)
+        with contextlib.suppress(KeyboardInterrupt):
+            fit(
+                {"lr": 0.1}, network, shuffled(), manager, optimizer=torch.optim.Adam, epochs=2, loss=loss,
+                keep="last", checkpoint_every=2,
+            )  # fmt: skip
+        return seen
+
+    execute(tmp_path / "whole", None)
+    execute(tmp_path / "killed", 11)
+
+    assert execute(tmp_path / "killed", None) == 12 - 10
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+def test_fit_refuses_an_interval_that_is_none(tmp_path):
+    manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+
+    with pytest.raises(ValueError, match="checkpoint_every must be"):
+        fit(
+            {"lr": 1},
+            nn.Linear(4, 3),
+            BATCHES,
+            manager,
+            optimizer=torch.optim.SGD,
+            epochs=1,
+            checkpoint_every="x",
+        )
+
+
+def train_run(run, manager):
+    torch.manual_seed(1)
+    network = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
+    with manager.run(run, network, shuffled()):
+        parts = {"network": network, "optimizer": optimizer}
+        for epoch in manager.epochs(2, checkpoint=parts, checkpoint_every=2):
+            for number, (samples, labels) in enumerate(manager.batches(), 1):
+                if (epoch, number) == STOPS:
+                    raise KeyboardInterrupt
+                loss = functional.cross_entropy(network(samples), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, samples)
+
+
+STOPS: tuple[int, int] | None = None
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_grid_says_where_a_run_continues(tmp_path, monkeypatch, capsys, epoch):
+    monkeypatch.setitem(globals(), "STOPS", (epoch, 6))
+    grid = {"lr": [0.1], "device": ["cpu"]}
+    options: dict[str, Any] = {
+        "experiment": "exp",
+        "root": tmp_path,
+        "executor": "inline",
+        "tensorboard": False,
+    }
+    stopped = run_grid(grid, train_run, **options)
+    panel = capsys.readouterr().out
+
+    run_grid(grid, train_run, plan_only=True, **options)
+
+    where = f"inside epoch {epoch}, after batch 4 of 6"
+    assert f"! 1 of 1 run is left to execute; run 1 continues {where}\n" in panel
+    assert stopped.runs["continues at"].tolist() == [where]
+
+    assert f"continue inside epoch {epoch}, after batch 4 of 6" in capsys.readouterr().out
+
+
+def test_the_start_of_the_attempt_says_where_it_continues(tmp_path):
+    train(tmp_path, (1, 4))
+    train(tmp_path, (2, 4))
+
+    attempts = [read_attempt(path) for path in sorted(run_folder(tmp_path).path.glob("attempt-*[0-9].jsonl"))]
+
+    assert attempts[1].start["inside"] == {"epoch": 1, "batch": 3, "step": 3, "num_batches": 6}
+    assert attempts[1].inside == Inside(2, 3, 9, 6)
+
+
+def test_finished_journals_are_still_read_at_once(tmp_path, monkeypatch):
+    train(tmp_path)
+    monkeypatch.setattr("runmanager.storage.journal._read_lines", None)
+
+    assert len(read_run(run_folder(tmp_path)).epochs) == 3
+
+
+def test_tensorboard_shows_steps_and_own_tags_of_the_part_that_was_killed_once(tmp_path):
+    def execute(root, stop):
+        manager = RunManager("exp", root, display=False, histogram_every=0)
+        with contextlib.suppress(KeyboardInterrupt), manager.run({"lr": 0.1}, None, BATCHES):
+            for epoch in manager.epochs(2, checkpoint={}, checkpoint_every=2):
+                for number, (samples, _) in enumerate(manager.batches(), 6 * epoch - 5):
+                    manager.track_loss(samples.mean(), samples)
+                    manager.log(step_loss=samples.mean())
+                    assert manager.tb
+                    manager.tb.add_scalar("own/loss", samples.mean(), number)
+                    if number == stop:
+                        raise KeyboardInterrupt
+        shown = folder_scalars(run_folder(root).path)
+        return {tag: shown[tag] for tag in shown if tag.startswith(("steps/", "loss/"))}, shown["own/loss"]
+
+    whole, own = execute(tmp_path / "whole", None)
+    for stop in (5, 11):
+        execute(tmp_path / f"{stop}", stop)
+        shown, own_shown = execute(tmp_path / f"{stop}", None)
+        assert shown == whole
+        # a loop that counts batches itself begins to count anew
+        assert own_shown[: stop // 2 * 2] == own[: stop // 2 * 2]
+
+
+def test_several_ranks_save_nothing_inside_epochs_and_are_told_so(tmp_path, monkeypatch):
+    ranks = SimpleNamespace(num_ranks=lambda: 2)
+    monkeypatch.setattr("runmanager.training.inside_epoch.ranks", ranks)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        train(tmp_path, num_epochs=1)
+
+    assert "saves nothing with 2 ranks" in str(warned[0].message)
+
+
+def test_the_number_of_threads_is_that_of_the_part_that_was_killed(tmp_path):
+    train(tmp_path, (1, 4))
+    torch.set_num_threads(2)
+    train(tmp_path)
+
+    assert load_runs(tmp_path / "exp")["threads"].tolist() == [1]
+    assert load_run(tmp_path / "exp" / "1").epochs == 3
