@@ -1,0 +1,279 @@
+"""Runs that the Trainer of Hugging Face's transformers executes."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from runmanager.devices import ranks
+from runmanager.errors import InvalidArgumentError, LifecycleError, MissingExtraError, is_count
+from runmanager.integrations.trainers import TrainedRun, columns
+from runmanager.training.checking import NUM_STEPS, CheckEnded
+from runmanager.training.manager import RunManager
+
+try:
+    from transformers import TrainerCallback, TrainingArguments
+    from transformers.utils.logging import disable_progress_bar
+except ImportError as error:
+    raise MissingExtraError(
+        ["runmanager.integrations.huggingface needs transformers: pip install 'torch-runmanager[huggingface]'"]
+    ) from error
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl
+    from transformers import TrainerState as State
+
+_END = "train_runtime"  # what the trainer logs last, after all epochs
+_SPEEDS = ("_runtime", "_per_second")  # that are measured with the row already
+_LIMIT = 2  # checkpoints: that of the last committed epoch, and that of the next one
+
+
+def training_arguments(
+    manager: RunManager, kind: type[TrainingArguments] = TrainingArguments, **options: Any
+) -> TrainingArguments:
+    """Return the arguments of transformers' Trainer for the open run: its device, its folder, its seed.
+
+    The trainer's checkpoints are in the run's folder, and nothing is written to the working directory. It
+    reports to the run alone, and shows no bar. A loss that is NaN is reported as such. The hyperparameter
+    `seed`, if there is one, is the trainer's.
+
+    Args:
+        manager: Its run is open.
+        kind: The class of the arguments, as Seq2SeqTrainingArguments.
+        **options: Further arguments, which have precedence.
+
+    Returns:
+        The arguments, for ``Trainer(model, training_arguments(manager, num_train_epochs=3), ...)``.
+
+    Raises:
+        LifecycleError: No run is open.
+    """
+    run = TrainedRun(manager)
+    device, seed = run.opened.device, run.opened.folder.params.get("seed")
+    arguments: dict[str, Any] = {
+        "output_dir": str(run.folder), "use_cpu": device.type == "cpu", "report_to": "none",
+        "disable_tqdm": True, "logging_strategy": "epoch", "logging_nan_inf_filter": False,
+        "save_strategy": "epoch", "save_total_limit": _LIMIT,
+    }  # fmt: skip
+    arguments |= {"seed": seed} if is_count(seed) else {}
+    made = kind(**{**arguments, **options})
+    if made.disable_tqdm:
+        disable_progress_bar()  # type: ignore[no-untyped-call]  # that of its checkpoints
+    if device.type == "cuda" and ranks.num_ranks() == 1:
+        # else it is the first GPU, and the batches are divided among all
+        torch.cuda.set_device(device)
+        vars(made)["_setup_devices"] = made.distributed_state.device = device
+        made._n_gpu = 1  # noqa: SLF001 - as above
+    return made
+
+
+def checkpoint_path(manager: RunManager) -> str | None:
+    """Resume the open run: return the trainer's checkpoint of the last committed epoch.
+
+    Args:
+        manager: Its run is open, and has no epoch yet.
+
+    Returns:
+        A path for ``trainer.train(resume_from_checkpoint=checkpoint_path(manager))``; None if the run starts
+        with its first epoch.
+
+    Raises:
+        LifecycleError: No run is open, or an epoch has begun already.
+    """
+    run = TrainedRun(manager)
+    after = run.resume_trainer(lambda committed: max(_of_epochs(run.folder, committed), default=0))
+    return str(_of_epochs(run.folder, after)[after]) if after else None
+
+
+class RunManagerCallback(TrainerCallback):
+    """Lets the epochs of transformers' Trainer be those of the run.
+
+    Each epoch is a row with what the trainer has logged in it: `loss` is the mean over its steps, everything
+    else the last value; speeds are left out. Values of single steps are curves in TensorBoard, and in
+    `load_steps`. Each epoch ends with a checkpoint of the trainer, after which the row is committed. A loss
+    that is no longer finite, and pruning, stop the trainer.
+
+    Args:
+        manager: Its run is open.
+        checkpoint: False asks for no checkpoints; the run then starts over when it was interrupted.
+    """
+
+    def __init__(self, manager: RunManager, *, checkpoint: bool = True) -> None:
+        super().__init__()
+        self.run = TrainedRun(manager)
+        self._is_saving = checkpoint
+        self._values: dict[str, Any] = {}  # that the trainer has logged in the epoch
+        self._losses: list[tuple[float, int]] = []  # each with its number of steps
+        self._first_step = self._logged_step = (
+            0  # of the trainer: when the epoch began, and when it logged last
+        )
+        self._has_ended = False  # whether the epoch has: it is committed with its checkpoint
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Make sure that the trainer continues where the run does, and saves there."""
+        del control
+        args.logging_nan_inf_filter = False  # it would hide that the run has diverged
+        opened = self.run.opened
+        if not opened.has_begun:
+            self.run.resume_trainer(lambda _: 0)
+        after = round(state.epoch or 0)
+        if after != opened.number:
+            raise LifecycleError(
+                f"the trainer continues after epoch {after}, the run after epoch {opened.number}: "
+                "write trainer.train(resume_from_checkpoint=checkpoint_path(manager))"
+            )
+        if self._is_saving and Path(args.output_dir or "").absolute() != self.run.folder.absolute():
+            rule = f"output_dir is {args.output_dir!r}, but checkpoints have to be in the folder of the run"
+            advice = "training_arguments(manager), or RunManagerCallback(manager, checkpoint=False)"
+            raise InvalidArgumentError([f"{rule}: write {advice}"])
+        self.run.state.is_saved = self._is_saving
+        optimizer = kwargs.get("optimizer")
+        self.run.state.learning_rate = lambda: _learning_rate(optimizer)
+        if opened.loader is None:  # that of a stream has no length, and so no truth
+            opened.loader = kwargs.get("train_dataloader")
+        self._logged_step = state.global_step
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Begin an epoch; commit the one before if it had no checkpoint."""
+        del kwargs
+        self._commit(control)
+        del args
+        self.run.begin_epoch(state.num_train_epochs)
+        self._first_step = state.global_step
+
+    def on_step_end(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Count the step; stop the clock if an evaluation follows."""
+        del args, kwargs
+        epoch = self.run.opened.epoch
+        assert epoch is not None
+        epoch.step += 1
+        epoch.report_step()
+        if control.should_evaluate:
+            self.run.begin_evaluation()
+        if self.run.is_check and state.global_step - self._first_step >= NUM_STEPS:
+            control.should_epoch_stop = control.should_training_stop = True
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Stop the clock, and ask the trainer for the values and the checkpoint of the epoch."""
+        del args, state, kwargs
+        epoch = self.run.opened.epoch
+        assert epoch is not None
+        epoch.leave()
+        self._has_ended = control.should_log = True
+        control.should_save = self._is_saving and not self.run.is_check
+        if control.should_evaluate:
+            self.run.begin_evaluation()
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: "State",
+        control: "TrainerControl",
+        logs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take what the trainer reports."""
+        del args, kwargs
+        logs = logs or {}
+        if _END in logs:
+            self._commit(control)
+        if not self.run.is_in_epoch:
+            return
+        values = {name: value for name, value in logs.items() if name != "epoch" and not name.endswith(_SPEEDS)}
+        if "loss" in values:
+            self._losses.append((values["loss"], state.global_step - self._logged_step))
+            self._logged_step = state.global_step
+        if self._has_ended and not math.isfinite(self._loss() or 0.0):
+            control.should_save, control.should_training_stop = False, True
+        self._values |= values
+        if not self._has_ended:
+            named = columns(values, self.run.opened.folder.params)
+            named = {f"step_{name}" if name in ("loss", "accuracy") else name: v for name, v in named.items()}
+            self.run.manager.log(named)
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Leave the evaluation of a run that is only tried."""
+        del args, state, control, kwargs
+        if self.run.is_check:
+            raise CheckEnded
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Start the clock again."""
+        del args, state, control, kwargs
+        self.run.end_evaluation()
+
+    def on_save(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Commit the epoch: its checkpoint is complete."""
+        del args, state, kwargs
+        self._commit(control)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
+    ) -> None:
+        """Commit the last epoch; note that the trainer was stopped early."""
+        del args, kwargs
+        self._commit(control)
+        self.run.end(state.num_train_epochs)
+
+    def on_predict(
+        self,
+        args: TrainingArguments,
+        state: "State",
+        control: "TrainerControl",
+        metrics: Mapping[str, Any],
+        **kwargs: Any,
+    ) -> None:
+        """Add what a test reports to the results of the run."""
+        del args, state, control, kwargs
+        self.run.add_test({name: value for name, value in metrics.items() if not name.endswith(_SPEEDS)})
+
+    def _commit(self, control: "TrainerControl") -> None:
+        """Commit the epoch that has ended, if there is one."""
+        if not self._has_ended:
+            return
+        loss = self._loss()
+        values = self._values if loss is None else {**self._values, "loss": loss}
+        self._values, self._losses, self._has_ended = {}, [], False
+        if self.run.end_epoch(values):
+            control.should_training_stop = True
+
+    def _loss(self) -> float | None:
+        """Return the mean loss over the steps of the epoch, None if none was logged."""
+        if len(self._losses) <= 1:
+            return self._losses[0][0] if self._losses else None  # as the trainer reports it
+        return sum(loss * steps for loss, steps in self._losses) / sum(steps for _, steps in self._losses)
+
+
+def _learning_rate(optimizer: Any) -> float | None:
+    groups = getattr(optimizer, "param_groups", [])
+    return float(groups[0]["lr"]) if groups else None
+
+
+def _of_epochs(folder: Path, most: int) -> dict[int, Path]:
+    """Find the checkpoints that end an epoch: its number, `most` at most -> their folder."""
+    saved: dict[int, Path] = {}
+    for path in folder.glob("checkpoint-*/trainer_state.json"):
+        try:
+            epoch = json.loads(path.read_text(encoding="utf-8"))["epoch"]
+        except (OSError, ValueError, LookupError):
+            continue  # a kill came while it was written
+        if epoch == int(epoch) and 0 < epoch <= most:
+            saved[int(epoch)] = path.parent
+    return saved

@@ -1,0 +1,317 @@
+"""Runs that Lightning's Trainer executes, and a logger for Fabric."""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runmanager.devices import ranks
+from runmanager.errors import LifecycleError
+from runmanager.integrations import lightning_files as files
+from runmanager.integrations.lightning_logger import (
+    Checkpoint,
+    RunManagerLogger,
+    SIGTERMException,
+    extract_batch_size,
+)
+from runmanager.integrations.trainers import TrainedRun
+from runmanager.storage import checkpoints, paths
+from runmanager.training.checking import NUM_STEPS
+from runmanager.training.loaders import generators
+from runmanager.training.manager import RunManager
+
+__all__ = ["RunManagerCallback", "RunManagerLogger", "checkpoint_path", "trainer_options"]
+
+_ACCELERATORS = {"cuda": "gpu"}  # type of a device -> what Lightning calls it, where that differs
+
+
+def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
+    """Return the arguments of Lightning's Trainer for the open run: its device, its logger, its callback.
+
+    Lightning's progress bar and summary are off, and nothing is written to the working directory: what
+    callbacks of yours save is an artifact of the run.
+
+    Args:
+        manager: Its run is open.
+        **options: Further arguments of Trainer, which have precedence; `callbacks` and `logger` are added.
+
+    Returns:
+        Arguments, for ``Trainer(**trainer_options(manager, max_epochs=5))``.
+
+    Raises:
+        LifecycleError: No run is open.
+    """
+    run = TrainedRun(manager)
+    opened = run.opened
+    given = {name: _as_list(options.pop(name, None)) for name in ("callbacks", "logger")}
+    if not any(isinstance(callback, RunManagerCallback) for callback in given["callbacks"]):
+        given["callbacks"].append(RunManagerCallback(manager))
+    device = opened.device
+    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if ranks.num_ranks() > 1 else 1
+    devices: Any = [device.index or 0] if device.type not in ("cpu", "mps") else 1
+    arguments: dict[str, Any] = {
+        "accelerator": _ACCELERATORS.get(device.type, device.type),
+        "devices": devices if ranks.num_ranks() == 1 else num_local,
+        "num_nodes": ranks.num_ranks() // num_local,
+        "strategy": "auto" if ranks.num_ranks() == 1 else "ddp",
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "default_root_dir": str(opened.folder.path / paths.ARTIFACTS),
+        **options,
+        "callbacks": given["callbacks"],
+        "logger": [RunManagerLogger(manager), *given["logger"]],
+    }
+    if run.is_check:
+        limits = {"train": NUM_STEPS, "val": 1, "test": 1, "predict": 1}
+        arguments |= {f"limit_{name}_batches": number for name, number in limits.items()}
+        arguments |= {"max_epochs": 1, "num_sanity_val_steps": 0, "val_check_interval": 1.0}
+    return arguments
+
+
+def checkpoint_path(manager: RunManager) -> Path | None:
+    """Resume the open run: return Lightning's checkpoint of the last committed epoch.
+
+    Args:
+        manager: Its run is open, and has no epoch yet.
+
+    Returns:
+        A path for ``trainer.fit(model, ckpt_path=checkpoint_path(manager))``; None if the run starts with its
+        first epoch.
+
+    Raises:
+        LifecycleError: No run is open, or an epoch has begun already.
+    """
+    run = TrainedRun(manager)
+    after = run.resume_trainer(partial(files.last, run.folder))
+    return files.path_of(run.folder, after) if after else None
+
+
+class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
+    """Lets the epochs of Lightning's Trainer be those of the run.
+
+    Each epoch is a row: the mean of the training loss as `loss`, and whatever the module has logged, as
+    ``trainer.callback_metrics`` has it at the end of the epoch. Before an epoch is committed, Lightning's own
+    checkpoint of it is written to the folder of the run, with the random states. A loss that is no longer
+    finite, and pruning, stop the trainer.
+
+    Args:
+        manager: Its run is open.
+        checkpoint: False writes no checkpoints; the run then starts over when it was interrupted.
+    """
+
+    def __init__(self, manager: RunManager, *, checkpoint: bool = True) -> None:
+        super().__init__()
+        self.run = TrainedRun(manager)
+        self._is_saving = checkpoint
+        self._num_ranks = ranks.num_ranks()
+        self._state: dict[str, Any] = {}  # of this callback, in Lightning's checkpoint
+        self._loaded: dict[str, Any] = {}  # that of the checkpoint that was loaded
+        self._reported: dict[str, Any] = {}  # what the trainer had reported by the end of the last epoch
+        self._sigint: Any = signal.SIG_DFL
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Make sure that the processes of the trainer are those of the run."""
+        del pl_module, stage
+        for logger in trainer.loggers:
+            if isinstance(logger, RunManagerLogger):
+                logger.is_followed = True
+        self._sigint = signal.getsignal(signal.SIGINT)
+        if trainer.world_size != self._num_ranks:
+            raise LifecycleError(
+                f"Lightning trains in {trainer.world_size} processes, the run knows of {self._num_ranks}: "
+                f"start the program with torchrun --nproc-per-node={trainer.world_size}"
+            )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the state of this callback from a checkpoint."""
+        self._loaded = state_dict
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of this callback, for a checkpoint."""
+        return self._state
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Say that the epoch is complete: Lightning notes that after the hooks, and would end it once more."""
+        del trainer, pl_module
+        if self._state:
+            for progress in checkpoint["loops"]["fit_loop"]["epoch_progress"].values():
+                progress["completed"] = progress["processed"]
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Make sure that the trainer continues where the run does."""
+        del pl_module
+        opened = self.run.opened
+        if opened.number > (opened.resume_epoch or 0):
+            raise LifecycleError(
+                "trainer.fit() a second time in one run: give max_epochs= the epochs of both, or begin another "
+                "run"
+            )
+        if not opened.has_begun:
+            self.run.resume_trainer(lambda _: 0)
+        if self._loaded.get("run") != opened.folder.id:
+            self._loaded = {}  # a checkpoint from elsewhere: the epochs of this run begin with it
+        after = self._loaded.get("epoch", 0)
+        if after != opened.number:
+            raise LifecycleError(
+                f"the trainer continues after epoch {after}, the run after epoch {opened.number}: "
+                "write trainer.fit(..., ckpt_path=checkpoint_path(manager))"
+            )
+        state = self.run.state
+        state.is_saved = self._is_saving
+        state.save_epoch = lambda number: self._save(trainer, number)
+        state.learning_rate = lambda: _learning_rate(trainer)
+        if self._loaded:
+            trainer.should_stop = trainer.should_stop or self._loaded["should_stop"]
+            self._step_plateau(trainer)
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin the epoch; restore the random states first if the trainer has just resumed."""
+        del pl_module
+        if self._loaded:
+            trainer.fit_loop.epoch_loop.restarting = (
+                False  # with max_steps it is: within the epoch that has ended
+            )
+            self._restore_random(trainer)
+        self._loaded = {}
+        opened = self.run.opened
+        if opened.loader is None:  # that of a stream has no length, and so no truth
+            opened.loader = trainer.train_dataloader
+        self.run.begin_epoch(_num_epochs(trainer))
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Add the loss of the batch to the mean of the epoch."""
+        del batch_idx
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if not isinstance(loss, torch.Tensor):
+            return  # the step was skipped
+        if pl_module.automatic_optimization:
+            loss = loss * trainer.accumulate_grad_batches  # by which Lightning divides it
+        self.run.manager.track_loss(loss, _batch_size(batch))
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Stop the clock of the epoch."""
+        del pl_module
+        if not trainer.sanity_checking and self.run.is_in_epoch:
+            self.run.begin_evaluation()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Start it again."""
+        del pl_module
+        if not trainer.sanity_checking and self.run.is_in_epoch:
+            self.run.end_evaluation()
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Commit the epoch, with what was logged in it."""
+        del pl_module
+        reported = dict(trainer.callback_metrics)
+        values = {
+            name: value
+            for name, value in reported.items()
+            if value is not self._reported.get(name)  # else it is that of an earlier epoch
+            and not any(
+                name.endswith(end) and name.removesuffix(end) in reported for end in ("_step", "_epoch")
+            )
+        }
+        self._reported = reported
+        if self.run.end_epoch(values):
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Note that the trainer was stopped early."""
+        del pl_module
+        self.run.end(_num_epochs(trainer))
+
+    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
+        """Add what a test has logged to the results of the run."""
+        del pl_module
+        self.run.add_test(trainer.callback_metrics)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Let Ctrl-C and SIGTERM interrupt the run: Lightning would exit, as a program does that has failed."""
+        del pl_module
+        if isinstance(exception, (KeyboardInterrupt, SIGTERMException)) and trainer.world_size == 1:
+            trainer._teardown()  # noqa: SLF001 - what Lightning does next
+            signal.signal(signal.SIGINT, self._sigint)
+            if isinstance(exception, KeyboardInterrupt):
+                raise exception
+            raise KeyboardInterrupt from exception
+
+    def _save(self, trainer: Any, number: int) -> None:
+        """Write Lightning's checkpoint of an epoch; the one before is kept until this is committed."""
+        if not self._is_saving:
+            return
+        opened = self.run.opened
+        loader_states = {name: each.get_state() for name, each in generators(trainer.train_dataloader)}
+        random = ranks.gather((checkpoints.random_state(opened.device), loader_states))
+        plateau = {
+            str(index): float(trainer.callback_metrics[config.monitor])
+            for index, config in enumerate(trainer.lr_scheduler_configs)
+            if _is_due(config, number) and config.monitor in trainer.callback_metrics
+        }
+        self._state = {
+            "run": opened.folder.id, "epoch": number, "random": random, "plateau": plateau,
+            "should_stop": bool(trainer.should_stop),
+        }  # fmt: skip
+        with files.written(self.run.folder, number) as path:
+            trainer.save_checkpoint(path, weights_only=False)
+        self._state = {}
+
+    def _restore_random(self, trainer: Any) -> None:
+        """Restore the random states of the end of the last epoch, which decide the order of the batches."""
+        loop, every = trainer.fit_loop, trainer.reload_dataloaders_every_n_epochs
+        number = (
+            self._loaded["epoch"] % every if every else None
+        )  # 0 if the loader is made again for each epoch
+        of_ranks = self._loaded.get("random", [])
+        if ranks.rank() < len(of_ranks):
+            random, loader_states = of_ranks[ranks.rank()]
+            for name, each in generators(trainer.train_dataloader):
+                if name in loader_states and number != 0:
+                    each.set_state(loader_states[name])
+            checkpoints.restore_random(random, self.run.opened.device)
+        if number is not None:
+            loop._last_train_dl_reload_epoch = self._loaded["epoch"] - number  # noqa: SLF001 - else: this epoch
+        if number == 0:
+            iter(loop._data_fetcher)  # noqa: SLF001 - the first time, made before the states were restored
+        if loop.is_resuming:  # else Lightning does this itself
+            iter(loop._data_fetcher)  # noqa: SLF001 - made before the states were restored
+
+    def _step_plateau(self, trainer: Any) -> None:
+        """Step ReduceLROnPlateau as Lightning does once it has saved its checkpoint."""
+        for index, value in self._loaded["plateau"].items():
+            scheduler = trainer.lr_scheduler_configs[int(index)].scheduler
+            trainer.lightning_module.lr_scheduler_step(scheduler, torch.tensor(value))
+
+
+def _num_epochs(trainer: Any) -> int | None:
+    return trainer.max_epochs if (trainer.max_epochs or 0) > 0 and trainer.max_steps < 0 else None
+
+
+def _is_due(config: Any, number: int) -> bool:
+    """Whether a ReduceLROnPlateau is stepped at the end of an epoch."""
+    return bool(config.reduce_on_plateau and config.interval == "epoch" and number % config.frequency == 0)
+
+
+def _as_list(given: Any) -> list[Any]:
+    if given in (None, True, False):
+        return []
+    return list(given) if isinstance(given, Sequence) else [given]
+
+
+def _batch_size(batch: Any) -> int:
+    """Return the number of samples, as Lightning counts them; 1 where it cannot."""
+    try:
+        return max(int(extract_batch_size(batch)), 1)
+    except Exception:  # noqa: BLE001 - Lightning's own error, for a batch without a tensor
+        return 1
+
+
+def _learning_rate(trainer: Any) -> float | None:
+    groups = [group for optimizer in trainer.optimizers[:1] for group in optimizer.param_groups[:1]]
+    return float(groups[0]["lr"]) if groups else None

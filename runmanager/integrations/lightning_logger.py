@@ -1,0 +1,88 @@
+"""A logger for Lightning and Fabric."""
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from runmanager.errors import LifecycleError, MissingExtraError
+from runmanager.integrations.trainers import TrainedRun, columns
+from runmanager.training.manager import RunManager
+
+__all__ = ["Checkpoint", "RunManagerLogger", "SIGTERMException", "extract_batch_size"]
+
+if TYPE_CHECKING:
+    from lightning.pytorch.callbacks import Checkpoint
+    from lightning.pytorch.loggers import Logger
+    from lightning.pytorch.utilities.data import extract_batch_size
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
+else:
+    # the same library has two packages: that which the program has imported
+    is_other = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
+    _package = "pytorch_lightning" if is_other else "lightning.pytorch"
+    try:
+        Checkpoint = import_module(f"{_package}.callbacks").Checkpoint
+        Logger = import_module(f"{_package}.loggers").Logger
+        extract_batch_size = import_module(f"{_package}.utilities.data").extract_batch_size
+        SIGTERMException = import_module(f"{_package}.utilities.exceptions").SIGTERMException
+    except ImportError as error:
+        raise MissingExtraError(
+            ["runmanager.integrations.lightning needs lightning: pip install 'torch-runmanager[lightning]'"]
+        ) from error
+
+
+class RunManagerLogger(Logger):  # type: ignore[misc]  # mypy does not follow lightning
+    """Logs what Lightning or Fabric log as values of steps: in TensorBoard, and in `load_steps`.
+
+    With Fabric, the last value of each epoch is a column of the table, too. With Lightning's Trainer, columns
+    come from `RunManagerCallback`.
+
+    Args:
+        manager: Its run is open.
+    """
+
+    def __init__(self, manager: RunManager) -> None:
+        super().__init__()
+        self.manager = manager
+        self.is_followed = False  # by a RunManagerCallback, which writes the columns
+
+    @property
+    def name(self) -> str:
+        """The name of the experiment."""
+        return self.manager.folder.parent.name if self.manager.folder else ""
+
+    @property
+    def version(self) -> str:
+        """The name of the run's folder."""
+        return self.manager.folder.name if self.manager.folder else ""
+
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log the values of a step.
+
+        Args:
+            metrics: Name -> value.
+            step: Is not used: steps are the batches of the run.
+
+        Raises:
+            LifecycleError: No epoch is open.
+        """
+        del step
+        if self.is_followed and not self.manager._is_open:  # noqa: SLF001 - a test after the run
+            return
+        run = TrainedRun(self.manager)
+        if not run.is_in_epoch:
+            if self.is_followed:
+                return  # Lightning repeats what the callback has just committed
+            raise LifecycleError(
+                "RunManagerLogger outside an epoch: call manager.begin_epoch() first; with Lightning's "
+                "Trainer, write Trainer(**trainer_options(manager))"
+            )
+        values = {name: value for name, value in metrics.items() if name != "epoch"}
+        named = columns(values, run.opened.folder.params)
+        if not self.is_followed:
+            run.opened.add_evaluation(named, 0.0)
+        free = {name: value for name, value in named.items() if name not in ("loss", "accuracy", "step")}
+        self.manager.log(free)
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Leave them out: those of the run are in the table."""

@@ -1,0 +1,196 @@
+"""Importing transformers takes seconds: all tests that do are in this module."""
+
+import importlib
+import json
+import math
+import os
+import subprocess
+import sys
+import warnings
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from runmanager import SuccessiveHalving, load_results, load_runs, load_steps, run_grid
+from runmanager.errors import MissingExtraError
+
+GRID = {"lr": [0.1], "seed": [1], "device": ["cpu"]}
+TIMES = ["epoch duration", "run duration"]
+HOME = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # those of transformers
+
+
+@pytest.fixture(scope="module")
+def study():
+    pytest.importorskip("transformers", reason="the extra huggingface is not installed")
+    with warnings.catch_warnings(action="ignore"):
+        from tests.integrations import huggingface_study
+    return huggingface_study
+
+
+def execute(root, train, grid=GRID, **options):
+    options = {"experiment": "exp", "root": root, "executor": "inline", "display": False, **options}
+    return run_grid(grid, train, tensorboard=False, **options)
+
+
+def reported(folder):
+    """Read what the trainer has logged at the end of each epoch."""
+    epochs: dict[int, dict[str, float]] = {}
+    for log in json.loads((folder / "log_history.json").read_text()):
+        if log["epoch"] == int(log["epoch"]) and "train_runtime" not in log:
+            epochs.setdefault(int(log["epoch"]), {}).update(log)
+    return epochs
+
+
+def table(root, name="exp"):
+    return load_results(root / name).drop(columns=TIMES)
+
+
+class Interrupt:
+    """Stops the training in a step, once."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def __call__(self, step):
+        if step == self.step:
+            self.step = None
+            raise KeyboardInterrupt
+
+
+def test_the_table_is_what_the_trainer_reports(tmp_path, study, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    execute(tmp_path, study.train)
+
+    rows, logged = table(tmp_path), reported(tmp_path / "exp" / "001")
+    assert rows["epoch"].tolist() == [*logged] == [1, 2, 3, 4]
+    for column in ("loss", "grad_norm", "learning_rate", "eval_loss", "eval_accuracy"):
+        assert rows[column].tolist() == [values[column] for values in logged.values()]
+    assert set(rows) == {
+        "run", "epoch", "loss", "accuracy", "lr", "seed", "device", "grad_norm", "learning_rate", "eval_loss",
+        "eval_accuracy",
+    }  # fmt: skip
+    assert 0 <= load_runs(tmp_path / "exp")["test_accuracy"].item() <= 1
+    assert [*Path().iterdir()] == []
+    assert not (tmp_path / "exp" / "001" / "trainer").exists()
+
+
+def test_logs_within_an_epoch_are_curves_and_its_loss_is_the_mean_over_its_steps(tmp_path, study):
+    execute(tmp_path, study.train, experiment="whole")
+    execute(tmp_path, partial(study.train, logging_strategy="steps", logging_steps=3))
+
+    whole, parts = table(tmp_path, "whole")["loss"].tolist(), table(tmp_path)["loss"].tolist()
+    assert parts == pytest.approx(whole, rel=1e-6)
+    assert len(load_steps(tmp_path / "exp")["step_loss"].dropna()) == 5  # steps 3, 6, ... 15 of 16
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "no"},
+        {},
+        {"save_strategy": "steps", "save_steps": 3},
+        {"max_steps": 14, "gradient_accumulation_steps": 2},
+    ],
+    ids=["eval_steps", "plain", "save_steps", "max_steps"],
+)
+def test_an_interrupted_run_continues_as_if_nothing_had_happened(tmp_path, study, options):
+    execute(tmp_path, partial(study.train, **options), experiment="whole")
+    steps = 2 if "max_steps" in options else 4
+
+    outcome = execute(tmp_path, partial(study.train, stop=Interrupt(2 * steps + 2), **options))
+    committed = table(tmp_path)["epoch"].tolist()
+    execute(tmp_path, partial(study.train, **options), changed="keep")
+
+    assert (outcome.exit_code, committed[:2]) == (130, [1, 2])
+    assert table(tmp_path).equals(table(tmp_path, "whole"))
+    assert load_runs(tmp_path / "exp")[["status", "attempts"]].values.tolist() == [["completed", 2]]
+
+
+def test_a_loss_that_is_not_finite_stops_the_trainer(tmp_path, study):
+    execute(tmp_path, study.train, {**GRID, "lr": [1e30]})
+
+    run = load_runs(tmp_path / "exp").iloc[0]
+    assert (run["status"], run["epochs"], math.isnan(run["loss"])) == ("diverged", run["epochs"], True)
+    (folder,) = (tmp_path / "exp").glob("001*")
+    assert [*reported(folder)] == [*range(1, run["epochs"] + 1)]
+    assert run["epochs"] < study.NUM_EPOCHS
+
+
+def test_pruned_runs_stop_at_their_rung_and_the_best_continue(tmp_path, study):
+    prune = SuccessiveHalving("eval_loss", factor=2, min_epochs=2)
+
+    execute(tmp_path, study.train, {**GRID, "lr": [0.1, 1e-9]}, prune=prune)
+
+    runs = load_runs(tmp_path / "exp")
+    assert sorted(runs[["status", "epochs"]].values.tolist()) == [["completed", 4], ["pruned", 2]]
+    assert sorted(len(reported(folder)) for folder in (tmp_path / "exp").glob("00*")) == [2, 4]
+
+
+def test_a_trainer_that_saves_elsewhere_is_refused_unless_it_is_to_save_nothing(tmp_path, study):
+    elsewhere = str(tmp_path / "elsewhere")
+
+    outcome = execute(tmp_path, partial(study.train, output_dir=elsewhere))
+    nothing = partial(study.RunManagerCallback, checkpoint=False)
+    execute(
+        tmp_path, partial(study.train, output_dir=elsewhere, callback=nothing, save_strategy="no"),
+        experiment="without",
+    )  # fmt: skip
+
+    assert "checkpoints have to be in the folder of the run" in outcome.outcomes[0][1].error
+    assert table(tmp_path, "without")["epoch"].tolist() == [1, 2, 3, 4]
+    assert not (tmp_path / "elsewhere").exists() or [*(tmp_path / "elsewhere").iterdir()] == []
+
+
+def test_a_trainer_that_does_not_continue_where_the_run_does_is_refused(tmp_path, study):
+    execute(tmp_path, partial(study.train, stop=Interrupt(10)))
+
+    def forget(run, manager):
+        with manager.run(run):
+            assert Path(study.checkpoint_path(manager)).name == "checkpoint-8"
+            arguments = study.training_arguments(manager)
+            callbacks = [study.RunManagerCallback(manager)]
+            study.Trainer(
+                study.Tiny(study.TinyConfig()), arguments, train_dataset=study.rows(), callbacks=callbacks
+            ).train()
+
+    outcome = execute(tmp_path, forget, changed="keep")
+
+    assert "resume_from_checkpoint=checkpoint_path(manager)" in outcome.outcomes[0][1].error
+
+
+def test_a_check_takes_two_steps_and_leaves_nothing(tmp_path, study):
+    outcome = execute(tmp_path, study.train, check=True)
+
+    assert outcome.exit_code == 0
+    assert table(tmp_path)["epoch"].tolist() == [1, 2, 3, 4]
+
+
+def test_without_transformers_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.delitem(sys.modules, "runmanager.integrations.huggingface", raising=False)
+
+    with pytest.raises(MissingExtraError, match=r"pip install 'torch-runmanager\[huggingface\]'"):
+        importlib.import_module("runmanager.integrations.huggingface")
+
+
+def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path, study):
+    execute(tmp_path, study.train, experiment="whole")
+    program = [sys.executable, "-m", "tests.integrations.huggingface_study", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": str(torch.get_num_threads())}
+
+    codes = [
+        subprocess.run(
+            program, cwd=HOME, env=environment | {"KILLED_IN": step}, capture_output=True, check=False
+        )
+        for step in ("3", "11", "")
+    ]
+
+    assert [done.returncode for done in codes] == [-9, -9, 0], codes[-1].stderr
+    assert table(tmp_path, "killed").equals(table(tmp_path, "whole"))
+    assert [*reported(tmp_path / "killed" / "001")] == [1, 2, 3, 4]

@@ -1,0 +1,293 @@
+"""Importing Lightning takes seconds: all tests that do are in this module."""
+
+import csv
+import importlib
+import math
+import os
+import subprocess
+import sys
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from runmanager import RunManager, SuccessiveHalving, load_results, load_runs, load_steps, run_grid
+from runmanager.errors import LifecycleError, MissingExtraError
+
+GRID = {"lr": [0.1], "seed": [1], "device": ["cpu"]}
+TIMES = ["epoch duration", "run duration"]
+HOME = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # those of Lightning
+
+
+@pytest.fixture(scope="module")
+def study():
+    pytest.importorskip("lightning", reason="the extra lightning is not installed")
+    with warnings.catch_warnings(action="ignore"):
+        from tests.integrations import lightning_study
+    return lightning_study
+
+
+def execute(root, train, grid=GRID, **options):
+    options = {"experiment": "exp", "root": root, "executor": "inline", "display": False, **options}
+    return run_grid(grid, train, tensorboard=False, **options)
+
+
+def reported(folder):
+    """Read what Lightning's CSVLogger has written of each epoch, in all attempts."""
+    epochs: dict[int, dict[str, float]] = {}
+    for path in sorted(folder.glob("csv/*/metrics.csv")):
+        for row in csv.DictReader(path.open()):
+            values = {
+                name: float(value) for name, value in row.items() if value and name not in ("epoch", "step")
+            }
+            epochs.setdefault(int(row["epoch"]) + 1, {}).update(values)
+    return epochs
+
+
+def table(root, name="exp"):
+    return load_results(root / name).drop(columns=TIMES)
+
+
+class Stopped:
+    """Stops the training in an epoch, once."""
+
+    def __init__(self, epoch, error=KeyboardInterrupt):
+        self.epoch, self.error = epoch, error
+
+    def __call__(self, epoch):
+        if epoch == self.epoch:
+            self.epoch = None
+            raise self.error
+
+
+def test_the_table_is_what_lightning_reports(tmp_path, study, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    execute(tmp_path, study.train)
+
+    rows = table(tmp_path)
+    csv_epochs = reported(tmp_path / "exp" / "001")
+    assert rows["epoch"].tolist() == [*csv_epochs] == [1, 2, 3, 4]
+    for column, name in (
+        ("val_loss", "val_loss"),
+        ("accuracy", "accuracy"),
+        ("train_loss", "train/loss_epoch"),
+    ):
+        assert rows[column].tolist() == [values[name] for values in csv_epochs.values()]
+    assert rows["loss"].tolist() == pytest.approx(rows["train_loss"].tolist(), rel=1e-6)
+    assert set(rows) == {
+        "run", "epoch", "loss", "accuracy", "lr", "seed", "device", "train_loss", "last", "val_loss",
+    }  # fmt: skip
+    assert [*Path().iterdir()] == []
+    assert [path.name for path in (tmp_path / "exp" / "001").glob("*/*.ckpt")] == []
+
+
+def test_curves_within_an_epoch_are_kept(tmp_path, study):
+    execute(tmp_path, partial(study.train, log_every_n_steps=2))
+
+    steps = load_steps(tmp_path / "exp")["train_loss_step"].dropna()
+
+    assert len(steps) == 10  # 4 epochs of 5 steps
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"max_epochs": -1, "max_steps": 18, "check_val_every_n_epoch": 2},
+        {"plateau": True},
+        {"accumulate_grad_batches": 2, "val_check_interval": 0.4},
+        {"reload_dataloaders_every_n_epochs": 2},
+    ],
+    ids=["plain", "max_steps", "plateau", "accumulate", "reload"],
+)
+def test_an_interrupted_run_continues_as_if_nothing_had_happened(tmp_path, study, options):
+    execute(tmp_path, partial(study.train, **options), experiment="whole")
+
+    outcome = execute(tmp_path, partial(study.train, stop=Stopped(3), **options))
+    committed = table(tmp_path)["epoch"].tolist()
+    execute(tmp_path, partial(study.train, **options), changed="keep")
+
+    assert (outcome.exit_code, committed) == (130, [1, 2])
+    assert table(tmp_path).equals(table(tmp_path, "whole"))
+    assert load_runs(tmp_path / "exp")[["status", "attempts"]].values.tolist() == [["completed", 2]]
+    validated = [epoch for epoch, values in reported(tmp_path / "exp" / "001").items() if "val_loss" in values]
+    rows = table(tmp_path).dropna(subset="val_loss")
+    assert rows["epoch"].tolist() == validated  # a value of an earlier epoch is not repeated
+
+
+def test_a_loss_that_is_not_finite_stops_the_trainer(tmp_path, study):
+    execute(tmp_path, study.train, {**GRID, "lr": [1e30]})
+
+    run = load_runs(tmp_path / "exp").iloc[0]
+    assert (run["status"], run["epochs"], math.isnan(run["loss"])) == ("diverged", 1, True)
+    assert [*reported(tmp_path / "exp" / "001")] == [1]
+
+
+def test_pruned_runs_stop_at_their_rung_and_the_best_continue(tmp_path, study):
+    prune = SuccessiveHalving("val_loss", factor=2, min_epochs=2)
+
+    execute(tmp_path, study.train, {**GRID, "lr": [0.1, 0.0001]}, prune=prune)
+
+    runs = load_runs(tmp_path / "exp")
+    assert runs[["lr", "status", "epochs"]].values.tolist() == [[0.1, "completed", 4], [0.0001, "pruned", 2]]
+    assert [*map(len, map(reported, sorted((tmp_path / "exp").glob("00*"))))] == [4, 2]
+    execute(tmp_path, study.train, experiment="whole")
+    assert table(tmp_path)["val_loss"].tolist()[:4] == table(tmp_path, "whole")["val_loss"].tolist()
+
+
+def test_early_stopping_of_lightning_ends_a_run_that_was_interrupted_after_the_same_epoch(tmp_path, study):
+    from lightning.pytorch.callbacks import EarlyStopping
+
+    def train(run, manager, stop=None):
+        early = EarlyStopping("val_loss", patience=1, min_delta=9.0)
+        study.train(run, manager, stop=stop, callbacks=[early])
+
+    execute(tmp_path, train, experiment="whole")
+    execute(tmp_path, partial(train, stop=Stopped(2)))
+    execute(tmp_path, train, changed="keep")
+
+    assert table(tmp_path)["epoch"].tolist() == [1, 2]
+    assert {*load_runs(tmp_path)["stopped early"]} == {"the trainer stopped after epoch 2 of 4"}
+    assert table(tmp_path).equals(table(tmp_path, "whole"))
+
+
+def test_several_loaders_and_a_test_have_columns_of_their_own(tmp_path, study):
+    L, manager = study.L, RunManager("exp", tmp_path, tensorboard=False, display=False)  # noqa: N806
+    from runmanager.integrations.lightning import trainer_options
+
+    with manager.run({"lr": 0.1}):
+        trainer = L.Trainer(**trainer_options(manager, max_epochs=1))
+        module = study.Classifier(0.1)
+        trainer.fit(module, study.loader(), [study.loader(), study.loader(30)])
+        module.on_test_epoch_end = lambda: module.log("test_size", 16.0)
+        trainer.test(module, study.loader(16), verbose=False)
+    trainer.test(module, study.loader(16), verbose=False)  # which the run, that has ended, does not notice
+
+    assert {"val_loss_dataloader_idx_0", "val_loss_dataloader_idx_1"} <= set(manager.results)
+    assert load_runs(tmp_path / "exp")["test_size"].tolist() == [16.0]
+
+
+def test_a_trainer_that_does_not_continue_where_the_run_does_is_refused(tmp_path, study):
+    execute(tmp_path, partial(study.train, stop=Stopped(2)))
+
+    def forget(run, manager):
+        from runmanager.integrations.lightning import checkpoint_path, trainer_options
+
+        with manager.run(run):
+            trainer = study.L.Trainer(**trainer_options(manager, max_epochs=3))
+            assert str(checkpoint_path(manager)).endswith("epoch-1.ckpt")
+            trainer.fit(study.Classifier(0.1), study.loader())
+
+    outcome = execute(tmp_path, forget, changed="keep")
+
+    assert "write trainer.fit(..., ckpt_path=checkpoint_path(manager))" in outcome.outcomes[0][1].error
+
+
+def test_a_second_fit_in_one_run_is_refused(tmp_path, study):
+    from runmanager.integrations.lightning import checkpoint_path, trainer_options
+
+    def fit_twice():
+        manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+        with manager.run({"lr": 0.1}):
+            path = checkpoint_path(manager)
+            for number in (1, 2):
+                trainer = study.L.Trainer(**trainer_options(manager, max_epochs=number))
+                trainer.fit(study.Classifier(0.1), study.loader(), ckpt_path=path)
+
+    with pytest.raises(LifecycleError, match="a second time in one run"):
+        fit_twice()
+
+    assert load_results(tmp_path)["epoch"].tolist() == [1]
+
+
+def test_a_stream_without_a_length_is_trained_on(tmp_path, study):
+    from runmanager.integrations.lightning import trainer_options
+
+    class Stream(IterableDataset[Any]):
+        def __iter__(self):
+            return iter(study.loader().dataset)
+
+    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+    with manager.run({"lr": 0.1}):
+        trainer = study.L.Trainer(**trainer_options(manager, max_epochs=2))
+        trainer.fit(study.Classifier(0.1), DataLoader(Stream(), 16))
+
+    assert manager.results["epoch"].tolist() == [1, 2]
+
+
+def test_a_callback_that_saves_nothing_takes_the_place_of_the_other(tmp_path, study):
+    from runmanager.integrations.lightning import RunManagerCallback, trainer_options
+
+    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+    with manager.run({"lr": 0.1}):
+        callback = RunManagerCallback(manager, checkpoint=False)
+        trainer = study.L.Trainer(**trainer_options(manager, max_epochs=2, callbacks=[callback]))
+        trainer.fit(study.Classifier(0.1), study.loader())
+        saved = [*tmp_path.rglob("*.ckpt")]
+
+    assert (manager.results["epoch"].tolist(), saved) == ([1, 2], [])
+
+
+def test_a_check_takes_two_steps_and_leaves_nothing(tmp_path, study):
+    outcome = execute(tmp_path, study.train, check=True)
+
+    assert outcome.exit_code == 0
+    assert table(tmp_path)["epoch"].tolist() == [1, 2, 3, 4]
+
+
+def test_a_logger_of_fabric_fills_columns_and_curves(tmp_path, study):
+    from lightning.fabric import Fabric
+
+    from runmanager.integrations.lightning import RunManagerLogger
+
+    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+    with manager.run({"lr": 0.1}):
+        fabric = Fabric(accelerator="cpu", loggers=RunManagerLogger(manager))
+        with pytest.raises(LifecycleError, match="outside an epoch"):
+            fabric.log("early", 1.0)
+        for epoch in manager.epochs(2):
+            for step in (1, 2):
+                manager.track_loss(0.5, 8)
+                fabric.log("train/norm", torch.tensor(0.1 * step * epoch))
+            fabric.log_dict({"val_loss": 0.1 / epoch})
+
+    assert manager.results[["val_loss", "train_norm"]].values.tolist() == [
+        [0.1, pytest.approx(0.2)],
+        [0.05, pytest.approx(0.4)],
+    ]
+    assert len(load_steps(tmp_path / "exp")["train_norm"].dropna()) == 4
+
+
+def test_without_lightning_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning.pytorch.callbacks", None)
+    for name in ("lightning", "lightning_logger"):
+        monkeypatch.delitem(sys.modules, f"runmanager.integrations.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, "pytorch_lightning", raising=False)
+
+    with pytest.raises(MissingExtraError, match=r"pip install 'torch-runmanager\[lightning\]'"):
+        importlib.import_module("runmanager.integrations.lightning")
+
+
+def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path, study):
+    execute(tmp_path, study.train, experiment="whole")
+    program = [sys.executable, "-m", "tests.integrations.lightning_study", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": str(torch.get_num_threads())}
+
+    codes = [
+        subprocess.run(
+            program, cwd=HOME, env=environment | {"KILLED_IN": epoch}, capture_output=True, check=False
+        )
+        for epoch in ("1", "3", "")
+    ]
+
+    assert [done.returncode for done in codes] == [-9, -9, 0], codes[-1].stderr
+    assert table(tmp_path, "killed").equals(table(tmp_path, "whole"))
+    assert [*reported(tmp_path / "killed" / "001")] == [1, 2, 3, 4]
