@@ -8,8 +8,9 @@ from importlib import import_module
 from importlib.metadata import version
 
 NAMES = (
-    "committing", "displaying", "evaluating", "halving", "loading", "overhead", "page", "reading", "running",
-    "seeds", "sharing", "starting", "steps", "tensorboard", "tracking", "training", "verdict",
+    "asking", "committing", "displaying", "evaluating", "fashion_search", "halving", "loading", "overhead",
+    "page", "reading", "running", "searching", "seeds", "sharing", "starting", "steps",
+    "tensorboard", "thousand", "tracking", "training", "verdict",
 )  # fmt: skip
 
 

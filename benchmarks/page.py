@@ -14,7 +14,7 @@ from unittest import mock
 
 from benchmarks.browser import CHROMIUM, browser
 from benchmarks.colors import SIGHTS, contrast, least_distance
-from runmanager import write_report
+from runmanager import IntRange, LogUniform, RunBuilder, write_report
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.report import render
 from runmanager.storage.folders import Experiment
@@ -34,16 +34,19 @@ def main() -> None:
         print("no times: there is no Chromium")
         return
     with browser() as chromium, tempfile.TemporaryDirectory(dir=Path.cwd()) as root:
-        for number in NUMBERS:
-            write_runs(Path(root) / f"grid-{number}", number)
+        for number, is_sampled in [*((number, False) for number in NUMBERS), (1_000, True)]:
+            kind = "sample" if is_sampled else "grid"
+            path = Path(root) / f"{kind}-{number}"
+            write_runs(path, number, is_sampled=is_sampled)
             before = time.perf_counter()
-            page = write_report(Path(root) / f"grid-{number}", Path(root) / f"{number}.html")
+            page = write_report(path, Path(root) / "report.html")
             written = time.perf_counter() - before
             opened, errors = open_times(chromium, page.resolve().as_uri())
             size = page.stat().st_size / 1e6
             print(
-                f"{number:>6,} runs  {size:.2f} MB, written in {written:.1f} s, opened in {min(opened):.2f} s "
-                f"(least of {len(opened)}, most {max(opened):.2f}), {len(errors)} errors in the console"
+                f"{number:>6,} runs of a {kind:<6}  {size:.2f} MB, written in {written:.1f} s, "
+                f"opened in {min(opened):.2f} s (least of {len(opened)}, most {max(opened):.2f}), "
+                f"{len(errors)} errors in the console"
             )
             for error in errors[:5]:
                 print(f"             {error}")
@@ -77,8 +80,8 @@ def print_colors(name: str, colors: dict[str, str]) -> None:
         print(f"{name}: {title}: lines at least {least:.1f}:1; nearest two apart by {apart}")
 
 
-def write_runs(path: Path, number: int) -> None:
-    """Write an experiment of random runs; one of fifty fails."""
+def write_runs(path: Path, number: int, *, is_sampled: bool = False) -> None:
+    """Write an experiment of random runs, of a grid or drawn from ranges; one of fifty fails."""
     draw = random.Random(0)
     seeds = 5
     grid: list[dict[str, Any]] = [
@@ -88,6 +91,13 @@ def write_runs(path: Path, number: int) -> None:
         for optimizer in ("adam", "sgd")
         for seed in range(seeds)
     ][:number]
+    if is_sampled:
+        space = {
+            "lr": LogUniform(1e-5, 1e-1),
+            "width": IntRange(16, 4096, log=True),
+            "optimizer": ["adam", "sgd"],
+        }
+        grid = [run._asdict() for run in RunBuilder.sample(space, number, seed=0)]
     with mock.patch("os.fsync"):
         for folder in Experiment(path).plan(grid, {}):
             is_failed = draw.random() < 1 / 50
