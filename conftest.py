@@ -8,6 +8,9 @@ import pytest
 
 os.environ["RAY_AUTH_MODE"] = "disabled"  # else Ray leaves a token in the home folder; a process keeps the mode
 
+# importing them takes seconds; docs/trainers.md has their examples
+collect_ignore_glob = ["runmanager/integrations/lightning*", "runmanager/integrations/huggingface*"]
+
 SAMPLES = 2500
 ENDS = (
     (0.1, 8, 0.9352, 0.1685),

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from multiprocessing.util import get_temp_dir
 
 import pytest
 from hypothesis import settings
@@ -20,6 +21,8 @@ for name in ("COLUMNS", "LINES"):  # with readline in it, pytest gives those of 
     os.environ.pop(name, None)
 
 
+# what imports lightning, transformers or much of torch, only where a test needs it
+collect_ignore_glob = ["*_study.py", "*zygote.py"]
 IMPORTED_BY_TESTS = ["pytest", "hypothesis", "pandas", "nbclient", "tests.accelerators"]
 
 
@@ -33,9 +36,13 @@ def _without_waiting_for_the_disk():
 
 @pytest.fixture(scope="session", autouse=True)
 def _warmer_lanes():
-    """Let the process that lanes are forked from import what test modules import: else each lane does."""
+    """Let the process that lanes are forked from import what test modules import: else each lane does.
+
+    It serves all tests: its socket must not be in a folder that one of them has set for temporary files.
+    """
     from runmanager.executors import lanes
 
+    get_temp_dir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lanes, "_PRELOADED", [*lanes._PRELOADED, *IMPORTED_BY_TESTS])
         yield
