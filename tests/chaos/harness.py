@@ -92,7 +92,11 @@ class Zygote:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=90)
+        # the end of its input may not reach it: a process that a test has forked and left holds the pipe too
+        self._ask(end=True)
+        self._process.kill()
+        with self._process:
+            """Wait for it, and close its pipes."""
 
 
 def members(session: int) -> dict[int, int]:

@@ -33,13 +33,15 @@ FILTERS = list(warnings.filters)
 
 
 def main() -> None:
-    """Carry out orders until there are no more, then end what is left."""
+    """Carry out orders until one says to end, then end what is left."""
     fingerprint.versions()
     fingerprint.commit()
     alive: dict[int, int] = {}
     _answer("ready")
     for line in sys.stdin:
         order = json.loads(line)
+        if "end" in order:
+            break
         if "job" in order:
             pid = os.fork() or _child(order["job"])
             alive[pid] = os.pidfd_open(pid)
@@ -48,6 +50,7 @@ def main() -> None:
             _answer(_wait(alive.pop(order["pid"]), **order))
     for pid, descriptor in alive.items():
         _wait(descriptor, pid, 0, signal.SIGKILL)
+    _answer("ended")
 
 
 def _answer(content: Any) -> None:
