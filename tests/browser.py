@@ -1,10 +1,13 @@
 """A Chromium without a window, for tests that read a page back; without one, who imports this is skipped."""
 
+import contextlib
+import time
+
 import pytest
 
 from benchmarks.browser import CHROMIUM, OPTIONS
 
-__all__ = ["CHROMIUM", "NEEDS_CHROMIUM", "OPTIONS", "playwright"]
+__all__ = ["CHROMIUM", "NEEDS_CHROMIUM", "OPTIONS", "playwright", "wait_until"]
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[test]'")
 NEEDS_CHROMIUM = [
@@ -12,3 +15,14 @@ NEEDS_CHROMIUM = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
 ]
 """The marks of such a module."""
+
+
+def wait_until(page, condition, most_s=30.0):
+    """Wait for a condition; the page's own policy forbids what playwright would do."""
+    end = time.monotonic() + most_s
+    while time.monotonic() < end:
+        with contextlib.suppress(playwright.Error):  # the page is being loaded
+            if page.evaluate(condition):
+                return
+        time.sleep(0.1)
+    raise AssertionError(condition)

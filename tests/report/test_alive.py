@@ -9,7 +9,7 @@ import pytest
 from runmanager import write_report
 from runmanager.outcome import Outcome, Status
 from runmanager.results.where import select
-from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright
+from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright, wait_until
 from tests.report.reading import write_runs
 
 pytestmark = NEEDS_CHROMIUM
@@ -25,6 +25,7 @@ OUTCOMES = {
     4: Outcome(Status.DIVERGED, "loss became nan in epoch 3", 2),
 }
 EPOCHS = 5
+TOP_OF_LEARNING = "Math.abs(document.getElementById('learning').getBoundingClientRect().y)"
 
 
 def score(run):
@@ -359,7 +360,7 @@ def test_everything_that_is_chosen_is_in_the_address(page, open_page):
     before = chosen(page)
     assert 0 < len(before["runs"]) < 6
 
-    page.wait_for_timeout(400)  # the address is written once nothing changes
+    page.wait_for_url(re.compile(r"#run-\d+\?"))
     other = open_page(page.url.removeprefix(page.url.split("#")[0]))
     page.reload()
 
@@ -370,16 +371,18 @@ def test_everything_that_is_chosen_is_in_the_address(page, open_page):
     assert len(visible(page)) == len(GRID)
 
 
-def test_a_link_of_the_page_keeps_what_is_chosen(page):
+def test_a_link_of_the_page_keeps_what_is_chosen(page, open_page):
     page.locator("#filter").fill("optimizer=adam")
     page.get_by_role("link", name="Learning").click()
-    page.wait_for_timeout(300)
+    wait_until(page, f"{TOP_OF_LEARNING} < 40")  # it scrolls smoothly
 
-    assert page.url.endswith("#learning?filter=optimizer%3Dadam")
+    address = page.evaluate("location.hash")
     page.reload()
-    assert {GRID[int(run) - 1]["optimizer"] for run in visible(page)} == {"adam"}
-    page.wait_for_timeout(700)  # it scrolls smoothly
-    assert abs(page.locator("#learning").bounding_box()["y"]) < 40
+
+    assert address == "#learning?filter=optimizer%3Dadam"
+    for each in (page, open_page(address)):
+        assert {GRID[int(run) - 1]["optimizer"] for run in visible(each)} == {"adam"}
+        wait_until(each, f"{TOP_OF_LEARNING} < 40")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,8 @@
 """A page that loads itself again while it is read, from the file system."""
 
-import contextlib
-import time
-
 from runmanager.outcome import Outcome, Status
 from runmanager.report.render import write_page
-from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright
+from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright, wait_until
 from tests.report.reading import write_runs
 
 pytestmark = NEEDS_CHROMIUM
@@ -49,14 +46,3 @@ def test_an_open_page_follows_and_keeps_what_its_reader_did(tmp_path):
         page.wait_for_timeout(2500)
         assert page.evaluate("window.before")
         assert problems == []
-
-
-def wait_until(page, condition, most_s=30.0):
-    """Wait for a condition; the page's own policy forbids what playwright would do."""
-    end = time.monotonic() + most_s
-    while time.monotonic() < end:
-        with contextlib.suppress(playwright.Error):  # the page is being loaded
-            if page.evaluate(condition):
-                return
-        time.sleep(0.1)
-    raise AssertionError(condition)
