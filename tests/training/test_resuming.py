@@ -106,7 +106,8 @@ class Train:
 
     def meet(self, epoch, number):
         if self.fault and (epoch, number) == self.at:
-            raise self.fault
+            # a new one: those of the parameters would keep these frames, and the processes of their loaders
+            raise type(self.fault)(*self.fault.args)
 
 
 def by_grid(root, train, params=None, **options):
