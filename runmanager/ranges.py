@@ -99,14 +99,14 @@ class Range:
 class Uniform(Range):
     """Numbers between two bounds, all equally likely.
 
-    Values are rounded to a step of about a thousandth of the width, so that tables and folders can be read.
+    Values are rounded to about a thousandth of the width, so that tables and folder names are readable.
 
     Attributes:
         low: The least value.
         high: The largest value.
 
     Raises:
-        InvalidArgumentError: The bounds are no finite numbers, or `low` is not below `high`.
+        InvalidArgumentError: The bounds are not finite numbers, or `low` is not below `high`.
 
     Example:
         >>> Uniform(0, 0.5).from_fraction(0.123456)
@@ -169,7 +169,7 @@ class LogUniform(Range):
         high: The largest value.
 
     Raises:
-        InvalidArgumentError: The bounds are no finite numbers above 0, or `low` is not below `high`.
+        InvalidArgumentError: The bounds are not finite numbers above 0, or `low` is not below `high`.
 
     Example:
         >>> [LogUniform(1e-5, 1e-1).from_fraction(fraction) for fraction in (0, 0.25, 0.5, 0.777)]
@@ -232,7 +232,7 @@ class LogUniform(Range):
 
 @dataclass(frozen=True, repr=False)
 class IntRange(Range):
-    """Whole numbers between two bounds, both of which belong to it.
+    """Whole numbers between two bounds, both included.
 
     Attributes:
         low: The least value.
@@ -240,7 +240,7 @@ class IntRange(Range):
         log: Whether all orders of magnitude are equally likely, not all numbers.
 
     Raises:
-        InvalidArgumentError: The bounds are no whole numbers, `low` is not below `high`, or not above 0 with
+        InvalidArgumentError: The bounds are not whole numbers, `low` is not below `high`, or not above 0 with
             `log`.
 
     Example:

@@ -1,4 +1,4 @@
-"""A search for loops of one's own: ask for a run, execute it here or on warm lanes, tell what came of it."""
+"""A search for loops of one's own: ask for a run, execute it here or on warm lanes, tell its value."""
 
 import atexit
 import os
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
 
 
 _opened: "dict[Path, AskTell]" = {}
-"""Those without a block, by their experiments: a cell of a notebook that is executed again opens another."""
+"""Those without a block, by experiment: a notebook's cell that is executed again opens another."""
 
 
 class AskTell:
     """Ask a sampler of Optuna for one run after the other, in a loop of your own.
 
-    It keeps the same record as ``run_grid(search=...)``, and goes on in the same way: a loop that was killed
-    gets the runs again that have no result, and the suggestions that would have come next. Runs of the
-    experiment that have ended are given to the sampler. While the block runs, it holds the experiment.
+    It keeps the same record as ``run_grid(search=...)`` and resumes in the same way: a loop that was killed
+    first gets the runs that have no result, then the suggestions that would have come next. Ended runs of the
+    experiment are given to the sampler. The block holds the lock of the experiment.
 
-    Execute a run yourself and `tell` its value. Or give `train`, as to `run_grid`: then `start` has a run
-    executed, `wait` returns what came of the next that ends, and `results` does both for all. Lanes stay warm
-    until the block ends. A run that was started counts with its own metric of the goal, unless you `tell`
-    another value before the next call. Runs begin and end while the loop waits; meanwhile lanes go on with
-    what they have.
+    Execute a run yourself and `tell` its value. Or give `train`, as to `run_grid`: then `start` begins a run,
+    `wait` returns the result of the next run that ends, and `results` does both for all. Lanes stay warm until
+    the block ends. A started run counts with its own metric of the goal, unless you `tell` another value before
+    the next call. Runs begin and end while the loop waits. Lanes continue the runs that they have while your
+    code computes.
 
     Args:
         params: The axes, some of which may be ranges.
         search: How many runs, and which sampler.
         experiment: The folder under `root`, that of a `RunManager` too.
-        goal: What is told, as for `run_grid`: "min:loss", or several. If a loop is killed between the end of a
-            run and `tell`, the run's own metric of that name counts.
+        goal: What `tell` gets, as for `run_grid`: "min:loss", or several. If a loop is killed between the end
+            of a run and `tell`, the run's own metric of that name counts.
         root: The folder of all experiments.
         train: Called as ``train(run, manager)`` for each run that is started. All further arguments need it,
             and are those of `run_grid`.
@@ -61,11 +61,10 @@ class AskTell:
         jobs: How many runs are executed at the same time, at most.
         runs_per_device: How many runs may share an accelerator.
         timeout: Seconds without a batch or an epoch after which a run counts as hung.
-        retries: How often a run is executed again whose process was killed, or hung.
+        retries: How often a run whose process was killed, or hung, is executed again.
         tensorboard: Whether event files are written.
         prune: Stops runs early that are behind.
-        changed: "rerun", the default, hands out runs again that were begun with other code, data or versions;
-            or "keep".
+        changed: "rerun", the default, hands out the runs of other code, data or versions again; or "keep".
         data: What `train` trains on, so that a change of it is noticed.
         display: False shows nothing.
 
@@ -130,7 +129,7 @@ class AskTell:
     def open(self) -> Self:
         """Begin without a block, as in a notebook whose cells ask and tell; `close` ends it.
 
-        Another one that was opened so for the same experiment is closed, as by a cell that is executed again.
+        It closes an earlier one of the same experiment, so that a cell can be executed again.
 
         Returns:
             Itself.
@@ -154,9 +153,9 @@ class AskTell:
         return self
 
     def close(self) -> None:
-        """Stop what is being executed, end the lanes, and give the experiment back.
+        """Stop the running runs, end the lanes, and release the lock of the experiment.
 
-        What has no result is asked for again by the next loop, and continues.
+        Runs without a result are handed out again by the next loop, and resume.
 
         Example:
             >>> from runmanager import Uniform
@@ -191,13 +190,13 @@ class AskTell:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the experiment back, as `close`."""
+        """End it, as `close`."""
         self.close()
 
     def ask(self, params: "Mapping[str, Any] | Run | None" = None) -> Run | None:
         """Return the run to execute next.
 
-        It is on record before it is returned. A setting that was suggested before has its result, and is not
+        It is recorded before it is returned. A setting that was suggested before has its result, and is not
         returned again.
 
         Args:
@@ -205,13 +204,13 @@ class AskTell:
                 several. It does not count for `n`; the sampler gets its value.
 
         Returns:
-            The run, None once there were `n` suggestions, or the sampler has none left; of a setting, None if
-            it has its result already, or was asked for before.
+            The run. None after `n` suggestions, or if the sampler has none left. For your own setting, None if
+            it has its result, or was asked for before.
 
         Raises:
             LifecycleError: The block of ``with`` has not begun, or has ended.
-            InvalidArgumentError: The setting is not of these axes; or a run that was started has no metric of
-                the goal, and was not told.
+            InvalidArgumentError: The setting does not fit the axes; or a started run did not track the goal,
+                and has no value from `tell`.
             StorageError: The suggestion could not be recorded.
 
         Example:
@@ -230,16 +229,16 @@ class AskTell:
         return run
 
     def tell(self, run: Run, value: float | Sequence[float] | None) -> None:
-        """Say what came of a run.
+        """Record the value of a run.
 
         Args:
             run: One that `ask` has returned.
-            value: Of the goal, of several a list in their order; None or NaN if the run failed.
+            value: The value of the goal, or a list for several goals; None or NaN if the run failed.
 
         Raises:
             LifecycleError: The block of ``with`` has not begun, or has ended.
-            InvalidArgumentError: The run was not asked for, is being executed, has its value, or the value is
-                no number.
+            InvalidArgumentError: The run was not asked for, is running, or has its value; or the value is not a
+                number.
             StorageError: It could not be recorded.
 
         Example:
@@ -259,7 +258,7 @@ class AskTell:
 
         Raises:
             LifecycleError: There is no `train`; or the block has not begun, or has ended.
-            InvalidArgumentError: The run was not asked for, is being executed, or has its value.
+            InvalidArgumentError: The run was not asked for, is running, or has its value.
 
         Example:
             >>> def train(run, manager):
@@ -276,14 +275,14 @@ class AskTell:
         self._executing("start").start(run)
 
     def wait(self) -> SearchResult | None:
-        """Execute what was started until a run has ended.
+        """Execute the started runs until one has ended.
 
         Returns:
-            What came of it, None if nothing is being executed.
+            Its result, None if nothing is running.
 
         Raises:
             LifecycleError: There is no `train`; or the block has not begun, or has ended.
-            KeyboardInterrupt: Ctrl-C came; what was being executed is asked for again.
+            KeyboardInterrupt: Ctrl-C came; the next loop gets the running runs again.
             StorageError: Something could not be written.
 
         Example:
@@ -297,10 +296,10 @@ class AskTell:
         return self._executing("wait").wait()
 
     def results(self) -> Iterator[SearchResult]:
-        """Ask for runs and execute them, as many at a time as there are lanes; yield each as it ends.
+        """Ask for runs and execute them, one per lane at a time; yield each result as its run ends.
 
         Yields:
-            What came of a run.
+            The result of a run.
 
         Raises:
             LifecycleError: There is no `train`; or the block has not begun, or has ended.

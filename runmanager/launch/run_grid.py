@@ -113,8 +113,8 @@ def run_grid(
         batch_size: Counts the samples of a batch, as in `RunManager`.
         group_seeds: Average the runs that differ in the hyperparameter `seed` alone in TensorBoard's HParams.
         display: False shows nothing.
-        retry_failed: Execute runs again that ended by a fault: failed, diverged, hung, out of memory; or that
-            `train` pruned by optuna.TrialPruned.
+        retry_failed: Execute runs again that failed, diverged, hung, ran out of memory, or raised
+            optuna.TrialPruned.
         changed: What is done with runs that were begun with other code, data or versions: "rerun", the default,
             or "keep", which continues them, marked as mixed. Dicts, lists and tensors that `train` reads from
             your modules count by their content, up to 256 MiB each.
@@ -123,27 +123,27 @@ def run_grid(
             text for it, or a function that returns one of them, called once the grid is accepted.
         plan_only: Show what would be executed where and what is done already, and stop; nothing is written.
         check: Try each setting before the first run begins, where runs are executed: two steps, and one batch
-            of each evaluation. Nothing is written; all that fails is raised. Of a `search`, settings are tried
-            in which each listed value occurs, and values of its ranges. Not with `plan_only` and `only`.
-        prune: Stops runs early that are behind, as `SuccessiveHalving` or a pruner of Optuna
-            (``optuna.pruners.MedianPruner()``), which is asked after each epoch. They keep their checkpoint;
-            the same grid without `prune`, or with one that stops fewer runs, continues them.
+            of each evaluation. Nothing is written; all that fails is raised. For a `search`, it tries each
+            listed value and some values of the ranges. Not with `plan_only` and `only`.
+        prune: Stops runs early that are behind: a `SuccessiveHalving`, or a pruner of Optuna, which is asked
+            after each epoch (``optuna.pruners.MedianPruner()``). Pruned runs keep their checkpoint; the same
+            grid without `prune`, or with one that stops fewer runs, continues them.
         decide: Adds repeats until it is decided which setting is best, or which value of an axis is better, as
             `Decide`. `repeats` names the one axis that it repeats over.
-        search: Chooses the runs from the results so far, as `OptunaSearch`. Axes may be ranges then, and it
-            needs a goal.
+        search: An `OptunaSearch` chooses the runs from the results so far. Axes may then be ranges, and `goal`
+            is needed.
         goal: The metric that decides: "max:reward", "min:wer", or a name whose direction is known, as
             "test_accuracy". Tables, report, command line, pruning and TensorBoard follow it, at the epoch whose
             weights are kept, else at the last. By default it is that of ``manager.epochs(keep=...)``, else the
             validation, test or training accuracy or loss. It is written with the experiment: a start without
             it keeps it, another one replaces it. A search may have several, as ["max:test_accuracy",
-            "min:test_loss"]: its sampler gets all of them, everything else follows the first.
+            "min:test_loss"]: its sampler gets all of them; everything else follows the first.
         repeats: The axes that only repeat a setting, as ("fold", "seed"): settings are then ranked by their
             mean. Written with the experiment, as `goal`.
         note: Why this grid is executed, in one line. Written with the experiment, as `goal`; "" removes it.
-        x_axis: What curves are drawn over in TensorBoard and the report: "steps" or "samples" seen, which are
-            then a column, or a metric that `train` tracks, as ``manager.track({"env_steps": n}, how="last")``.
-            By default it is "epoch". Written with the experiment, as `goal`.
+        x_axis: What curves are drawn over in TensorBoard and the report: "epoch", the default; "steps" or
+            "samples" seen, which are then a column; or a metric that `train` tracks, as
+            ``manager.track({"env_steps": n}, how="last")``. Written with the experiment, as `goal`.
         only: The number of a run, or of several, as the column `run` has it: they alone are executed, also
             those that failed, in this process and without a live display, for a debugger. What `train` raises
             is recorded and raised. `prune`, `jobs`, `timeout`, `retries` and the like do not count.

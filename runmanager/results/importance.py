@@ -43,8 +43,8 @@ def importances(
 ) -> pd.DataFrame:
     """Return how important each hyperparameter is for a good result, as shares that add up to 1.
 
-    They suit runs of a sample or a search, whose hyperparameters vary together; for a grid, see `effects`. It
-    needs Optuna: ``pip install 'torch-runmanager[optuna]'``.
+    Use it for a sample or a search, whose hyperparameters vary together; for a grid, see `effects`. It needs
+    Optuna: ``pip install 'torch-runmanager[optuna]'``.
 
     Args:
         runs: What `load_runs` returned, or rows of it. Completed runs count.
@@ -53,7 +53,7 @@ def importances(
         repeats: The axes that only repeat a setting, as in `best`; settings count by their means.
         evaluator: Any evaluator of ``optuna.importance``. By default PED-ANOVA: how much each hyperparameter
             distinguishes the best tenth of the settings from all. Source: Watanabe et al. (2023), PED-ANOVA.
-            ``FanovaImportanceEvaluator(seed=0)`` has shares of the variation; it needs scikit-learn.
+            ``FanovaImportanceEvaluator(seed=0)`` returns shares of the variation; it needs scikit-learn.
 
     Returns:
         One row per hyperparameter that varies, the most important first: `axis` and `importance`. The shares of

@@ -24,14 +24,14 @@ _EXAMPLE = "tell(run, loss.item())"
 
 @dataclass(frozen=True, repr=False)
 class SearchResult:
-    """What came of a run that a loop has started.
+    """The result of a run that a loop has started.
 
     Attributes:
         run: The run.
-        status: How it ended, as "completed" or "failed".
+        status: How it ended: "completed", "failed" and so on.
         error: Why it did not complete, in one line; "" if it did.
-        values: Of the goals, in their order; NaN if it has none.
-        metrics: What it tracked: at its last epoch, and of the whole run.
+        values: The values of the goals, in their order; NaN if it has none.
+        metrics: What it tracked: in its last epoch, and of the whole run.
 
     Example:
         >>> result = SearchResult("run", Status.COMPLETED, "", (0.25,), {"loss": 0.25})
@@ -141,7 +141,7 @@ class Asking(Searching):
         return run
 
     def tell(self, run: Run, value: object) -> None:
-        """Take what came of a run, once."""
+        """Take the result of a run, once."""
         trials, id_ = self._opened, self._id_of(run)
         if id_ in self._due:
             raise InvalidArgumentError([f"{run!r} is being executed: wait() for it, then tell its value"])

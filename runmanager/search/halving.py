@@ -29,12 +29,12 @@ class SuccessiveHalving:
     """Train all runs for a few epochs, the best of them for more, and so on to the end.
 
     A rung is a number of epochs: `min_epochs`, then `factor` times as many each. All runs are trained to the
-    first rung. One in `factor` of the runs at a rung goes on to the next one, at least one run. With the factor
-    3, 27 runs of 9 epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs, not 243.
+    first rung. One in `factor` of the runs at a rung, at least one, continues to the next. With the factor 3,
+    27 runs of 9 epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs, not 243.
 
-    An asynchronous one lets no run wait for others: a run that comes to a rung goes on at once if it is among
-    the best that have come there up to now. Lanes are never idle where epochs take unequally long; the
-    first runs go on more easily, which takes some more epochs. A run that was stopped stays so.
+    An asynchronous one judges each run as soon as it reaches a rung: it continues if it is among the best that
+    have reached that rung so far. No lane waits for other runs. The first runs continue more easily, which
+    takes some more epochs. A pruned run stays pruned.
 
     Source: Jamieson and Talwalkar (2016), Non-stochastic Best Arm Identification and Hyperparameter
     Optimization; Li et al. (2020), A System for Massively Parallel Hyperparameter Tuning.
@@ -42,9 +42,9 @@ class SuccessiveHalving:
     Args:
         metric: What runs are compared by, at the epoch of the rung: a metric whose direction is known by its
             name, as "test_loss", or "min:<metric>" or "max:<metric>". None is the goal of the grid.
-        factor: One run in `factor` goes on.
+        factor: One run in `factor` continues.
         min_epochs: The first rung.
-        asynchronous: Whether each run is judged when it comes to a rung, else when all runs are there.
+        asynchronous: Whether each run is judged as soon as it reaches a rung; else when all runs have.
 
     Raises:
         InvalidArgumentError: An argument cannot be used; with all problems.

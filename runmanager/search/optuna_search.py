@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 class OptunaSearch:
     """Let a sampler of Optuna choose the runs, for ``run_grid(search=..., goal="max:test_accuracy")``.
 
-    Axes of the grid may be lists or ranges: `Uniform`, `LogUniform`, `IntRange`. As many runs as there are
-    lanes are executed at the same time; each suggestion follows from all results that are there by then. What
-    was suggested, and what became of it, is recorded in order in the experiment. The same call goes on as if
-    nothing had happened: it executes what is missing, and with a larger `n` more.
+    Axes of the grid may be lists or ranges: `Uniform`, `LogUniform`, `IntRange`. Each lane executes one run at
+    a time, and each suggestion follows from all results so far. Suggestions and results are recorded in order
+    in the experiment. The same call resumes the search: it executes what is missing and, with a larger `n`,
+    more.
 
-    Runs that the experiment has already are given to the sampler, if they are of the same axes. A setting that
-    is suggested again is not executed again. Axes named by ``run_grid(repeats=...)`` are not searched: each
-    suggestion is executed with all of their values, and the sampler gets the mean.
+    Runs of the same axes that the experiment already has are given to the sampler. A setting that is suggested
+    twice is executed once. Axes named by ``run_grid(repeats=...)`` are not searched: each suggestion is
+    executed with all of their values, and the sampler gets the mean.
 
     Args:
-        n: How many suggestions to ask for, those of earlier starts included.
+        n: The number of suggestions, including those of earlier starts.
         seed: Makes the default sampler repeatable; None draws other suggestions in each experiment.
-        sampler: Any of Optuna's, with a seed of its own: ``optuna.samplers.CmaEsSampler(seed=0)``. Each start
-            uses a copy. None is Optuna's default, the TPE.
+        sampler: Any sampler of Optuna, with its own seed: ``optuna.samplers.CmaEsSampler(seed=0)``. Each start
+            uses a copy. None is Optuna's default, TPE.
         max_seconds: No run is suggested once the runs have taken that long together (s). None sets no limit.
 
     Raises:
@@ -72,7 +72,7 @@ class OptunaSearch:
     def search(
         self, params: Grid, goals: Sequence[Goal], experiment: Path, repeats: Sequence[str] = ()
     ) -> Searching:
-        """Make a search for one start of a grid.
+        """Return a search for one start of a grid.
 
         Args:
             params: The axes, some of which may be ranges.

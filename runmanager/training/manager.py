@@ -600,7 +600,7 @@ class RunManager:
 
         The run is recorded as completed, diverged (a loss was NaN or infinite), pruned, or interrupted (Ctrl-C,
         or a disk that failed). An exception, that of sys.exit() too, records it as failed or out of memory. It
-        is raised again, and its traceback is in error.log. After optuna.TrialPruned, which goes on to Optuna,
+        is raised again, and its traceback is in error.log. After optuna.TrialPruned, which is raised again too,
         the run is pruned; the epoch in which it is raised counts if all its batches were trained.
 
         Args:
@@ -673,10 +673,11 @@ class RunManager:
                 same epoch.
             min_delta: By how much better a value has to be to count for `patience`.
             max_seconds: Begin no epoch when the run has taken that long (s), earlier attempts included.
-            checkpoint_every: Save the state inside epochs too: after a number of batches, as 500, or as often
-                as "30s", "10min" or "2h". A run that was killed inside an epoch continues with the next batch,
-                with the numbers of a run that was not, where its loader can be continued: a DataLoader of a
-                data set with indices, a list, or a loader with state_dict(). Elsewhere a warning says why not.
+            checkpoint_every: Save inside epochs too: after a number of batches, as 500, or every "30s", "10min"
+                or "2h". A run that was killed inside an epoch then continues with the next batch, if its loader
+                can be continued: a DataLoader of a data set with indices, a list, or a loader with
+                state_dict(). Its numbers are those of a run that was not killed. For other loaders, a warning
+                gives the reason.
 
         Returns:
             The numbers of the epochs that are left, from 1 for a new run.
