@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from runmanager import write_report
+from runmanager import RunManager, write_report
 from runmanager.outcome import Outcome, Status
 from tests.browser import CHROMIUM, NEEDS_CHROMIUM, OPTIONS, playwright
 from tests.report.reading import write_runs
@@ -82,6 +82,21 @@ def test_a_long_value_is_broken_into_lines(browser, tmp_path):
     page.goto(write_report(tmp_path / "grid", tmp_path / "report.html").as_uri())
 
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.close()
+
+
+def test_the_curves_of_a_single_metric_are_as_large_as_those_of_two(browser, tmp_path):
+    manager = RunManager("grid", tmp_path, tensorboard=False, display=False)
+    for lr in (0.1, 0.2):
+        with manager.run({"lr": lr}):
+            for epoch in manager.epochs(3):
+                manager.track_loss(lr / epoch, 1)
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+
+    page.goto(write_report(tmp_path / "grid", tmp_path / "report.html").as_uri())
+
+    (curves,) = page.locator("#learning svg").all()
+    assert 420 < curves.bounding_box()["width"] < 640
     page.close()
 
 
