@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 os.environ["RAY_AUTH_MODE"] = "disabled"  # else Ray leaves a token in the home folder; a process keeps the mode
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - else its workers wait until no other test computes
 
 # importing them takes seconds; docs/trainers.md has their examples
 collect_ignore_glob = ["runmanager/integrations/lightning*", "runmanager/integrations/huggingface*"]
