@@ -57,9 +57,9 @@ def test_a_pretended_device_computes_what_the_cpu_does(here, tmp_path):
             test_loader=TensorLoader(data(), 100, device=device),
         )  # fmt: skip
         table = load_results(tmp_path / device.replace(":", ""))
-        numbers.append(table[["loss", "accuracy", "test_loss", "test_accuracy"]].to_numpy().tolist())
+        numbers.append(table[["loss", "accuracy", "test_loss", "test_accuracy"]].to_numpy())
 
-    assert numbers[0] == numbers[1]
+    assert numbers[0] == pytest.approx(numbers[1], rel=1e-5)  # Adam rounds otherwise on a GPU
 
 
 @pytest.mark.parametrize(("kind", "device"), [("mps", "mps"), ("xpu", "xpu:1"), ("xpu", "xpu")])
