@@ -59,11 +59,14 @@ class Terminal:
         return lines
 
     def wait_for(self, *parts):
-        """Return the lines once each part is in one of them."""
+        """Return the lines once each part is in one of them, and the picture is whole: nothing more comes."""
         end = time.monotonic() + 10
-        while not all(part in "\n".join(self.lines) for part in parts) and time.monotonic() < end:
-            time.sleep(0.002)
-        lines = self.lines
+        while time.monotonic() < end:
+            num_bytes, lines = len(self.bytes), self.lines
+            is_there = all(part in "\n".join(lines) for part in parts)
+            time.sleep(0.02 if is_there else 0.002)
+            if is_there and len(self.bytes) == num_bytes:
+                break
         assert [part for part in parts if part not in "\n".join(lines)] == [], "\n".join(lines)
         return lines
 
