@@ -78,6 +78,40 @@ class Zygote:
         """Start or continue the experiment under `root`; return the exit code or -signal."""
         return self.wait(self.start(root, params, how, **job))[0]
 
+    def kill_until_done(
+        self,
+        root: Path,
+        params: dict[str, list[Any]],
+        how: str,
+        seed: int,
+        *,
+        most_epochs: int,
+        within_s: float,
+    ) -> int:
+        """Start an experiment again and again, and kill it after some epochs each time, until it is done.
+
+        Args:
+            root: Where it is.
+            params: Its axes.
+            how: How it is executed.
+            seed: Of the moments of the kills.
+            most_epochs: The kill comes after fewer further epochs than that.
+            within_s: And this many seconds after the last of them, at most.
+
+        Returns:
+            How often it was hit.
+        """
+        draw, kills, code = seeded(seed), 0, -9
+        while code == -9:
+            pid = self.start(root, params, how)
+            aim = num_epochs(root) + draw.randrange(1, most_epochs)
+            while num_epochs(root) < aim and is_alive(pid):
+                time.sleep(0.002)
+            code, is_killed, _ = self.wait(pid, draw.uniform(0, within_s), is_of_group=True)
+            kills += int(is_killed and code == -9)
+        assert code == 0
+        return kills
+
     def _ask(self, **order: Any) -> Any:
         assert self._process.stdin
         self._process.stdin.write(f"{json.dumps(order)}\n")

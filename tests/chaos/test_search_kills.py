@@ -1,7 +1,6 @@
 """SIGKILL at random moments of a search: no suggestion is lost, none is made twice, and the sampler goes on."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,32 +8,19 @@ import pytest
 
 from runmanager import load_runs
 from runmanager.storage import paths
-from tests.chaos.harness import Zygote, is_alive, num_epochs, result, seeded, show
+from tests.chaos.harness import result, show
 from tests.chaos.work import EXPERIMENT
 
 NUM_SUGGESTIONS, NUM_KILLS = 16, 30
 NUM_SETTINGS, NUM_KILLS_OF_LOOPS = 2, 12
 SEARCHED: dict[str, list[Any]] = {"searched": [NUM_SUGGESTIONS]}
+KILLS: dict[str, Any] = {"most_epochs": 12, "within_s": 0.03}
 
 
 def events(root: Path) -> list[dict[str, Any]]:
     """Return the record of the search, in which every line is whole."""
     lines = (root / EXPERIMENT / paths.SEARCH).read_text().splitlines()
     return [json.loads(line) for line in lines]
-
-
-def kill_until_done(zygote: Zygote, root: Path, how: str, seed: int) -> int:
-    """Kill a search after some epochs each time, start it again until it is done; return the number of hits."""
-    draw, kills, code = seeded(seed), 0, -9
-    while code == -9:
-        pid = zygote.start(root, SEARCHED, how)
-        aim = num_epochs(root) + draw.randrange(1, 12)
-        while num_epochs(root) < aim and is_alive(pid):
-            time.sleep(0.002)
-        code, is_killed, _ = zygote.wait(pid, draw.uniform(0, 0.03), is_of_group=True)
-        kills += is_killed and code == -9
-    assert code == 0
-    return int(kills)
 
 
 def check(root: Path, num_more: int = 0) -> None:
@@ -62,7 +48,7 @@ def test_kills_of_a_search_lose_no_suggestion_and_make_none_twice(zygote, tmp_pa
     while kills < NUM_KILLS:
         root = tmp_path / str(searches)
         how = ["inline", "inline", "lanes"][searches % 3]
-        kills += kill_until_done(zygote, root, how, searches)
+        kills += zygote.kill_until_done(root, SEARCHED, how, searches, **KILLS)
         check(root)
         if how == "inline":  # of several lanes, it depends on which run ends first
             assert [event for event in events(root) if event["type"] == "ask"] == expected
@@ -81,7 +67,9 @@ def test_kills_of_a_loop_of_ones_own_lose_no_run_and_execute_none_twice(zygote, 
     kills = loops = 0
     while kills < NUM_KILLS_OF_LOOPS:
         root = tmp_path / str(loops)
-        kills += kill_until_done(zygote, root, ["loop inline", "loop lanes"][loops % 2], loops)
+        kills += zygote.kill_until_done(
+            root, SEARCHED, ["loop inline", "loop lanes"][loops % 2], loops, **KILLS
+        )
         check(root, NUM_SETTINGS)
         assert [event for event in events(root) if event["type"] == "ask"] == expected
         assert list(map(repr, result(root).rows)) == rows
