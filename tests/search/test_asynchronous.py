@@ -2,7 +2,6 @@
 
 import math
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from runmanager import PruneError, SuccessiveHalving, load_results, load_runs, run_grid
+from runmanager import PruneError, SuccessiveHalving, run_grid
 from runmanager.errors import InvalidArgumentError
 from runmanager.outcome import EpochRecord
 from tests.damaging import as_if_killed
+from tests.search.test_halving import kept, numbers
 
 ASYNCHRONOUS = SuccessiveHalving("test_loss", factor=3, asynchronous=True)
 MIXED = {"lr": [3, 1, 2, 8, 4, 5, 0, 7, 6]}
@@ -60,16 +60,6 @@ def start(tmp_path):
         return run_grid(params, train, experiment="exp", root=tmp_path, **quiet)
 
     return run
-
-
-def standing(outcome_or_root):
-    runs = load_runs(outcome_or_root / "exp") if isinstance(outcome_or_root, Path) else outcome_or_root.runs
-    return list(zip(runs["status"], runs["epochs"], strict=True))
-
-
-def numbers(root):
-    """Return all that is no duration of the table, as text."""
-    return load_results(root / "exp").drop(columns=["epoch duration", "run duration"]).to_csv()
 
 
 def judged(rule, values, epoch=1):
@@ -141,7 +131,7 @@ def test_runs_are_stopped_as_they_come_and_stay_so(start, tmp_path):
     same = start(again, prune=ASYNCHRONOUS)
 
     assert outcome.exit_code == 0
-    assert standing(outcome) == standing(same) == standing(tmp_path) == EXPECTED
+    assert kept(outcome) == kept(same) == kept(tmp_path) == EXPECTED
     assert len(train.executed) == len(set(train.executed)) == 33
     assert again.executed == []
     assert outcome.runs["error"].tolist()[:4] == [
@@ -159,7 +149,7 @@ def test_pruned_runs_are_continued_bit_for_bit(start, tmp_path, prune):
     outcome = start(rest, prune=prune)
 
     if prune is None:
-        assert standing(outcome) == [("completed", 9)] * 9
+        assert kept(outcome) == [("completed", 9)] * 9
         assert numbers(tmp_path) == numbers(tmp_path / "whole")
         assert len(rest.executed) == 9 * 9 - 33
     else:
@@ -180,12 +170,12 @@ def test_a_rule_that_stops_fewer_continues_those_that_it_lets_go_on(start):
 @pytest.mark.parametrize("epoch", [1, 2, 3, 4])
 def test_a_grid_that_is_interrupted_goes_on_where_it_was(start, tmp_path, epoch):
     assert start(Train({0: (epoch, KeyboardInterrupt())}), prune=ASYNCHRONOUS).exit_code == 128 + signal.SIGINT
-    assert standing(tmp_path)[2:6] == EXPECTED[2:6]
+    assert kept(tmp_path)[2:6] == EXPECTED[2:6]
     rest = Train()
 
     outcome = start(rest, prune=ASYNCHRONOUS)
 
-    assert standing(outcome) == EXPECTED
+    assert kept(outcome) == EXPECTED
     assert rest.executed == [*((0, number) for number in range(epoch, 10)), (7, 1), (6, 1)]
 
 
@@ -194,12 +184,12 @@ def test_a_run_that_was_killed_before_its_answer_came_is_judged_when_it_is_resum
     start(Train(), prune=ASYNCHRONOUS)
     (folder,) = (tmp_path / "exp").glob("004*")
     as_if_killed(folder, num_lost)
-    assert standing(tmp_path)[3][0] == "interrupted"
+    assert kept(tmp_path)[3][0] == "interrupted"
     again = Train()
 
     outcome = start(again, prune=ASYNCHRONOUS)
 
-    assert standing(outcome) == EXPECTED
+    assert kept(outcome) == EXPECTED
     assert again.executed == []
 
 
@@ -209,7 +199,7 @@ def test_a_run_whose_code_has_changed_begins_again_and_its_old_numbers_do_not_co
 
     outcome = start(again, {"lr": [3, 0]}, prune=ASYNCHRONOUS, data="now")
 
-    assert standing(outcome) == [("completed", 9)] * 2
+    assert kept(outcome) == [("completed", 9)] * 2
     assert len(again.executed) == 18
 
 
@@ -218,13 +208,13 @@ def test_runs_that_were_completed_before_are_compared(start):
 
     outcome = start(Train(), {"lr": [0, 1, 2, 3]}, prune=ASYNCHRONOUS)
 
-    assert standing(outcome) == [("completed", 9), ("completed", 9), ("pruned", 1), ("pruned", 1)]
+    assert kept(outcome) == [("completed", 9), ("completed", 9), ("pruned", 1), ("pruned", 1)]
 
 
 def test_a_train_function_without_a_checkpoint_can_be_stopped(start):
     outcome = start(Train(is_saved=False), prune=ASYNCHRONOUS)
 
-    assert standing(outcome) == EXPECTED
+    assert kept(outcome) == EXPECTED
 
 
 def test_a_run_that_fails_or_diverges_stays_so(start):
@@ -240,7 +230,7 @@ def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed(
     with pytest.raises(PruneError, match="compared by 'val_loss', which epoch 1 does not have; it has: loss,"):
         start(Train(), prune=SuccessiveHalving("val_loss", asynchronous=True), executor=executor)
 
-    assert standing(tmp_path)[0] == ("interrupted", 1)
+    assert kept(tmp_path)[0] == ("interrupted", 1)
 
 
 def test_it_is_said_what_is_decided(start, capsys):
@@ -268,7 +258,7 @@ def own_loop(run, manager, *, obeys):
 def test_a_loop_of_ones_own_ends_when_it_is_told_to(start):
     outcome = start(lambda run, manager: own_loop(run, manager, obeys=True), {"lr": [1, 2]}, prune=ASYNCHRONOUS)
 
-    assert standing(outcome) == [("completed", 4), ("pruned", 1)]
+    assert kept(outcome) == [("completed", 4), ("pruned", 1)]
     assert outcome.runs["error"][1] == "after epoch 1: behind 1 of 2 runs"
 
 
@@ -277,7 +267,7 @@ def test_a_loop_of_ones_own_that_does_not_listen_is_completed(start):
         lambda run, manager: own_loop(run, manager, obeys=False), {"lr": [1, 2]}, prune=ASYNCHRONOUS
     )
 
-    assert standing(outcome) == [("completed", 4), ("completed", 4)]
+    assert kept(outcome) == [("completed", 4), ("completed", 4)]
 
 
 def test_a_loop_that_was_left_by_break_is_completed(start):
@@ -287,7 +277,7 @@ def test_a_loop_that_was_left_by_break_is_completed(start):
                 manager.track(test_loss=run.lr)
                 break
 
-    assert standing(start(train, {"lr": [1, 2]}, prune=ASYNCHRONOUS)) == [("completed", 1)] * 2
+    assert kept(start(train, {"lr": [1, 2]}, prune=ASYNCHRONOUS)) == [("completed", 1)] * 2
 
 
 def test_the_rule_takes_true_or_false():
