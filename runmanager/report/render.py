@@ -7,8 +7,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -26,6 +27,9 @@ from runmanager.results.effects import OVERALL, paired, speeds
 from runmanager.results.loading import Paths, read_results
 from runmanager.storage import durable
 from runmanager.storage.folders import no_runs
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _MOST_AXES = 8  # of the parallel coordinates, and panels of effects
 _MOST_ROWS = 1000  # of the table in the file; of more, its script writes those that are asked for
@@ -103,19 +107,12 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
 
     Given `seconds`, a browser that shows it loads it again after them.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    loader = FileSystemLoader(_ASSETS)
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        finalize=_written,
-    )  # fmt: skip
     colored = colored_axis(data.axes)
     busy = timeline.attempts(data.results)
     table = _table(data)
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template("page.html").render(
+    return _template().render(
         data=data,
         text=text,
         assumption=assumption,
@@ -150,6 +147,19 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         written=datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC"),
         damaged=[printable(problem) for problem in damaged],
     )
+
+
+@cache
+def _template() -> "Template":
+    """Return the template of the page, which a process compiles once."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(_ASSETS)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        finalize=_written,
+    )  # fmt: skip
+    return environment.get_template("page.html")
 
 
 def _written(value: Any) -> Any:
