@@ -1,5 +1,4 @@
 import math
-import shutil
 from typing import Any
 
 import pytest
@@ -154,15 +153,3 @@ def test_a_run_that_is_written_again_has_the_same_scalars(tmp_path, how):
     assert scalars["Goal/best"] == [(1, 0.25), (2, 0.75), (3, 0.75)]
     assert scalars["Goal/best_epoch"] == [(1, 1), (2, 2), (3, 2)]
     assert scalars["Goal/last"] == [(1, 0.25), (2, 0.75), (3, 0.5)]
-
-
-def test_a_rebuilt_root_has_what_earlier_versions_wrote_no_more(tmp_path):
-    shutil.copytree("tests/legacy/root/grid", tmp_path / "grid")
-
-    rebuild(tmp_path / "grid")
-
-    for folder in sorted((tmp_path / "grid").glob("0*")):
-        if list(folder.glob("*tfevents*")):
-            names = set(folder_scalars(folder))
-            assert set(OF_GOAL) <= names
-            assert not [name for name in names if name.startswith("tuning/")]
