@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import gc
 import os
 import signal
 import sys
@@ -32,6 +33,26 @@ def _without_waiting_for_the_disk():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    """Compute with one thread: small networks are slower with more, and other tests run beside."""
+    import torch
+
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    return usual
+
+
+@pytest.fixture
+def usual_threads(_one_thread):
+    """Compute with as many threads as other processes, as a user's program does."""
+    import torch
+
+    torch.set_num_threads(_one_thread)
+    yield
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -73,6 +94,12 @@ def pytest_collection_modifyitems(items):
     items[:] = [*halves[0], *others[:middle], *halves[1], *others[middle:]]
 
 
+def pytest_collection_finish():
+    """Let the garbage collector leave alone what was imported, which no test makes garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 def minutes_of(item):
     marker = item.get_closest_marker("slow")
     return marker.kwargs.get("minutes", 0) if marker else 0
@@ -80,6 +107,7 @@ def minutes_of(item):
 
 def pytest_sessionfinish():
     """Leave the runs that tests have left open as they are, and say nothing about them."""
+    gc.unfreeze()
     at_exit = sys.modules.get("runmanager.training.at_exit")
     if at_exit:
         at_exit._watched.clear()

@@ -198,7 +198,7 @@ def numbers(outcome):
 
 
 @pytest.fixture
-def _threads_matter():
+def _threads_matter(usual_threads):
     before = torch.get_num_threads()
     if before == 1:
         pytest.skip("all lanes have one thread on one core")
@@ -333,6 +333,7 @@ def test_a_value_may_be_of_a_class_that_no_other_process_can_import():
     assert [outcome.error for _, outcome in ended] == ["True 8", "True 16"]
 
 
+@pytest.mark.usefixtures("usual_threads")
 def test_lanes_share_the_cores():
     def work(_run, _report):
         return Outcome(Status.COMPLETED, str(torch.get_num_threads()))
