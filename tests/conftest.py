@@ -1,6 +1,7 @@
 """Settings of all tests."""
 
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -78,20 +79,27 @@ def warm():
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Let each half of the tests begin with some that take minutes, a module's together.
+    """Let the part of each process begin with some of the tests that take minutes, a module's together.
 
-    Two processes begin with a half each, and share what is left (`--dist worksteal`): short tests, at the end.
+    Each begins with as many tests, and they share what is left (`--dist worksteal`): short ones, at the end.
     """
-    modules: dict[str, float] = {}
-    for item in items:
-        modules[item.path] = modules.get(item.path, 0) + minutes_of(item)
-    halves: list[list[pytest.Item]] = [[], []]
-    for path in sorted(filter(modules.get, modules), key=lambda path: -modules[path]):
-        half = min(halves, key=lambda half: sum(map(minutes_of, half)))
-        half += [item for item in items if item.path == path and minutes_of(item)]
-    others = [item for item in items if not minutes_of(item)]
-    middle = len(items) // 2 - len(halves[0])
-    items[:] = [*halves[0], *others[:middle], *halves[1], *others[middle:]]
+    number = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long = [item for item in items if minutes_of(item)]
+    modules = [[item for item in long if item.path == path] for path in dict.fromkeys(i.path for i in long)]
+    parts: list[list[pytest.Item]] = [[] for _ in range(number)]
+    for module in sorted(modules, key=total_minutes, reverse=True):
+        min(parts, key=total_minutes).extend(module)
+    others = iter([item for item in items if not minutes_of(item)])
+    sizes = [(len(items) + k) // number for k in range(number)]
+    items[:] = [
+        item
+        for part, size in zip(parts, sizes, strict=True)
+        for item in (*part, *itertools.islice(others, max(0, size - len(part))))
+    ]
+
+
+def total_minutes(items):
+    return sum(map(minutes_of, items))
 
 
 def pytest_collection_finish():
