@@ -86,7 +86,7 @@ class Killer:
         return problems
 
 
-@pytest.mark.slow(minutes=6)
+@pytest.mark.slow(minutes=4)
 def test_200_kills_at_random_moments_lose_nothing_and_change_no_result(zygote, tmp_path):
     killer = Killer(zygote, tmp_path, seed=20)
 

@@ -18,7 +18,7 @@ from runmanager import DeviceError, run_grid
 from runmanager.executors import RayExecutor
 from runmanager.storage.journal import read_attempt
 
-NUM_KILLS = 20
+NUM_KILLS = 12
 NUM_EPOCHS = 90
 PARAMS = {"lr": [0.1, 0.2, 0.3], "batch_size": [8, 16, 32], "device": ["cpu"]}
 SLOT = {"cpu": {"slot": 1}}  # stands in for a GPU

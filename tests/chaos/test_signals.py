@@ -20,9 +20,9 @@ def test_a_grid_that_is_stopped_keeps_what_it_has_and_goes_on_later(zygote, tmp_
     stop_at_random_moments(zygote, tmp_path, how, number, exit_code)
 
 
-@pytest.mark.slow(minutes=3)
+@pytest.mark.slow(minutes=2)
 def test_a_grid_on_ray_that_is_stopped_keeps_what_it_has_and_goes_on_later(ray_address, zygote, tmp_path):
-    stop_at_random_moments(zygote, tmp_path, ray_address, signal.SIGINT, 130, most=10)  # each takes 10 s
+    stop_at_random_moments(zygote, tmp_path, ray_address, signal.SIGINT, 130, most=6)  # each takes 10 s
 
 
 def stop_at_random_moments(zygote, tmp_path, how, number, exit_code, most=30):
