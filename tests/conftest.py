@@ -104,7 +104,6 @@ def total_minutes(items):
 
 def pytest_collection_finish():
     """Let the garbage collector leave alone what was imported, which no test makes garbage."""
-    gc.collect()
     gc.freeze()
 
 

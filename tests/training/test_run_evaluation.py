@@ -4,7 +4,6 @@ import random
 import numpy as np
 import pytest
 import torch
-import torchmetrics
 from torch import nn
 from torch.nn import functional
 
@@ -20,9 +19,33 @@ TARGETS = torch.randn(10, generator=GENERATOR)
 CLASSES = torch.arange(10) % 3
 DICTS = [{"x": INPUTS[:7], "y": TARGETS[:7]}, {"x": INPUTS[7:], "y": TARGETS[7:]}]
 PAIRS = [(INPUTS, CLASSES)]
-R2 = torchmetrics.R2Score()
-TABLE = torchmetrics.ConfusionMatrix("multiclass", num_classes=3)
 TRIPLES = [(INPUTS[:7], INPUTS[:7], CLASSES[:7]), (INPUTS[7:], INPUTS[7:], CLASSES[7:])]
+
+
+class Metric:
+    """A metric as torchmetrics has them, with the same value for whatever it gets."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def update(self, *_):
+        """Leave the value as it is."""
+
+    def compute(self):
+        """Return the value."""
+        return self._value
+
+    def reset(self):
+        """Leave the value as it is."""
+
+
+R2, TABLE = Metric(torch.tensor(0.5)), Metric(torch.zeros(3, 3))
+
+
+@pytest.fixture(scope="module")
+def torchmetrics():
+    """Import it where a test needs it: that takes seconds, and only one process of tests comes here."""
+    return pytest.importorskip("torchmetrics")
 
 
 @pytest.fixture
@@ -96,7 +119,7 @@ class TestEvaluate:
         assert result.loss == 0.5
         assert math.isnan(result.accuracy)
 
-    def test_metrics_are_those_of_one_pass_over_all_samples(self, manager, tmp_path):
+    def test_metrics_are_those_of_one_pass_over_all_samples(self, manager, tmp_path, torchmetrics):
         network = nn.Linear(4, 1)
         metrics = {"r2": torchmetrics.R2Score(), "mae": torchmetrics.MeanAbsoluteError()}
         for _ in epochs(manager, network, 2):
@@ -109,7 +132,7 @@ class TestEvaluate:
         assert rows["validation_r2"].tolist() == [result.metrics["r2"]] * 2  # nothing is left of the first pass
         assert rows["validation_mae"].tolist() == [result.metrics["mae"]] * 2
 
-    def test_several_values_are_several_columns(self, manager, tmp_path):
+    def test_several_values_are_several_columns(self, manager, tmp_path, torchmetrics):
         recalls = torchmetrics.Recall("multiclass", num_classes=3, average=None)
         each = torchmetrics.wrappers.ClasswiseWrapper(recalls)
         collection = torchmetrics.MetricCollection({"f1": torchmetrics.F1Score("multiclass", num_classes=3)})
@@ -123,7 +146,7 @@ class TestEvaluate:
             f"again_re_call_multiclassrecall_{number}" for number in range(3)
         ]
 
-    def test_before_the_first_epoch_the_values_are_in_tensorboard(self, tmp_path):
+    def test_before_the_first_epoch_the_values_are_in_tensorboard(self, tmp_path, torchmetrics):
         manager = RunManager("exp", tmp_path, display=False)
         with manager.run({"lr": 0.1}, nn.Linear(4, 1)):
             manager.evaluate(
