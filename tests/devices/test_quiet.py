@@ -91,6 +91,7 @@ LOGGING_LATER = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 def test_a_fork_does_not_wait_for_a_thread_that_is_quiet():
     program = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(LOGGING_LATER)]

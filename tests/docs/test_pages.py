@@ -77,6 +77,7 @@ def test_the_slow_blocks_of_a_page_run_after_the_others(page, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow  # it takes seven seconds
 def test_the_program_of_the_readme_ends_as_the_readme_shows(warm, tmp_path):
     (program,), (panel,) = blocks(README, "python"), blocks(README, "text")
     (tmp_path / "circle.py").write_text(program)

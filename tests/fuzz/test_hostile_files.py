@@ -50,7 +50,7 @@ FILES = {  # in a run's folder, and how often each is chosen
 }  # fmt: skip
 VIEWS = ("tables", "pages", "commands")
 """In which ways a batch is looked at; every reader reads every batch."""
-BATCH, LARGE_BATCH = 100, 400
+BATCH, LARGE_BATCH = 50, 400
 NUM_COMPARED = 4  # pairs of experiments or runs in a batch
 MOST_MEMORY = 4 << 30  # bytes that readers may ask for
 

@@ -1,8 +1,6 @@
 import copy
 import json
 import pickle
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import partial
 
@@ -179,13 +177,12 @@ def make(run):
 
 
 @pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
-def test_what_methods_and_modules_imported_later_may_read_is_not_named(tmp_path, executor):
+def test_what_methods_and_modules_imported_later_may_read_is_not_named(warm, tmp_path, executor):
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "layers.py").write_text(LAYERS)
 
-    ended = subprocess.run(
-        [sys.executable, "script.py", executor], cwd=tmp_path, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    warm.begin(tmp_path / "script.py", executor)
 
-    (line,) = [line for line in ended.stdout.splitlines() if "never read" in line]
+    assert warm.wait() == 0
+    (line,) = [line for line in (tmp_path / "script.out").read_text().splitlines() if "never read" in line]
     assert line.startswith("! run 1 never read the axis 'heigth':")
