@@ -142,6 +142,7 @@ def lines_of(output):
     return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(output["traceback"])).splitlines()
 
 
+@pytest.mark.slow  # as all that need the notebook: a kernel starts
 @pytest.mark.parametrize(
     ("cell", "error", "last"),
     [
@@ -176,6 +177,7 @@ def test_a_notebook_shows_the_line_of_the_user_and_the_sentence(notebook, cell, 
     assert [words in line for words, line in zip(asked, arrows, strict=True)] == [True] * len(arrows)
 
 
+@pytest.mark.slow
 def test_the_cause_of_an_error_keeps_the_lines_of_the_user(notebook):
     lines = lines_of(notebook["cause"])
 
@@ -184,6 +186,7 @@ def test_the_cause_of_an_error_keeps_the_lines_of_the_user(notebook):
     assert not [line for line in lines if "runmanager/" in line]
 
 
+@pytest.mark.slow
 def test_a_report_is_a_path_and_a_link(notebook):
     data = notebook["link"]["data"]
 

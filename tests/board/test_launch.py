@@ -202,6 +202,7 @@ def test_behind_a_proxy_the_link_leads_through_it(root, capsys, monkeypatch):
     server.stop()
 
 
+@pytest.mark.slow  # a kernel starts
 def test_a_notebook_shows_it_below_the_cell_until_the_kernel_ends(root):
     cell = f"from runmanager import open_tensorboard\nopen_tensorboard({str(root)!r}, height=300)"
     page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])

@@ -85,6 +85,7 @@ def test_an_exception_comes_from_the_innermost_line_of_the_users_code(function):
     assert location_of(caught(function)) == line_of(function)
 
 
+@pytest.mark.slow  # the other process imports torch
 def test_an_exception_of_another_process_comes_from_its_line_in_there():
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         error = caught(lambda: pool.submit(in_a_library).result())
