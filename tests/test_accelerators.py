@@ -62,7 +62,10 @@ def test_a_pretended_device_computes_what_the_cpu_does(here, tmp_path):
     assert numbers[0] == pytest.approx(numbers[1], rel=1e-5)  # Adam rounds otherwise on a GPU
 
 
-@pytest.mark.parametrize(("kind", "device"), [("mps", "mps"), ("xpu", "xpu:1"), ("xpu", "xpu")])
+@pytest.mark.parametrize(
+    ("kind", "device"),
+    [("mps", "mps"), *(pytest.param("xpu", name, marks=pytest.mark.slow) for name in ("xpu:1", "xpu"))],
+)
 def test_other_accelerators_train_save_and_resume(machine, tmp_path, kind, device):
     tables = []
     for name, root in ((device, tmp_path / "a"), ("cpu", tmp_path / "b")):
@@ -181,7 +184,7 @@ FITS: dict[str, dict[str, Any]] = {
 }
 
 
-OFTEN = ["fp32", "fused", "in pieces", "with a test set"]
+OFTEN = ["fp32", "in pieces"]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +194,7 @@ def test_fit_waits_for_the_device_in_no_batch(here, reduced, name):
     assert fitted(here, **FITS[name]) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"clip_grad_norm": 1.0}, {"micro_batch": 7}, {"fused": True}], ids=str)
 def test_fit_in_fp16_waits_once_a_batch_as_torchs_scaler_does(here, reduced, options):
     step = {} if "fused" in options else {"_local_scalar_dense.default": 1}  # GradScaler._maybe_opt_step
@@ -205,6 +209,7 @@ EVALUATED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_shown", [False, True], ids=["", "confusion"])
 @pytest.mark.parametrize("name", EVALUATED)
 def test_evaluations_wait_for_the_device_in_no_batch(here, name, is_shown):
@@ -399,6 +404,7 @@ def test_the_names_of_devices_that_have_no_number(machine):
         assert torch_devices.available_devices() == ["cpu", "xpu:0", "xpu:1"]
 
 
+@pytest.mark.slow
 def test_importing_and_looking_leaves_cuda_alone_in_a_new_process():
     program = (
         "import torch; from runmanager.devices import torch_devices as d; d.available_devices();"

@@ -185,6 +185,7 @@ def test_a_network_of_two_inputs_is_drawn_in_silence(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_a_compiled_network_is_drawn_as_what_was_compiled():
     network = make_network()
     compiled: Any = torch.compile(network)

@@ -268,6 +268,7 @@ def small(tmp_path):
     return path, from_tensorboard(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_file_that_ends_anywhere_gives_the_points_before_its_end(small):
     path, whole = small
     content = path.read_bytes()

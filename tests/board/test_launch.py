@@ -118,6 +118,7 @@ def test_the_proxy_that_leads_to_it_is_no_other_site(monkeypatch, proxy, host, s
     assert said[0].startswith(str(status))
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_refused(server, root):
     port = urlsplit(server.url).port
 
@@ -155,6 +156,7 @@ def test_it_starts_beside_files_named_like_modules_and_finds_what_its_parent_fin
     assert found.stdout.startswith("http://127.0.0.1:"), found.stderr
 
 
+@pytest.mark.slow
 def test_it_ends_with_a_process_that_is_killed(root):
     program = (
         "import time; from pathlib import Path; from runmanager.board.launch import Server\n"

@@ -155,6 +155,7 @@ def test_what_tensorboard_cannot_show_is_refused_without_a_traceback(root, argum
     assert "Traceback" not in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("display", [":0", ""])
 def test_tensorboard_is_opened_where_there_is_a_display(root, monkeypatch, display):
     opened: list[str] = []
@@ -190,6 +191,7 @@ def interrupt(_: Server) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_tensorboard_without_a_traceback(root):
     command = [
         sys.executable,

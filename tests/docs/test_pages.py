@@ -43,18 +43,8 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-LONG = ["debugging.md", "devices-and-outcomes.md", "quickstart.md", "training-function.md"]
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=pytest.mark.slow) if page.name in LONG else page
-        for page in PAGES
-        if blocks(page, "python")
-    ],
-    ids=name_of,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 def test_the_python_blocks_of_a_page_run_one_after_the_other(warm, page, tmp_path):
     program = tmp_path / "program.py"
     program.write_text("\n".join(blocks(page, "python")))

@@ -215,7 +215,15 @@ def _threads_matter(usual_threads):
 
 
 @pytest.mark.usefixtures("_threads_matter")
-@pytest.mark.parametrize("how", [{}, {"jobs": 1}, {"jobs": 1, "executor": "inline"}], ids=str)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        pytest.param({"jobs": 1}, marks=pytest.mark.slow),
+        pytest.param({"jobs": 1, "executor": "inline"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_a_run_whose_process_was_killed_is_continued_bit_for_bit_with_fewer_lanes(tmp_path, how):
     undisturbed = waves(tmp_path, "undisturbed")
 

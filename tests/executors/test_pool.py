@@ -291,6 +291,7 @@ def compiled_widths(run, manager):
             manager.track_loss(float(counted["unique_graphs"] - before), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["lanes", "inline"])
 def test_every_run_of_a_warm_process_is_compiled(tmp_path, executor):
     outcome = run_grid(

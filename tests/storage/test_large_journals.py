@@ -105,6 +105,7 @@ def test_a_line_too_long_to_be_ours_ends_the_reading_and_is_named(tmp_path, smal
     assert runs["epochs"].tolist() == [2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [b"\n", b"{}\n", b"seventeen letters\n", b"a line that is longer than that\n"])
 def test_the_time_to_read_a_journal_is_linear_in_its_size(tmp_path, line):
     path = write(tmp_path)

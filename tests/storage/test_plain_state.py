@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -25,6 +25,7 @@ class Colour(enum.IntEnum):
 
 
 @given(STATES, STATES)
+@settings(max_examples=20)
 def test_a_state_that_was_copied_is_filled_in_again(saved, other):
     copy = copied("state", saved)
     fresh = type(saved)()

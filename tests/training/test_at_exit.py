@@ -77,7 +77,9 @@ NOT_ENDED = {
 }
 
 
-@pytest.mark.parametrize("name", NOT_ENDED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "a script" else name for name in NOT_ENDED]
+)
 def test_a_program_that_ends_without_end_run_is_told_so_once(execute, tmp_path, name):
     code, errors = execute(NOT_ENDED[name], is_warm=name != "a script")
 
@@ -112,7 +114,9 @@ FAILED = {
 }
 
 
-@pytest.mark.parametrize("name", FAILED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "in a function" else name for name in FAILED]
+)
 def test_an_exception_that_ends_the_program_ends_its_run_as_failed(execute, tmp_path, name):
     code, errors = execute(FAILED[name], is_warm=name != "in a function")
 
