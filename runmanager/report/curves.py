@@ -5,8 +5,6 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from scipy import stats
-
 from runmanager.report.colors import color, color_of
 from runmanager.report.model import Axis, ReportData
 from runmanager.report.svg import (
@@ -24,6 +22,7 @@ from runmanager.report.svg import (
     spaced,
     value_scale,
 )
+from runmanager.results.ranking import t_quantile
 from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import column_of, x_of
 
@@ -137,8 +136,7 @@ def _bands(
             mean = statistics.fmean(values)
             half = 0.0
             if len(values) >= _LEAST:
-                quantile = float(stats.t.ppf(0.975, len(values) - 1))
-                half = quantile * statistics.stdev(values) / math.sqrt(len(values))
+                half = float(t_quantile(len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
             low, high = (mean - half, mean + half) if half else (min(values), max(values))
             band.append((epoch, low, high))
         if len(band) > 1:
