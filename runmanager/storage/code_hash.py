@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from runmanager.storage.clock_readings import without_clock
-from runmanager.storage.code_parts import enclosed, functions_of, is_plain
+from runmanager.storage.code_parts import enclosed, functions_of, is_plain, own_instructions
 from runmanager.storage.read_values import loaded_values
 from runmanager.storage.source_effects import without_effect
 
@@ -68,7 +68,7 @@ def _compiled(code: types.CodeType) -> tuple[Any, ...]:
 
 
 def _steps(code: types.CodeType) -> Iterator[dis.Instruction]:
-    steps = [step for step in dis.get_instructions(code) if step.opname not in _NO_EFFECT]
+    steps = [step for step in own_instructions(code) if step.opname not in _NO_EFFECT]
     stores = {index for index, step in enumerate(steps) if _is_store_of_class_body(step)}
     hidden = stores | {index - 1 for index in stores}  # and what is loaded to be stored
     return (step for index, step in enumerate(steps) if index not in hidden)

@@ -105,7 +105,13 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
     """Yield the instructions of code, and those of the functions inside."""
-    return itertools.chain.from_iterable(map(dis.get_instructions, codes(code)))
+    return itertools.chain.from_iterable(map(own_instructions, codes(code)))
+
+
+@functools.lru_cache(maxsize=4096)  # all that a fingerprint consists of asks for them, at each start of a grid
+def own_instructions(code: types.CodeType) -> tuple[dis.Instruction, ...]:
+    """Return the instructions of code, without those of the functions inside."""
+    return tuple(dis.get_instructions(code))
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runmanager.hyperparameters import is_array
-from runmanager.storage.code_parts import LOADS, codes, enclosed, functions_of
+from runmanager.storage.code_parts import LOADS, codes, enclosed, functions_of, own_instructions
 
 _CHANGE = frozenset((
     "append", "appendleft", "extend", "extendleft", "insert", "add", "update", "pop", "popleft", "popitem",
@@ -63,7 +63,7 @@ def _changed(code: types.CodeType, scope: Mapping[str, Any], enclosed: Mapping[s
     What comes of an operation counts as its first operand: ``settings["lists"][0].append(1)`` changes settings.
     """
     frame = _Frame(scope, enclosed)
-    for step in dis.get_instructions(code):
+    for step in own_instructions(code):
         yield from frame.changed_by(step)
         frame.execute(step)
 

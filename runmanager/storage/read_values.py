@@ -4,7 +4,6 @@ import argparse
 import collections
 import contextlib
 import dataclasses
-import dis
 import enum
 import functools
 import hashlib
@@ -25,6 +24,7 @@ from runmanager.storage.code_parts import (
     is_plain,
     is_users,
     is_users_module,
+    own_instructions,
 )
 from runmanager.storage.mutations import Mutations, mutations
 
@@ -128,7 +128,7 @@ def loaded_values(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[Lo
     """Yield the global values that code loads; of the user's modules and of settings, their attributes."""
     for inner in codes(code):
         loaded: Loaded | None = None
-        for step in dis.get_instructions(inner):
+        for step in own_instructions(inner):
             inside = _attributes(loaded.value) if loaded and step.opname in _ATTRIBUTES else {}
             if loaded and step.argval in inside:
                 is_module = isinstance(loaded.value, types.ModuleType)
