@@ -60,6 +60,15 @@ def message(run, num_epochs, status="interrupted"):
     )
 
 
+COLD = ("a script", "in a function")
+"""Programs that have a Python of their own, whose start takes seconds."""
+
+
+def names(programs):
+    """Name programs for `parametrize`, the cold ones as slow."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in COLD else name for name in programs]
+
+
 NOT_ENDED = {
     "a script": "manager.begin_run({'lr': 0.1})\nepochs(manager, 2)\n",
     "sys.exit": "manager.begin_run({'lr': 0.1})\nepochs(manager, 2)\nsys.exit(3)\n",
@@ -77,11 +86,9 @@ NOT_ENDED = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "a script" else name for name in NOT_ENDED]
-)
+@pytest.mark.parametrize("name", names(NOT_ENDED))
 def test_a_program_that_ends_without_end_run_is_told_so_once(execute, tmp_path, name):
-    code, errors = execute(NOT_ENDED[name], is_warm=name != "a script")
+    code, errors = execute(NOT_ENDED[name], is_warm=name not in COLD)
 
     line = line_with("begin_run(", tmp_path / "train.py")
     told = [text.removeprefix(f"{tmp_path}/") for text in errors if "RunsWarning" in text]
@@ -114,11 +121,9 @@ FAILED = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "in a function" else name for name in FAILED]
-)
+@pytest.mark.parametrize("name", names(FAILED))
 def test_an_exception_that_ends_the_program_ends_its_run_as_failed(execute, tmp_path, name):
-    code, errors = execute(FAILED[name], is_warm=name != "in a function")
+    code, errors = execute(FAILED[name], is_warm=name not in COLD)
 
     where = "epoch 3, " * ("loop" in name) + line_with("ValueError('no')", tmp_path / "train.py")
     assert code == 1
