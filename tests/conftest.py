@@ -37,7 +37,7 @@ def _without_waiting_for_the_disk():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread():
+def _num_usual_threads():
     """Compute with one thread: small networks are slower with more, and other tests run beside."""
     import torch
 
@@ -46,14 +46,21 @@ def _one_thread():
     return usual
 
 
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Go back to one thread, whatever the test has set."""
+    import torch
+
+    yield
+    torch.set_num_threads(1)
+
+
 @pytest.fixture
-def usual_threads(_one_thread):
+def usual_threads(_num_usual_threads):
     """Compute with as many threads as other processes, as a user's program does."""
     import torch
 
-    torch.set_num_threads(_one_thread)
-    yield
-    torch.set_num_threads(1)
+    torch.set_num_threads(_num_usual_threads)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,9 +15,7 @@ from torch.utils.data import DataLoader
 
 from runmanager import RunManager, load_results
 from runmanager.errors import RunsWarning
-from tests.training.test_inside_epoch import DATA, DURATIONS, LABELS, SAMPLES, Augmented, _one_thread, shuffled
-
-__all__ = ["_one_thread"]
+from tests.training.test_inside_epoch import DATA, DURATIONS, LABELS, SAMPLES, Augmented, shuffled
 
 
 def train(root, loop, stop=None, loader=None):

@@ -36,15 +36,6 @@ class Fault(Exception):  # noqa: N818
     """What interrupts a run."""
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Train on one thread: these networks are too small for more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def manager(tmp_path):
     return RunManager("exp", tmp_path, tensorboard=False, display=False, _grid=GridContext())

@@ -129,15 +129,6 @@ IN_WORKERS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Train on one thread: these networks are too small for more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def train(root, stop=None, make=shuffled, *, every=1, options=None, num_epochs=3, before_loop=None):
     """Train until `stop`: the epoch and the batch in which it is interrupted. Count the batches per epoch.
 

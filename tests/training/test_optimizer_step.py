@@ -11,15 +11,6 @@ from runmanager.training.optimizer_step import Step, usable_precisions
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Train on one thread: these networks are too small for more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def make_network(dtype=torch.float32):
     torch.manual_seed(3)
     network = nn.Sequential(

@@ -133,15 +133,6 @@ def run_folder(root, number=1):
     return found
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Train on one thread: these networks are too small for more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def undisturbed(tmp_path):
     """Train without a fault; return the table and the states at the end."""

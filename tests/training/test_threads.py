@@ -55,14 +55,9 @@ def row(root):
 
 
 @pytest.fixture(autouse=True)
-def process():
-    """Let this process compute with one thread, and a machine have two cores; the tests set other numbers."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch_devices, "num_cores", lambda: 2)
-        yield
-    torch.set_num_threads(before)
+def machine(monkeypatch):
+    """Let a machine have two cores; this process computes with one thread, and the tests set other numbers."""
+    monkeypatch.setattr(torch_devices, "num_cores", lambda: 2)
 
 
 def test_a_resumed_run_keeps_the_threads_of_its_first_attempt_from_its_beginning(tmp_path):
