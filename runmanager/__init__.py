@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     from runmanager.results.pareto import pareto as pareto
     from runmanager.results.ranking import best as best
     from runmanager.results.ranking import over_repeats as over_repeats
-    from runmanager.results.ranking import over_seeds as over_seeds
     from runmanager.results.show import show as show
     from runmanager.results.steps import load_steps as load_steps
     from runmanager.results.verdict import Verdict as Verdict
@@ -116,7 +115,7 @@ _HOMES = {
     "results.loading": ("load_results", "load_runs"),
     "results.one_run": ("LoadedRun", "load_run"),
     "results.pareto": ("pareto",),
-    "results.ranking": ("best", "over_repeats", "over_seeds"),
+    "results.ranking": ("best", "over_repeats"),
     "results.show": ("show",),
     "results.steps": ("load_steps",),
     "results.verdict": ("Verdict", "verdict"),

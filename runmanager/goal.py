@@ -118,3 +118,26 @@ def default_goal(names: Iterable[str]) -> Goal | None:
         if name in names:
             return parse_goal(name)
     return None
+
+
+def beside(metric: str, names: Iterable[str]) -> str:
+    """Return the metric to look at beside the one that decides, "" if there is none.
+
+    Beside a loss, it is the accuracy of the same data. Beside any other metric, it is the loss of the same
+    data, else that of training, else the first one. Beside a value of another epoch, as "best loss", is none.
+
+    >>> beside("test_accuracy", ["loss", "test_loss"]), beside("val_f1_macro", ["loss", "val_loss"])
+    ('test_loss', 'val_loss')
+    >>> beside("test_loss", ["test_accuracy"]), beside("reward", ["policy_loss"]), beside("loss", ["reward"])
+    ('test_accuracy', 'policy_loss', '')
+    """
+    names = [name for name in names if name != metric]
+    if " " in metric:
+        return ""
+    if metric.endswith("loss"):
+        accuracy = f"{metric.removesuffix('loss')}accuracy"
+        return accuracy if accuracy in names else ""
+    words = metric.split("_")
+    data = ["_".join(words[:number]) for number in range(len(words), 0, -1)]
+    losses = [name for name in names if name.endswith("loss") and " " not in name]
+    return next((name for name in (*(f"{each}_loss" for each in data), "loss", *losses) if name in losses), "")

@@ -27,6 +27,8 @@ class Status(StrEnum):
     Example:
         >>> Status.KILLED.can_go_on, Status.KILLED.is_fault, Status.KILLED.exit_code
         (True, False, 1)
+        >>> Status.KILLED.is_lost, Status.DIVERGED.is_lost, Status.INTERRUPTED.is_lost
+        (True, True, False)
         >>> Status.PRUNED.is_success, Status.FAILED.is_exception, Status.INTERRUPTED.is_stopped
         (True, True, True)
         >>> Status.PENDING.is_due, Status.STALE.is_in_progress
@@ -57,6 +59,11 @@ class Status(StrEnum):
     def is_fault(self) -> bool:
         """Whether the same run would end like this again, so that it is not repeated unless asked for."""
         return self.is_exception or self in (Status.DIVERGED, Status.HUNG)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the run has no result, and gets none unless it is executed again."""
+        return self.is_fault or self is Status.KILLED
 
     @property
     def is_exception(self) -> bool:

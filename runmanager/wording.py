@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from runmanager.close_names import closest
@@ -16,6 +16,7 @@ VARIABLE = re.compile(
 
 _LARGEST_ERROR = 0.01  # of a number, by which it is not lost if it is rounded
 _MOST_NAMES = 24  # that a message lists
+_LONGEST_VALUE = 20  # characters of a hyperparameter in a sentence
 
 
 def cell(value: Any) -> str:
@@ -29,6 +30,21 @@ def cell(value: Any) -> str:
     if math.isnan(value):
         return ""
     return f"{value:.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"  # noqa: PLR2004 - four digits
+
+
+def label(params: Mapping[str, Any]) -> str:
+    """Name a setting by its hyperparameters.
+
+    >>> label({"lr": 0.010, "device": "cpu"})
+    'lr=0.01 device=cpu'
+    """
+    return " ".join(f"{printable(name)}={brief(value)}" for name, value in params.items())
+
+
+def brief(value: Any) -> str:
+    """Write the value of a hyperparameter in a sentence; a long one is cut."""
+    content = "none" if type(value).__name__ == "NAType" else printable(text(value))
+    return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
 
 
 def aligned(values: Iterable[float], digits: int = 4) -> list[str]:

@@ -20,9 +20,6 @@ from runmanager.storage.folders import Experiment, RunFolder, read_runs
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import read_run
 
-SEED = "seed"
-"""The repeat axis over which `group_seeds` averages."""
-
 _VERSION = 1
 _LARGEST = 2**24  # bytes of the file of an experiment
 _HEAD = 2**18  # bytes of an event file in which its session begins
@@ -38,7 +35,7 @@ class SessionFormat:
 
     kinds: Mapping[str, str] = field(default_factory=dict)  # of every hyperparameter of the experiment
     grouped_by: Sequence[str] | None = None
-    repeats: Sequence[str] = (SEED,)  # the repeat axes, if runs are grouped
+    repeats: Sequence[str] = ()  # the repeat axes, if runs are grouped
 
     def hparams(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the hyperparameters of a run as they are written: bool, number or text.
@@ -75,19 +72,18 @@ def read(experiment: Path, kinds: Mapping[str, str] | None = None) -> SessionFor
     return SessionFormat(kinds, stored.grouped_by, stored.repeats)
 
 
-def decide(experiment: Path, *, repeats: Sequence[str] | None = None) -> None:
+def decide(experiment: Path) -> None:
     """Decide how the runs of an experiment write their hyperparameters, and update those written otherwise.
 
     Only the process that holds the experiment calls it. Runs that are being executed, by a loop that holds
-    nothing, are updated the next time. What cannot be shown is a warning. With `repeats`, a Trial ID is named
-    by what varies in all runs and averaged over these axes; without, each run has its own; None leaves that as
-    it is.
+    nothing, are updated the next time. What cannot be shown is a warning. With repeat axes, a Trial ID is named
+    by what varies in all runs and averaged over these axes; without, each run has its own.
 
     Raises:
         StorageError: The experiment's file could not be written.
     """
     try:
-        _decide(experiment, repeats)
+        _decide(experiment)
     except StorageError:
         raise
     except Exception as error:  # noqa: BLE001 - no logging call may end a grid
@@ -95,13 +91,12 @@ def decide(experiment: Path, *, repeats: Sequence[str] | None = None) -> None:
         warnings.warn(problem, RunsWarning, stacklevel=3)
 
 
-def _decide(experiment: Path, repeats: Sequence[str] | None) -> None:
+def _decide(experiment: Path) -> None:
     stored, is_settled = _read(experiment)
     runs = [run for run in read_runs(experiment) if run.is_here]
-    if repeats is None:
-        repeats = Experiment(experiment).design.repeats or () if stored.grouped_by is None else stored.repeats
-    names = [name for name in varying([run.params for run in runs]) if name not in repeats] if repeats else None
-    form = SessionFormat({}, names, tuple(repeats) or (SEED,))
+    names = varying([run.params for run in runs])
+    repeats = Experiment(experiment).design.repeating(names)
+    form = SessionFormat({}, [name for name in names if name not in repeats] if repeats else None, repeats)
     decided = replace(form, kinds=kinds_of([form.without_repeats(run.params) for run in runs]))
     if is_settled and decided == stored:
         return
@@ -156,7 +151,7 @@ def _read(experiment: Path) -> tuple[SessionFormat, bool]:
         kinds = {str(name): str(kind) for name, kind in document["kinds"].items()}
         names = document["grouped_by"]
         grouped_by = None if names is None else [str(name) for name in names]
-        repeats = tuple(str(name) for name in document.get("repeats", [SEED]))
+        repeats = tuple(str(name) for name in document["repeats"])
         return SessionFormat(kinds, grouped_by, repeats), document["is_settled"] is True
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return SessionFormat(), False

@@ -11,7 +11,7 @@ from runmanager.board import hparams
 from runmanager.board.tags import EPOCH, LAST, tag
 from runmanager.console import in_notebook
 from runmanager.errors import BoardError, NoRunsError
-from runmanager.goal import default_goal
+from runmanager.goal import beside, default_goal
 from runmanager.hyperparameters import text
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs
@@ -116,10 +116,11 @@ def _color(experiments: Experiments) -> str | None:
     None if no axis has so few values that its colors tell them apart.
     """
     rows = [run.params for runs in experiments.values() for run in runs]
-    axes = {axis for runs in experiments.values() for axis in varying([run.params for run in runs])}
+    of_each = [(_design(runs), varying([run.params for run in runs])) for runs in experiments.values()]
+    axes = {axis for _, names in of_each for axis in names}
     if len(experiments) > 1 and _DEVICE not in axes:
         return "^([^/]+)/"
-    repeats = [axis for runs in experiments.values() for axis in _design(runs).repeats or ()]
+    repeats = [axis for design, names in of_each for axis in design.repeating(names)]
     names = telling_first((name for params in rows for name in params if name in axes), repeats)
     few = (name for name in names if len({text(params.get(name)) for params in rows}) <= _COLORS)
     axis = _DEVICE if _DEVICE in axes else next(few, "")
@@ -132,7 +133,7 @@ def _design(runs: Sequence[RunFolder]) -> Design:
 
 
 def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
-    """Return the tags of the metric that decides, of the loss beside it, and of the epoch's duration.
+    """Return the tags of the metric that decides, of the one beside it, and of the epoch's duration.
 
     Where experiments have other such metrics, they are the tags that all runs share.
     """
@@ -148,17 +149,5 @@ def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
     metric, metrics = next(iter(deciding.items()), ("accuracy", {}))
     if len(deciding) > 1:
         return [LAST, tag("loss"), EPOCH]
-    return list(dict.fromkeys([tag(metric), tag(_loss_beside(metric, metrics)), EPOCH]))
-
-
-def _loss_beside(metric: str, metrics: Iterable[str]) -> str:
-    """Return the loss of the same data as a metric, else that of training, else the first that there is.
-
-    >>> _loss_beside("val_f1_macro", ["loss", "val_loss"]), _loss_beside("reward", ["policy_loss"])
-    ('val_loss', 'policy_loss')
-    """
-    words = metric.split("_")
-    data = ["_".join(words[:number]) for number in range(len(words), 0, -1)]
-    losses = [name for name in metrics if name.endswith("loss")]
-    named = [*(f"{name}_loss" for name in data), "loss"]
-    return next((name for name in (*named, *losses) if name in losses), "loss")
+    pinned = filter(None, (metric, beside(metric, metrics or ["loss"])))
+    return [*map(tag, pinned), EPOCH]

@@ -25,7 +25,7 @@ from runmanager.goal import Goal
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import durable, paths
 from runmanager.storage.design import Design
-from runmanager.storage.folders import RunFolder
+from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.steps import Block, read_steps
 from runmanager.storage.x_axis import EPOCH, value_of, x_of
 
@@ -160,7 +160,9 @@ class RunLog:
         values = [event_file.session_start(form.hparams(self._folder.params), form.trial_id(self._folder))]
         if first_step == 0:
             values.append(event_file.layout(CHARTS))
-            details = {**({} if goal is None else {"goal": str(goal)}), **self._details}
+            repeats = Experiment(folder.parent).design.assumption(form.repeats) or ", ".join(form.repeats)
+            facts = {"goal": "" if goal is None else str(goal), "repeats": repeats}
+            details = {**{name: fact for name, fact in facts.items() if fact}, **self._details}
             values.append(event_file.text("run/config", settings_table(self._folder.params, details)))
         waiting, self._waiting = self._waiting or [], None
         opening = [event_file.event(first_step, [value]) for value in values]

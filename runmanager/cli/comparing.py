@@ -13,14 +13,14 @@ from runmanager.cli.options import (
     Columns,
     Folder,
     Folders,
-    Largest,
+    GoalOption,
+    Goals,
     Limit,
-    Metric,
-    Metrics,
     Repeats,
     Side,
     Sort,
     Where,
+    axes_given,
 )
 from runmanager.cli.tables import Selection, load, print_view, tell, write_rows
 from runmanager.console import printable
@@ -31,9 +31,8 @@ _NUM_BEST = 10
 
 def best(
     folder: Folder = Path("runs"),
-    by: Metrics = None,
+    goal: Goals = None,
     limit: Limit = None,
-    largest: Largest = None,
     repeats: Repeats = None,
     where: Where = None,
     columns: Columns = None,
@@ -50,40 +49,36 @@ def best(
     For example:
 
       runmanager best runs/fashion_grid
-      runmanager best runs/fashion_grid --by "epoch duration" -n 3
-      runmanager best runs/fashion_grid --by max:f9 --repeats seed
-      runmanager best runs/fashion_grid --by test_accuracy --by "min:run duration"
+      runmanager best runs/fashion_grid --goal "epoch duration" -n 3
+      runmanager best runs/fashion_grid --goal max:f9 --repeats seed
+      runmanager best runs/fashion_grid --goal loss --goal "min:run duration"
       runmanager best --where "lr<0.1 and device=cpu"
       runmanager best --json | jq '.[0]'
 
     Exit codes: 0 shown; 2 no runs, no such metric or a mistaken condition.
     """
-    from runmanager.results.decisive import all_goals_of
-    from runmanager.results.show import numbered_only, ranked, show
+    from runmanager.results.pareto import pareto
+    from runmanager.results.ranking import goals_of, rank, table_of
+    from runmanager.results.show import ranked, show
 
     selection = Selection(where, columns, sort, None, everything)  # the best are sorted
     n = limit or (None if everything else _NUM_BEST)
+    axes = axes_given(repeats)
     runs = load(folder, where=where)
-    metric = by[0] if by else None
-    goals = by or (all_goals_of(runs) if largest is None else [])
-    if len(goals) > 1 and len(runs):
-        from runmanager.errors import InvalidArgumentError
-        from runmanager.results.pareto import pareto
-
-        if largest is not None:
-            rule = "of several goals, each has its own direction"
-            raise InvalidArgumentError([f"{rule}: write max: or min: in front of it, without --largest"])
-        front = pareto(runs, goals, repeats=repeats)
+    if runs.empty:
+        return
+    if len(goals_of(runs, goal)) > 1:
+        front = pareto(runs, goal, repeats=axes)
         if as_json:
             write_rows(front, selection)
         else:
             print_view(show(front, n=limit or len(front)), selection)
     elif as_json:
-        rows = numbered_only(runs, metric, n, largest=largest, repeats=repeats) if len(runs) else runs
-        write_rows(rows, selection)
-    elif len(runs):
-        view = ranked(runs, metric, n, largest=largest, repeats=repeats, with_others=False)
-        print_view(view, selection)
+        ranking = rank(runs, goal, axes)
+        tell(ranking.assumption)
+        write_rows(table_of(runs, ranking, ranking.settings[:n]), selection)
+    else:
+        print_view(ranked(runs, goal, n, axes, with_others=False), selection)
 
 
 def compare(
@@ -136,8 +131,7 @@ def compare(
 
 def importances(
     folder: Folder = Path("runs"),
-    by: Metric = None,
-    largest: Largest = None,
+    goal: GoalOption = None,
     repeats: Repeats = None,
     where: Where = None,
     as_json: AsJson = False,
@@ -150,7 +144,7 @@ def importances(
     For example:
 
       runmanager importances runs/searched
-      runmanager importances runs/searched --by min:test_loss
+      runmanager importances runs/searched --goal min:test_loss
       runmanager importances runs/searched --where "optimizer=adam" --json
 
     Exit codes: 0 shown; 2 no runs, no such metric, or Optuna is not installed.
@@ -159,12 +153,13 @@ def importances(
     from runmanager.results.files import to_rows
     from runmanager.results.importance import COUNTED, ENOUGH, IMPORTANT_FOR
     from runmanager.results.importance import importances as shares_of
+    from runmanager.results.ranking import ASSUMED
     from runmanager.table import Table
 
     runs = load(folder, where=where)
     if runs.empty:
         return
-    shares = shares_of(runs, by, largest=largest, repeats=repeats)
+    shares = shares_of(runs, goal, repeats=axes_given(repeats))
     if as_json:
         write_json(to_rows(shares))
         return
@@ -174,6 +169,7 @@ def importances(
         return
     print_fitted(Table.of(shares, bars={"importance": (0.0, 1.0)}))
     chance = f"; of only {number:,}, that may be chance" if number < ENOUGH else ""
+    tell(shares.attrs[ASSUMED])
     tell(f"what distinguishes the best tenth of {counted(number, 'result')} by {metric} from all{chance}")
 
 
@@ -187,8 +183,7 @@ def decide(
         ),
     ] = None,
     folders: Folders = None,
-    by: Metric = None,
-    largest: Largest = None,
+    goal: GoalOption = None,
     repeats: Repeats = None,
     margin: Annotated[
         float | None,
@@ -214,7 +209,7 @@ def decide(
 
       runmanager decide optimizer runs/fashion_grid      is adam better than sgd?
       runmanager decide runs/fashion_grid                which setting is best?
-      runmanager decide device runs/fashion_grid --by accuracy --margin 0.002
+      runmanager decide device runs/fashion_grid --goal accuracy --margin 0.002
       runmanager decide experiment runs/before runs/after
 
     Exit codes: 0 shown, decided or not; 2 no runs, no such hyperparameter or no such column.
@@ -229,7 +224,7 @@ def decide(
     if runs.empty:
         return
     answer = verdict(
-        runs, None if is_folder else axis, by=by, largest=largest, repeats=repeats, margin=margin, error=error
+        runs, None if is_folder else axis, goal=goal, repeats=axes_given(repeats), margin=margin, error=error
     )
     if as_json:
         names = ("sentence", "outcome", "decided", "better", "worse", "difference", "low", "high", "repeats")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from runmanager.cli.common import say
-from runmanager.cli.options import Folder, Largest, Metrics
+from runmanager.cli.options import Folder, Goals, Repeats, axes_given
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 
@@ -23,8 +23,8 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.")] = Path(
         "report.html"
     ),
-    by: Metrics = None,
-    largest: Largest = None,
+    goal: Goals = None,
+    repeats: Repeats = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Rewrite the page while runs are executed, until Ctrl-C.")
     ] = False,
@@ -37,8 +37,8 @@ def report(
     For example:
 
       runmanager report runs/fashion_grid -o report.html
-      runmanager report runs/fashion_grid --by test_loss
-      runmanager report runs/fashion_grid --by accuracy --by "min:run duration"
+      runmanager report runs/fashion_grid --goal test_loss
+      runmanager report runs/fashion_grid --goal loss --goal "min:run duration"
       runmanager report runs/before runs/after
       runmanager report runs/fashion_grid --watch
 
@@ -47,12 +47,13 @@ def report(
     from runmanager.report import write_report
     from runmanager.report.watch import watch_runs
 
-    goals = by[0] if by and len(by) == 1 else by
+    goals = goal[0] if goal and len(goal) == 1 else goal or None
+    axes = axes_given(repeats)
     path: Path | list[Path] = folders[0] if folders and len(folders) == 1 else folders or Path("runs")
     if watch:
-        watch_runs(path, output, goals, largest=largest, say=say)
+        watch_runs(path, output, goals, axes, say=say)
         return
-    write_report(path, output, goals, largest=largest)
+    write_report(path, output, goals, repeats=axes)
     say(f"{output} is written: open it in a browser")
 
 

@@ -25,8 +25,8 @@ RunsByFolder = Mapping[Path, Sequence["RunResult"]]
 
 def print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     """Print the runs that were asked for in one table, below how many they are, and the notes."""
-    from runmanager.results.decisive import notes_of
     from runmanager.results.show import listed
+    from runmanager.results.tables import notes_of
 
     runs = meeting(_table(by_folder), selection.where)
     if runs.empty:
@@ -65,11 +65,11 @@ def runs_to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str
 
 def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
     """Return the table of `load_runs`."""
-    from runmanager.results import decisive, tables
+    from runmanager.results import tables
     from runmanager.results.loading import LAST, name_of
 
     named = [(name_of(folder.name), runs) for folder, runs in by_folder.items()]
-    return tables.concat([(name, decisive.runs_table(name, runs)) for name, runs in named], LAST)
+    return tables.concat([(name, tables.runs_table(name, runs)) for name, runs in named], LAST)
 
 
 def print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:

@@ -30,38 +30,29 @@ RunPath = Annotated[
     typer.Argument(metavar="RUN", help="A run's folder, or EXPERIMENT/NUMBER such as runs/fashion_grid/2."),
 ]
 Side = Annotated[Path, typer.Argument(metavar="RUN", help="An experiment, or EXPERIMENT/NUMBER for a run.")]
-Largest = Annotated[
-    bool | None,
-    typer.Option(
-        "--largest/--smallest",
-        help="Whether large or small values are good. Default: as the name of the metric says.",
-        show_default=False,
-    ),
-]
-Metric = Annotated[
-    str | None,
-    typer.Option(
-        "--by",
-        metavar="COLUMN",
-        help="Metric to rank by, also as max:NAME or min:NAME. Default: the goal of the grid, else the "
-        "validation, test or training accuracy, else the loss.",
-    ),
-]
-Metrics = Annotated[
+_GOAL = (
+    "Metric that decides, as max:NAME or min:NAME, or its name where that tells its direction. Default: the "
+    "goal of the grid, else the validation, test or training accuracy, else the loss."
+)
+GoalOption = Annotated[str | None, typer.Option("--goal", metavar="METRIC", help=_GOAL)]
+Goals = Annotated[
     list[str] | None,
-    typer.Option(
-        "--by",
-        metavar="COLUMN",
-        help="Metric to rank by, also as max:NAME or min:NAME. Default: the goal of the grid, else the "
-        "validation, test or training accuracy, else the loss. Several: those that no other beats in all.",
-    ),
+    typer.Option("--goal", metavar="METRIC", help=f"{_GOAL} Several: those that no other beats in all."),
 ]
+
+
+def axes_given(repeats: list[str] | None) -> list[str] | None:
+    """Return the repeat axes that an option names; '()' alone says that there are none."""
+    return [] if repeats == ["()"] else repeats
+
+
 Repeats = Annotated[
     list[str] | None,
     typer.Option(
         "--repeats",
         metavar="AXIS",
-        help="Axis that only repeats a setting, such as seed. Default: the grid's.",
+        help="Axis that only repeats a setting, such as seed; '()' for none. Default: the grid's, else axes "
+        "that vary and are called seed, fold, split, trial or repeat.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts.")]

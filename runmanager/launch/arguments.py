@@ -10,7 +10,6 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any
 
-from runmanager.board import hparams
 from runmanager.devices import ranks
 from runmanager.errors import DeviceError, GridError, InvalidArgumentError, Problems, RunsWarning
 from runmanager.executors import EXECUTORS, Executor, InlineExecutor
@@ -199,8 +198,6 @@ def check_design(
     x_axis: str | None,
     runs: Iterable[Run],
     decide: Decide | None,
-    *,
-    group_seeds: bool,
 ) -> Design:
     """Return what decides in a grid and what it is for, as its arguments say it.
 
@@ -225,8 +222,6 @@ def check_design(
     if x_axis is not None:
         with problems.collecting():
             design = replace(design, x_axis=check_x_axis(x_axis, names))
-    if group_seeds and hparams.SEED not in names:
-        problems.append("group_seeds=True averages over the hyperparameter 'seed': give the grid one")
     problems.raise_if_any()
     return design
 

@@ -109,7 +109,7 @@ class AskTell:
         }  # fmt: skip
         runs, chosen = searched.check_own_loop(params, search, train, experiment, root, options, problems)
         with problems.collecting():
-            self._design = arguments.check_design(goal, None, None, None, runs, None, group_seeds=False)
+            self._design = arguments.check_design(goal, None, None, None, runs, None)
         with problems.collecting():
             SearchSpace(params).check()
         Problems(dict.fromkeys(problems)).raise_if_any(InvalidArgumentError)

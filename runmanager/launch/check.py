@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runmanager.board.hparams import SEED
 from runmanager.console import Screen
 from runmanager.errors import Problems
 from runmanager.executors import Executor, Report
@@ -118,8 +117,7 @@ def try_settings(
     path = task.experiment.path
     check_free(path)
     settings = settings_of(runs, repeats)
-    repeating = (*repeats, SEED)
-    names = dict.fromkeys(name for run in settings for name in run._fields if name not in repeating)
+    names = dict.fromkeys(name for run in settings for name in run._fields if name not in repeats)
     if not settings:
         return []
     watch = _Watch(screen, f"{path.name}: checking {counted(len(settings), 'setting')}")
@@ -156,7 +154,7 @@ def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
     rest: list[Run] = []
     values: set[tuple[str, str]] = set()
     for run in runs:
-        params = {name: value for name, value in run._asdict().items() if name not in (*repeats, SEED)}
+        params = {name: value for name, value in run._asdict().items() if name not in repeats}
         contents = {(name, json.dumps(canonical(value))) for name, value in params.items()}
         key = json.dumps(sorted(contents))
         if key not in settings:
@@ -196,9 +194,5 @@ def _problems(ended: Sequence[tuple[Run, Outcome]], names: Collection[str]) -> l
     table["status"] = list(map(str, statuses))
     table["error"] = [outcome.error for outcome in outcomes]
     if len(outcomes) == 1:
-        return [f"the only setting: {outcomes[0].error}"] if _is_fault(statuses[0]) else []
+        return [f"the only setting: {outcomes[0].error}"] if statuses[0].is_lost else []
     return [f"{each.runs}: {each.cause}" for each in failures(table, "setting")]
-
-
-def _is_fault(status: Status) -> bool:
-    return status.is_fault or status is Status.KILLED

@@ -82,7 +82,7 @@ class Execution:
         self._screen = screen
         design = design or Design()
         self._repeats = design.repeating(plan.varying)
-        self._design = replace(design, repeats=self._repeats)
+        self._design = design
         self._varying = plan.varying
         self._best = BestSoFar(self._design, self._varying)
         for planned in plan.runs if show else ():
@@ -125,7 +125,7 @@ class Execution:
                 page=self._page, screen=self._screen, more=self._search.num_more(),
             )  # fmt: skip
             if is_first:
-                for note in self._notes:
+                for note in filter(None, [*self._notes, self._design.assumption(batch.varying)]):
                     self.progress.say(note)
                 where = paths.for_people(self._experiment)
                 announce(self.progress.say, where, batch, self._search, self._pruner)

@@ -63,7 +63,7 @@ class GridOutcome:
 
 def read(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> GridOutcome:
     """Read what became of the runs."""
-    from runmanager.results import decisive, tables
+    from runmanager.results import tables
 
     results = [read_run(planned.folder) for planned in plan.runs]
     outcomes = [(planned.run, result.outcome) for planned, result in zip(plan.runs, results, strict=True)]
@@ -71,8 +71,8 @@ def read(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> Grid
     if exit_code == COMPLETED and any(status.exit_code for status in statuses):
         exit_code = SOME_FAILED
     epochs = tables.epochs_table(tables.by_column(results))
-    decisive.with_design(epochs, experiment.name, Experiment(experiment).design)
-    summary = decisive.runs_table(experiment.name, results)
+    tables.with_design(epochs, experiment.name, Experiment(experiment).design)
+    summary = tables.runs_table(experiment.name, results)
     return GridOutcome(outcomes, epochs, summary, exit_code, paths.for_people(experiment))
 
 

@@ -105,7 +105,7 @@ def execute_here(plan: Plan, task: RunTask, progress: GridProgress) -> None:
         progress.run_ended(run, outcome, outcome.next_step(error_log))
         is_first = outcome.status.is_success and planned is plan.due[0]
         unread = outcome.unread if is_first and not hasattr(run, "__dict__") else ()  # of expand: no axes
-        repeats = task.experiment.design.repeats or ()
+        repeats = task.experiment.design.repeating(plan.varying)
         if sentence := unread_axes(unread, task.train, repeats=repeats, number=planned.folder.number):
             progress.say(f"! {sentence}")
 

@@ -100,7 +100,7 @@ class Panel:
 def _mark(status: str) -> str:
     if Status(status).is_success:
         return "✓" if status == Status.COMPLETED else ""
-    return "✗" if Status(status).is_fault or status == Status.KILLED else "!"
+    return "✗" if Status(status).is_lost else "!"
 
 
 def _color(status: str) -> str:

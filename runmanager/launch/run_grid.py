@@ -62,7 +62,6 @@ def run_grid(
     tensorboard: bool = True,
     histogram_every: int = 1,
     batch_size: "Measure | None" = None,
-    group_seeds: bool = False,
     display: bool | None = None,
     retry_failed: bool = False,
     changed: str | None = None,
@@ -111,7 +110,6 @@ def run_grid(
         tensorboard: Whether event files are written.
         histogram_every: Epochs from one set of histograms to the next, 0 for none; the last epoch has one.
         batch_size: Counts the samples of a batch, as in `RunManager`.
-        group_seeds: Average the runs that differ in the hyperparameter `seed` alone in TensorBoard's HParams.
         display: False shows nothing.
         retry_failed: Execute runs again that failed, diverged, hung, ran out of memory, or raised
             optuna.TrialPruned.
@@ -139,7 +137,8 @@ def run_grid(
             it keeps it, another one replaces it. A search may have several, as ["max:test_accuracy",
             "min:test_loss"]: its sampler gets all of them; everything else follows the first.
         repeats: The axes that only repeat a setting, as ("fold", "seed"): settings are then ranked by their
-            mean. Written with the experiment, as `goal`.
+            mean. By default axes that vary and are called seed, fold, split, trial or repeat, which is said;
+            () says that none does. Written with the experiment, as `goal`.
         note: Why this grid is executed, in one line. Written with the experiment, as `goal`; "" removes it.
         x_axis: What curves are drawn over in TensorBoard and the report: "epoch", the default; "steps" or
             "samples" seen, which are then a column; or a metric that `train` tracks, as
@@ -199,7 +198,7 @@ def run_grid(
         )  # fmt: skip
         path = (Path(root) / experiment).absolute()  # train() may change the working directory
         design, changes = Experiment(path).design.updated(
-            arguments.check_design(goal, repeats, note, x_axis, runs, decide, group_seeds=group_seeds)
+            arguments.check_design(goal, repeats, note, x_axis, runs, decide)
         )
         halving, pruner = rules_of(None if numbers else prune, design.goal)
         chooses = _search_of(search, halving, decide, params, design, path)
@@ -256,7 +255,7 @@ def run_grid(
         if executor.is_in_process:
             closing.callback(note_changes_by_runs, train, now)
         if is_main and tensorboard:
-            hparams.decide(path, repeats=_repeated(design, group_seeds=group_seeds))
+            hparams.decide(path)
         if numbers:
             return _execute_alone(plan, task, num_runs=len(runs), show=is_shown)
         execution = Execution(
@@ -273,10 +272,6 @@ def run_grid(
             exit_code = export_tables(path, execution.progress.say) or exit_code
         outcome = conclude(execution, exit_code, path, began, has_events=tensorboard)
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
-
-
-def _repeated(design: Design, *, group_seeds: bool) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*(design.repeats or ()), *([hparams.SEED] if group_seeds else [])]))
 
 
 def _show_plan(plan: Plan, search: Search, executor: Executor, experiment: str, *, show: bool) -> Plan:

@@ -18,7 +18,7 @@ from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.searching import Searching
 from runmanager.search.space import SearchSpace
 from runmanager.storage import naming, paths
-from runmanager.storage.design import SEEDS, Design
+from runmanager.storage.design import Design
 from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import identity
@@ -111,10 +111,9 @@ def make_search(search: OptunaSearch, params: Any, design: Design, experiment: P
         MissingExtraError: What it needs is not installed.
     """
     problems = Problems()
-    repeats = design.repeats
-    ranges = [axis.name for axis in SearchSpace(params).axes if axis.range]
-    if repeats is None:
-        repeats = tuple(name for name in SEEDS if name not in ranges)
+    space = SearchSpace(params)
+    ranges = [axis.name for axis in space.axes if axis.range]
+    repeats = design.repeating(name for name in space.varying if name not in ranges)
     for name in set(repeats).intersection(ranges):
         problems.append(f"repeats={name!r}, but {name!r} is a range: list its values, as {name!r}: [0, 1, 2]")
     if not design.all_goals:
@@ -156,7 +155,7 @@ def plans_new(
     """
     if not search.axes:
         return None
-    names = naming.telling_first(search.axes, design.repeats)
+    names = naming.telling_first(search.axes, design.repeating(search.axes))
 
     def plan(runs: Sequence[Run]) -> Plan:
         reasons = arguments.missing_devices(runs, missing, "skip")

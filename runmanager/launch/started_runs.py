@@ -203,7 +203,7 @@ class StartedRuns:
         if self._executor.is_in_process:
             closing.callback(note_changes_by_runs, self._train, self._fingerprint)
         if self._tensorboard:
-            hparams.decide(path, repeats=design.repeats or ())
+            hparams.decide(path)
         task = RunTask(
             self._train, experiment, self._tensorboard, 1, self._fingerprint, self._policy["keep_changed"], 1,
             rule=pruner.rule if pruner else "", goal=design.goal, x_axis=design.x_axis,

@@ -5,9 +5,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from runmanager.outcome import Status
 from runmanager.report.charts import points
 from runmanager.report.model import Axis, ReportData
 from runmanager.report.svg import (
@@ -21,8 +18,6 @@ from runmanager.report.svg import (
     polyline,
     value_scale,
 )
-from runmanager.results.findings import Setting
-from runmanager.results.pareto import front_of
 from runmanager.results.tables import KEPT
 from runmanager.wording import aligned
 
@@ -42,33 +37,28 @@ class Front(NamedTuple):
 
 def front(data: ReportData, colored: Axis | None) -> Front | None:
     """Draw the runs, or the means of settings, by the first two goals; None if no two have a number of each."""
-    means = {index: _means(data, setting) for index, setting in enumerate(data.findings.settings)}
-    there = [index for index, values in means.items() if all(map(math.isfinite, values))]
-    if len(there) < 2:  # noqa: PLR2004 - a choice is between two
+    means = {
+        index: setting.means
+        for index, setting in enumerate(data.findings.leaders)
+        if all(map(math.isfinite, setting.means))
+    }
+    if len(means) < 2:  # noqa: PLR2004 - a choice is between two
         return None
-    signs = [goal.sign for goal in data.goals]
-    best = [there[row] for row in front_of(np.array([means[index] for index in there]) * signs)]
+    best = [data.findings.settings.index(setting) for setting in data.findings.front]
     names = [goal.metric.removeprefix(KEPT) for goal in data.goals]
     title = " and ".join([", ".join(names[:-1]), names[-1]])
     what = "settings" if data.findings.repeats else "runs"
     have = "are beaten by no other" if len(best) > 1 else "is beaten by no other"
-    words = f"{len(best):,} of {len(there):,} {what} {have}: none is as good in all goals, and better in one."
+    words = f"{len(best):,} of {len(means):,} {what} {have}: none is as good in all goals, and better in one."
     settings = data.findings.settings
     texts = [aligned([means[index][number] for index in best[:_MOST_ROWS]]) for number in range(len(names))]
     rows = [
         [*(column[row] for column in texts), data.name(settings[index])]
         for row, index in enumerate(best[:_MOST_ROWS])
     ]
-    figure = _figure(data, title, words, {index: means[index] for index in there}, best, colored)
+    figure = _figure(data, title, words, means, best, colored)
     columns = [*names, what.removesuffix("s")]
     return Front(title, words, figure, columns, rows, len(best))
-
-
-def _means(data: ReportData, setting: Setting) -> list[float]:
-    """Return the mean of each goal over the completed runs of a setting."""
-    rows = [row for row in setting.rows if data.results[row].status is Status.COMPLETED]
-    columns = (data.runs[goal.metric].iloc[rows] for goal in data.goals)
-    return [float(column.mean()) if rows else math.nan for column in columns]
 
 
 def _figure(

@@ -1,6 +1,5 @@
 """What a report is about: the runs, which settings are best, and what their differences come from."""
 
-import contextlib
 import json
 import math
 from collections import Counter
@@ -11,27 +10,25 @@ from typing import Any
 import pandas as pd
 
 from runmanager.console import printable
-from runmanager.errors import InvalidArgumentError, MissingExtraError
+from runmanager.errors import MissingExtraError
 from runmanager.goal import Goal
 from runmanager.hyperparameters import text
 from runmanager.outcome import Status
-from runmanager.results import decisive, tables
-from runmanager.results.assumed import with_repeats
+from runmanager.results import tables
 from runmanager.results.changes import Change, Interaction, changes, interaction
-from runmanager.results.contest import brief
-from runmanager.results.decisive import all_goals_of, goal_of
 from runmanager.results.diff import Row
 from runmanager.results.effects import effects
 from runmanager.results.failures import Failure, failures
-from runmanager.results.findings import Findings, Setting, find
+from runmanager.results.findings import Findings, find
 from runmanager.results.importance import importances
-from runmanager.results.pareto import goals_of
+from runmanager.results.ranking import Setting, own_goals
 from runmanager.results.sampled import is_missing, is_sampled
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import canonical
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import EPOCH, value_of
+from runmanager.wording import brief
 
 MISSING = "none"
 MEASURE, EXPLAINED = "importance", "explained"
@@ -89,15 +86,18 @@ class ReportData:
     changes: Mapping[str, Change]  # hyperparameter -> what changing it does, all others equal
     together: Interaction | None  # the two hyperparameters that act together most
     failures: Sequence[Failure]  # why runs have no result
-    assumed: Sequence[str]  # repeat axes by their names alone: nobody has said so
     note: str  # what the experiment is for
     importances: Mapping[str, float] = field(default_factory=dict)  # of a sample or a search: axis -> share
     measure: str = ""  # of these shares, in words
-    goals: Sequence[Goal] = ()  # several, by their columns
     x_axis: str | None = None  # what curves are drawn over, None for epochs
     differences: Sequence[
         tuple[str, str, Sequence[Row]]
     ] = ()  # of experiments side by side: names, what differs
+
+    @property
+    def goals(self) -> Sequence[Goal]:
+        """The goals by their columns, if there are several."""
+        return self.findings.goals if len(self.findings.goals) > 1 else ()
 
     @property
     def compared(self) -> list[Axis]:
@@ -125,34 +125,24 @@ class ReportData:
 def report_data(
     title: str,
     experiments: Mapping[str, Sequence[RunResult]],
-    by: str | Sequence[str] | None = None,
-    *,
-    largest: bool | None = None,
+    goal: str | Sequence[str] | None = None,
+    repeats: str | Sequence[str] | None = None,
 ) -> ReportData:
     """Rank the runs of experiments by name, and find which hyperparameters their differences come from.
 
-    Experiments without runs are left out. `by` and `largest` are those of `write_report`.
+    Experiments without runs are left out. `goal` and `repeats` are those of `write_report`.
 
     Raises:
-        InvalidArgumentError: There is no such metric, or `largest` has to be given.
+        InvalidArgumentError: There is no such metric or axis, or the direction of a metric is not known.
     """
     experiments = {name: runs for name, runs in experiments.items() if runs}
     pairs = [(name, run) for name, runs in experiments.items() for run in runs]
     results = [run for _, run in pairs]
-    table = tables.concat([(name, decisive.runs_table(name, runs)) for name, runs in experiments.items()])
+    table = tables.concat([(name, tables.runs_table(name, runs)) for name, runs in experiments.items()])
     table = table.reset_index(drop=True)
-    table, assumed = with_repeats(table)
-    goals: list[Goal] = []
-    if by is None and (named := all_goals_of(table)):
-        with contextlib.suppress(InvalidArgumentError):  # no run has some of them yet
-            goals = goals_of(table, named)
-    elif by is not None and not isinstance(by, str):
-        goals = goals_of(table, by)
-    if by is not None and not isinstance(by, str):
-        by = by[0]
-    if by is None and goal_of(table) is None:
-        by = "loss"
-    findings = find(table, by, largest=largest)
+    if goal is None and not own_goals(table):
+        goal = "loss"  # of which no run has a number
+    findings = find(table, goal, repeats)
     column = findings.goal.metric
     completed = [run.status is Status.COMPLETED for run in results]
     scores = [float(v) if ok else math.nan for v, ok in zip(table[column], completed, strict=True)]
@@ -178,9 +168,9 @@ def report_data(
     notes = table.attrs.get(tables.NOTES) or {}
     return ReportData(
         title, results, names, table, findings, findings.metric, is_larger, scores, order, axes, changed,
-        interaction(table, findings), failures(table), assumed if findings.repeats else [],
+        interaction(table, findings), failures(table),
         "; ".join(f"{name}: {note}" if len(experiments) > 1 else note for name, note in notes.items()),
-        important, measure, goals, _x_axis(results),
+        important, measure, _x_axis(results),
     )  # fmt: skip
 
 
@@ -193,7 +183,7 @@ def _importances(table: pd.DataFrame, findings: Findings) -> tuple[dict[str, flo
     if len(findings.settings) < _FEWEST:
         return {}, ""
     try:
-        shares = importances(table, goal.metric, largest=goal.is_larger_better, repeats=repeats)
+        shares = importances(table, str(goal), repeats=repeats)
         named = dict(zip(shares["axis"], shares["importance"], strict=True))
         measure = MEASURE
     except MissingExtraError:

@@ -15,16 +15,17 @@ import pandas as pd
 
 from runmanager.console import cell, printable
 from runmanager.errors import InvalidArgumentError, NoRunsError
+from runmanager.goal import beside
 from runmanager.report import charts, curves, front, parallel, sampled, sections, slices, text, timeline
 from runmanager.report.colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.link import WrittenReport
 from runmanager.report.model import Axis, ReportData, report_data
 from runmanager.report.page_data import page_data
 from runmanager.report.svg import spaced
-from runmanager.results.assumed import assumption
 from runmanager.results.diff import diff_of
 from runmanager.results.effects import OVERALL, paired, speeds
 from runmanager.results.loading import Paths, read_results
+from runmanager.results.ranking import metrics_of
 from runmanager.storage import durable
 from runmanager.storage.folders import no_runs
 
@@ -43,9 +44,9 @@ _ASSETS = Path(__file__).parent / "assets"
 def write_report(
     path: Paths = "runs",
     target: str | os.PathLike[str] = "report.html",
-    by: str | Sequence[str] | None = None,
+    goal: str | Sequence[str] | None = None,
     *,
-    largest: bool | None = None,
+    repeats: str | Sequence[str] | None = None,
 ) -> WrittenReport:
     """Write one HTML file that shows which run is best, and why.
 
@@ -55,32 +56,32 @@ def write_report(
         path: The root of all experiments, one experiment, or several in a list: they are then set side by side,
             with what differs between the first and each other.
         target: The file; it appears complete.
-        by: The metric that runs are ranked by; by default the one that `best` sorts by. Of several in a list,
-            it is the first, and the page shows which runs no other beats in all, as `pareto`.
-        largest: Whether its large values are good; by default as its name says.
+        goal: What decides, as in `best`. Of several in a list, it is the first, and the page shows which runs
+            no other beats in all, as `pareto`.
+        repeats: The axes that only repeat a setting, as in `best`.
 
     Returns:
         The file, as a path; a notebook shows a link to it.
 
     Raises:
         NoRunsError: There is no such path, or there are no runs.
-        InvalidArgumentError: There is no metric `by`, `largest` has to be given, or experiments have different
-            goals.
+        InvalidArgumentError: There is no such metric or axis, the direction of a metric is not known, or
+            experiments have different goals.
         StorageError: The file could not be written; an earlier one is kept.
 
     Example:
-        >>> str(write_report("runs/circle", "report.html", by="accuracy"))
+        >>> str(write_report("runs/circle", "report.html", goal="accuracy"))
         'report.html'
     """
-    return write_page(path, target, by, largest=largest)
+    return write_page(path, target, goal, repeats)
 
 
 def write_page(
     path: Paths,
     target: str | os.PathLike[str],
-    by: str | Sequence[str] | None = None,
+    goal: str | Sequence[str] | None = None,
+    repeats: str | Sequence[str] | None = None,
     *,
-    largest: bool | None = None,
     seconds: float | None = None,
 ) -> WrittenReport:
     """Write a report; given `seconds`, a browser that shows it loads it again after them."""
@@ -92,7 +93,7 @@ def write_page(
     title = next(iter(experiments)) if len(experiments) == 1 else " and ".join(experiments)
     if is_one and len(experiments) > 1:
         title = Path(str(path)).resolve().name
-    data = report_data(printable(title), experiments, by, largest=largest)
+    data = report_data(printable(title), experiments, goal, repeats)
     first, *others = [(name, runs) for name, runs in experiments.items() if runs]
     if not is_one and others:
         sides = [(printable(first[0]), printable(other[0]), diff_of(first, other)) for other in others]
@@ -115,7 +116,6 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
     return _template().render(
         data=data,
         text=text,
-        assumption=assumption,
         is_many=len(data.results) > curves.MANY,
         style=(_ASSETS / "page.css").read_text(encoding="utf-8"),
         script=script,
@@ -230,16 +230,11 @@ def _legend(colored: Axis) -> list[tuple[str, str]]:
 
 
 def _metrics(data: ReportData) -> list[str]:
-    """Return the metric and those that go with it: its loss, and both of the training data."""
-    evaluated, _, kind = data.metric.rpartition("_")
-    names = [data.metric]
-    if kind in ("accuracy", "loss"):
-        other = "loss" if kind == "accuracy" else "accuracy"
-        names += [f"{evaluated}_{other}", "accuracy", "loss"] if evaluated else [other]
-    else:
-        names += [f"{evaluated}_loss", "loss"]
+    """Return the metric and those that go with it: the one beside it, and those of the training data."""
+    names = [data.metric, beside(data.metric, metrics_of(data.runs))]
+    names += ["accuracy"] if data.metric.endswith(("accuracy", "loss")) else []
     runs = data.runs
-    return [name for name in dict.fromkeys(names) if name in runs and not runs[name].isna().all()]
+    return [name for name in dict.fromkeys([*names, "loss"]) if name in runs and not runs[name].isna().all()]
 
 
 def _curves(data: ReportData, colored: Axis | None) -> list[dict[str, str]]:

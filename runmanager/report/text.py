@@ -14,8 +14,8 @@ from runmanager.outcome import Status
 from runmanager.report import sampled
 from runmanager.report.model import Axis, ReportData
 from runmanager.results.changes import Change, Interaction, repeats_differ
-from runmanager.results.findings import is_same
 from runmanager.results.pareto import first_of_goals
+from runmanager.results.ranking import is_same
 from runmanager.results.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.storage.run_state import RunResult
 
@@ -60,7 +60,7 @@ def margin(data: ReportData) -> str:
     parts = []
     if findings.repeats:
         lost = "".join(f"; {counted(number, 'repeat')} {status}" for status, number in best.lost.items())
-        parts.append(_capital(findings.of(best).removeprefix(", ").removeprefix("of ")) + f"{lost}.")
+        parts.append(_capital(findings.repeats_of(best).removeprefix(", ").removeprefix("of ")) + f"{lost}.")
     return " ".join(filter(None, [*parts, findings.lead, _first_goal(data)]))
 
 
@@ -76,7 +76,7 @@ def behind(data: ReportData, rank: int) -> str:
     if not rank:
         return ""
     best, setting = findings.settings[0], findings.settings[rank]
-    if rank >= len(findings.ranked):
+    if rank >= len(findings.leaders):
         return f"one {' and '.join(findings.repeats)}: not ranked"
     if is_same(best.mean, setting.mean):
         return "the same mean"

@@ -15,9 +15,9 @@ _LEAST_S = 2.0  # between two looks
 def watch_runs(
     path: Paths,
     target: str | os.PathLike[str],
-    by: str | Sequence[str] | None = None,
+    goal: str | Sequence[str] | None = None,
+    repeats: str | Sequence[str] | None = None,
     *,
-    largest: bool | None = None,
     say: Callable[[str], None],
 ) -> None:
     """Write a report, and renew it when runs have changed, until Ctrl-C.
@@ -34,14 +34,14 @@ def watch_runs(
             started = time.monotonic()
             now = _state(path)
             if now != before:
-                write_page(path, target, by, largest=largest, seconds=interval)
+                write_page(path, target, goal, repeats, seconds=interval)
             if before is None:
                 say(f"{target} is written and renewed until Ctrl-C: open it in a browser")
             before = now
             interval = max(_LEAST_S, _SHARE * (time.monotonic() - started))
             time.sleep(interval)
     except KeyboardInterrupt:
-        write_page(path, target, by, largest=largest)
+        write_page(path, target, goal, repeats)
         say(f"{target} is written for the last time")
 
 

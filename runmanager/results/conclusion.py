@@ -13,20 +13,19 @@ import pandas as pd
 
 from runmanager.console import cell, duration, printable
 from runmanager.errors import InvalidArgumentError
+from runmanager.goal import beside
 from runmanager.hyperparameters import counted
 from runmanager.outcome import LEADING, Status
-from runmanager.results.assumed import assumption, with_repeats
-from runmanager.results.contest import brief
-from runmanager.results.decisive import goal_of, metrics_of, notes_of
 from runmanager.results.effects import paired, speeds
 from runmanager.results.failures import failures
-from runmanager.results.findings import Findings, Setting, find, intervals
-from runmanager.results.pareto import columns_of_goals, first_of_goals, pareto
-from runmanager.results.ranking import numbered
-from runmanager.results.tables import INSIDE, KEPT
+from runmanager.results.findings import Findings, find
+from runmanager.results.pareto import columns_of_goals, first_of_goals
+from runmanager.results.ranking import Setting, intervals, metrics_of, numbered, own_goals
+from runmanager.results.tables import INSIDE, notes_of
 from runmanager.results.time_spent import TimeSpent
 from runmanager.results.view import durations
 from runmanager.table import Table
+from runmanager.wording import brief
 
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5
@@ -92,15 +91,14 @@ def conclude(
     """
     statuses = Counter(runs["status"].astype(str))
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
-    runs, assumed = with_repeats(runs)
     findings, question = _findings(runs)
     is_left = more > 0 or bool(left.any())
     headline = findings.headline(is_over=not is_left) if findings else ""
     if findings and findings.verdict:
-        details = [f"{headline}.", findings.better_by_one_repeat, assumption(assumed)]
+        details = [f"{headline}.", findings.better_by_one_repeat, findings.assumption]
         best = Sentence("✓" if findings.is_decided else "!", findings.verdict, [*filter(None, details)])
     elif findings and headline:
-        best = Sentence("✓", headline, [*filter(None, [findings.lead, assumption(assumed)])])
+        best = Sentence("✓", headline, [*filter(None, [findings.lead, findings.assumption])])
     else:
         nothing = ""
         if findings and statuses[Status.COMPLETED]:
@@ -124,7 +122,7 @@ def _findings(runs: pd.DataFrame) -> tuple[Findings | None, str]:
     """Return the findings, or none and what to ask the user."""
     is_done = (runs["status"] == Status.COMPLETED).any()
     try:
-        if goal_of(runs) is not None:
+        if own_goals(runs):
             return find(runs), ""
     except InvalidArgumentError as error:
         return None, f"{error}" if is_done else ""
@@ -147,7 +145,7 @@ def _with_front(best: Sentence, findings: Findings, runs: pd.DataFrame, folder: 
     goals = columns_of_goals(runs)
     if not (first := first_of_goals(findings.goal.metric, goals)):
         return best
-    number = len(pareto(runs, repeats=findings.repeats))
+    number = len(findings.front)
     what = f"{counted(number, 'setting' if findings.repeats else 'run')} {'is' if number == 1 else 'are'}"
     fact = f"{first}; {what} beaten by no other in all of them, see"
     calls = (_command("best", folder), f"pareto(load_runs({_text(folder)}))")
@@ -176,7 +174,7 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
     if findings.repeats:
         columns.append(("95 % interval", intervals(metric, [s.low for s in best], [s.high for s in best])))
         columns.append(("repeats", [s.counts for s in best]))
-    if (partner := _partner(findings, runs)) and partner not in goals:
+    if (partner := beside(metric, metrics_of(runs))) and partner not in goals:
         columns.append((partner, _means(runs[partner], best)))
     if "run duration" in runs and "run duration" not in goals:
         columns.append(("time", durations(_means(runs["run duration"], best))))
@@ -203,18 +201,6 @@ def _readable(value: Any) -> Any:
         return int(value)
     is_number = isinstance(value, (int, float)) and abs(value) < _LARGEST  # NaN is not less
     return value if is_number else brief(value)
-
-
-def _partner(findings: Findings, runs: pd.DataFrame) -> str:
-    """Return the loss that belongs to the accuracy that decides, or the other way round."""
-    metric = findings.goal.metric
-    if metric.startswith(KEPT):  # of another epoch
-        return ""
-    for kind, other in (("accuracy", "loss"), ("loss", "accuracy")):
-        if metric.endswith(kind):
-            name = f"{metric.removesuffix(kind)}{other}"
-            return name if name in metrics_of(runs) else ""
-    return "loss" if "loss" in metrics_of(runs) else ""
 
 
 def _left(runs: pd.DataFrame, left: "pd.Series[bool]", more: int, *, is_broken_off: bool) -> list[Sentence]:

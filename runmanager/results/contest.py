@@ -1,28 +1,29 @@
 """Rivals in a table of runs, settings or values of an axis, with what they have in each repeat."""
 
+import contextlib
 import functools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from runmanager.hyperparameters import counted, text
+from runmanager.errors import InvalidArgumentError
+from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.results.effects import told_apart
 from runmanager.results.evidence import ERROR
-from runmanager.results.ranking import numbered, settings_without
+from runmanager.results.ranking import in_rank, numbered, own_goals, settings_without
 from runmanager.results.rivals import Lead, arranged, leads
-from runmanager.results.tables import Numbers
+from runmanager.results.tables import KEPT, RULES, Numbers, hyperparameters_of, of_experiments
 from runmanager.results.verdict_sentence import Race
-from runmanager.storage.design import SEEDS
-from runmanager.wording import printable
+from runmanager.storage.design import SEEDS, Rule
+from runmanager.wording import brief, label, printable
 
 _MOST_NAMED = 2  # rivals that lost repeats
-_LONGEST_VALUE = 20  # characters of a hyperparameter in a sentence
 _TWO = 2
 
 
@@ -66,12 +67,9 @@ class Contest:
 
     @property
     def order(self) -> list[int]:
-        """The rivals, the best first; those of one repeat after all of several, those without a score last."""
-        counts, means = self.num_repeats, self.means
-        least = min(_TWO, counts.max(initial=0))
-        return sorted(
-            range(len(means)), key=lambda i: (not counts[i], counts[i] < least, -means[i] if counts[i] else 0)
-        )
+        """The rivals in the order of a `Ranking`, those without a score last."""
+        counts, means = self.num_repeats.tolist(), self.means.tolist()
+        return in_rank([(not n, n < _TWO) for n in counts], [[mean] for mean in means])
 
     def race(self, order: Sequence[int], margin: float | None = None, error: float = ERROR) -> Race:
         """Compare the first rival of an order with the others; those that have lost all are only named."""
@@ -128,7 +126,7 @@ class Contest:
 
     def _lost(self, rival: int) -> Counter[str]:
         """Count the runs of a rival that have no result and never will, by their status."""
-        return Counter({word: n for word, n in self.statuses[rival].items() if Status(word) in _LOST})
+        return Counter({word: n for word, n in self.statuses[rival].items() if Status(word).is_lost})
 
     def _left_out(self, best: int, others: Sequence[int]) -> list[str]:
         """Count the repeats that only one of the first two has, but for lost ones."""
@@ -150,7 +148,24 @@ def _reasons(counts: Counter[str]) -> str:
     return f" ({', '.join(f'{count} {word}' for word, count in counts.items())})" if counts else ""
 
 
-_LOST = [status for status in Status if status.is_fault or status is Status.KILLED]
+def rule_of(runs: pd.DataFrame, metric: str, repeats: Collection[str] = ()) -> Rule:
+    """Return what the experiments of runs decide, as ``run_grid(decide=...)`` has it; if they differ, nothing.
+
+    Args:
+        runs: The table.
+        metric: The column that decides. A margin is in units of the goal's metric, so others have none.
+        repeats: The axes that only repeat, whose values are not compared.
+    """
+    rules = [Rule.from_json(content) for content in of_experiments(runs, RULES).values()]
+    if not rules or rules[0] is None or any(rule != rules[0] for rule in rules):
+        return Rule()
+    rule, goal = rules[0], None
+    with contextlib.suppress(InvalidArgumentError):
+        goal = next(iter(own_goals(runs)), None)
+    if goal is None or goal.metric.removeprefix(KEPT) != metric.removeprefix(KEPT):
+        rule = replace(rule, margin=None)
+    is_axis = rule.axis in hyperparameters_of(runs) and rule.axis not in repeats
+    return rule if is_axis else replace(rule, axis=None)
 
 
 def contest(
@@ -206,21 +221,6 @@ def of_values(
     parts, _ = settings_without(runs, [axis, *axes, *apart])
     what = "experiments" if axis == "experiment" else f"values of {printable(axis)}"
     return rivals, values, contest(runs, scores, names, rivals, axes, parts, what)
-
-
-def label(params: Mapping[str, Any]) -> str:
-    """Name a setting by its hyperparameters.
-
-    >>> label({"lr": 0.010, "device": "cpu"})
-    'lr=0.01 device=cpu'
-    """
-    return " ".join(f"{printable(name)}={brief(value)}" for name, value in params.items())
-
-
-def brief(value: Any) -> str:
-    """Write the value of a hyperparameter in a sentence; a long one is cut."""
-    content = "none" if value is pd.NA else printable(text(value))
-    return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
 
 
 def unit_of(axes: Sequence[str]) -> str:

@@ -13,12 +13,11 @@ from runmanager.console import cell, join, printable
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.goal import Goal
 from runmanager.hyperparameters import counted, text
-from runmanager.results import decisive, tables
-from runmanager.results.decisive import goal_of
+from runmanager.results import tables
 from runmanager.results.effects import LEFT_OUT, compare
 from runmanager.results.evidence import difference
-from runmanager.results.findings import find
 from runmanager.results.loading import read_results, warn_of
+from runmanager.results.ranking import own_goals, rank
 from runmanager.storage.fingerprint import changes
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
@@ -132,7 +131,7 @@ def _metrics(first: RunResult, second: RunResult) -> list[Row]:
 
 def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     """Compare two experiments by the goal: their best settings, and the settings that both have."""
-    each = [decisive.runs_table(name, runs) for name, runs in sides]
+    each = [tables.runs_table(name, runs) for name, runs in sides]
     goals = [_goal_of(runs) for runs in each]
     goal = goals[1] or goals[0]
     texts = [_said(runs) or str(own or "") for runs, own in zip(each, goals, strict=True)]
@@ -140,7 +139,7 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     # in other hands' files, a goal may be called like a column of text
     if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in each):
         return rows
-    best = [find(runs, goal.metric, largest=goal.is_larger_better).settings[:1] for runs in each]
+    best = [rank(runs, str(goal)).settings[:1] for runs in each]
     means = [settings[0].mean if settings else math.nan for settings in best]
     if means[0] != means[1]:
         rows.append(_row("metric", f"{goal.metric}, best setting", *means))
@@ -165,7 +164,7 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
 
 def _goal_of(runs: pd.DataFrame) -> Goal | None:
     with contextlib.suppress(InvalidArgumentError):  # no run has its metric
-        return goal_of(runs)
+        return next(iter(own_goals(runs)), None)
     return None
 
 

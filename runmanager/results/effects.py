@@ -1,6 +1,6 @@
 """What hyperparameters do to a result: pair by pair, and as a share of its variation.
 
-The functions take what `load_runs` returned, or rows of it. Only completed runs count, as in `over_seeds`.
+The functions take what `load_runs` returned, or rows of it. Only completed runs count, as in `best`.
 """
 
 import math
@@ -14,21 +14,23 @@ import pandas as pd
 from runmanager.console import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import text
-from runmanager.results.decisive import repeats_of
 from runmanager.results.evidence import difference
 from runmanager.results.ranking import (
+    ASSUMED,
     axes_of,
     check_comparable,
     completed,
     default_metric,
     describe,
-    main_metric,
     numbered,
+    own_goals,
+    repeats_of,
     settings_without,
     t_quantile,
 )
 from runmanager.results.sampled import in_parts, is_sampled
 from runmanager.results.tables import HYPERPARAMETERS, Numbers, beside, check_table
+from runmanager.storage.design import assumption
 
 OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left out", "compared", "axis"
 """The keys in the `attrs` of what `compare` returns: ratios, differences, missing pairs, column, axis."""
@@ -53,7 +55,7 @@ def compare(runs: pd.DataFrame, axis: str = "device", value: str | None = None) 
         axis: The hyperparameter, or "experiment" for the runs of `load_runs([a, b])`: hyperparameters of which
             each experiment has one value belong to it, not to the setting.
         value: The column to compare; by default the epoch duration between devices and numbers of workers, and
-            between all others the column that `best` sorts by.
+            between all others the metric that decides, as in `best`.
 
     Returns:
         One row per setting, that is per combination of the other hyperparameters, repeat axes included, so that
@@ -95,7 +97,8 @@ def paired(runs: pd.DataFrame, axis: str, value: str | None) -> pd.DataFrame:
     """Pair runs as `compare` does; return a table without rows where there are no pairs."""
     check_table(runs)
     if value is None:
-        value = "epoch duration" if axis in _FOR_SPEED else main_metric(runs) or "epoch duration"
+        goals = [] if axis in _FOR_SPEED else own_goals(runs)
+        value = goals[0].metric if goals else "epoch duration"
     check_comparable(runs, [axis], [value])
     codes, values = numbered(runs[axis])
     group, table = settings_without(runs, [axis, *(told_apart(runs, codes) if axis == "experiment" else [])])
@@ -192,7 +195,7 @@ def effects(
 
     Args:
         runs: What `load_runs` returned, or rows of it.
-        value: The column of the result; by default the one that `best` sorts by.
+        value: The column of the result; by default the metric that decides, as in `best`.
         repeats: The axes that only repeat a setting, as in `best`.
 
     Returns:
@@ -227,7 +230,7 @@ def effects(
     """
     check_table(runs)
     value = default_metric(runs, "value='f1'") if value is None else value
-    averaged = repeats_of(runs, repeats)
+    averaged, is_assumed = repeats_of(runs, repeats)
     check_comparable(runs, averaged, [value])
     numbers = completed(runs, value)
     within = None
@@ -254,7 +257,7 @@ def effects(
     columns = ["axis", "value", "n", "mean", "std", *interval, "explained"]
     tables.sort(key=lambda table: -table["explained"].iloc[0])
     effects = pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
-    effects.attrs = {EXPLAINED: value}
+    effects.attrs = {EXPLAINED: value, ASSUMED: assumption(averaged) if is_assumed else ""}
     return effects
 
 

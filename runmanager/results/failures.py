@@ -7,11 +7,9 @@ import pandas as pd
 
 from runmanager.console import printable
 from runmanager.outcome import RETRY_FAILED, Status
-from runmanager.results.contest import brief, label
-from runmanager.results.decisive import repeats_of
-from runmanager.results.ranking import axes_of, lost, numbered
+from runmanager.results.ranking import axes_of, lost, numbered, repeats_of
 from runmanager.results.tables import Numbers
-from runmanager.wording import VARIABLE
+from runmanager.wording import VARIABLE, brief, label
 
 _MOST_ALTERNATIVES = 2  # that a cause names
 _MOST_VALUES = 3  # of a hyperparameter that failed runs have in common
@@ -55,7 +53,8 @@ def failures(runs: pd.DataFrame, what: str = "run") -> list[Failure]:
     for row, has_failed in enumerate(lost(runs)):
         if has_failed or is_missing[row]:
             groups.setdefault((statuses[row], VARIABLE.sub("\0", errors[row])), []).append(row)
-    codes = {name: numbered(runs[name]) for name in axes_of(runs) if name not in repeats_of(runs)}
+    repeats, _ = repeats_of(runs)
+    codes = {name: numbered(runs[name]) for name in axes_of(runs) if name not in repeats}
     failed: list[Failure] = []
     for (status, _), rows in groups.items():
         others = [Status.PENDING, *([] if is_missing[rows[0]] else [Status.UNAVAILABLE])]

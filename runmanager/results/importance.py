@@ -5,19 +5,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from runmanager.errors import MissingExtraError
-from runmanager.results.decisive import repeats_of
-from runmanager.results.ranking import (
-    axes_of,
-    check_comparable,
-    completed,
-    deciding,
-    numbered,
-    settings_without,
-)
+from runmanager.results.ranking import ASSUMED, Ranking, axes_of, numbered, rank
 from runmanager.results.sampled import is_in_magnitudes, is_missing, is_sampled
 
 if TYPE_CHECKING:
@@ -35,9 +26,8 @@ _FEWEST = 2  # different results, of which one is better
 
 def importances(
     runs: pd.DataFrame,
-    value: str | None = None,
+    goal: str | None = None,
     *,
-    largest: bool | None = None,
     repeats: str | Sequence[str] | None = None,
     evaluator: "BaseImportanceEvaluator | None" = None,
 ) -> pd.DataFrame:
@@ -48,8 +38,7 @@ def importances(
 
     Args:
         runs: What `load_runs` returned, or rows of it. Completed runs count.
-        value: The column of the result, as `by` of `best`; by default the goal.
-        largest: Whether large values are good, as in `best`.
+        goal: The metric of the result, as in `best`.
         repeats: The axes that only repeat a setting, as in `best`; settings count by their means.
         evaluator: Any evaluator of ``optuna.importance``. By default PED-ANOVA: how much each hyperparameter
             distinguishes the best tenth of the settings from all. Source: Watanabe et al. (2023), PED-ANOVA.
@@ -75,32 +64,29 @@ def importances(
         import optuna
     except ImportError as error:
         raise MissingExtraError(["importances needs optuna: pip install 'torch-runmanager[optuna]'"]) from error
-    goal = deciding(runs, value, largest=largest)
-    axes = repeats_of(runs, repeats)
-    check_comparable(runs, axes, [goal.metric])
-    group, settings = settings_without(runs, axes)
-    scores = completed(runs, goal.metric).groupby(group).mean()
-    is_there = np.isfinite(scores.to_numpy())
-    settings, scores = settings[is_there].reset_index(drop=True), scores[is_there]
-    settings.attrs = dict(runs.attrs)
+    ranking = rank(runs, goal, repeats)
+    rated = sorted(ranking.settings, key=lambda setting: setting.rows[0])
+    axes = [name for name in axes_of(runs) if name not in ranking.repeats]
+    settings = runs[axes].iloc[[setting.rows[0] for setting in rated]].reset_index(drop=True)
+    scores = [setting.mean for setting in rated]
     names = [name for name in axes_of(settings) if len(numbered(settings[name])[1]) > 1]
-    if scores.nunique() < _FEWEST or not names:
-        return _shares(dict.fromkeys(names, math.nan), goal.metric, len(scores))
+    if len(set(scores)) < _FEWEST or not names:
+        return _shares(dict.fromkeys(names, math.nan), ranking, len(scores))
     with _quiet():
-        study = optuna.create_study(direction="maximize" if goal.is_larger_better else "minimize")
+        study = optuna.create_study(direction="maximize" if ranking.goal.is_larger_better else "minimize")
         columns = {name: _column(settings[name]) for name in names}
-        for row, score in enumerate(scores.tolist()):
+        for row, score in enumerate(scores):
             params = {name: values[row] for name, (values, _) in columns.items() if values[row] is not None}
             spaces = {name: columns[name][1] for name in params}
             study.add_trial(optuna.create_trial(params=params, distributions=spaces, value=score))
         shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
     ordered = sorted(shares, key=lambda name: -shares[name])
-    return _shares({name: float(shares[name]) for name in ordered}, goal.metric, len(scores))
+    return _shares({name: float(shares[name]) for name in ordered}, ranking, len(scores))
 
 
-def _shares(shares: Mapping[str, float], metric: str, number: int) -> pd.DataFrame:
+def _shares(shares: Mapping[str, float], ranking: Ranking, number: int) -> pd.DataFrame:
     table = pd.DataFrame({"axis": list(shares), "importance": list(shares.values())})
-    table.attrs = {COUNTED: number, IMPORTANT_FOR: metric}
+    table.attrs = {COUNTED: number, IMPORTANT_FOR: ranking.goal.metric, ASSUMED: ranking.assumption}
     return table
 
 

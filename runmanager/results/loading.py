@@ -104,12 +104,12 @@ def load_runs(path: Paths = "runs") -> "pd.DataFrame":
         >>> load_runs("runs/circle")[["run", "lr", "width", "accuracy"]].values.tolist()[0]
         [1.0, 0.1, 8.0, 0.9352]
     """
-    from runmanager.results import decisive, tables
+    from runmanager.results import tables
 
     damaged: list[str] = []
     with _without_collection():
-        parts = [(name, decisive.runs_table(name, runs)) for name, runs in _read(path, damaged)]
-        table = tables.concat(parts or [("", tables.runs_table([]))], LAST)
+        parts = [(name, tables.runs_table(name, runs)) for name, runs in _read(path, damaged)]
+        table = tables.concat(parts or [("", tables.runs_table("", []))], LAST)
     warn_of(damaged, path)
     return table
 
@@ -188,10 +188,10 @@ def _read_runs(experiment: Path, runs: Collection[Path] | None, damaged: list[st
 def _epochs_table(
     name: str, experiment: Path, runs: Collection[Path] | None, damaged: list[str]
 ) -> "pd.DataFrame":
-    from runmanager.results import decisive, tables
+    from runmanager.results import tables
 
     table = tables.epochs_table(_read_epochs(experiment, runs, damaged))
-    return decisive.with_design(table, name, Experiment(experiment).design)
+    return tables.with_design(table, name, Experiment(experiment).design)
 
 
 def _read_epochs(experiment: Path, runs: Collection[Path] | None, damaged: list[str]) -> "Epochs":

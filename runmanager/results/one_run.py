@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted
 from runmanager.results.loading import load_results, warn_of
+from runmanager.results.ranking import RUNS
 from runmanager.storage import artifacts, paths
 from runmanager.storage.folders import RunFolder, is_experiment, read_runs
 from runmanager.storage.run_state import RunResult, read_run
+from runmanager.wording import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,10 +128,14 @@ def path_of(run: Any) -> Path:
     folder = getattr(run, "folder", None)  # of a Series, a named tuple or a LoadedRun
     if folder is None and hasattr(run, "get"):
         folder = run.get("folder")
-    if not isinstance(folder, str | os.PathLike):
-        rule = "a run is a path as 'runs/circle/8', or a row of load_runs()"
-        raise InvalidArgumentError([f"{rule}, got {run!r:.200}"])
-    return Path(folder)
+    if isinstance(folder, str | os.PathLike):
+        return Path(folder)
+    numbers = run.get(RUNS) if hasattr(run, "get") else None
+    if isinstance(numbers, tuple):  # a setting of `best`
+        which = f"this setting has {counted(len(numbers), 'run')}, {listed(numbers)}"
+        raise InvalidArgumentError([f"{which}: load one of them, as load_run({numbers[0]!r})"])
+    rule = "a run is a path as 'runs/circle/8', or a row of load_runs()"
+    raise InvalidArgumentError([f"{rule}, got {run!r:.200}"])
 
 
 def _find(path: Path, damaged: list[str]) -> RunResult:

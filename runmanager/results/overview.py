@@ -10,9 +10,9 @@ from pathlib import Path
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
 from runmanager.outcome import Status
-from runmanager.results.decisive import runs_table
-from runmanager.results.findings import find
 from runmanager.results.loading import name_of
+from runmanager.results.ranking import rank
+from runmanager.results.tables import runs_table
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
 
@@ -35,9 +35,9 @@ def overview(folder: Path, runs: Sequence[RunResult]) -> Overview:
     """Sum up an experiment."""
     goal, best = None, math.nan
     with contextlib.suppress(InvalidArgumentError):  # no metric decides
-        findings = find(runs_table(name_of(folder.name), runs))
-        goal = findings.goal
-        best = findings.settings[0].mean if findings.settings else math.nan
+        ranking = rank(runs_table(name_of(folder.name), runs))
+        goal = ranking.goal
+        best = ranking.settings[0].mean if ranking.settings else math.nan
     counts = Counter(run.status for run in runs)
     written = [version[2] / 1e9 for run in runs for version in run.journals.values()]
     durations = [run.epochs[-1].metrics.get("run duration", 0.0) for run in runs if run.epochs]

@@ -7,8 +7,17 @@ import pandas as pd
 
 from runmanager.hyperparameters import counted
 from runmanager.results.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, OVERALL
-from runmanager.results.findings import Findings, intervals
-from runmanager.results.ranking import AVERAGED, FAILED_REPEATS, RANKED, REPEATED, axes_of, numbered
+from runmanager.results.findings import Findings
+from runmanager.results.ranking import (
+    ALL_REPEATS,
+    AVERAGED,
+    FAILED_REPEATS,
+    RANKED,
+    RUNS,
+    axes_of,
+    intervals,
+    numbered,
+)
 from runmanager.results.tables import HYPERPARAMETERS, beside, from_columns, hyperparameters_of
 from runmanager.results.view import View, in_one_line, same_in_all, span
 from runmanager.wording import cell
@@ -18,7 +27,7 @@ _INTERVAL = "95 % interval"
 
 def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with_others: bool) -> View:
     """Show settings by their mean."""
-    settings = [*findings.settings, *(findings.others if with_others else [])]
+    settings = findings.all_settings if with_others else findings.settings
     listed = settings[:n]
     names = list(settings[0].params) if settings else []
     params = {name: [s.params[name] for s in listed] for name in names}
@@ -34,6 +43,7 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
             f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
             f"best mean {metric} over {' and '.join(findings.repeats)} first" if listed else "",
             findings.race.sentence if findings.verdict else "",
+            findings.assumption,
             f"{counted(others, 'setting')} without a number" if others else "",
             same_in_all({name: cell(runs[name].iloc[0]) for name in same if len(runs)}),
         )
@@ -49,7 +59,7 @@ def averages_view(averages: pd.DataFrame, n: int) -> View:
     names: Sequence[str] = averages.attrs[AVERAGED]
     rows = averages.head(n)
     own = {f"{name} {part}" for name in names for part in ("n", "mean", "std", "low", "high")}
-    params = [str(name) for name in rows if name not in (*own, REPEATED, FAILED_REPEATS)]
+    params = [str(name) for name in rows if name not in (*own, ALL_REPEATS, FAILED_REPEATS, RUNS)]
     same = [name for name in params if len(rows) > 1 and len(numbered(rows[name])[1]) == 1]
     params = [name for name in params if name not in same]
     columns: dict[str, Any] = {}

@@ -1,33 +1,36 @@
 """Show the best runs first, and the columns that tell them apart."""
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from runmanager.console import cell
 from runmanager.errors import InvalidArgumentError
-from runmanager.goal import Goal
+from runmanager.goal import Goal, beside
 from runmanager.hyperparameters import counted
 from runmanager.outcome import LEADING
-from runmanager.results.decisive import goal_of, metrics_of, notes_of, repeats_of
 from runmanager.results.effects import EXPLAINED, OVERALL
 from runmanager.results.findings import find
 from runmanager.results.pareto import PARETO, columns_of_goals
 from runmanager.results.ranking import (
+    ASSUMED,
     AVERAGED,
     RANKED,
     are_epochs,
-    best,
     completed,
-    deciding,
+    metrics_of,
     numbered,
+    own_goals,
+    rank,
+    repeats_of,
+    table_of,
 )
 from runmanager.results.readable import averages_view, effects_view, pairs_view, settings_view
-from runmanager.results.tables import HYPERPARAMETERS, KEPT, check_table, hyperparameters_of
+from runmanager.results.tables import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
 from runmanager.results.view import View, in_one_line, same_in_all, span
 from runmanager.results.where import select
 
@@ -37,10 +40,9 @@ _TIME = "run duration"
 
 def show(
     runs: pd.DataFrame,
-    by: str | None = None,
+    goal: str | Sequence[str] | None = None,
     n: int = 20,
     *,
-    largest: bool | None = None,
     repeats: str | Sequence[str] | None = None,
     where: str | None = None,
 ) -> View:
@@ -49,9 +51,8 @@ def show(
     Args:
         runs: What `load_runs` or `load_results` returned, or rows of it. What `best`, `pareto`, `compare`,
             `over_repeats` or `effects` returned is shown in its own order.
-        by: The column to sort by, as in `best`.
+        goal: What decides, as in `best`.
         n: How many rows.
-        largest: As in `best`.
         repeats: As in `best`: with repeat axes, a row is a setting with its mean, the 95 % interval of the
             mean, and how many of its repeats count.
         where: Which rows, as ``"lr<0.1 and status=completed"``; `docs/results.md` has the grammar.
@@ -73,19 +74,14 @@ def show(
     """
     check_table(runs)
     runs = runs if where is None else select(runs, where)
-    view = _view_of(runs, by, n, largest=largest, repeats=repeats)
-    return replace(view, caption=in_one_line((view.caption, *notes_of(runs))))
+    view = _view_of(runs, goal, n, repeats)
+    return replace(view, caption=in_one_line((view.caption, runs.attrs.get(ASSUMED, ""), *notes_of(runs))))
 
 
 def _view_of(
-    runs: pd.DataFrame,
-    by: str | None,
-    n: int,
-    *,
-    largest: bool | None,
-    repeats: str | Sequence[str] | None,
+    runs: pd.DataFrame, goal: str | Sequence[str] | None, n: int, repeats: str | Sequence[str] | None
 ) -> View:
-    if by is None:
+    if goal is None:
         if OVERALL in runs.attrs:
             return pairs_view(runs, n)
         if EXPLAINED in runs.attrs:
@@ -95,9 +91,9 @@ def _view_of(
             return replace(view, caption=in_one_line((_unbeaten(runs), view.caption)))
         if PARETO in runs.attrs:
             return of_runs(runs, Goal(*runs.attrs[RANKED]), n, _unbeaten(runs))
-        if RANKED in runs.attrs and largest is None and repeats is None:
+        if RANKED in runs.attrs and repeats is None:
             return of_runs(runs, Goal(*runs.attrs[RANKED]), n, is_ranked=True)
-    return ranked(runs, by, n, largest=largest, repeats=repeats)
+    return ranked(runs, goal, n, repeats)
 
 
 def _unbeaten(runs: pd.DataFrame) -> str:
@@ -108,43 +104,22 @@ def _unbeaten(runs: pd.DataFrame) -> str:
 
 def ranked(
     runs: pd.DataFrame,
-    by: str | None = None,
+    goal: str | Sequence[str] | None = None,
     n: int | None = None,
-    *,
-    largest: bool | None = None,
     repeats: str | Sequence[str] | None = None,
+    *,
     with_others: bool = True,
 ) -> View:
     """Show the best runs or settings first; without `with_others`, only those that have a number."""
-    if by is None and goal_of(runs) is None and with_others:
+    if goal is None and not own_goals(runs) and with_others:
         return of_runs(runs, None, n)
-    goal = deciding(runs, by, largest=largest, n=n)
-    axes = repeats_of(runs, repeats)
-    if axes and not are_epochs(runs):
-        return settings_view(find(runs, by, largest=largest, repeats=axes), runs, n, with_others=with_others)
-    rows = best(runs, by, largest=largest, repeats=())
-    has_number = np.isfinite(rows[goal.metric].astype("float64"))
-    note = ""
-    if not with_others and not has_number.all():
-        others = rows[~has_number]
-        rows = rows[has_number]
-        note = f"{counted(len(others), 'run')} without a number: {_by_status(others)}"
-    return of_runs(rows, goal, n, note, is_ranked=True)
-
-
-def numbered_only(
-    runs: pd.DataFrame,
-    by: str | None,
-    n: int | None,
-    *,
-    largest: bool | None = None,
-    repeats: str | Sequence[str] | None = None,
-) -> pd.DataFrame:
-    """Return what `best` does without the rows that have no number."""
-    table = best(runs, by, largest=largest, repeats=repeats)
-    metric = Goal(*table.attrs[RANKED]).metric
-    numbers = table[f"{metric} mean" if AVERAGED in table.attrs else metric].astype("float64")
-    return table[np.isfinite(numbers)].iloc[:n]
+    if repeats_of(runs, repeats)[0] and not are_epochs(runs):
+        return settings_view(find(runs, goal, repeats), runs, n, with_others=with_others)
+    ranking = rank(runs, goal, repeats)
+    rows = table_of(runs, ranking, ranking.all_settings if with_others else ranking.settings)
+    others = runs.iloc[[setting.rows[0] for setting in ranking.others]]
+    note = f"{counted(len(others), 'run')} without a number: {_by_status(others)}" if len(others) else ""
+    return of_runs(rows, ranking.goal, n, "" if with_others else note, is_ranked=True)
 
 
 def of_runs(
@@ -170,7 +145,15 @@ def of_runs(
     same = {name: values[0] for name in rows if len(values := numbered(rows[name])[1]) == 1}
     whole = [name for name in rows if len(rows) == 1 or name not in same or name in ("run", metric, *always)]
     goals = columns_of_goals(rows)
-    essential = [*_LEADING, *params, metric, *goals, _loss_of(metric, rows), _TIME, "status"]
+    essential = [
+        *_LEADING,
+        *params,
+        metric,
+        *goals,
+        beside(metric, metrics_of(rows)) if metric else None,
+        _TIME,
+        "status",
+    ]
     measured = [name for name in metrics_of(rows) if name not in (*essential, *LEADING[2:])]
     errors = ["error"] if "error" in rows and rows["error"].ne("").any() else []
     order = [name for name in dict.fromkeys([*essential, *measured, *errors, *rows]) if name in whole]
@@ -187,7 +170,7 @@ def of_runs(
     )
     table = rows[order].reset_index(drop=True)
     table.attrs = {**rows.attrs, HYPERPARAMETERS: [name for name in params if name in order]}
-    best_rows = _best_rows(rows, goal) if goal and len(rows) > 1 else []
+    best_rows = [0] if goal and len(rows) > 1 and not math.isnan(completed(rows, goal.metric)[0]) else []
     bars = {str(metric): span(rows[metric])} if goal and len(rows) > 1 else {}
     names = list(dict.fromkeys(str(name) for name in first if name))
     view = View(table, caption, main, names, best_rows, bars, rows.reset_index(drop=True))
@@ -207,21 +190,8 @@ def listed(runs: pd.DataFrame) -> View:
     which = f"run {runs['run'].iloc[best_one.rows[0]]}" if not findings.repeats else setting
     over = f" mean over {' and '.join(findings.repeats)}" if findings.repeats else ""
     note = f"best {findings.metric}{over}: {cell(best_one.mean)} ({which})"
-    view = of_runs(runs, findings.goal, None, note, always=("status",))
+    view = of_runs(runs, findings.goal, None, note, findings.assumption, always=("status",))
     return replace(view, best=list(best_one.rows) if len(runs) > 1 else [])
-
-
-def _best_rows(rows: pd.DataFrame, goal: Goal) -> list[int]:
-    """Return the position of the completed row with the best number."""
-    numbers = completed(rows, goal.metric) * goal.sign
-    return [] if numbers.isna().all() else [int(numbers.argmax())]
-
-
-def _loss_of(metric: str | None, rows: pd.DataFrame) -> str | None:
-    """Return the loss that belongs to a metric: that of the same data."""
-    data = (metric or "").removeprefix(KEPT).removeprefix("best ").rpartition("_")[0]
-    names = [f"{data}_loss", "loss"] if data else ["loss"]
-    return next((name for name in names if name in rows and name != metric), None)
 
 
 def _by_status(runs: pd.DataFrame) -> str:

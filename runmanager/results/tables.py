@@ -17,7 +17,9 @@ from runmanager.hyperparameters import column
 from runmanager.outcome import LEADING, EpochRecord, Status, in_order
 from runmanager.storage import paths
 from runmanager.storage.design import Design
+from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
+from runmanager.wording import printable
 
 HYPERPARAMETERS = "hyperparameters"
 """The key in a table's `attrs` that holds the names of its hyperparameters."""
@@ -95,8 +97,42 @@ def epochs_table(epochs: Epochs) -> pd.DataFrame:
     return _table(columns, params)
 
 
-def runs_table(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFrame:
-    """Build the table of `load_runs` for one experiment; runs that keep their best weights are judged there."""
+def runs_table(name: str, runs: Sequence[RunResult]) -> pd.DataFrame:
+    """Build the table of `load_runs` for one experiment, with what decides in it."""
+    design = Experiment(runs[0].folder.path.parent).design if runs else Design()
+    goal = design.decisive(run.start for run in runs)
+    return with_design(_of_runs(runs, goal), name, design, goal)
+
+
+def with_design(table: pd.DataFrame, name: str, design: Design, goal: Goal | None = None) -> pd.DataFrame:
+    """Note in the `attrs` of an experiment's table what decides in it, and its note; `goal` is `keep=`'s."""
+    table.attrs[GOALS] = {} if design.goal is None else {name: str(design.goal)}
+    table.attrs[ALL_GOALS] = {name: list(map(str, design.goals))} if design.goals else {}
+    table.attrs[KEPT_BY] = {} if goal is None else {name: str(goal)}
+    table.attrs[REPEATS] = {} if design.repeats is None else {name: list(design.repeats)}
+    table.attrs[RULES] = {} if design.rule is None else {name: design.rule.as_json()}
+    table.attrs[NOTES] = {} if not design.note else {name: design.note}
+    return table
+
+
+def of_experiments(runs: pd.DataFrame, key: str) -> Mapping[str, Any]:
+    """Return what `attrs` hold under a key of the experiments that have rows."""
+    content = runs.attrs.get(key) or {}
+    if "experiment" not in runs:
+        return content
+    present = set(map(str, runs["experiment"].unique()))
+    return {name: value for name, value in content.items() if name in present}
+
+
+def notes_of(runs: pd.DataFrame) -> list[str]:
+    """Return a sentence with the note of each experiment of runs that has one."""
+    notes = {name: printable(note) for name, note in of_experiments(runs, NOTES).items()}
+    is_one = "experiment" not in runs or len(set(map(str, runs["experiment"]))) == 1
+    return [f"note{'' if is_one else f' of {printable(name)}'}: {note}" for name, note in notes.items()]
+
+
+def _of_runs(runs: Sequence[RunResult], goal: Goal | None = None) -> pd.DataFrame:
+    """Build the table of runs; those that keep their best weights are judged there."""
     summaries = [{**_summary(run.epochs), **run.summary} for run in runs]
     if goal and _is_of_epochs(goal, runs) and any(_keeps(run) for run in runs):
         for run, summary in zip(runs, summaries, strict=True):

@@ -6,28 +6,19 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal
-from runmanager.hyperparameters import plain
-from runmanager.results.contest import Contest, contest, label, of_values
-from runmanager.results.decisive import repeats_of, rule_of
+from runmanager.results.contest import Contest, contest, of_values, rule_of
 from runmanager.results.evidence import ERROR, fewest
-from runmanager.results.ranking import (
-    axes_of,
-    check_comparable,
-    completed,
-    deciding,
-    settings_without,
-)
+from runmanager.results.ranking import axes_of, check_comparable, completed, goals_of, rank, repeats_of
 from runmanager.results.rivals import Lead
 from runmanager.results.tables import HYPERPARAMETERS, KEPT, Numbers, from_columns
 from runmanager.results.verdict_sentence import UNDECIDED, Race
-from runmanager.storage.design import SEEDS, Rule
+from runmanager.storage.design import Rule, assumption
 from runmanager.table import Table
-from runmanager.wording import printable
+from runmanager.wording import label, printable
 
 _SETTING = "setting"  # instead of an axis
 
@@ -54,7 +45,7 @@ class Verdict:
             its interval, the evidence, and what is decided about it.
 
     Example:
-        >>> runs = pd.DataFrame({"width": [8, 64] * 6, "seed": np.arange(12) // 2})
+        >>> runs = pd.DataFrame({"width": [8, 64] * 6, "seed": [n // 2 for n in range(12)]})
         >>> runs["accuracy"] = [0.81, 0.84, 0.80, 0.85, 0.82, 0.85, 0.80, 0.83, 0.81, 0.85, 0.82, 0.86]
         >>> runs.attrs["hyperparameters"] = ["width", "seed"]  # load_runs() sets them
         >>> decision = verdict(runs)
@@ -111,8 +102,7 @@ def verdict(
     runs: pd.DataFrame,
     axis: str | None = None,
     *,
-    by: str | None = None,
-    largest: bool | None = None,
+    goal: str | None = None,
     repeats: str | Sequence[str] | None = None,
     margin: float | None = None,
     error: float | None = None,
@@ -129,11 +119,9 @@ def verdict(
         axis: The hyperparameter whose values are compared where all others are equal, or "experiment" for the
             runs of ``load_runs([a, b])``, or "setting" to compare settings. By default the axis of
             ``run_grid(decide=Decide(axis=...))``, else settings.
-        by: The metric that decides, as in `best`, also as "max:<column>" or "min:<column>".
-        largest: Whether large values are good, as in `best`.
-        repeats: The axes that only repeat a setting; by default those of ``run_grid(repeats=...)``, else axes
-            called seed, fold, split, trial or repeat. Without any, each of the settings that differ in `axis`
-            alone counts as a repeat.
+        goal: The metric that decides, as in `best`.
+        repeats: The axes that only repeat a setting, as in `best`. Without any, each of the settings that
+            differ in `axis` alone counts as a repeat.
         margin: The difference that does not matter, in units of the metric: smaller ones count as equal. By
             default that of `Decide`, if the metric is its own.
         error: The probability that the verdict is wrong, between 0 and 1; by default that of `Decide`, else
@@ -155,18 +143,22 @@ def verdict(
         >>> print(verdict(runs, axis="optimizer"))
         adam is better than sgd by 0.021 (0.011 to 0.032), decided after 7 seeds
     """
-    rule = rule_of(runs, deciding(runs, by, largest=largest).metric, _repeats(runs, repeats))
+    goals = goals_of(runs, goal)
+    rule = rule_of(runs, goals[0].metric, repeats_of(runs, repeats)[0])
     if axis is None or (axis == _SETTING and axis not in axes_of(runs)):
         axis = rule.axis if axis is None else None
     margin, error = rule.margin if margin is None else margin, rule.error if error is None else error
-    comparison = compared(runs, axis, by=by, largest=largest, repeats=repeats, margin=margin, error=error)
-    goal, axes, _, values, between = comparison
-    order = between.order
+    comparison = compared(runs, axis, goal, repeats, margin=margin, error=error)
+    decisive, axes, _, values, order, between = comparison
     race = between.race(order, margin, error) if order else Race([], [], between.unit, between.rivals)
     lead = race.leads[0] if race.leads else _NONE
     ran_once = axis is None and not axes and bool(race.leads)
     sentence = _ran_once(error) if ran_once else race.sentence
-    if not race.leads and axis not in (None, "experiment") and _num_scored(runs, goal, comparison.rivals) > 1:
+    if (
+        not race.leads
+        and axis not in (None, "experiment")
+        and _num_scored(runs, decisive, comparison.rivals) > 1
+    ):
         rest = "; importances() says what matters in a sample or a search"
         sentence = f"undecided: no two settings differ in {printable(str(axis))} alone{rest}"
     better, worse = [*(values[rival] for rival in race.positions[:2]), None, None][:2]
@@ -180,9 +172,9 @@ def verdict(
         high=lead.high,
         repeats=lead.n,
         evidence=lead.evidence,
-        metric=goal.metric.removeprefix(KEPT),
-        assumptions=_assumptions(between, axes, runs, error),
-        table=_table(between, order, race, goal, values, axis),
+        metric=decisive.metric.removeprefix(KEPT),
+        assumptions=_assumptions(between, axes, error, is_assumed=bool(axes) and repeats_of(runs, repeats)[1]),
+        table=_table(between, order, race, decisive, values, axis),
     )
 
 
@@ -190,19 +182,19 @@ class Comparison(NamedTuple):
     """Which run of a table counts for which rival, and the contest between them."""
 
     goal: Goal
-    axes: list[str]  # that only repeat
+    axes: Sequence[str]  # that only repeat
     rivals: Numbers  # (runs,) a position in `names`
-    names: list[Any]  # values of the axis, or hyperparameters of each setting
+    names: Sequence[Any]  # values of the axis, or hyperparameters of each setting
+    order: Sequence[int]  # of the rivals, the best first
     contest: Contest
 
 
 def compared(
     runs: pd.DataFrame,
     axis: str | None = None,
-    *,
-    by: str | None = None,
-    largest: bool | None = None,
+    goal: str | None = None,
     repeats: str | Sequence[str] | None = None,
+    *,
     margin: float | None = None,
     error: float = ERROR,
 ) -> Comparison:
@@ -211,49 +203,26 @@ def compared(
     Raises:
         InvalidArgumentError: As `verdict`.
     """
-    goal = deciding(runs, by, largest=largest)
-    axes = [name for name in _repeats(runs, repeats) if name != axis]
-    _check(runs, [*axes, *([] if axis is None else [axis])], goal, margin, error)
-    scores = goal.sign * completed(runs, goal.metric)
-    rivals, values, between = (
-        _settings(runs, scores, axes) if axis is None else of_values(runs, scores, axes, axis)
-    )
-    return Comparison(goal, axes, rivals, values, between)
+    axes = [name for name in repeats_of(runs, repeats)[0] if name != axis]
+    problems = Problems()
+    with problems.collecting():
+        check_comparable(runs, [] if axis is None else [axis], [])
+    with problems.collecting():
+        ranking = rank(runs, goal, axes)
+    problems += Rule(None, margin, error).problems()
+    problems.raise_if_any(InvalidArgumentError)
+    decisive = ranking.goal
+    scores = decisive.sign * completed(runs, decisive.metric)
+    if axis is None:
+        values = [setting.params for setting in ranking.all_settings]
+        names = [label(value) or "the only setting" for value in values]
+        between = contest(runs, scores, names, ranking.codes, axes)
+        return Comparison(decisive, axes, ranking.codes, values, range(len(values)), between)
+    rivals, named, between = of_values(runs, scores, axes, axis)
+    return Comparison(decisive, axes, rivals, named, between.order, between)
 
 
 _NONE = Lead(0, math.nan, math.nan, math.nan, math.nan, 1.0, math.inf)
-
-
-def _settings(
-    runs: pd.DataFrame, scores: "pd.Series[float]", axes: Sequence[str]
-) -> tuple[Numbers, list[Any], Contest]:
-    """Return the setting of each run, the settings as dicts of what varies, and the contest between them."""
-    rivals, settings = settings_without(runs, axes)
-    if not axes:  # runs that happen to have the same hyperparameters are not averaged
-        settings, rivals = settings.take(rivals).reset_index(drop=True), np.arange(len(runs))
-    values = [
-        {str(name): plain(column.iloc[row]) for name, column in settings.items()}
-        for row in range(len(settings))
-    ]
-    names = [label(value) or "the only setting" for value in values]
-    return rivals, values, contest(runs, scores, names, rivals, axes)
-
-
-def _repeats(runs: pd.DataFrame, given: str | Sequence[str] | None) -> list[str]:
-    """Return the repeat axes: those given, else those of the experiments, else those with such a name."""
-    axes = repeats_of(runs, given)
-    if axes or given is not None:
-        return axes
-    return [name for name in SEEDS if name in axes_of(runs)]
-
-
-def _check(runs: pd.DataFrame, axes: Sequence[str], goal: Goal, margin: float | None, error: float) -> None:
-    """Refuse what cannot be used, with all problems."""
-    problems = Problems()
-    with problems.collecting():
-        check_comparable(runs, axes, [goal.metric])
-    problems += Rule(None, margin, error).problems()
-    problems.raise_if_any(InvalidArgumentError)
 
 
 def _num_scored(runs: pd.DataFrame, goal: Goal, rivals: Numbers) -> int:
@@ -269,7 +238,7 @@ def _ran_once(error: float) -> str:
     )
 
 
-def _assumptions(between: Contest, axes: Sequence[str], runs: pd.DataFrame, error: float) -> str:
+def _assumptions(between: Contest, axes: Sequence[str], error: float, *, is_assumed: bool) -> str:
     """Say in a line what a verdict assumes, and what it is about."""
     num_parts, unit = between.scores.shape[2], between.unit
     pairs = len(between.names) * (len(between.names) - 1) // 2
@@ -286,8 +255,8 @@ def _assumptions(between: Contest, axes: Sequence[str], runs: pd.DataFrame, erro
         facts.append("over these folds, whose training data overlap")
     elif axes:
         facts.append("repeats of the training, on these data and this test set")
-    if axes and not repeats_of(runs):
-        facts.append(f"{' and '.join(map(printable, axes))} taken as a repeat axis")
+    if is_assumed:
+        facts.append(assumption(axes).removesuffix("."))
     return "; ".join(facts)
 
 

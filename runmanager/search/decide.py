@@ -173,13 +173,13 @@ class _Deciding(Search):
 
     def _look(self, asked: Sequence[RunFolder], results: Sequence[RunResult]) -> tuple["Race", list[str]]:
         """Compare the rivals by what was asked for; return the race, and its rivals in order."""
-        from runmanager.results import decisive
+        from runmanager.results.tables import runs_table
         from runmanager.results.verdict import compared
 
-        table = decisive.runs_table(asked[0].path.parent.name, results)
+        table = runs_table(asked[0].path.parent.name, results)
         comparison = compared(table, self._rule.axis, repeats=self._repeats)
         contest = comparison.contest
-        race = contest.race(contest.order, self._rule.margin, self._rule.error)
+        race = contest.race(comparison.order, self._rule.margin, self._rule.error)
         rivals = dict(zip(comparison.rivals.tolist(), map(self._rival, asked), strict=True))
         return race, [rivals[code] for code in race.positions]
 

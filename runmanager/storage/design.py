@@ -84,8 +84,12 @@ class Design:
         return replace(self, **changed), sentences
 
     def repeating(self, varying: Iterable[str]) -> tuple[str, ...]:
-        """Return the repeat axes: those that were given, else axes that vary, by their names."""
+        """Return the repeat axes: those that were given, else those of `SEEDS` that vary."""
         return tuple(name for name in varying if name in SEEDS) if self.repeats is None else self.repeats
+
+    def assumption(self, varying: Iterable[str]) -> str:
+        """Say which axes `repeating` takes by their names, "" if it takes none."""
+        return assumption(self.repeating(varying)) if self.repeats is None else ""
 
     @property
     def all_goals(self) -> tuple[Goal, ...]:
@@ -146,6 +150,22 @@ class Design:
             x_axis,
             tuple(goals) if goals[:1] == [goal] else None,
         )
+
+
+def assumption(axes: Sequence[str]) -> str:
+    """Say which axes were taken as repeat axes by their names, "" if none was.
+
+    >>> assumption(["seed"])
+    'By its name, seed only repeats a setting; repeats=() says that no axis does.'
+    """
+    if not axes:
+        return ""
+    named = (
+        f"By its name, {axes[0]} only repeats"
+        if len(axes) == 1
+        else f"By their names, {' and '.join(axes)} only repeat"
+    )
+    return f"{named} a setting; repeats=() says that no axis does."
 
 
 def check_note(note: object) -> str:

@@ -89,7 +89,8 @@ class Experiment:
         kept = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         first = _free_number(self.path, self.runs.values())
         digits = max(3, len(str(first + len(grid))))
-        names = naming.telling_first(naming.varying(grid), design.repeats)
+        varying = naming.varying(grid)
+        names = naming.telling_first(varying, design.repeating(varying))
         planned: list[RunFolder] = []
         for params in grid:
             id_ = identity(params)
@@ -150,7 +151,9 @@ class Experiment:
         if run is None:
             number = _free_number(self.path, self.runs.values())
             others = [run.params for run in self.runs.values()]
-            path = self.path / paths.run_folder(number, naming.of_loop(params, others, self.design.repeats))
+            path = self.path / paths.run_folder(
+                number, naming.of_loop(params, others, self.design.repeating(params))
+            )
             run = RunFolder(path, number, id_, _lasting(params))
         if not (run.path / paths.RUN).exists():
             durable.make_folder(run.path)

@@ -19,17 +19,17 @@ def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name, texts in values.items() if len(set(texts)) > 1 or len(texts) < len(grid)]
 
 
-def telling_first(names: Iterable[str], repeats: Sequence[str] | None) -> list[str]:
+def telling_first(names: Iterable[str], repeats: Sequence[str]) -> list[str]:
     """Sort hyperparameters: those that only repeat a run come last, the device before them.
 
     >>> telling_first(["device", "seed", "lr"], ["seed"])
     ['lr', 'device', 'seed']
     """
-    return sorted(names, key=lambda name: (name in (repeats or ()), name == _DEVICE))
+    return sorted(names, key=lambda name: (name in repeats, name == _DEVICE))
 
 
 def of_loop(
-    params: Mapping[str, Any], others: Iterable[Mapping[str, Any]], repeats: Sequence[str] | None
+    params: Mapping[str, Any], others: Iterable[Mapping[str, Any]], repeats: Sequence[str]
 ) -> dict[str, Any]:
     """Return what names the run of a loop, whose other runs are not known before: all that may vary.
 

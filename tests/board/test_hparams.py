@@ -15,7 +15,7 @@ from runmanager import RunBuilder, RunManager, RunsWarning, load_runs, run_grid
 from runmanager.board import archive, event_file, hparams
 from runmanager.board.link import page_of
 from runmanager.board.rebuild import rebuild
-from runmanager.errors import GridError, StorageError
+from runmanager.errors import StorageError
 from runmanager.hyperparameters import TEXT
 from runmanager.storage import durable, paths, processes
 from runmanager.storage.folders import Experiment
@@ -229,7 +229,7 @@ def test_what_is_as_it_should_be_is_not_written_again(tmp_path, monkeypatch):
     monkeypatch.setattr(event_file, "replace", lambda path, _: written.append(path))
 
     hparams.decide(tmp_path / "e")
-    hparams.decide(tmp_path / "e", repeats=())
+    hparams.decide(tmp_path / "e")
 
     assert written == []
 
@@ -321,10 +321,10 @@ def test_a_damaged_file_of_kinds_is_written_again(tmp_path, content):
     assert hparams.read(tmp_path / "e").kinds == {"lr": TEXT}
 
 
-def test_seeds_that_are_grouped_share_a_trial_and_are_no_hyperparameter(tmp_path):
+def test_repeats_of_a_setting_share_a_trial_and_are_no_hyperparameter(tmp_path):
     grid: dict[Any, Any] = {"lr": [0.1, 0.01], "device": ["cpu"], "seed": [1, 2]}
 
-    run(tmp_path, "e", grid, group_seeds=True)
+    run(tmp_path, "e", grid)
 
     assert [session.group_name for session in sessions(tmp_path).values()] == [
         *(2 * ["e/lr=0.1"]),
@@ -335,7 +335,7 @@ def test_seeds_that_are_grouped_share_a_trial_and_are_no_hyperparameter(tmp_path
 
 def test_runs_of_a_later_grid_share_no_trial_with_other_hyperparameters(tmp_path):
     for lr in (0.1, 0.01):
-        run(tmp_path, "e", {"lr": [lr], "seed": [1, 2]}, group_seeds=True)
+        run(tmp_path, "e", {"lr": [lr], "seed": [1, 2]})
 
     assert [session.group_name for session in sessions(tmp_path).values()] == [
         *(2 * ["e/lr=0.1"]),
@@ -344,29 +344,21 @@ def test_runs_of_a_later_grid_share_no_trial_with_other_hyperparameters(tmp_path
 
 
 def test_seeds_that_are_all_that_varies_are_one_trial(tmp_path):
-    run(tmp_path, "e", {"lr": [0.1], "seed": [1, 2]}, group_seeds=True)
+    run(tmp_path, "e", {"lr": [0.1], "seed": [1, 2]})
 
     assert {session.group_name for session in sessions(tmp_path).values()} == {"e/all"}
 
 
 def test_grouping_can_be_changed_after_the_runs(tmp_path):
     grid: dict[Any, Any] = {"lr": [0.1], "seed": [1, 2]}
-    run(tmp_path, "e", grid)
-    apart = sessions(tmp_path)
+    run(tmp_path, "e", grid, repeats=())
+    apart = {session.group_name for session in sessions(tmp_path).values()}
 
-    run(tmp_path, "e", grid, group_seeds=True)
+    run(tmp_path, "e", grid, repeats="seed")
     together = {session.group_name for session in sessions(tmp_path).values()}
-    run(tmp_path, "e", grid)
 
+    assert apart == {"e/001", "e/002"}
     assert together == {"e/all"}
-    assert sessions(tmp_path) == apart
-
-
-def test_grouping_without_seeds_is_refused(tmp_path):
-    with pytest.raises(GridError, match="group_seeds=True averages over the hyperparameter 'seed'"):
-        run(tmp_path, "e", {"lr": [0.1]}, group_seeds=True)
-
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_grid_without_tensorboard_decides_nothing(tmp_path):

@@ -116,13 +116,15 @@ def test_an_axis_with_more_values_than_colors_gives_way_to_the_next(tmp_path):
         ({"goal": "validation_f1"}, ["validation_loss", "validation_f1"], ["validation_f1", "validation_loss"]),
         ({"goal": "val_f1_macro"}, ["val_f1_macro", "val_loss"], ["val_f1_macro", "val_loss"]),
         ({"goal": "test_accuracy"}, ["test_loss", "test_accuracy"], ["test_accuracy", "test_loss"]),
-        ({"goal": "min:test_loss"}, ["test_loss", "test_accuracy"], ["test_loss"]),
+        ({"goal": "min:test_loss"}, ["test_loss", "test_accuracy"], ["test_loss", "test_accuracy"]),
         ({}, ["test_loss", "test_accuracy"], ["test_accuracy", "test_loss"]),
         ({}, ["reward"], ["loss"]),  # each run has it, and decides by it
         ({}, ["val_loss"], ["val_loss"]),
     ],
 )
-def test_the_goal_is_pinned_with_a_loss_beside_it_whatever_it_is_called(tmp_path, options, metrics, expected):
+def test_the_goal_is_pinned_with_the_metric_beside_it_whatever_it_is_called(
+    tmp_path, options, metrics, expected
+):
     manager = RunManager("exp", tmp_path, display=False, **options)
     with manager.run({"lr": 0.1}):
         for _ in manager.epochs(1):

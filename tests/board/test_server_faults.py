@@ -100,7 +100,7 @@ def faulty(tmp_path_factory):
     execute(root, "first", {"lr": [0.1, 0.01], "momentum": [0.9]})
     execute(root, "second", {"lr": [1], "schedule": [None, "cosine"]})
     execute(root, "values", {"target": ["cuda:0"], "note": [300 * "a" + "b", 300 * "a" + "c"]})
-    execute(root, "seeds", {"lr": [0.1, 0.2], "seed": [0, 1, 2]}, group_seeds=True)
+    execute(root, "seeds", {"lr": [0.1, 0.2], "seed": [0, 1, 2]})
     execute(root, "odd", {"x": [1, True, "a"]})
     return root
 

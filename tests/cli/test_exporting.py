@@ -22,7 +22,7 @@ def test_a_report_is_written_where_it_is_wanted(command, root, tmp_path):
     ("arguments", "code", "problem"),
     [
         (["{root}/nothing"], 2, "no results at"),
-        (["{root}", "--by", "f1"], 2, "these runs have no column 'f1'"),
+        (["{root}", "--goal", "f1"], 2, "these runs have no column 'f1'"),
         (["{root}", "-o", "{root}/missing/report.html"], 74, "cannot write (No such file or directory)"),
     ],
 )
@@ -85,12 +85,12 @@ def test_which_values_of_a_metric_are_good_can_be_told(command, tmp_path):
     write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"])
     target = tmp_path / "report.html"
 
-    refused = command("best", tmp_path / "grid", "--by", "lr")
-    best = command("best", tmp_path / "grid", "--by", "lr", "--smallest", "--json")
-    written = command("report", tmp_path / "grid", "--by", "test_accuracy", "--smallest", "-o", target)
+    refused = command("best", tmp_path / "grid", "--goal", "lr")
+    best = command("best", tmp_path / "grid", "--goal", "min:lr", "--json")
+    written = command("report", tmp_path / "grid", "--goal", "min:test_accuracy", "-o", target)
 
     assert (refused.exit_code, best.exit_code, written.exit_code) == (2, 0, 0)
-    assert "--largest or --smallest" in refused.stderr
+    assert "write goal='max:lr' or goal='min:lr'" in refused.stderr
     assert [row["lr"] for row in json.loads(best.stdout)] == [0.1, 0.2]
     assert "Run 1 (lr=0.1) is best: test_accuracy 0.1" in target.read_text()
 
@@ -98,7 +98,7 @@ def test_which_values_of_a_metric_are_good_can_be_told(command, tmp_path):
 def test_a_duration_to_judge_by_is_one_column_of_the_page(command, tmp_path):
     write_runs(tmp_path / "grid", [{"lr": 0.1}, {"lr": 0.2}], lambda run: run["lr"])
 
-    command("report", tmp_path / "grid", "--by", "epoch duration", "-o", tmp_path / "report.html")
+    command("report", tmp_path / "grid", "--goal", "epoch duration", "-o", tmp_path / "report.html")
 
     table = by_id(parse(tmp_path / "report.html"), "runs")
     headings = [text_of(heading) for heading in table.iter("th") if heading.get("scope") == "col"]

@@ -286,9 +286,9 @@ def check_tables(loaded: Any, dice: random.Random, num_options: int = 2) -> None
     axes = [name for name in ("experiment", "device", "seed") if name in loaded]
     each: list[dict[str, Any]] = [
         {},
-        {"by": "loss"},
-        {"by": "loss", "repeats": "seed"},
-        {"by": "loss", "repeats": ()},
+        {"goal": "loss"},
+        {"goal": "loss", "repeats": "seed"},
+        {"goal": "loss", "repeats": ()},
     ]
     for options in dice.sample(each, num_options):
         with contextlib.nullcontext() if options else contextlib.suppress(InvalidArgumentError):
@@ -307,13 +307,12 @@ def check_tables(loaded: Any, dice: random.Random, num_options: int = 2) -> None
                 len(loaded),
                 len(findings.settings) + len(findings.others),
             )
-            value = {"value": options["by"]} if options else {}
+            value = {"value": options["goal"]} if options else {}
             check_view(show(effects(loaded, **value)))
             for axis in axes:
                 check_view(show(compare(loaded, axis, **value)))
-            averaged = ranking.over_repeats(loaded, options.get("repeats") or "seed", options.get("by"))
+            averaged = ranking.over_repeats(loaded, options.get("repeats") or "seed", options.get("goal"))
             check_view(show(averaged, "loss mean" if options else None))
-            ranking.over_seeds(loaded, values=options.get("by"))
     lost = sum(len(each.rows) for each in failures(loaded) if each.status != "unavailable")
     assert lost == sum(ranking.lost(loaded))
 
@@ -331,7 +330,7 @@ def check_commands(root: Path, results: Any, runs: Any, dice: random.Random) -> 
     assert {(name, number) for name in (GOOD, MIXED) for number in range(1, NUM_GOOD + 1)} <= numbers
     for folder in (root, root / MIXED):
         options = dice.choice(
-            [[], ["--by", "loss"], ["--by", "loss", "--repeats", "seed"], ["--by", "loss", "--json"]]
+            [[], ["--goal", "loss"], ["--goal", "loss", "--repeats", "seed"], ["--goal", "loss", "--json"]]
         )
         run_command("best", folder, "-n", 99, *options)
     run_command("list", dice.choice([root, root / MIXED]))

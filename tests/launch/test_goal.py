@@ -121,7 +121,7 @@ def test_pruning_by_nothing_is_refused(tmp_path):
         ({"goal": "max:status"}, ["goal='max:status', but 'status' is no metric: name what a run tracks"]),
         ({"repeats": 3}, ["repeats must be the names of axes, as repeats=('seed',), got 3"]),
         (
-            {"repeats": ["x9"], "group_seeds": True},
+            {"repeats": ["x9"]},
             ["repeats=['x9'], but the grid has no axis 'x9'; it has: lr, device, seed"],
         ),
     ],

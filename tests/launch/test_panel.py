@@ -158,7 +158,7 @@ def test_a_file_gets_the_panel_without_colors(tmp_path):
     lines = panel_of(done.stdout.splitlines())
     assert "\x1b" not in done.stdout
     assert lines[0].startswith("== runs/e - 15 completed - 6 failed - 3 diverged ===")
-    rule = "By its name, seed only repeats a setting; run_grid(repeats=()) ranks the runs one by one."
+    rule = "By its name, seed only repeats a setting; repeats=() says that no axis does."
     assert f"    {rule}" in lines
 
 
@@ -299,7 +299,7 @@ def train_nothing_but_a_loss(run, manager):
 
 
 def test_an_axis_that_repeats_by_its_name_does_unless_repeats_say_otherwise(tmp_path):
-    rule = "By its name, seed only repeats a setting; run_grid(repeats=()) ranks the runs one by one."
+    rule = "By its name, seed only repeats a setting; repeats=() says that no axis does."
     grid = {**SMALL, "seed": [1, 2]}
 
     panel = text_of(tmp_path, grid)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from runmanager.goal import Goal
 from runmanager.live.best import BestSoFar
 from runmanager.outcome import EpochRecord, Status
-from runmanager.results import decisive
+from runmanager.results import tables
 from runmanager.results.findings import find
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
@@ -22,7 +22,8 @@ def result(number, *values, status=Status.COMPLETED, keep=None, **params):
 
 
 def best(design, *results):
-    best = BestSoFar(design, ["lr", "seed"])
+    names = [name for name in ("lr", "seed") if any(name in each.folder.params for each in results)]
+    best = BestSoFar(design, names)
     for each in results:
         best.add(each)
     return str(best)
@@ -92,8 +93,8 @@ def test_the_best_so_far_is_the_one_that_the_panel_calls_best(drawn, repeats, si
 
     line = best(Design(goal, repeats), *results)
 
-    runs = decisive.runs_table("exp", results)
-    settings = find(runs, "accuracy", largest=sign > 0, repeats=repeats).settings
+    runs = tables.runs_table("exp", results)
+    settings = find(runs, str(goal), repeats).settings
     assert bool(line) == bool(settings)
     if settings:
         ties = [results[s.rows[0]].folder.params for s in settings if s.mean == settings[0].mean]

@@ -5,9 +5,9 @@ GRID = [{"lr": lr, "seed": seed} for lr in (0.1, 0.2, 0.3, 0.4) for seed in rang
 GOALS = ["max:test_accuracy", "max:test_loss"]  # of the same number: the more accuracy, the less loss
 
 
-def page_of(tmp_path, by, grid=GRID):
+def page_of(tmp_path, goal, grid=GRID):
     path = write_runs(tmp_path / "grid", grid, lambda run: run["lr"])
-    return parse(write_report(path, tmp_path / "report.html", by=by))
+    return parse(write_report(path, tmp_path / "report.html", goal=goal))
 
 
 def test_of_several_goals_the_front_is_drawn_and_listed(tmp_path):

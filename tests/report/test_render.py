@@ -67,7 +67,7 @@ def test_the_first_lines_say_which_run_is_best_by_how_much_and_why(page):
 def test_axes_that_repeat_by_their_names_are_averaged_and_that_is_said(page):
     words = text_of(by_id(page, "assumption"))
 
-    assert words == "By its name, seed only repeats a setting; run_grid(repeats=()) ranks the runs one by one."
+    assert words == "By its name, seed only repeats a setting; repeats=() says that no axis does."
 
 
 def test_what_failed_is_said_at_the_top_and_leads_to_its_cause(page):
@@ -434,7 +434,7 @@ def test_several_experiments_are_one_page_that_tells_them_apart(tmp_path):
 
 
 def test_another_metric_can_be_asked_for_and_small_losses_are_best(path, tmp_path):
-    page = parse(write_report(path, tmp_path / "report.html", by="loss"))
+    page = parse(write_report(path, tmp_path / "report.html", goal="loss"))
 
     assert text_of(by_id(page, "lead")) == (
         "Lowest so far: lr=0.01 optimizer=adam device=cpu, loss 0.099, the mean of 3 seeds, 95 % interval "
@@ -457,7 +457,7 @@ def test_nothing_is_written_when_it_is_refused(path, tmp_path):
     target.write_text("before")
 
     with pytest.raises(GridError, match="these runs have no column 'f1'"):
-        write_report(path, target, by="f1")
+        write_report(path, target, goal="f1")
     with pytest.raises(FileNotFoundError, match="no runs under"):
         write_report(tmp_path, target)
     with pytest.raises(StorageError, match="No such file"):

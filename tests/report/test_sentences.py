@@ -169,7 +169,7 @@ def test_a_lead_is_called_more_than_chance_only_where_paired_t_tests_agree(case)
     verdict = case.data.findings.verdict
     scores = [
         {case.table["seed"][row]: case.table["score"][row] for row in setting.rows if done(case, row)}
-        for setting in case.data.findings.ranked
+        for setting in case.data.findings.leaders
     ]
     if "more than chance" in verdict:
         for other in scores[1:]:

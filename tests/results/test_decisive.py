@@ -21,7 +21,7 @@ from runmanager.errors import GridError
 from runmanager.goal import Goal
 from runmanager.outcome import Outcome, Status
 from runmanager.results.conclusion import conclude
-from runmanager.results.decisive import goal_of, repeats_of
+from runmanager.results.ranking import own_goals, repeats_of
 from runmanager.results.tables import HYPERPARAMETERS
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
@@ -49,21 +49,22 @@ def test_every_reader_follows_the_goal_that_is_written_with_the_experiment(tmp_p
     assert show(runs).caption.startswith("best reward first")
     assert effects(runs)["mean"].tolist() == [5, 9, 7]
     assert compare(runs, "lr").attrs["compared"] == "reward"
-    assert list(over_repeats(runs, "lr")) == [f"reward {name}" for name in ("n", "mean", "std", "low", "high")]
+    assert list(over_repeats(runs, "lr")) == [
+        *(f"reward {name}" for name in ("n", "mean", "std", "low", "high")), "runs",
+    ]  # fmt: skip
 
 
 def test_a_part_of_the_loss_never_outranks_a_goal(tmp_path):
     path = experiment(tmp_path / "e", [[1], [2]], Design(Goal("reward", -1)))
 
     assert best(load_runs(path))["run"].tolist() == [1, 2]
-    assert goal_of(load_runs(path)) == Goal("reward", -1)
+    assert own_goals(load_runs(path)) == [Goal("reward", -1)]
 
 
 def test_a_goal_given_by_hand_comes_first(tmp_path):
     runs = load_runs(experiment(tmp_path / "e", [[1], [2]], Design(Goal("reward", -1))))
 
     assert best(runs, "loss")["run"].tolist() == [1, 2]
-    assert best(runs, largest=True)["run"].tolist() == [2, 1]
     assert best(runs, "max:reward")["run"].tolist() == [2, 1]
 
 
@@ -157,9 +158,9 @@ def test_before_the_first_epoch_nothing_is_wrong_with_a_goal(tmp_path):
 def test_repeat_axes_of_a_table_are_those_of_its_experiments_unless_given(tmp_path):
     runs = load_runs(experiment(tmp_path / "e", [[1], [2]], Design(repeats=("lr", "fold"))))
 
-    assert repeats_of(runs) == ["lr"]
-    assert repeats_of(runs, ()) == []
-    assert repeats_of(runs, "device") == ["device"]
+    assert repeats_of(runs) == (["lr"], False)
+    assert repeats_of(runs, ()) == ([], False)
+    assert repeats_of(runs, "device") == (["device"], False)
 
 
 def test_an_exported_table_still_loads(tmp_path):

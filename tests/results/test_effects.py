@@ -248,7 +248,7 @@ def test_the_axis_that_explains_most_stands_first():
     grid = itertools.product([1, 2], [10, 20])
     runs = table_of(*(({"seed": seed, "width": width}, 1.0 * width + seed) for seed, width in grid))
 
-    table = effects(runs, "epoch duration")
+    table = effects(runs, "epoch duration", repeats=())
 
     assert rows_of(table.drop(columns="std")) == [
         {"axis": "width", "value": 10, "n": 2, "mean": 11.5, "explained": pytest.approx(100 / 101)},

@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from runmanager import best, compare, effects, over_repeats, over_seeds, show
+from runmanager import best, compare, effects, over_repeats, show
 from runmanager.errors import GridError
-from runmanager.results.findings import find, intervals
+from runmanager.results.findings import find
+from runmanager.results.ranking import intervals
 from runmanager.results.tables import HYPERPARAMETERS
 
 ROWS = [
@@ -51,7 +52,7 @@ def test_settings_are_ranked_by_the_mean_of_their_completed_repeats(runs):
     assert table["device"].tolist() == ["cpu"] * 3
     assert "seed" not in table
     assert best(runs, n=1)["lr"].tolist() == [0.2]
-    assert best(runs, largest=False)["lr"].tolist() == [0.1, 0.2, 0.3]
+    assert best(runs, "min:accuracy")["lr"].tolist() == [0.1, 0.2, 0.3]
 
 
 def test_a_setting_with_a_failed_repeat_says_so_everywhere(runs):
@@ -83,8 +84,8 @@ def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
 def test_runs_are_ranked_one_by_one_where_that_is_asked_for(runs):
     table = best(runs, repeats=())
 
-    assert table["run"].tolist()[:3] == [4, 8, 7]
-    assert show(runs, repeats=()).table["run"].tolist()[:3] == [4, 8, 7]
+    assert table["run"].tolist() == [8, 7, 3, 6, 5, 2, 1, 4, 9, 10, 11, 12]  # those without a result are last
+    assert show(runs, repeats=()).table["run"].tolist()[:3] == [8, 7, 3]
     assert find(runs, repeats=()).settings[0].rows == [7]
 
 
@@ -107,8 +108,7 @@ def test_a_lead_is_decided_by_the_differences_at_the_same_repeats():
     # the spread between seeds is much larger than the lead, but the same in all
     assert findings.settings[1].low < findings.settings[0].mean < findings.settings[1].high
     assert [s.params["net"] for s in findings.settings] == ["c", "b", "a"]
-    assert [lead.is_decided for lead in findings.leads] == [False, True]
-    assert findings.num_undecided == 1
+    assert findings.race.states == ["undecided", "worse"]
     assert findings.verdict == (
         "Undecided between net=c and net=b after 9 seeds: net=c is ahead by 0.00031; a difference below 0.003 "
         "cannot be seen with these; 9 more seeds would decide one of 0.002; net=a is worse."
@@ -128,7 +128,7 @@ def test_a_lead_over_all_others_is_more_than_chance():
     assert findings.settings[0].params == {"net": 1}
     assert findings.verdict == "net=1 is better than net=2 by 0.4000 (0.3972 to 0.4027), decided after 6 seeds."
     assert findings.is_decided
-    assert findings.leads[0].mean > 0  # how much better, whatever the direction
+    assert findings.race.leads[0].mean > 0  # how much better, whatever the direction
 
 
 def test_effects_are_those_of_settings_and_repeats_are_no_axis(runs):
@@ -181,7 +181,7 @@ def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(ru
     assert find(runs).headline() == (
         "Highest: lr=0.2, accuracy 0.755, the mean of 4 repeats (fold and seed), 95 % interval 0.5535 to 0.9565"
     )
-    assert find(runs, largest=False).headline(is_over=False) == (
+    assert find(runs, "min:accuracy").headline(is_over=False) == (
         "Lowest so far: lr=0.1, accuracy 0.6, the mean of 3 repeats (fold and seed), 95 % interval 0.3516 to "
         "0.8484; 1 failed"
     )
@@ -255,17 +255,12 @@ def test_what_the_decided_settings_leave_is_counted():
     )
 
 
-def test_the_old_name_averages_over_one_axis(runs):
-    pd.testing.assert_frame_equal(over_seeds(runs), over_repeats(runs, ["seed"]))
-    pd.testing.assert_frame_equal(over_seeds(runs, "fold", "accuracy"), over_repeats(runs, "fold", "accuracy"))
-
-
 def test_no_runs_have_no_findings(runs):
     runs["status"] = "pending"
 
     findings = find(runs)
 
-    assert (list(findings.settings), list(findings.leads), findings.verdict) == ([], [], "")
+    assert (list(findings.settings), findings.verdict) == ([], "")
     assert len(findings.others) == 3
 
 

@@ -82,7 +82,7 @@ def test_the_least_is_best_of_a_loss():
     runs["loss"] = -runs.pop("accuracy")
 
     assert importances(runs)["axis"][0] == "lr"
-    assert importances(runs, "loss", largest=True)["importance"][0] < importances(runs)["importance"][0]
+    assert importances(runs, "max:loss")["importance"][0] < importances(runs)["importance"][0]
 
 
 def test_repeats_count_by_their_mean_and_are_no_hyperparameter():

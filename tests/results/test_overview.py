@@ -18,7 +18,7 @@ def test_an_overview_sums_an_experiment_up(tmp_path):
 
     assert summary.statuses == {Status.COMPLETED: 11, Status.FAILED: 1}
     assert str(summary.goal) == "max:test_accuracy"
-    assert summary.best == pytest.approx(0.13)
+    assert summary.best == pytest.approx(0.12)  # the mean of three seeds
     assert summary.run_seconds == 11 * 9.0 + 3.0
     assert summary.num_bytes == sum(path.stat().st_size for path in experiment.rglob("*") if path.is_file())
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from runmanager import InvalidArgumentError, load_runs, pareto, show, write_report
 from runmanager.goal import Goal
-from runmanager.results.pareto import front_of
+from runmanager.results.ranking import front_of
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
 from tests.report.reading import by_id, parse, text_of
@@ -85,8 +85,8 @@ def test_repeated_settings_compete_by_their_means():
 @pytest.mark.parametrize(
     ("goals", "problems"),
     [
-        ("accuracy", [f"{TWO}, got 'accuracy': write ['accuracy', 'min:loss']"]),
-        (["max:size_mb"], [f"{TWO}, got ['max:size_mb']: write ['accuracy', 'min:loss']"]),
+        ("accuracy", [f"{TWO}, got 'accuracy': write goal=['accuracy', 'min:loss']"]),
+        (["max:size_mb"], [f"{TWO}, got ['max:size_mb']: write goal=['accuracy', 'min:loss']"]),
         (["max:size_mb", "min:size_mb"], ["'size_mb' is a goal twice: keep one"]),
         (["test_accuracy", "size_mb", "min:nix"], [UNKNOWN, MISSING]),
     ],

@@ -11,18 +11,18 @@ from scipy import stats
 
 from runmanager import compare, effects, export, show
 from runmanager.errors import GridError
-from runmanager.results.ranking import best, main_metric, over_seeds
+from runmanager.results.ranking import best, default_metric, over_repeats, own_goals
 from runmanager.results.tables import HYPERPARAMETERS
 from tests.results.run_tables import METRIC, table_of
 
-FUNCTIONS = [best, compare, effects, over_seeds, show, partial(export, path="runs.csv")]
+FUNCTIONS = [best, compare, effects, over_repeats, show, partial(export, path="runs.csv")]
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.1, 0.01]), st.integers(0, 4), METRIC), min_size=1, max_size=30))
-def test_averages_over_seeds_agree_with_scipy(rows):
+def test_averages_over_repeats_agree_with_scipy(rows):
     runs = table_of(*(({"lr": lr, "seed": seed, "device": "cpu"}, value) for lr, seed, value in rows))
 
-    table = over_seeds(runs, values="epoch duration")
+    table = over_repeats(runs, "seed", "epoch duration")
 
     if "lr" not in table:
         table.insert(0, "lr", rows[0][0])
@@ -49,7 +49,7 @@ def test_statistics_count_completed_runs_only():
 
     pairs, seeds, explained = (
         compare(runs),
-        over_seeds(runs, values="epoch duration"),
+        over_repeats(runs, "seed", "epoch duration"),
         effects(runs, "epoch duration"),
     )
 
@@ -63,7 +63,7 @@ def test_combinations_keep_the_types_of_their_hyperparameters():
         *(({"lr": lr, "n": n, "seed": s}, 1.0) for lr in (0.1, 0.2) for n in (1, 2) for s in (0, 1))
     )
 
-    table = over_seeds(runs, values=["epoch duration"])
+    table = over_repeats(runs, "seed", ["epoch duration"])
 
     assert list(table) == [
         "lr",
@@ -76,14 +76,14 @@ def test_combinations_keep_the_types_of_their_hyperparameters():
 def test_equal_values_of_different_types_are_one_value():
     runs = table_of(({"x": 1, "seed": 0}, 1.0), ({"x": 1.0, "seed": 1}, 3.0), ({"x": [1], "seed": 1}, 5.0))
 
-    table = over_seeds(runs, values="epoch duration")
+    table = over_repeats(runs, "seed", "epoch duration")
 
     assert table["x"].tolist() == [1, [1]]
     assert table["epoch duration mean"].tolist() == [2.0, 5.0]
 
 
 @pytest.mark.parametrize(
-    "helper", [compare, lambda runs, axis: over_seeds(runs, axis, "loss"), lambda runs, _: effects(runs)]
+    "helper", [compare, lambda runs, axis: over_repeats(runs, axis, "loss"), lambda runs, _: effects(runs)]
 )
 def test_epochs_are_not_taken_for_runs(helper):
     epochs = pd.DataFrame(
@@ -102,13 +102,13 @@ def test_epochs_are_not_taken_for_runs(helper):
 def test_the_best_runs_are_those_that_pandas_sorts_first(values, largest, n):
     runs = table_of(*(({"lr": number}, value) for number, value in enumerate(values)))
 
-    found = best(runs, "epoch duration", n, largest=largest)
+    found = best(runs, f"{'max' if largest else 'min'}:epoch duration", n)
 
     finite = runs["epoch duration"].replace(math.inf, math.nan)
     sign = -1 if largest else 1
     reference = (sign * finite).sort_values(kind="stable").index[:n]
     assert found.index.tolist() == reference.tolist()
-    ranked = {"ranked": ("epoch duration", 1 if largest else -1)}
+    ranked = {"ranked": ("epoch duration", 1 if largest else -1), "assumed": ""}
     assert (list(found), found.attrs) == (list(runs), runs.attrs | ranked)
 
 
@@ -140,18 +140,22 @@ def test_which_values_are_good_follows_from_the_name(by, first):
     ],
 )
 def test_the_main_metric_is_the_one_that_tells_most(columns, metric):
-    assert main_metric(pd.DataFrame({name: [float(value)] for name, value in columns.items()})) == metric
+    runs = pd.DataFrame({name: [float(value)] for name, value in columns.items()})
+
+    assert [goal.metric for goal in own_goals(runs)] == ([metric] if metric else [])
 
 
 def test_without_accuracy_and_loss_the_metric_has_to_be_named():
     runs = pd.DataFrame({"f9": [0.1, 0.3], "loss": [math.nan] * 2})
 
-    with pytest.raises(GridError, match="no run has an accuracy or a loss: name the column"):
+    with pytest.raises(
+        GridError,
+        match=r"no run has an accuracy or a loss: name the metric, as goal='max:f1' \(--goal max:f1\)",
+    ):
         best(runs)
     with pytest.raises(GridError, match=r"no run has an accuracy or a loss: .* as value='f1'$"):
         effects(runs)
 
-    assert best(runs, "f9", largest=True)["f9"].tolist() == [0.3, 0.1]
     assert best(runs, "max:f9")["f9"].tolist() == [0.3, 0.1]
     assert best(runs, "min:f9")["f9"].tolist() == [0.1, 0.3]
 
@@ -159,14 +163,11 @@ def test_without_accuracy_and_loss_the_metric_has_to_be_named():
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"by": "f2"}, "these runs have no column 'f2'; did you mean 'f9'?"),
-        ({"by": "status"}, "column 'status' does not hold numbers: give a metric, as 'loss'"),
+        ({"goal": "f2"}, "these runs have no column 'f2'; did you mean 'f9'?"),
+        ({"goal": "max:status"}, "column 'status' does not hold numbers: give a metric, as 'loss'"),
         (
-            {"by": "f9"},
-            (
-                "whether large values of 'f9' are good is not known: "
-                "give largest=True or largest=False (--largest or --smallest)"
-            ),
+            {"goal": "f9"},
+            "whether large values of 'f9' are good is not known: write goal='max:f9' or goal='min:f9'",
         ),
         ({"n": -1}, "n must be a whole number, 0 or more, got -1"),
         ({"n": 1.5}, "n must be a whole number, 0 or more, got 1.5"),
@@ -192,7 +193,7 @@ def test_an_axis_that_is_no_hyperparameter_cannot_be_averaged_over():
     runs = table_of(({"lr": 0.1}, 1.0))
 
     with pytest.raises(GridError) as caught:
-        over_seeds(runs, values=["epoch duration", "loss"])
+        over_repeats(runs, "seed", ["epoch duration", "loss"])
 
     assert caught.value.problems == [
         "these runs have no hyperparameter 'seed'; they have: lr",
@@ -207,5 +208,5 @@ def test_a_hyperparameter_is_never_taken_for_a_metric():
     )
     runs.attrs[HYPERPARAMETERS] = ["target_accuracy", "aux_loss"]
 
-    assert main_metric(runs) == "loss"
+    assert default_metric(runs, "") == "loss"
     assert best(runs)["loss"].tolist() == [0.25, 0.5]

@@ -31,7 +31,7 @@ def test_the_best_run_stands_first_and_what_is_the_same_is_left_out():
 
 
 def test_a_long_table_is_cut_and_says_so():
-    view = show(runs_of(), "lr", 2, largest=True)
+    view = show(runs_of(), "max:lr", 2)
 
     assert view.table["run"].tolist() == [1, 3]
     assert view.caption.startswith("2 of 3 rows · best lr first")
@@ -128,7 +128,7 @@ def test_pairs_of_values_named_as_metrics_are_shown_in_their_order():
 
 
 def test_a_hyperparameter_to_sort_by_is_shown_once():
-    view = show(runs_of(), "lr", largest=False)
+    view = show(runs_of(), "min:lr")
 
     assert list(view.table) == ["run", "lr", "net", "loss"]
 

@@ -56,13 +56,13 @@ def test_a_difference_is_decided_with_its_interval():
 def test_the_direction_is_that_of_the_goal():
     runs = table_of({"sgd": 0.80, "adam": 0.82}).rename(columns={"accuracy": "cost"})
 
-    with pytest.raises(GridError, match="name the column"):
+    with pytest.raises(GridError, match="name the metric"):
         verdict(runs, axis="optimizer")
     with pytest.raises(GridError, match="whether large values of 'cost' are good is not known"):
-        verdict(runs, axis="optimizer", by="cost")
-    assert verdict(runs, axis="optimizer", by="min:cost").better == "sgd"
-    assert verdict(runs, axis="optimizer", by="max:cost").better == "adam"
-    assert verdict(runs, axis="optimizer", by="min:cost").difference > 0
+        verdict(runs, axis="optimizer", goal="cost")
+    assert verdict(runs, axis="optimizer", goal="min:cost").better == "sgd"
+    assert verdict(runs, axis="optimizer", goal="max:cost").better == "adam"
+    assert verdict(runs, axis="optimizer", goal="min:cost").difference > 0
     assert verdict(runs.rename(columns={"cost": "loss"}), axis="optimizer").better == "sgd"
 
 

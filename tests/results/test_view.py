@@ -45,7 +45,7 @@ def tty(monkeypatch):
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_print_fits_the_terminal_and_names_what_it_leaves_out(runs, tty, width):
     tty(width)
-    lines = repr(show(runs)).split("\n")
+    lines = repr(show(runs, repeats=())).split("\n")
 
     assert max(map(len, lines)) <= width
     assert "not shown: " in " ".join(lines)
@@ -53,9 +53,9 @@ def test_print_fits_the_terminal_and_names_what_it_leaves_out(runs, tty, width):
 
 
 def test_a_file_gets_lines_as_long_as_they_need_to_be(runs):
-    heading, *rows = repr(show(runs)).split("\n")
+    heading, *rows = repr(show(runs, repeats=())).split("\n")
 
-    assert [row.split()[0] for row in rows[:-1]] == [str(run) for run in best(runs)["run"]]
+    assert [row.split()[0] for row in rows[:-1]] == [str(run) for run in best(runs, repeats=())["run"]]
     assert FAILED.error in "\n".join(rows)
     assert "\x1b" not in "\n".join(rows)
     assert heading.split()[:4] == ["run", "lr", "net", "seed"]
@@ -64,14 +64,16 @@ def test_a_file_gets_lines_as_long_as_they_need_to_be(runs):
 def test_rich_prints_it_in_colors(runs):
     terminal = Terminal(100)
 
-    terminal.console.print(show(runs))
+    terminal.console.print(show(runs, repeats=()))
 
     assert terminal.style_of("✗ failed") == ("red", False)
     assert terminal.style_of("✓ completed") == ("green", True)
 
 
 def test_a_notebook_gets_at_most_eight_columns_with_bars_and_errors_on_one_line(runs):
-    html = show(runs.assign(**{f"metric_{n}": 0.5 + runs["run"] / 100 for n in range(9)}))._repr_html_()
+    measured = runs.assign(**{f"metric_{n}": 0.5 + runs["run"] / 100 for n in range(9)})
+
+    html = show(measured, repeats=())._repr_html_()
 
     assert html.count("<th ") == 8
     assert "linear-gradient" in html
@@ -84,8 +86,8 @@ def test_a_notebook_gets_at_most_eight_columns_with_bars_and_errors_on_one_line(
 
 def test_each_result_has_a_form_to_read_and_stays_a_data_frame(runs):
     results = {
-        "best": best(runs),
-        "settings": best(runs, repeats="seed"),
+        "best": best(runs, repeats=()),
+        "settings": best(runs),
         "compare": compare(runs, "lr"),
         "effects": effects(runs),
         "over_repeats": over_repeats(runs),
@@ -130,7 +132,7 @@ def test_what_tells_no_averages_apart_is_named_below_them():
 
 
 def test_each_value_of_an_axis_has_its_share_once(runs):
-    table = show(effects(runs)).table
+    table = show(effects(runs, repeats=())).table
 
     first = table[table["axis"] != ""]
     assert set(first["axis"]) == {"lr", "net", "seed"}

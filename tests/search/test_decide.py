@@ -317,7 +317,7 @@ def test_the_axis_the_margin_and_the_error_of_a_decision_are_those_of_its_verdic
     assert "at most 0.05" in verdict(runs, error=0.05).assumptions
     assert set(verdict(runs, "setting").better) == {"optimizer", "width"}
     assert verdict(runs, "width").outcome != "equal"
-    assert verdict(runs, by="min:run duration").outcome != "equal"  # the margin is of another metric
+    assert verdict(runs, goal="min:run duration").outcome != "equal"  # the margin is of another metric
     assert "equal within 0.5" in show(runs).caption
 
 
