@@ -16,11 +16,8 @@ LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 """The instructions that load a global name."""
 
 
-def parts(train: Any, *, with_classes_of_objects: bool = True) -> dict[str, Any]:
-    """Find the functions and classes that a function consists of, by name, itself first.
-
-    Fingerprints had no classes of objects that are no functions, at first.
-    """
+def parts(train: Any) -> dict[str, Any]:
+    """Find the functions and classes that a function consists of, by name, itself first."""
     parts: dict[str, Any] = {}
     seen: set[int] = set()
     waiting: list[Any] = [unwrapped(train)]
@@ -33,7 +30,7 @@ def parts(train: Any, *, with_classes_of_objects: bool = True) -> dict[str, Any]
                 number += 1
                 name = f"{part.__qualname__} ({number})"
             parts[name] = part
-            waiting += _named_in(part, with_classes_of_objects)
+            waiting += _named_in(part)
     return parts
 
 
@@ -47,7 +44,7 @@ def unwrapped(function: Any) -> Any:
     return function if hasattr(function, "__qualname__") else type(function)
 
 
-def _named_in(part: Any, with_classes_of_objects: bool) -> Iterator[Any]:
+def _named_in(part: Any) -> Iterator[Any]:
     for function in functions_of(part):
         code, scope = function.__code__, function.__globals__
         loaded = {name: scope[name] for name in _loaded(code) if name in scope}
@@ -55,7 +52,7 @@ def _named_in(part: Any, with_classes_of_objects: bool) -> Iterator[Any]:
         for value in itertools.chain.from_iterable(_items(value, depth=3) for value in values):
             if callable(value):
                 yield unwrapped(value)
-            elif with_classes_of_objects and is_users(type(value)):
+            elif is_users(type(value)):
                 yield type(value)
     if inspect.isclass(part):
         yield from part.__bases__

@@ -14,7 +14,6 @@ from typing import Any
 from runmanager import __version__
 from runmanager.storage.code_hash import hash_of_code, short_hash
 from runmanager.storage.code_parts import is_plain, parts
-from runmanager.storage.former_code import former_code
 from runmanager.storage.read_values import PARTS_OF_DATA, hashes_of_values, note_records
 
 Fingerprint = Mapping[str, Mapping[str, str]]
@@ -36,20 +35,16 @@ def fingerprint(train: Callable[..., Any], data: Any = None, too_large: list[str
 
     `data` is tensors, arrays, a dataset of them, or text that stands for it; of anything else the type, length
     and repr count.
-
-    The kind "former code" has the hashes to compare older fingerprints with; `recorded` leaves it out.
     """
     all_parts = parts(train)
     code = {name: hash_of_code(part) for name, part in sorted(all_parts.items())}
-    former = former_code(train)
     if isinstance(train, functools.partial):
         given = [*train.args, *sorted(train.keywords.items())]
-        former["its arguments"] = short_hash(repr([v for v in given if is_plain(v) and not _has_text(v)]))
-        code["its arguments"] = former["its arguments"]
+        code["its arguments"] = short_hash(repr([v for v in given if is_plain(v) and not _has_text(v)]))
     values = hashes_of_values(
         all_parts.values(), _arguments(train), data, [] if too_large is None else too_large
     )
-    kinds = {"code": code, "values": values, "versions": versions(), "former code": former}
+    kinds = {"code": code, "values": values, "versions": versions()}
     return kinds if data is None else {**kinds, "data": {"data": _hash_of_data(data)}}
 
 
@@ -58,23 +53,15 @@ def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None
     note_records(parts(train).values(), _arguments(train), before["values"])
 
 
-def recorded(now: Fingerprint) -> Fingerprint:
-    """Return the part of a fingerprint that is compared with later ones."""
-    return {kind: hashes for kind, hashes in now.items() if kind != "former code"}
-
-
 def changes(before: Fingerprint, now: Fingerprint, *, only_common: bool = False) -> list[str]:
     """Return the differences between two fingerprints; a kind that either lacks is not compared.
 
     Of versions the first two numbers count: the cpu and the CUDA build of a release are the same. `only_common`
-    compares the functions and values that both have. An older fingerprint, without values, is compared by the
-    rule that it was taken by.
+    compares the functions and values that both have.
 
     >>> changes({"versions": {"torch": "2.14.1+cpu"}}, {"versions": {"torch": "2.15.0"}})
     ['torch 2.14.1+cpu -> 2.15.0']
     """
-    if "values" not in before and "former code" in now:
-        now = {**now, "code": now["former code"]}
     differences: list[str] = []
     for kind in ("code", "values", "data", "versions"):
         old, new = before.get(kind), now.get(kind)

@@ -10,7 +10,7 @@ from runmanager.goal import Goal
 from runmanager.grid import Run
 from runmanager.outcome import EpochRecord, OnStep, Question, Status
 from runmanager.search.halving import SuccessiveHalving
-from runmanager.storage.fingerprint import Fingerprint, changes, recorded
+from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.run_state import RunResult
 
 
@@ -51,7 +51,7 @@ class GridContext:
     def facts(self) -> dict[str, Any]:
         """Return what a journal says of a run's grid: what results depend on, and who shared the machine."""
         shared = {name: n for name, n in (("jobs", self.jobs), ("ranks", ranks.num_ranks())) if n > 1}
-        return {"fingerprint": recorded(self.fingerprint), **shared}
+        return {"fingerprint": self.fingerprint, **shared}
 
     def check_resumable(self, *, is_saved: bool) -> None:
         """Raise a PruneError if the run is to be stopped at a rung, and saves no checkpoint."""

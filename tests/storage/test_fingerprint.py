@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import runmanager
 from runmanager.storage import fingerprint as module
-from runmanager.storage.fingerprint import changes, fingerprint, recorded
+from runmanager.storage.fingerprint import changes, fingerprint
 from runmanager.training.loaders import ImageTensors
 
 GIT = shutil.which("git") or ""
@@ -298,21 +298,6 @@ def test_a_source_that_changes_while_its_code_is_executed_does_not_count(load):
     Path(annotated.__file__).write_text("")
 
     assert changes(before, fingerprint(annotated.train)) == []
-
-
-def as_at_first(train, **more):
-    """The fingerprint as it was before content was compared."""
-    now = fingerprint(train)
-    return {"code": now["former code"], "versions": now["versions"], **more}
-
-
-def test_an_older_fingerprint_is_compared_by_the_rule_that_it_was_taken_by(load):
-    code = "X = [1]\n\ndef train(r, m):\n    return X, 2\n"
-    before = as_at_first(load(code).train)
-
-    assert changes(before, fingerprint(load(code).train)) == []
-    assert changes(before, fingerprint(load(code.replace("[1]", "[2]")).train)) == []
-    assert changes(before, fingerprint(load(code.replace("X, 2", "X, 3")).train)) == ["code of train"]
 
 
 def test_several_changes_are_said_in_order(load):
@@ -634,8 +619,7 @@ def test_changes_are_said_in_words(before, now, said):
 
 def test_versions_are_part_of_it():
     assert fingerprint(factor_one)["versions"] == module.versions()
-    assert set(fingerprint(factor_one)) == {"code", "values", "versions", "former code"}
-    assert set(recorded(fingerprint(factor_one))) == {"code", "values", "versions"}
+    assert set(fingerprint(factor_one)) == {"code", "values", "versions"}
 
 
 EPOCHS = 2
