@@ -78,6 +78,7 @@ def check_choices(
     batch_size: object,
     prune: object,
     decide: object,
+    changed: str,
     report: object,
     problems: Problems,
 ) -> None:
@@ -94,6 +95,7 @@ def check_choices(
         problems.append(f"decide must be Decide(...), or None to add no repeats, got {decide!r:.60}")
     elif decide and prune:
         problems.append("prune= stops runs early, and decide= compares whole runs: leave one out")
+    problems.check_choice("changed", changed, ("rerun", "keep"))
 
 
 def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
@@ -111,19 +113,6 @@ def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
             stacklevel=3,
         )
     return now
-
-
-def keeps_changed(changed: str | None, resume_anyway: bool | None, problems: Problems) -> bool:
-    """Return whether runs that changed are kept; `resume_anyway` is the former name of that."""
-    if changed is not None:
-        problems.check_choice("changed", changed, ("rerun", "keep"))
-    if resume_anyway not in (None, False, True):
-        problems.append(f"resume_anyway must be True or False, got {resume_anyway!r}: write changed='keep'")
-    elif resume_anyway is not None and changed == ("rerun" if resume_anyway else "keep"):
-        problems.append(
-            f"changed={changed!r} and resume_anyway={resume_anyway} contradict each other: leave out the latter"
-        )
-    return changed == "keep" or bool(resume_anyway)
 
 
 def check_runs(

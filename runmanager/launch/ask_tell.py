@@ -98,7 +98,7 @@ class AskTell:
         retries: int = 0,
         tensorboard: bool = True,
         prune: "SuccessiveHalving | BasePruner | None" = None,
-        changed: str | None = None,
+        changed: str = "rerun",
         data: Any = None,
         display: bool | None = None,
     ) -> None:

@@ -64,8 +64,7 @@ def run_grid(
     batch_size: "Measure | None" = None,
     display: bool | None = None,
     retry_failed: bool = False,
-    changed: str | None = None,
-    resume_anyway: bool | None = None,
+    changed: str = "rerun",
     data: Any = None,
     plan_only: bool = False,
     check: bool = False,
@@ -116,7 +115,6 @@ def run_grid(
         changed: What is done with runs that were begun with other code, data or versions: "rerun", the default,
             or "keep", which continues them, marked as mixed. Dicts, lists and tensors that `train` reads from
             your modules count by their content, up to 256 MiB each.
-        resume_anyway: The former name of ``changed="keep"``.
         data: What `train` trains on, so that a change of it is noticed however large it is: tensors, a dataset,
             text for it, or a function that returns one of them, called once the grid is accepted.
         plan_only: Show what would be executed where and what is done already, and stop; nothing is written.
@@ -184,10 +182,10 @@ def run_grid(
         executor, jobs, runs_per_device, timeout, problems, is_here=only is not None
     )
     arguments.check_choices(
-        on_error, missing_device, retries, max_seconds, batch_size, prune, decide, report, problems
+        on_error, missing_device, retries, max_seconds, batch_size, prune, decide, changed, report, problems
     )
     searched.check_search(search, prune, decide, max_runs, problems)
-    keep_changed = arguments.keeps_changed(changed, resume_anyway, problems)
+    keep_changed = changed == "keep"
     is_main = ranks.is_main()
     is_shown = is_main and display is not False
     with contextlib.ExitStack() as closing:

@@ -321,12 +321,8 @@ def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) ->
     again.add_argument(
         "--retry-failed", action="store_const", const=True, help="execute runs again that ended by a fault"
     )
-    changed = again.add_mutually_exclusive_group()
     about = "what to do with runs of other code, data or versions"
-    add(changed, "changed", about, "rerun", {"choices": ["rerun", "keep"]})
-    changed.add_argument(
-        "--resume-anyway", action="store_const", dest="changed", const="keep", help="the same as --changed keep"
-    )
+    add(again, "changed", about, "rerun", {"choices": ["rerun", "keep"]})
 
 
 def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:

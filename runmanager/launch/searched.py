@@ -23,9 +23,10 @@ from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import identity
 
-_USUAL = {"jobs": 1, "runs_per_device": 1, "retries": 0, "tensorboard": True} | dict.fromkeys(
-    ("executor", "timeout", "prune", "changed", "data")
-)
+_USUAL = {
+    "jobs": 1, "runs_per_device": 1, "retries": 0, "tensorboard": True, "changed": "rerun",
+    "executor": None, "timeout": None, "prune": None, "data": None,
+}  # fmt: skip
 """What the options of a loop of one's own are by default."""
 
 
@@ -82,7 +83,7 @@ def check_own_loop(
     executor = arguments.make_executor(how[0], how[1], how[2], how[3], problems)
     problems.check_count("retries", options["retries"], 0)
     check_prune(options["prune"], problems)
-    arguments.keeps_changed(options["changed"], None, problems)
+    problems.check_choice("changed", options["changed"], ("rerun", "keep"))
     runs: list[Run] = []
     with problems.collecting():
         runs = arguments.check_runs(params, train, experiment, root, 1, Problems(), expand=samples)

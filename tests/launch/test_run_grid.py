@@ -578,11 +578,7 @@ def train_with(*, scale):
     [
         ({}, [0.5, 1.0]),
         ({"changed": "rerun"}, [0.5, 1.0]),
-        ({"resume_anyway": False}, [0.5, 1.0]),
-        ({"changed": "rerun", "resume_anyway": False}, [0.5, 1.0]),
         ({"changed": "keep"}, [0.1, 0.2]),
-        ({"resume_anyway": True}, [0.1, 0.2]),
-        ({"changed": "keep", "resume_anyway": True}, [0.1, 0.2]),
     ],
 )
 def test_runs_that_changed_are_executed_again_or_kept(start, options, losses):
@@ -598,15 +594,6 @@ def test_runs_that_changed_are_executed_again_or_kept(start, options, losses):
     [
         ({"changed": "ask"}, "changed must be one of 'rerun', 'keep', got 'ask'"),
         ({"changed": True}, "changed must be one of 'rerun', 'keep', got True"),
-        ({"resume_anyway": "yes"}, "resume_anyway must be True or False, got 'yes': write changed='keep'"),
-        (
-            {"changed": "rerun", "resume_anyway": True},
-            "changed='rerun' and resume_anyway=True contradict each other: leave out the latter",
-        ),
-        (
-            {"changed": "keep", "resume_anyway": False},
-            "changed='keep' and resume_anyway=False contradict each other: leave out the latter",
-        ),
     ],
 )
 def test_what_cannot_be_done_with_changed_runs_is_refused(start, tmp_path, options, problem):

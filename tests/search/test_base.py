@@ -175,11 +175,11 @@ class Killed(Train):
             os.kill(os.getpid(), signal.SIGKILL)
         super().__call__(run, manager)
 
-start({str(tmp_path)!r}, Killed(), resume_anyway=True)
+start({str(tmp_path)!r}, Killed(), changed="keep")
 """)
 
     killed = warm.execute(program)
-    outcome = start(tmp_path, Train(), resume_anyway=True)
+    outcome = start(tmp_path, Train(), changed="keep")
 
     assert killed.returncode == -signal.SIGKILL
     assert kept(outcome) == EXPECTED

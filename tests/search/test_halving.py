@@ -391,7 +391,7 @@ def main():
     prune = SuccessiveHalving("test_loss", factor=3)
     run_grid(
         {"lr": list(range(9))}, partial(train, kill="kill" in sys.argv), experiment="exp", root=sys.argv[1],
-        prune=prune, display=False, tensorboard=False, jobs=2, resume_anyway=True,
+        prune=prune, display=False, tensorboard=False, jobs=2, changed="keep",
     )
 
 if __name__ == "__main__":

@@ -671,7 +671,7 @@ def test_runs_begun_with_other_code_go_on_where_that_is_wanted(tmp_path, capsys)
     capsys.readouterr()
 
     train, _ = trained_with(change=True)
-    outcome = by_grid(tmp_path, train, ONE, display=True, resume_anyway=True)
+    outcome = by_grid(tmp_path, train, ONE, display=True, changed="keep")
 
     said = "! 1 run changed and is kept: code of train; what is not completed continues, marked as mixed"
     assert capsys.readouterr().out.splitlines()[0] == said
@@ -684,7 +684,7 @@ def test_a_completed_run_with_other_code_stays_where_that_is_wanted(tmp_path):
     by_grid(tmp_path, trained_with(change=False)[0], LRS)
 
     train, executed = trained_with(change=True)
-    outcome = by_grid(tmp_path, train, LRS, resume_anyway=True)
+    outcome = by_grid(tmp_path, train, LRS, changed="keep")
 
     assert executed == []
     assert outcome.results["loss"].tolist() == [0.1, 0.1, 0.2, 0.2]
