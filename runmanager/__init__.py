@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from runmanager.errors import DeviceError as DeviceError
     from runmanager.errors import ExperimentLockedError as ExperimentLockedError
     from runmanager.errors import GridError as GridError
-    from runmanager.errors import HeldError as HeldError
     from runmanager.errors import HyperparameterError as HyperparameterError
     from runmanager.errors import InvalidArgumentError as InvalidArgumentError
     from runmanager.errors import LifecycleError as LifecycleError
@@ -94,7 +93,7 @@ _HOMES = {
     "devices.torch_devices": ("available_devices", "num_gpus", "try_all_gpus", "try_gpu"),
     "errors": (
         "BoardError", "CheckpointError", "ClusterError", "DataError", "DeviceError",
-        "ExperimentLockedError", "GridError", "HeldError", "HyperparameterError", "InvalidArgumentError",
+        "ExperimentLockedError", "GridError", "HyperparameterError", "InvalidArgumentError",
         "LifecycleError", "MetricError", "MissingExtraError", "NoRunsError", "NotAFolderError", "PruneError",
         "RankError", "RunManagerError", "RunsWarning", "SettingError", "StorageError",
     ),

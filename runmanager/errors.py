@@ -227,9 +227,6 @@ class ExperimentLockedError(RunManagerError, RuntimeError):
     """
 
 
-HeldError = ExperimentLockedError  # the name that earlier programs catch
-
-
 class BoardError(RunManagerError, RuntimeError):
     """TensorBoard could not be started, or has nothing to show.
 

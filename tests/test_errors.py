@@ -35,14 +35,7 @@ def test_the_tree_in_the_docstring_is_complete():
         if isinstance(value, type) and issubclass(value, RunManagerError) and value is not RunManagerError
     ]
 
-    aliases = [name for name in names if getattr(errors, name).__name__ != name]
-    assert aliases == ["HeldError"]
-    assert [name for name in names if name not in aliases] == list(TREE)
-
-
-def test_a_locked_experiment_is_caught_by_its_earlier_name_too():
-    with pytest.raises(errors.HeldError):
-        raise errors.ExperimentLockedError("locked")
+    assert names == list(TREE)
 
 
 def test_one_problem_of_a_grid_is_the_message():
