@@ -13,7 +13,7 @@ import io
 import pickle
 import random
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,12 +90,12 @@ def check_size(states: Mapping[str, Any]) -> None:
 
 
 def load_checkpoint(
-    folder: Path, ids: Collection[str], problems: list[str], *, is_inside: bool = False
+    folder: Path, id_: str, problems: list[str], *, is_inside: bool = False
 ) -> Checkpoint | None:
     """Read the newest checkpoint of a run that is whole, or with `is_inside` that inside an epoch.
 
-    The run is known by any of `ids`. `problems` gets a sentence for each checkpoint that is damaged, which is
-    renamed to ``*.damaged``.
+    `problems` gets a sentence for each checkpoint that is damaged, or of another run than that of this
+    identity; it is renamed to ``*.damaged``.
 
     Raises:
         StorageError: The system could not read an existing one.
@@ -115,7 +115,7 @@ def load_checkpoint(
         except Exception as error:  # noqa: BLE001 - a damaged or hostile file raises anything
             cause = _cause(error)
         else:
-            if checkpoint.id in ids:
+            if checkpoint.id == id_:
                 return checkpoint
             cause = "it is of another run"
         problems.append(f"{path} is not used ({cause})")
@@ -311,14 +311,12 @@ def _from_bytes(content: bytes) -> Checkpoint:
         raise TypeError("it is no checkpoint")
     if loaded["v"] != VERSION:
         raise ValueError(f"it is of version {loaded['v']}, this is version {VERSION}")
-    stored: list[Any] = [*loaded["record"], False, 0]  # the last two were not always there
-    epoch, metrics, times, cold, steps = stored[:5]
+    epoch, metrics, times, cold, steps = loaded["record"]
     metrics, times = ({str(name): float(v) for name, v in values.items()} for values in (metrics, times))
     record = EpochRecord(int(epoch), metrics, times, cold=bool(cold), steps=int(steps))
-    is_left = loaded.get("is_left") is True  # checkpoints did not always have it
     inside = dict(loaded["inside"]) if "inside" in loaded else None
     states, randoms = dict(loaded["states"]), dict(loaded["random"])
-    return Checkpoint(str(loaded["id"]), record, states, randoms, is_left, inside)
+    return Checkpoint(str(loaded["id"]), record, states, randoms, loaded["is_left"] is True, inside)
 
 
 def _check_members(file: io.BytesIO) -> None:

@@ -23,7 +23,6 @@ class RunFolder:
     id: str  # the identity of its parameters
     params: Mapping[str, Any]
     unavailable: str = ""  # why it cannot be executed on this machine, empty if it can
-    former_id: str = ""  # under which an earlier version wrote its files, empty if that is `id`
 
     @property
     def is_here(self) -> bool:

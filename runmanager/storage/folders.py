@@ -6,13 +6,11 @@ folders of its earlier runs, and its new runs get the next free numbers.
 
 import contextlib
 import os
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runmanager.errors import RunsWarning
 from runmanager.hyperparameters import decode, encode
 from runmanager.storage import durable, naming, paths
 from runmanager.storage.beginning import check_beginning
@@ -20,7 +18,7 @@ from runmanager.storage.design import Design
 from runmanager.storage.durable import strict_json
 from runmanager.storage.entries import RunFolder as RunFolder  # noqa: PLC0414 - everybody takes it from here
 from runmanager.storage.entries import from_entry, read_json, to_entry
-from runmanager.storage.identity import former_identity, identity
+from runmanager.storage.identity import identity
 
 VERSION = 1
 
@@ -32,7 +30,6 @@ class Experiment:
         self.path = path
         self._runs: dict[str, RunFolder] | None = None
         self._next = 0  # the number of the next run of a search, 0 before its first one
-        self._doubtful: set[str] = set()  # former identities that did not tell values apart
 
     @property
     def runs(self) -> dict[str, RunFolder]:
@@ -94,47 +91,18 @@ class Experiment:
         planned: list[RunFolder] = []
         for params in grid:
             id_ = identity(params)
-            earlier = self.find(params)
+            earlier = self.runs.get(id_)
             number = earlier.number if earlier else first
             first += earlier is None
             named = {name: params[name] for name in names if name in params}
             path = earlier.path if earlier else self.path / paths.run_folder(number, named, digits)
-            former_id = earlier.former_id if earlier else ""
-            planned.append(RunFolder(path, number, id_, _lasting(params), unavailable.get(id_, ""), former_id))
-        former_ids = {run.former_id for run in planned}
-        kept = {id_: run for id_, run in kept.items() if id_ not in former_ids}
+            planned.append(RunFolder(path, number, id_, _lasting(params), unavailable.get(id_, "")))
         self._runs = kept | {run.id: run for run in planned}
         return planned
 
-    def find(self, params: Mapping[str, Any], repeat: int = 1) -> RunFolder | None:
-        """Find the folder of a run, None if the experiment has no such run.
-
-        A run that an earlier version wrote is found by the identity that it had then. Where that did not tell
-        values apart, the run is not found, which a warning says once.
-
-        Args:
-            params: Its hyperparameters.
-            repeat: 2 for a second run with the same parameters beside the first.
-        """
-        suffix = "" if repeat == 1 else f"-{repeat}"
-        id_ = f"{identity(params)}{suffix}"
-        if id_ in self.runs:
-            return self.runs[id_]
-        former, is_exact = former_identity(params)
-        run = self.runs.get(f"{former}{suffix}")
-        if run is None:
-            return None
-        if is_exact:
-            return replace(run, id=id_, former_id=run.id)
-        if run.id not in self._doubtful:
-            self._doubtful.add(run.id)
-            warnings.warn(
-                f"{run.path}: an earlier version recorded its values in abbreviated form, so that it cannot be "
-                "told whether this is the same run: it is executed again, beside it",
-                RunsWarning,
-                stacklevel=2,
-            )
-        return None
+    def find(self, params: Mapping[str, Any]) -> RunFolder | None:
+        """Find the folder of a run by its hyperparameters, None if the experiment has no such run."""
+        return self.runs.get(identity(params))
 
     def open(self, params: Mapping[str, Any], repeat: int = 1) -> RunFolder:
         """Find the folder of a run, or make one; `repeat=2` is a second run with the same parameters.
@@ -144,10 +112,9 @@ class Experiment:
         """
         check_beginning()
         id_ = identity(params) if repeat == 1 else f"{identity(params)}-{repeat}"
-        run = self.find(params, repeat)
-        if run is None:
+        if id_ not in self.runs:
             self._look_again()
-            run = self.runs.get(id_)
+        run = self.runs.get(id_)
         if run is None:
             number = _free_number(self.path, self.runs.values())
             others = [run.params for run in self.runs.values()]

@@ -98,34 +98,6 @@ def _module_state(value: Any) -> dict[str, Any]:
     return dict(value.state_dict()) if torch and isinstance(value, torch.nn.Module) else {}
 
 
-def former_identity(params: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the identity that runs had before it followed from content, and whether it told them apart.
-
-    Arrays and objects were identified by their `repr`, which rounds and leaves elements out.
-    """
-    content = {name: _former_canonical(value) for name, value in params.items()}
-    return _hashed(content), all(map(_was_exact, params.values()))
-
-
-def _former_canonical(value: Any) -> Any:
-    value = plain(value)
-    if isinstance(value, (list, tuple)):
-        return [_former_canonical(item) for item in value]
-    if isinstance(value, Mapping):
-        pairs = [[_former_canonical(key), _former_canonical(item)] for key, item in value.items()]
-        return {"mapping": sorted(pairs, key=json.dumps)}
-    content = canonical(value)
-    is_content = isinstance(content, dict) and not {"set", "array", "data", "module", "object"}.isdisjoint(
-        content
-    )
-    return {"repr": repr(value)} if is_content else content
-
-
-def _was_exact(value: Any) -> bool:
-    former = json.dumps(_former_canonical(value))
-    return not (_module_state(value) or _ABBREVIATED.search(former))
-
-
 def _hashed(content: Mapping[str, Any]) -> str:
     document = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(document.encode()).hexdigest()[:16]

@@ -190,9 +190,7 @@ class InsideEpoch:
     def _read(self, after: int, problems: list[str]) -> Checkpoint | None:
         """Read what was saved inside the epoch after the last one; anything else is removed."""
         folder = self._run.folder
-        saved = checkpoints.load_checkpoint(
-            folder.path, (folder.id, folder.former_id), problems, is_inside=True
-        )
+        saved = checkpoints.load_checkpoint(folder.path, folder.id, problems, is_inside=True)
         if saved is not None and saved.record.epoch == after + 1 and saved.inside:
             if saved.states.keys() != self._state.parts.keys():
                 names, given = ", ".join(saved.states), ", ".join(self._state.parts)

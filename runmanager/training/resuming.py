@@ -90,7 +90,7 @@ class ResumeState:
     ) -> tuple[list[EpochRecord], Checkpoint | None]:
         """Read the checkpoint and the records of the epochs before it."""
         folder = self._folder.path
-        saved = checkpoints.load_checkpoint(folder, (self._folder.id, self._folder.former_id), problems)
+        saved = checkpoints.load_checkpoint(folder, self._folder.id, problems)
         if saved is None:
             if problems:
                 problems.append(f"{folder}: no checkpoint is left; the run starts from its first epoch")

@@ -14,9 +14,6 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from runmanager.errors import RunsWarning
-from runmanager.storage import folders
-from runmanager.storage import identity as identities
 from runmanager.storage.folders import Experiment, experiments, is_experiment, read_runs
 from runmanager.storage.identity import identity
 from runmanager.storage.journal import to_line
@@ -271,42 +268,6 @@ def test_a_hyperparameter_that_was_damaged_is_not_believed(tmp_path, name):
 
     assert 0.5 not in [run.params["lr"] for run in runs]
     assert any("its checksum differs" in problem for problem in damaged)
-
-
-def written_before(path, params, monkeypatch):
-    """Plan and begin a run as a version did whose identities followed from `repr`."""
-    monkeypatch.setattr(folders, "identity", lambda params: identities.former_identity(params)[0])
-    (folder,) = started(path, [params])
-    monkeypatch.undo()
-    return folder
-
-
-@pytest.mark.parametrize(
-    "value",
-    [{1, 2}, b"bytes", torch.nn.ReLU(), OneField(3), functools.partial(OneField, 3), range(3)],
-)
-def test_a_run_of_an_earlier_version_is_recognised(tmp_path, monkeypatch, recwarn, value):
-    before = written_before(tmp_path, {"p": value}, monkeypatch)
-
-    planned = Experiment(tmp_path).plan([{"p": value}], {})
-    opened = Experiment(tmp_path).open({"p": value})
-
-    assert [folder.path for folder in (*planned, opened)] == [before.path] * 2
-    assert planned[0].id == identity({"p": value})
-    assert list(recwarn) == []
-
-
-@pytest.mark.parametrize("value", [np.arange(2000), torch.tensor(0.123456), torch.nn.Linear(1, 1)])
-def test_a_run_whose_earlier_identity_was_abbreviated_is_executed_again_which_is_said(
-    tmp_path, monkeypatch, value
-):
-    before = written_before(tmp_path, {"p": value}, monkeypatch)
-
-    with pytest.warns(RunsWarning, match=r"001.*: an earlier version .* it is executed again, beside it"):
-        (planned,) = Experiment(tmp_path).plan([{"p": value}], {})
-
-    assert (planned.number, planned.path.exists()) == (2, False)
-    assert [folder.path for folder in read_runs(tmp_path)] == [before.path, planned.path]
 
 
 def test_arrays_that_differ_in_one_element_of_many_have_folders_of_their_own(tmp_path):

@@ -452,7 +452,7 @@ def test_a_checkpoint_after_an_epoch_cannot_stand_in_for_one_inside_it(tmp_path)
 
     problems: list[str] = []
 
-    assert checkpoints.load_checkpoint(folder.path, [folder.id], problems, is_inside=True) is None
+    assert checkpoints.load_checkpoint(folder.path, folder.id, problems, is_inside=True) is None
     assert "another kind" in problems[0]
 
 
