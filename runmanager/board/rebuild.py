@@ -50,8 +50,7 @@ def _rebuild(experiment: str, run: RunResult, design: Design, damaged: list[str]
     times = {f"time/{name}" for record in run.epochs for name in record.times}
 
     def is_foreign(value: Summary.Value) -> bool:
-        is_ours = value.tag in {*metrics, *times, *logged, *OF_GOAL, *OPENING}
-        return not is_ours and not value.tag.startswith("tuning/best_")  # of earlier versions
+        return value.tag not in {*metrics, *times, *logged, *OF_GOAL, *OPENING}
 
     kept = archive.kept(run.folder.path, x_of(run.epochs[-1], design.x_axis), is_foreign)
     archive.retire(run.folder.path)
