@@ -124,8 +124,7 @@ def _color(experiments: Experiments) -> str | None:
     names = telling_first((name for params in rows for name in params if name in axes), repeats)
     few = (name for name in names if len({text(params.get(name)) for params in rows}) <= _COLORS)
     axis = _DEVICE if _DEVICE in axes else next(few, "")
-    # from its name to the next one; earlier versions wrote '_' and ','
-    return rf"(?:\d[-_]|[-,]){axis}=(.*?)(?:[-,][a-zA-Z_]\w*=|~|$)" if axis else None
+    return rf"-{axis}=(.*?)(?:-[a-zA-Z_]\w*=|~|$)" if axis else None  # from its name to the next one
 
 
 def _design(runs: Sequence[RunFolder]) -> Design:

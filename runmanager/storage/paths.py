@@ -32,8 +32,8 @@ TRAINER = "trainer"
 PROBE = ".ray-probe"
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-# a hyphen only where a setting follows, unlike in a date; earlier versions wrote '_' and ',' instead
-_FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:(?:[_~]|-(?=.*[=~]))[A-Za-z0-9._=,~-]*)?")
+# a hyphen only where a setting follows, unlike in a date
+_FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
 LARGEST_NUMBER = 10**9
 """Of a run: a folder of a larger one is none of ours."""

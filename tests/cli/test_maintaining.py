@@ -167,9 +167,9 @@ def test_what_is_not_ours_stays_and_links_are_not_followed(command, experiment, 
     for name in ("notes.txt", ".mine.tmp", ".run.json.7.0a1b2c3d.tmp"):
         (folder / name).write_text("mine")
     (folder / "weights.pt").symlink_to(outside / "run.json")
-    (experiment / "007_linked").symlink_to(outside, target_is_directory=True)
+    (experiment / "007-linked=1").symlink_to(outside, target_is_directory=True)
 
-    linked = command("rm", "--yes", experiment / "007_linked")
+    linked = command("rm", "--yes", experiment / "007-linked=1")
     removed = command("rm", "--yes", folder)
 
     assert linked.exit_code == 2

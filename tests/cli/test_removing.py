@@ -65,7 +65,7 @@ def test_links_are_not_followed(command, experiment, tmp_path):
     outside.mkdir()
     for name in ("grid.json", "run.json", "attempt-1.jsonl", "checkpoint.pt"):
         (outside / name).write_text("{}")
-    (experiment / "007_linked").symlink_to(outside, target_is_directory=True)
+    (experiment / "007-linked=1").symlink_to(outside, target_is_directory=True)
     (experiment / ".cache").symlink_to(outside, target_is_directory=True)
     (tmp_path / "runs" / "link").symlink_to(experiment, target_is_directory=True)
 
@@ -76,7 +76,7 @@ def test_links_are_not_followed(command, experiment, tmp_path):
     assert (linked.exit_code, checkpoints.exit_code, removed.exit_code) == (2, 0, 0)
     assert "is a link, which is not followed" in linked.stderr
     assert len(list(outside.iterdir())) == 4
-    assert files_in(experiment) - {f"007_linked/{path.name}" for path in outside.iterdir()} - {
+    assert files_in(experiment) - {f"007-linked=1/{path.name}" for path in outside.iterdir()} - {
         f".cache/{path.name}" for path in outside.iterdir()
     } == {"mine.txt"}
 

@@ -129,7 +129,7 @@ def make_batch(template: Path, root: Path, seed: int, size: int) -> int:
     for index in range(size - num_bad - 4):  # there are four files beside
         number = NUM_GOOD + 1 + index
         model = dice.choice(models)
-        name = f"{number:03d}_{model.name.partition('_')[2]}"
+        name = f"{number:03d}-{model.name.partition('-')[2]}"
         folder = root / MIXED / name
         shutil.copytree(model, folder)
         document = json.loads((folder / paths.RUN).read_bytes())
@@ -165,7 +165,7 @@ def damage(folder: Path, document: dict[str, Any], dice: random.Random) -> None:
             hostile.link(dice.choice(files), dice)
         case "folder":
             number = dice.choice(["9" * 20, "0" * 150 + "99999", "٣٣٣", "1e999"])
-            folder.rename(folder.with_name(f"{number}_{folder.name[:3]}"))
+            folder.rename(folder.with_name(f"{number}-of={folder.name[:3]}"))
 
 
 def damage_experiments(root: Path, template: Path, number: int, dice: random.Random) -> None:
@@ -179,7 +179,7 @@ def damage_experiments(root: Path, template: Path, number: int, dice: random.Ran
     hparams = (
         json.loads((template / GOOD / paths.HPARAMS).read_bytes())
         if (template / GOOD / paths.HPARAMS).exists()
-        else {"v": 1, "kinds": {"lr": "number"}, "grouped_by": None, "is_settled": True}
+        else {"v": 1, "kinds": {"lr": "number"}, "grouped_by": None, "repeats": ["seed"], "is_settled": True}
     )
     for index in range(number):
         folder = root / (f"bad{index}" + dice.choice(["", "", hostile.ESCAPES, "\udcff", " ", "'"]))

@@ -22,7 +22,7 @@ from runmanager.storage.run_state import RunResult
 
 RUNS = RunBuilder.get_runs({"lr": [0.010, 0.020], "net": ["a"], "device": ["cpu"]})
 FOLDERS = [
-    RunFolder(Path("runs/exp/007_x"), number, identity(run._asdict()), run._asdict())
+    RunFolder(Path("runs/exp/007-x=1"), number, identity(run._asdict()), run._asdict())
     for number, run in enumerate(RUNS, 7)
 ]
 RECORD = EpochRecord(3, {"loss": 0.598666, "test_accuracy": 0.75, "epoch duration": 7.5, "f1": 1.0})

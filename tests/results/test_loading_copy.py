@@ -86,7 +86,7 @@ CHANGES = {
     "an attempt is added": lambda folder: write(folder, 2, [1], loss=0.75),
     "a journal is removed": lambda folder: (folder / "attempt-1.jsonl").unlink(),
     "a folder is removed": shutil.rmtree,
-    "a folder is added": lambda folder: shutil.copytree(folder, folder.parent / "900_copy"),
+    "a folder is added": lambda folder: shutil.copytree(folder, folder.parent / "900-lr=copy"),
     "the grid is removed": lambda folder: (folder.parent / "grid.json").unlink(),
 }
 

@@ -124,19 +124,19 @@ def test_a_damaged_record_is_named(tmp_path):
     [
         None,
         {},
-        {"folder": "001_x", "id": "x", "params": []},
-        {"folder": "../001_x", "id": "x", "params": {}},
-        {"folder": "001_x/../../etc", "id": "x", "params": {}},
-        {"folder": "001_\0", "id": "x", "params": {}},
+        {"folder": "001-x=1", "id": "x", "params": []},
+        {"folder": "../001-x=1", "id": "x", "params": {}},
+        {"folder": "001-x=1/../../etc", "id": "x", "params": {}},
+        {"folder": "001-x=\0", "id": "x", "params": {}},
         {"folder": "9" * 5000, "id": "x", "params": {}},
-        {"folder": "001_x", "id": "x", "params": {"lr": {"$float": "1"}}},
+        {"folder": "001-x=1", "id": "x", "params": {"lr": {"$float": "1"}}},
         {"folder": "link", "id": "x", "params": {}},
-        {"folder": "007_link", "id": "x", "params": {}},
+        {"folder": "007-link=1", "id": "x", "params": {}},
     ],
 )
 def test_a_foreign_entry_of_a_grid_is_named_and_is_no_run(tmp_path, entry):
     started(tmp_path, GRID)
-    (tmp_path / "007_link").symlink_to(tmp_path / "001-lr=0.1")
+    (tmp_path / "007-link=1").symlink_to(tmp_path / "001-lr=0.1")
     grid = json.loads((tmp_path / "grid.json").read_bytes())
     grid["runs"].append(entry)
     (tmp_path / "grid.json").write_text(json.dumps(grid))
@@ -160,10 +160,10 @@ def test_a_folder_that_cannot_be_read_keeps_its_number(tmp_path):
 
 def test_links_and_foreign_folders_are_no_runs(tmp_path):
     started(tmp_path / "exp", GRID)
-    (tmp_path / "exp" / "003_link").symlink_to(tmp_path / "exp" / "001-lr=0.1")
+    (tmp_path / "exp" / "003-link=1").symlink_to(tmp_path / "exp" / "001-lr=0.1")
     (tmp_path / "exp" / "notes").mkdir()
-    (tmp_path / "exp" / "004_file").touch()
-    os.mkfifo(tmp_path / "exp" / "005_pipe")
+    (tmp_path / "exp" / "004-file=1").touch()
+    os.mkfifo(tmp_path / "exp" / "005-pipe=1")
 
     runs = found(tmp_path / "exp")
 

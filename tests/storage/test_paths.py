@@ -59,12 +59,14 @@ def test_numbers_get_as_many_digits_as_the_grid_needs():
     assert paths.run_folder(7, {}, digits=4) == "0007"
 
 
-@pytest.mark.parametrize("folder", ["", "07", "7_lr=1", "abc", "001lr", "001_a/b", "001_a\x00", ".001"])
+@pytest.mark.parametrize(
+    "folder", ["", "07", "7-lr=1", "abc", "001lr", "001_epochs", "001-a=b/c", "001-a=\x00", ".001"]
+)
 def test_other_folders_are_no_runs(folder):
     assert paths.run_number(folder) is None
 
 
-@pytest.mark.parametrize("name", ["a", "7", "fashion_grid", "v1.2-x", "a" * 64])
+@pytest.mark.parametrize("name", ["a", "7", "fashion_grid", "v1.2-x", "2024_first", "a" * 64])
 def test_the_name_of_an_experiment_is_a_folder(name):
     assert paths.check_experiment(name) == name
 

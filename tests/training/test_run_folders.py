@@ -24,7 +24,7 @@ def test_the_name_of_an_experiment_is_a_folder(name):
         RunManager(name)
 
 
-@pytest.mark.parametrize("name", ["2024", "2024_first", "100_epochs"])
+@pytest.mark.parametrize("name", ["2024", "007"])
 def test_an_experiment_cannot_be_taken_for_a_run(tmp_path, name):
     with pytest.raises(GridError, match=f"unlike a run's, got '{name}': write 'exp_{name}'"):
         RunManager(name, tmp_path)
