@@ -22,10 +22,10 @@ _MOST_NESTED = 50  # levels of lists, mappings and the like
 _LONG = 10**4300  # has more digits than Python writes
 RESERVED = frozenset((
     "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "threads", "parameters",
-    "attempts", "mixed", "error", "hyperparameters",
+    "attempts", "mixed", "error", "hyperparameters", "folder",
 ))  # fmt: skip
 """Names that columns of the results already have."""
-COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start", "stopped early", "folder"}
+COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start", "stopped early"}
 """The same, with those that no hyperparameter of a grid can have."""
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")

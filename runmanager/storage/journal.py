@@ -2,8 +2,9 @@
 
 A line is a strict JSON object that ends with ``"crc"``, the CRC-32 of the line without it. The first line of
 a journal has the type ``start``, then one ``epoch`` each, then ``end``; a killed attempt has no ``end``. Lines
-of the type ``inside`` say which batches of an epoch have a checkpoint; other versions skip them. An
-``end`` has the CRC-32 of all bytes before it too, as ``"whole"``: a finished journal is checked at once.
+of the type ``inside`` say which batches of an epoch have a checkpoint. Lines of other types are passed over: a
+later version may write them. An ``end`` has the CRC-32 of all bytes before it too, as ``"whole"``: a finished
+journal is checked at once.
 
 A checksum says nothing about who wrote a line, so that types are checked too: whoever uses an `Attempt` need
 not. A fact of another type is left out; a line without one that it has to have is damaged.
@@ -40,7 +41,7 @@ DAMAGED = (
     ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, msgspec.MsgspecError
 )  # fmt: skip
 """What a line that is no record of ours raises."""
-_TAKEN = COLUMNS - {*LEADING, "folder"}  # which a metric of earlier versions may be called
+_TAKEN = COLUMNS - {*LEADING}
 """What no metric is called: columns of the tables."""
 _ENDS = {status for status in Status if not (status.is_in_progress or status is Status.PENDING)}
 

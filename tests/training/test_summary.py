@@ -90,6 +90,7 @@ def test_a_run_that_was_interrupted_before_it_ended_has_it_in_the_end(manager, t
     [
         ({"loss": 1}, "'loss' is a column of the epochs: give it another name, as final_f1"),
         ({"status": 1}, "'status' is a column already"),
+        ({"folder": 1}, "'folder' is a column already"),
         ({"lr": 1}, "'lr' is a hyperparameter"),
         ({"a b": 1}, "'a b' is not an identifier"),
         ({"score": "good"}, "score must be a number or a tensor of one, got 'good'"),
