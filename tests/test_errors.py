@@ -61,7 +61,7 @@ def test_a_grid_error_crosses_a_process_border_with_its_problems():
 
 
 @pytest.mark.parametrize("error", [InvalidArgumentError, MissingExtraError, ClusterError])
-def test_errors_that_were_grid_errors_are_caught_as_before_and_cross_a_process_border(error):
+def test_errors_that_are_grid_errors_too_cross_a_process_border(error):
     copy = pickle.loads(pickle.dumps(error(["one", "two"])))
 
     assert isinstance(copy, GridError)

@@ -330,7 +330,7 @@ def test_a_table_of_experiments_that_decide_differently_has_no_rule(start, tmp_p
     assert verdict(load_runs(tmp_path), "optimizer").outcome == "undecided"
 
 
-def test_experiments_without_a_rule_in_their_file_are_read_as_before(start, tmp_path):
+def test_an_experiment_without_a_rule_in_its_file_has_no_margin(start, tmp_path):
     start(Train({"adam": 0.9, "sgd": 0.9}), decide=Decide(margin=0.5))
     path = tmp_path / "exp/grid.json"
     content = json.loads(path.read_text())

@@ -124,7 +124,7 @@ def test_a_run_without_a_checkpoint_gets_the_threads_of_a_new_one(tmp_path):
     assert (row(tmp_path)["threads"], row(tmp_path)["mixed"]) == (1, False)
 
 
-def test_a_run_whose_journal_does_not_say_its_threads_is_continued_as_before(tmp_path):
+def test_a_run_whose_journal_does_not_say_its_threads_is_continued_with_those_of_now(tmp_path):
     torch.set_num_threads(2)
     interrupted(tmp_path, Train(KeyboardInterrupt()))
     torch.set_num_threads(1)
