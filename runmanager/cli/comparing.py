@@ -58,7 +58,7 @@ def best(
     Exit codes: 0 shown; 2 no runs, no such metric or a mistaken condition.
     """
     from runmanager.results.pareto import pareto
-    from runmanager.results.ranking import goals_of, rank, table_of
+    from runmanager.results.ranking import rank, table_of
     from runmanager.results.show import ranked, show
 
     selection = Selection(where, columns, sort, None, everything)  # the best are sorted
@@ -67,16 +67,15 @@ def best(
     runs = load(folder, where=where)
     if runs.empty:
         return
-    if len(goals_of(runs, goal)) > 1:
-        front = pareto(runs, goal, repeats=axes)
-        if as_json:
-            write_rows(front, selection)
-        else:
-            print_view(show(front, n=limit or len(front)), selection)
-    elif as_json:
-        ranking = rank(runs, goal, axes)
+    ranking = rank(runs, goal, axes)
+    has_front = len(ranking.goals) > 1
+    if as_json:
         tell(ranking.assumption)
-        write_rows(table_of(runs, ranking, ranking.settings[:n]), selection)
+        settings = ranking.front if has_front else ranking.settings[:n]
+        write_rows(table_of(runs, ranking, settings), selection)
+    elif has_front:
+        front = pareto(runs, goal, repeats=axes)
+        print_view(show(front, n=limit or len(front)), selection)
     else:
         print_view(ranked(runs, goal, n, axes, with_others=False), selection)
 

@@ -39,7 +39,8 @@ class BestSoFar:
         if result.status is not Status.COMPLETED or not result.epochs:
             return
         self._results[result.folder.id] = result
-        self._names |= dict.fromkeys(name for record in result.epochs for name in record.metrics)
+        metrics = {name: value for record in result.epochs for name, value in record.metrics.items()}
+        self._names |= dict.fromkeys(name for name, value in metrics.items() if not math.isnan(value))
         self._kept_by = self._design.decisive([result.start]) or self._kept_by
         goal = self._kept_by or default_goal(self._names)
         due = [result] if goal == self.goal else list(self._results.values())

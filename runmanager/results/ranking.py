@@ -247,10 +247,11 @@ def _by_score(positions: list[int], scores: Sequence[Sequence[float]], number: i
     """Sort positions by a score, those without it last; sort ties by the next one, then as they were."""
     if len(positions) < 2 or number == len(scores[positions[0]]):  # noqa: PLR2004 - nothing to sort
         return sorted(positions)
-    values = {index: scores[index][number] for index in positions}
+    values = [(index, scores[index][number]) for index in positions]
+    keys = {index: math.inf if math.isnan(value) else -value for index, value in values}
     ties: list[list[int]] = []
-    for index in sorted(positions, key=lambda index: math.inf if math.isnan(values[index]) else -values[index]):
-        if ties and is_same(values[index], values[ties[-1][0]]):
+    for index in sorted(positions, key=lambda index: keys[index]):
+        if ties and is_same(keys[index], keys[ties[-1][0]]):
             ties[-1].append(index)
         else:
             ties.append([index])
@@ -401,7 +402,9 @@ def own_goals(runs: pd.DataFrame) -> list[Goal]:
         InvalidArgumentError: Several experiments have different goals, or no run has the metric of the goal.
     """
     goals = of_experiments(runs, GOALS)
-    names = [name for name in metrics_of(runs) if runs.empty or not runs[name].isna().all()]
+    is_done = runs["status"] == Status.COMPLETED if "status" in runs else pd.Series(True, runs.index)
+    counted = runs[is_done] if is_done.any() else runs
+    names = [name for name in metrics_of(runs) if runs.empty or not counted[name].isna().all()]
     if not goals:
         kept_by = set(of_experiments(runs, KEPT_BY).values())
         kept = parse_goal(kept_by.pop()) if len(kept_by) == 1 else None
