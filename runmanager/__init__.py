@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from runmanager.results.ranking import best as best
     from runmanager.results.ranking import over_repeats as over_repeats
     from runmanager.results.show import show as show
-    from runmanager.results.steps import load_steps as load_steps
+    from runmanager.results.step_table import load_steps as load_steps
     from runmanager.results.verdict import Verdict as Verdict
     from runmanager.results.verdict import verdict as verdict
     from runmanager.search.ask_tell import SearchResult as SearchResult
@@ -116,7 +116,7 @@ _HOMES = {
     "results.pareto": ("pareto",),
     "results.ranking": ("best", "over_repeats"),
     "results.show": ("show",),
-    "results.steps": ("load_steps",),
+    "results.step_table": ("load_steps",),
     "results.verdict": ("Verdict", "verdict"),
     "search.ask_tell": ("SearchResult",),
     "search.decide": ("Decide",),

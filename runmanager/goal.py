@@ -120,16 +120,18 @@ def default_goal(names: Iterable[str]) -> Goal | None:
     return None
 
 
-def beside(metric: str, names: Iterable[str]) -> str:
+def companion(metric: str, names: Iterable[str]) -> str:
     """Return the metric to look at beside the one that decides, "" if there is none.
 
     Beside a loss, it is the accuracy of the same data. Beside any other metric, it is the loss of the same
     data, else that of training, else the first one. Beside a value of another epoch, as "best loss", is none.
 
-    >>> beside("test_accuracy", ["loss", "test_loss"]), beside("val_f1_macro", ["loss", "val_loss"])
+    >>> companion("test_accuracy", ["loss", "test_loss"]), companion("val_f1_macro", ["loss", "val_loss"])
     ('test_loss', 'val_loss')
-    >>> beside("test_loss", ["test_accuracy"]), beside("reward", ["policy_loss"]), beside("loss", ["reward"])
-    ('test_accuracy', 'policy_loss', '')
+    >>> companion("test_loss", ["test_accuracy"]), companion("reward", ["policy_loss"])
+    ('test_accuracy', 'policy_loss')
+    >>> companion("loss", ["reward"])
+    ''
     """
     names = [name for name in names if name != metric]
     if " " in metric:

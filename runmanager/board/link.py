@@ -11,7 +11,7 @@ from runmanager.board import hparams
 from runmanager.board.tags import EPOCH, LAST, tag
 from runmanager.console import in_notebook
 from runmanager.errors import BoardError, NoRunsError
-from runmanager.goal import beside, default_goal
+from runmanager.goal import companion, default_goal
 from runmanager.hyperparameters import text
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs
@@ -148,5 +148,5 @@ def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
     metric, metrics = next(iter(deciding.items()), ("accuracy", {}))
     if len(deciding) > 1:
         return [LAST, tag("loss"), EPOCH]
-    pinned = filter(None, (metric, beside(metric, metrics or ["loss"])))
+    pinned = filter(None, (metric, companion(metric, metrics or ["loss"])))
     return [*map(tag, pinned), EPOCH]

@@ -22,14 +22,14 @@ from runmanager.cli.options import (
     Where,
     axes_given,
 )
-from runmanager.cli.tables import Selection, load, print_view, tell, write_rows
+from runmanager.cli.rows import Selection, load_selected, print_view, tell, write_rows
 from runmanager.console import printable
 from runmanager.hyperparameters import counted, json_value
 
 _NUM_BEST = 10
 
 
-def best(
+def best_command(
     folder: Folder = Path("runs"),
     goal: Goals = None,
     limit: Limit = None,
@@ -58,21 +58,21 @@ def best(
     Exit codes: 0 shown; 2 no runs, no such metric or a mistaken condition.
     """
     from runmanager.results.pareto import pareto
-    from runmanager.results.ranking import rank, table_of
+    from runmanager.results.ranking import ranking_of, rows_of
     from runmanager.results.show import ranked, show
 
     selection = Selection(where, columns, sort, None, everything)  # the best are sorted
     n = limit or (None if everything else _NUM_BEST)
     axes = axes_given(repeats)
-    runs = load(folder, where=where)
+    runs = load_selected(folder, where=where)
     if runs.empty:
         return
-    ranking = rank(runs, goal, axes)
+    ranking = ranking_of(runs, goal, axes)
     has_front = len(ranking.goals) > 1
     if as_json:
         tell(ranking.assumption)
         settings = ranking.front if has_front else ranking.settings[:n]
-        write_rows(table_of(runs, ranking, settings), selection)
+        write_rows(rows_of(runs, ranking, settings), selection)
     elif has_front:
         front = pareto(runs, goal, repeats=axes)
         print_view(show(front, n=limit or len(front)), selection)
@@ -80,7 +80,7 @@ def best(
         print_view(ranked(runs, goal, n, axes, with_others=False), selection)
 
 
-def compare(
+def compare_command(
     axis: Annotated[
         str, typer.Argument(metavar="AXIS", help="The hyperparameter, such as device, or 'experiment'.")
     ],
@@ -117,7 +117,7 @@ def compare(
     from runmanager.results.readable import pairs_view
 
     selection = Selection(where, columns, sort, limit, everything)
-    runs = load(*(folders or [Path("runs")]), where=where)
+    runs = load_selected(*(folders or [Path("runs")]), where=where)
     pairs = runs if runs.empty else pair(runs, axis, value)
     if as_json:
         write_rows(pairs, selection)
@@ -128,7 +128,7 @@ def compare(
         print_view(replace(view, caption=""), selection, what="pairs")
 
 
-def importances(
+def importances_command(
     folder: Folder = Path("runs"),
     goal: GoalOption = None,
     repeats: Repeats = None,
@@ -155,7 +155,7 @@ def importances(
     from runmanager.results.ranking import ASSUMED
     from runmanager.table import Table
 
-    runs = load(folder, where=where)
+    runs = load_selected(folder, where=where)
     if runs.empty:
         return
     shares = shares_of(runs, goal, repeats=axes_given(repeats))
@@ -172,7 +172,7 @@ def importances(
     tell(f"what distinguishes the best tenth of {counted(number, 'result')} by {metric} from all{chance}")
 
 
-def decide(
+def decide_command(
     axis: Annotated[
         str | None,
         typer.Argument(
@@ -219,7 +219,7 @@ def decide(
 
     is_folder = axis is not None and _is_folder(axis, alone=not folders)
     paths = [*([Path(str(axis))] if is_folder else ()), *(folders or ())] or [Path("runs")]
-    runs = load(*paths, where=where)
+    runs = load_selected(*paths, where=where)
     if runs.empty:
         return
     answer = verdict(
@@ -243,7 +243,7 @@ def _is_folder(axis: str, *, alone: bool) -> bool:
     return (alone or not is_name) and (Path(axis).is_dir() or (alone and not is_name))
 
 
-def diff(first: Side, second: Side, as_json: AsJson = False) -> None:
+def diff_command(first: Side, second: Side, as_json: AsJson = False) -> None:
     """Show what differs between two experiments or runs.
 
     For example:

@@ -11,7 +11,7 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 
 
-def report(
+def report_command(
     folders: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -45,7 +45,7 @@ def report(
     Exit codes: 0 written; 2 no runs or no such metric; 74 the file could not be written.
     """
     from runmanager.report import write_report
-    from runmanager.report.watch import watch_runs
+    from runmanager.report.render import watch_runs
 
     goals = goal[0] if goal and len(goal) == 1 else goal or None
     axes = axes_given(repeats)
@@ -57,7 +57,7 @@ def report(
     say(f"{output} is written: open it in a browser")
 
 
-def export(
+def export_command(
     folder: Folder = Path("runs"),
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV file to write.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file to write.")] = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from runmanager.cli.common import Damage, check_folder, files_of, find_run, say, write, write_json
 from runmanager.cli.listing import print_experiments, print_runs, run_to_json, runs_to_json
 from runmanager.cli.options import All, AsJson, Columns, Limit, Root, RunPath, Sort, Where
-from runmanager.cli.tables import Selection, tell
+from runmanager.cli.rows import Selection, tell
 from runmanager.hyperparameters import json_value
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment
@@ -70,7 +70,7 @@ def list_runs(
     damaged.tell()
 
 
-def show(run: RunPath, as_json: AsJson = False) -> None:
+def show_command(run: RunPath, as_json: AsJson = False) -> None:
     """Show one run: settings, outcome, epochs and files.
 
     A failed run shows the end of its traceback.

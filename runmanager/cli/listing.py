@@ -1,14 +1,18 @@
 """What `runmanager list` shows: one line per experiment, or the runs of one, as tables and as JSON."""
 
+import contextlib
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.cli.tables import Selection, chosen, meeting, print_view, tell
+from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
+from runmanager.errors import InvalidArgumentError
+from runmanager.goal import Goal
 from runmanager.hyperparameters import counted, json_value
 from runmanager.outcome import Status
 from runmanager.storage.folders import Experiment
@@ -17,15 +21,28 @@ from runmanager.wording import duration, file_size
 if TYPE_CHECKING:
     import pandas as pd
 
-    from runmanager.results.overview import Overview
     from runmanager.storage.run_state import RunResult
 
 RunsByFolder = Mapping[Path, Sequence["RunResult"]]
 
 
+@dataclass(frozen=True)
+class Overview:
+    """What there is to know about an experiment at first sight."""
+
+    folder: Path
+    statuses: dict[Status, int]  # how many runs have each, in the order of `Status`
+    goal: Goal | None  # what decides, None if no run has a metric that could
+    best: float  # its mean in the best setting, NaN if there is none
+    last_written: float  # of its journals, as seconds since 1970; 0 if there are none
+    run_seconds: float  # that all runs took together
+    num_bytes: int  # of its files
+    note: str  # why it was executed, "" if nobody has said it
+
+
 def print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     """Print the runs that were asked for in one table, below how many they are, and the notes."""
-    from runmanager.results.show import listed
+    from runmanager.results.show import runs_view
     from runmanager.results.tables import notes_of
 
     runs = meeting(_table(by_folder), selection.where)
@@ -34,7 +51,7 @@ def print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     counts = Counter(runs["status"].astype(str))
     folder = next(iter(by_folder)) if len(by_folder) == 1 else next(iter(by_folder)).parent
     title = f"{folder}: {', '.join([counted(len(runs), 'run'), *(f'{n:,} {s}' for s, n in counts.items())])}"
-    print_view(listed(runs), selection, [title, *notes_of(runs)], what="runs")
+    print_view(runs_view(runs), selection, [title, *notes_of(runs)], what="runs")
 
 
 def runs_to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, Any]]:
@@ -75,7 +92,6 @@ def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
 def print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
     """Print one line per experiment."""
     from runmanager.console import print_fitted, wide_console
-    from runmanager.results.overview import overview
     from runmanager.table import Table
 
     console = wide_console()
@@ -98,7 +114,43 @@ def print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
         tell("   ".join(f"{sign} {statuses}" for sign, statuses in words.items()))
 
 
-def _row(each: "Overview", *, is_short: bool) -> dict[str, Any]:
+def overview(folder: Path, runs: Sequence["RunResult"]) -> Overview:
+    """Sum up an experiment."""
+    from runmanager.results.loading import name_of
+    from runmanager.results.ranking import ranking_of
+    from runmanager.results.tables import runs_table
+
+    goal, best = None, math.nan
+    with contextlib.suppress(InvalidArgumentError):  # no metric decides
+        ranking = ranking_of(runs_table(name_of(folder.name), runs))
+        goal = ranking.goal
+        best = ranking.settings[0].mean if ranking.settings else math.nan
+    counts = Counter(run.status for run in runs)
+    written = [version[2] / 1e9 for run in runs for version in run.journals.values()]
+    durations = [run.epochs[-1].metrics.get("run duration", 0.0) for run in runs if run.epochs]
+    return Overview(
+        folder,
+        {status: counts[status] for status in Status if counts[status]},
+        goal,
+        best,
+        max(written, default=0.0),
+        math.fsum(seconds for seconds in durations if math.isfinite(seconds)),
+        size_of(folder),
+        Experiment(folder).design.note or "",
+    )
+
+
+def size_of(folder: Path) -> int:
+    """Return how many bytes the files below a folder have; links are not followed."""
+    total = 0
+    with contextlib.suppress(OSError):  # it may be removed meanwhile
+        for path in folder.rglob("*"):
+            with contextlib.suppress(OSError):
+                total += 0 if path.is_dir() else path.lstat().st_size
+    return total
+
+
+def _row(each: Overview, *, is_short: bool) -> dict[str, Any]:
     """Describe an experiment for people in a terminal, or for programs."""
     row: dict[str, Any] = {"experiment": str(each.folder), "runs": sum(each.statuses.values())}
     if not is_short:
@@ -115,11 +167,11 @@ def _row(each: "Overview", *, is_short: bool) -> dict[str, Any]:
     return row | {"note": each.note}
 
 
-def _moment(each: "Overview") -> datetime:
+def _moment(each: Overview) -> datetime:
     return datetime.fromtimestamp(each.last_written).astimezone()
 
 
-def _when(each: "Overview") -> str:
+def _when(each: Overview) -> str:
     """Write when an experiment was last written as `ls` does: with the time, or the year if that is another."""
     if not each.last_written:
         return ""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from runmanager.storage.run_state import RunResult
 
 
-def verify(
+def verify_command(
     run: RunPath,
     function: Annotated[
         str | None,
@@ -72,7 +72,7 @@ def verify(
     raise typer.Exit(0 if verdict.is_identical else SOME_WRONG)
 
 
-def rm(
+def rm_command(
     targets: Annotated[
         list[Path],
         typer.Argument(
@@ -108,7 +108,7 @@ def rm(
     (remove_checkpoints if checkpoints else remove_targets)(targets, is_confirmed=yes)
 
 
-def note(
+def note_command(
     target: Annotated[
         Path, typer.Argument(metavar="EXPERIMENT|RUN", help="An experiment, or EXPERIMENT/NUMBER for a run.")
     ],
@@ -149,7 +149,7 @@ def note(
     say(f"{target}: {f'noted: {line}' if line else 'the note is removed'}")
 
 
-def devices(
+def devices_command(
     benchmark: Annotated[
         bool,
         typer.Option(

@@ -21,7 +21,7 @@ _LEAST_HEADING, _LEAST_METRIC = 6, len("test_acc")
 _SHORTER = {"validation": "val", "accuracy": "acc"}
 
 
-class Axis(NamedTuple):
+class AxisColumn(NamedTuple):
     """A hyperparameter that tells runs apart."""
 
     name: str
@@ -29,18 +29,18 @@ class Axis(NamedTuple):
     is_number: bool
 
     @classmethod
-    def of(cls, name: str, values: Sequence[Any]) -> "Axis":
+    def of(cls, name: str, values: Sequence[Any]) -> "AxisColumn":
         """Return the axis that has these values.
 
-        >>> Axis.of("lr", [0.1, 0.01])
-        Axis(name='lr', width=4, is_number=True)
+        >>> AxisColumn.of("lr", [0.1, 0.01])
+        AxisColumn(name='lr', width=4, is_number=True)
         """
         are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-        return cls(name, max(map(cell_len, map(written, values)), default=0), are_numbers)
+        return cls(name, max(map(cell_len, map(short_value, values)), default=0), are_numbers)
 
-    def joined(self, other: "Axis") -> "Axis":
+    def joined(self, other: "AxisColumn") -> "AxisColumn":
         """Return the axis that has the values of another one too."""
-        return Axis(self.name, max(self.width, other.width), self.is_number and other.is_number)
+        return AxisColumn(self.name, max(self.width, other.width), self.is_number and other.is_number)
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,11 @@ def fitting(columns: Sequence[Column], width: int) -> list[Column]:
     return whole
 
 
-def of_axes(axes: Sequence[Axis], runs: Sequence[Mapping[str, Any] | None]) -> list[Column]:
+def of_axes(axes: Sequence[AxisColumn], runs: Sequence[Mapping[str, Any] | None]) -> list[Column]:
     """Return a column for each axis, with its value in each run; None is no run."""
     all_columns = []
     for index, axis in enumerate(axes):
-        cells = [written(params[axis.name]) if params and axis.name in params else "" for params in runs]
+        cells = [short_value(params[axis.name]) if params and axis.name in params else "" for params in runs]
         rank = FIRST_AXIS if not index else AXIS if index < _NUM_FIRST_AXES else LATER_AXIS
         all_columns.append(Column(printable(axis.name), cells, rank, not axis.is_number, axis.width))
     return all_columns
@@ -120,21 +120,22 @@ def rank_of_metric(index: int, name: str) -> int:
     return {"loss": LOSS, "accuracy": ACCURACY}.get(name, METRIC) if index else GOAL
 
 
-def label(params: Mapping[str, Any], axes: Sequence[Axis]) -> str:
+def axis_label(params: Mapping[str, Any], axes: Sequence[AxisColumn]) -> str:
     """Name a run by what varies, each value as wide as its longest, so that names are aligned.
 
-    >>> label({"lr": 0.1, "seed": 1, "device": "cpu"}, [Axis.of("lr", [0.1, 0.01]), Axis.of("seed", [1, 2])])
+    >>> axes = [AxisColumn.of("lr", [0.1, 0.01]), AxisColumn.of("seed", [1, 2])]
+    >>> axis_label({"lr": 0.1, "seed": 1, "device": "cpu"}, axes)
     'lr=0.1  seed=1'
     """
     parts = []
     for axis in axes:
         name = f"{printable(axis.name)}="
-        part = f"{name}{written(params[axis.name])}" if axis.name in params else ""
+        part = f"{name}{short_value(params[axis.name])}" if axis.name in params else ""
         parts.append(set_cell_size(part, cell_len(name) + axis.width))
     return " ".join(parts)
 
 
-def written(value: Any) -> str:
+def short_value(value: Any) -> str:
     """Write a value as a column shows it; long ones are cut."""
     return cut(printable(text(value)), _LONGEST_VALUE)
 

@@ -8,7 +8,7 @@ from rich.cells import cell_len, set_cell_size
 
 from runmanager.console import cell, duration, join, printable
 from runmanager.live import columns
-from runmanager.live.columns import GAP, Axis, Column, clock
+from runmanager.live.columns import GAP, AxisColumn, Column, clock
 from runmanager.outcome import Outcome, Status
 
 _VALUE, _TIME = 7, 7  # the widths of most values, so that lines are aligned
@@ -27,9 +27,9 @@ class Ended:
     metrics: Mapping[str, float]  # the most important first
     seconds: float | None  # that it took, None if it was never begun
 
-    def in_words(self, axes: Sequence[Axis], width: int) -> list[str]:
+    def in_words(self, axes: Sequence[AxisColumn], width: int) -> list[str]:
         """Return a line that names each value; the cause has a line of its own where there is no room."""
-        name = columns.label(self.params, axes)
+        name = columns.axis_label(self.params, axes)
         start = f"{self._mark} {self.count} run {self.number}{name and f' {name}'}"
         metrics = {} if self._is_explained else self.metrics  # the cause says more
         values = [f"{printable(name)} {cell(value) or 'nan':<{_VALUE}}" for name, value in metrics.items()]
@@ -42,7 +42,7 @@ class Ended:
             return [line.rstrip()]
         return [join([start, self._status, time]), f"    {cause}"]
 
-    def in_row(self, axes: Sequence[Axis], metrics: Sequence[str], width: int) -> tuple[str, list[str]]:
+    def in_row(self, axes: Sequence[AxisColumn], metrics: Sequence[str], width: int) -> tuple[str, list[str]]:
         """Return the headings of these columns, and the row; the cause is below it where there is no room."""
         values = {name: cell(value) or "nan" for name, value in self.metrics.items()}
         left = [

@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from runmanager.console import cell, printable
 from runmanager.live import columns
-from runmanager.live.columns import GAP, Axis, Column, clock, cut
+from runmanager.live.columns import GAP, AxisColumn, Column, clock, cut
 from runmanager.live.running import Running
 from runmanager.live.screen import Part
 from runmanager.markup import COLORS
@@ -28,7 +28,7 @@ class Picture(NamedTuple):
 
     name: str  # of the experiment
     lanes: Sequence[tuple[str, Running | None]]  # the device of each lane and the run in it, None if idle
-    axes: Sequence[Axis]  # of all runs, the least important last
+    axes: Sequence[AxisColumn]  # of all runs, the least important last
     metrics: Sequence[str]  # that have columns, the most important first
     best: str  # what is best so far, "" before a run has ended
     ended: int  # runs

@@ -16,7 +16,7 @@ from runmanager.goal import Goal, default_goal
 from runmanager.grid import Run
 from runmanager.live import time_left
 from runmanager.live.best import BestSoFar
-from runmanager.live.columns import Axis
+from runmanager.live.columns import AxisColumn
 from runmanager.live.ended import Ended
 from runmanager.live.picture import Picture
 from runmanager.live.running import Running
@@ -96,7 +96,7 @@ class GridProgress:
         self._explained: dict[str, int] = {}  # a cause or next step that need not be repeated -> its first run
         self._free_since: dict[int, float] = {}  # lane -> when its last run had ended
         self._pauses: deque[float] = deque([0.0], maxlen=_NUM_PAUSES)  # seconds between two runs of a lane
-        self._axes: list[Axis] = []
+        self._axes: list[AxisColumn] = []
         self._num_more = 0
         self.add(folders, more)
         self._is_stopping = False
@@ -149,7 +149,7 @@ class GridProgress:
         self._ended = self._ended - {folder.id for folder in folders}
         self._waiting = self._waiting | {folder.id: folder.params for folder in folders}
         params = [folder.params for folder in folders]
-        axes = [Axis.of(name, [each[name] for each in params if name in each]) for name in self._varying]
+        axes = [AxisColumn.of(name, [each[name] for each in params if name in each]) for name in self._varying]
         self._axes = [axis.joined(other) for axis, other in zip(self._axes or axes, axes, strict=True)]
         self._number_width = max([len(str(folder.number)) for folder in self._folders.values()], default=1)
         self._is_changed = True

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from runmanager.console import cell, duration
 from runmanager.report.colors import color
-from runmanager.report.model import Axis, ReportData
+from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.svg import (
     BOTTOM,
     HEIGHT,
@@ -17,7 +17,7 @@ from runmanager.report.svg import (
     Figure,
     Scale,
     apart,
-    cut,
+    cut_text,
     polyline,
     spaced,
     value_scale,
@@ -27,7 +27,7 @@ _GOLDEN = 0.618034  # its multiples, modulo 1, lie evenly without a pattern
 _MOST_POINTS = 1500  # of a figure
 
 
-def effect(data: ReportData, axis: Axis, words: str, name: str, colored: Axis | None = None) -> str:
+def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: PageAxis | None = None) -> str:
     """Draw the scores of the runs by the value of one hyperparameter, and its means, all others equal."""
     scores = [data.scores[index] for index in data.order]
     y = value_scale(min(scores), max(scores), HEIGHT - BOTTOM, TOP)
@@ -42,7 +42,7 @@ def effect(data: ReportData, axis: Axis, words: str, name: str, colored: Axis | 
     for code, label in enumerate(axis.labels):
         x = LEFT + (code + 0.5) * width
         if code % step == 0:
-            figure.text(x, HEIGHT - BOTTOM + 15, cut(label, step * width))
+            figure.text(x, HEIGHT - BOTTOM + 15, cut_text(label, step * width))
         runs = [index for index in data.order if axis.codes[index] == code]
         if runs:
             spread = min(width * 0.32, 26) if len(runs) > 1 else 0
@@ -66,13 +66,13 @@ def pairs(columns: Sequence[str], rows: Sequence[Sequence[float]], value: str, w
     figure.axes(None, y, "")
     xs = [LEFT + (n + 0.5) * (WIDTH - LEFT - RIGHT) / len(columns) for n in range(len(columns))]
     for x, column in zip(xs, columns, strict=True):
-        figure.text(x, HEIGHT - BOTTOM + 16, cut(column, (WIDTH - LEFT - RIGHT) / len(columns)), "name")
+        figure.text(x, HEIGHT - BOTTOM + 16, cut_text(column, (WIDTH - LEFT - RIGHT) / len(columns)), "name")
     for row in rows:
         figure.path(polyline(zip(xs, map(y, row), strict=True)), "run pair")
     return str(figure)
 
 
-def cost(data: ReportData, colored: Axis | None) -> tuple[str, str] | None:
+def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     """Draw the scores of the runs by their training time, and which of them no cheaper run beats."""
     seconds = {index: _seconds(data, index) for index in data.order}
     indices = [index for index in data.order if seconds[index] > 0]
@@ -113,7 +113,9 @@ def cost(data: ReportData, colored: Axis | None) -> tuple[str, str] | None:
     return str(figure), words
 
 
-def points(figure: Figure, dots: Sequence[tuple[float, float, int]], colored: Axis | None, kind: str) -> None:
+def points(
+    figure: Figure, dots: Sequence[tuple[float, float, int]], colored: PageAxis | None, kind: str
+) -> None:
     """Draw a dot for each run, x, y and its index; dots of one color are one path."""
     by_color: dict[str, list[tuple[float, float, int]]] = {}
     for dot in dots if len(dots) <= _MOST_POINTS else spaced(range(len(dots)), _MOST_POINTS):

@@ -2,28 +2,28 @@
 
 from collections.abc import Sequence
 
-from runmanager.report.model import Axis
+from runmanager.report.model import PageAxis
 
 NUM_COLORS = 6
 
 
-def colored_axis(axes: Sequence[Axis]) -> Axis | None:
+def colored_axis(axes: Sequence[PageAxis]) -> PageAxis | None:
     """Return the hyperparameter that colors the runs: the first with few values, or with a range of numbers."""
     few = (axis for axis in axes if 1 < len(axis.labels) <= NUM_COLORS)
     return next(few, next((axis for axis in axes if axis.is_ordered), None))
 
 
-def color(axis: Axis | None, index: int) -> str:
+def color(axis: PageAxis | None, index: int) -> str:
     """Return the CSS class of a run's color, which shows its value of a hyperparameter."""
     return color_of(axis, axis.codes[index]) if axis else "c1"
 
 
-def color_of(axis: Axis, code: int) -> str:
+def color_of(axis: PageAxis, code: int) -> str:
     """Return the CSS class of the color of a value; ordered values are spread over a ramp.
 
-    >>> [color_of(Axis("lr", ["0.1", "0.2", "0.3"], [], True), code) for code in range(3)]
+    >>> [color_of(PageAxis("lr", ["0.1", "0.2", "0.3"], [], True), code) for code in range(3)]
     ['o0', 'o2', 'o5']
-    >>> color_of(Axis("optimizer", ["adam", "sgd"], [], False), 1)
+    >>> color_of(PageAxis("optimizer", ["adam", "sgd"], [], False), 1)
     'c1'
     """
     if not axis.is_ordered:

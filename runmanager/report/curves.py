@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from runmanager.report.colors import color, color_of
-from runmanager.report.model import Axis, ReportData
+from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.svg import (
     BOTTOM,
     HEIGHT,
@@ -16,7 +16,7 @@ from runmanager.report.svg import (
     Figure,
     Scale,
     apart,
-    cut,
+    cut_text,
     polyline,
     range_of,
     spaced,
@@ -37,7 +37,7 @@ _LEAST = 3  # repeats that have an interval; of two, the band is their range
 Curve = list[tuple[int, float]]
 
 
-def curves(data: ReportData, metric: str, colored: Axis | None, words: str, name: str) -> str:
+def curves(data: ReportData, metric: str, colored: PageAxis | None, words: str, name: str) -> str:
     """Draw a metric over the epochs, a line per run, the best above the others."""
     lines = lines_of(data, metric)
     values = [value for points in lines.values() for _, value in points]
@@ -108,7 +108,7 @@ def visible_of(data: ReportData, drawn: Sequence[int]) -> list[int]:
     return [*ranked[: MANY // 5], *spaced(drawn, MANY - MANY // 5)]
 
 
-def groups_of(data: ReportData, colored: Axis | None) -> list[tuple[str, list[int]]]:
+def groups_of(data: ReportData, colored: PageAxis | None) -> list[tuple[str, list[int]]]:
     """Return which runs have a mean line: the repeats of the best settings, else of many runs each color."""
     repeats = set(data.findings.repeats)
     if any(axis.name in repeats for axis in data.axes):
@@ -195,7 +195,7 @@ def is_larger(data: ReportData, metric: str) -> bool:
 
 
 def _label(
-    figure: Figure, data: ReportData, lines: Mapping[int, Curve], colored: Axis | None, y: Scale
+    figure: Figure, data: ReportData, lines: Mapping[int, Curve], colored: PageAxis | None, y: Scale
 ) -> None:
     """Write at the end of the lines what they are: the best run, and each value that has a color."""
     ends: list[tuple[float, str, str, str]] = []
@@ -211,7 +211,9 @@ def _label(
                 ends.append((end, colored.labels[code], f"end {color_of(colored, code)}", str(code)))
     heights = apart([min(max(end[0], TOP), HEIGHT - BOTTOM) for end in ends], 12, TOP, HEIGHT - BOTTOM)
     for height, (_, label, kind, key) in zip(heights, ends, strict=True):
-        figure.text(WIDTH - _LABELS + 14, height + 4, cut(label, _LABELS - 14), kind, "start", data_code=key)
+        figure.text(
+            WIDTH - _LABELS + 14, height + 4, cut_text(label, _LABELS - 14), kind, "start", data_code=key
+        )
         figure.line(WIDTH - _LABELS + 4, height, WIDTH - _LABELS + 11, height, f"swatch {kind[4:]}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from runmanager.report.charts import points
-from runmanager.report.model import Axis, ReportData
+from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.svg import (
     BOTTOM,
     HEIGHT,
@@ -35,7 +35,7 @@ class Front(NamedTuple):
     number: int  # of settings in the front
 
 
-def front(data: ReportData, colored: Axis | None) -> Front | None:
+def front(data: ReportData, colored: PageAxis | None) -> Front | None:
     """Draw the runs, or the means of settings, by the first two goals; None if no two have a number of each."""
     means = {
         index: setting.means
@@ -67,7 +67,7 @@ def _figure(
     words: str,
     means: dict[int, list[float]],
     best: Sequence[int],
-    colored: Axis | None,
+    colored: PageAxis | None,
 ) -> str:
     settings = data.findings.settings
     ups, acrosses = ([values[number] for values in means.values()] for number in (0, 1))

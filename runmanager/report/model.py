@@ -38,7 +38,7 @@ _FEWEST = 10  # settings of which some can be more important than by chance
 
 
 @dataclass(frozen=True)
-class Axis:
+class PageAxis:
     """A hyperparameter that varies."""
 
     name: str
@@ -82,7 +82,7 @@ class ReportData:
     is_larger_better: bool  # of the metric
     scores: Sequence[float]  # the metric of each run, NaN if it is not completed
     order: Sequence[int]  # the runs that have a score, those of the best setting first
-    axes: Sequence[Axis]  # the hyperparameters that vary, the one that changes the metric most first
+    axes: Sequence[PageAxis]  # the hyperparameters that vary, the one that changes the metric most first
     changes: Mapping[str, Change]  # hyperparameter -> what changing it does, all others equal
     together: Interaction | None  # the two hyperparameters that act together most
     failures: Sequence[Failure]  # why runs have no result
@@ -100,12 +100,12 @@ class ReportData:
         return self.findings.goals if len(self.findings.goals) > 1 else ()
 
     @property
-    def compared(self) -> list[Axis]:
+    def compared(self) -> list[PageAxis]:
         """The hyperparameters of which at least two values have a score, without the repeat axes."""
         axes = [axis for axis in self.axes if axis.name not in self.findings.repeats]
         return [axis for axis in axes if len({axis.codes[index] for index in self.order}) > 1]
 
-    def axis(self, name: str) -> Axis:
+    def axis(self, name: str) -> PageAxis:
         """Return a hyperparameter that varies by its column."""
         return next(axis for axis in self.axes if name in (axis.name, f"{axis.name} (hyperparameter)"))
 
@@ -201,7 +201,7 @@ def _x_axis(results: Sequence[RunResult]) -> str | None:
     return axis if axis != EPOCH and all(value_of(record, axis) is not None for record in records) else None
 
 
-def _axis(name: str, params: Sequence[Mapping[str, Any]], settings: Sequence[int]) -> Axis:
+def _axis(name: str, params: Sequence[Mapping[str, Any]], settings: Sequence[int]) -> PageAxis:
     """Return a hyperparameter; `settings` are the runs, one of each setting, by which it may be a range."""
     keys = [json.dumps(canonical(values.get(name))) for values in params]
     column = [params[row].get(name) for row in settings]
@@ -219,4 +219,4 @@ def _axis(name: str, params: Sequence[Mapping[str, Any]], settings: Sequence[int
     ]
     values = [by_key[key] for key in distinct]
     floats = [math.nan if is_missing(value) else float(value) for value in values] if is_sampled(column) else []
-    return Axis(name, labels, [codes[key] for key in keys], len(numbers) == len(by_key), distinct, floats)
+    return PageAxis(name, labels, [codes[key] for key in keys], len(numbers) == len(by_key), distinct, floats)

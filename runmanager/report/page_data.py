@@ -1,8 +1,10 @@
 """What the script of a page reads: the columns of all runs, their curves, and more of the best ones."""
 
+import base64
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,8 +13,7 @@ from runmanager.console import printable
 from runmanager.hyperparameters import text
 from runmanager.report.colors import color_of
 from runmanager.report.curves import drawn_of, lines_of, points_of
-from runmanager.report.model import MISSING, Axis, ReportData
-from runmanager.report.pictures import confusion_matrices
+from runmanager.report.model import MISSING, PageAxis, ReportData
 from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import column_of, x_of
 
@@ -25,7 +26,9 @@ _MOST_PICTURES = 1_000_000  # bytes, of the best runs
 _MOST_EPOCHS = 40  # of a curve in the view of a run
 
 
-def page_data(data: ReportData, table: Mapping[str, Any], metrics: Sequence[str], colored: Axis | None) -> str:
+def page_data(
+    data: ReportData, table: Mapping[str, Any], metrics: Sequence[str], colored: PageAxis | None
+) -> str:
     """Return what the script reads as JSON that can stand in a page."""
     viewed = [*data.order, *sorted({*range(len(data.results))} - {*data.order})][:MOST_VIEWS]
     content = {
@@ -48,7 +51,7 @@ def _are_odd(data: ReportData) -> bool:
     return any(name != f"run {run.folder.number}" for name, run in zip(data.names, data.results, strict=True))
 
 
-def _axis(axis: Axis) -> dict[str, Any]:
+def _axis(axis: PageAxis) -> dict[str, Any]:
     colors = [color_of(axis, code) for code in range(len(axis.labels))]
     return {"name": axis.name, "labels": list(axis.labels), "codes": list(axis.codes), "colors": colors}
 
@@ -154,3 +157,31 @@ def _label(value: Any) -> str:
 
 def _rounded(value: float) -> float | None:
     return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+
+
+_TAG = b"visuals/confusion_"
+
+
+def confusion_matrices(folder: Path) -> dict[str, str]:
+    """Return the last confusion matrix of each evaluation of a run, as addresses that hold the picture.
+
+    A file that cannot be read has none.
+    """
+    if next(folder.glob("events.out.tfevents.*"), None) is None:
+        return {}
+    from runmanager.board import archive  # takes long
+
+    pictures: dict[str, str] = {}
+    for path in archive.event_files(folder):
+        try:
+            with archive.mapped(path) as contents:
+                if contents.find(_TAG) < 0:  # most files: reading every event takes long
+                    continue
+            for event in archive.read(path):
+                for value in event.summary.value:
+                    if value.tag.encode().startswith(_TAG) and value.image.encoded_image_string:
+                        written = base64.b64encode(value.image.encoded_image_string).decode()
+                        pictures[value.tag[len(_TAG) :]] = f"data:image/png;base64,{written}"
+        except (OSError, ValueError):
+            continue
+    return pictures

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from runmanager.console import cell
 from runmanager.report.colors import color
 from runmanager.report.curves import MANY, visible_of
-from runmanager.report.model import Axis, ReportData
-from runmanager.report.svg import Figure, Scale, cut, smooth, spaced
+from runmanager.report.model import PageAxis, ReportData
+from runmanager.report.svg import Figure, Scale, cut_text, smooth, spaced
 
 _TOP, _BASE, _LOST = 50, 276, 308  # heights of the axes' ends, and of the runs without a score
 _HEIGHT = 322
@@ -20,7 +20,7 @@ _ROOM = 26.0  # over which lines with the same value are spread
 
 
 def parallel(
-    data: ReportData, axes: Sequence[Axis], top: Sequence[int], words: str, colored: Axis | None
+    data: ReportData, axes: Sequence[PageAxis], top: Sequence[int], words: str, colored: PageAxis | None
 ) -> str:
     """Draw each run as a line through its hyperparameters; those without a score begin below the axis."""
     width = max(_LEAST_WIDTH, 120 * (len(axes) + 1))
@@ -40,9 +40,9 @@ def parallel(
     for x, name in zip(xs, [data.metric, *(axis.name for axis in axes)], strict=True):
         figure.line(x, _TOP - 12, x, _BASE + 12, "axis")
         if x == xs[0]:
-            figure.text(8, 24, cut(name, 1.3 * distance), "name", "start")
+            figure.text(8, 24, cut_text(name, 1.3 * distance), "name", "start")
         else:
-            figure.text(x, 24, cut(name, distance), "name")
+            figure.text(x, 24, cut_text(name, distance), "name")
     leaders, visible = set(top), {*visible_of(data, lines)}
     best = data.order[0]
     for index in sorted(lines, key=lambda index: (index == best, index in leaders)):
@@ -61,7 +61,7 @@ def parallel(
     return str(figure)
 
 
-def _rows(axis: Axis, lines: Sequence[int]) -> dict[int, float]:
+def _rows(axis: PageAxis, lines: Sequence[int]) -> dict[int, float]:
     """Return the height of each run at an axis: runs with the same value are apart, as they are ranked."""
     row = Scale(0, max(1, len(axis.labels) - 1), _BASE, _TOP)
     room = min(_ROOM, 0.6 * (_BASE - _TOP) / max(1, len(axis.labels) - 1))
@@ -76,9 +76,9 @@ def _rows(axis: Axis, lines: Sequence[int]) -> dict[int, float]:
     return heights
 
 
-def _label(figure: Figure, axis: Axis, x: float, room: float) -> None:
+def _label(figure: Figure, axis: PageAxis, x: float, room: float) -> None:
     """Write the values of an axis, and how many runs have each."""
     row = Scale(0, max(1, len(axis.labels) - 1), _BASE, _TOP)
     for code in range(0, len(axis.labels), math.ceil(len(axis.labels) / _MOST_LABELS)):
         number = f"\N{MULTIPLICATION SIGN}{axis.codes.count(code)}" if len(axis.labels) <= _MOST_LABELS else ""
-        figure.label(x + 8, row(code), cut(axis.labels[code], room - 7 * len(number)), number)
+        figure.label(x + 8, row(code), cut_text(axis.labels[code], room - 7 * len(number)), number)

@@ -2,24 +2,26 @@
 
 import base64
 import hashlib
+import html
 import math
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pandas as pd
 
 from runmanager.console import cell, printable
 from runmanager.errors import InvalidArgumentError, NoRunsError
-from runmanager.goal import beside
-from runmanager.report import charts, curves, front, parallel, sampled, sections, slices, text, timeline
+from runmanager.goal import companion
+from runmanager.report import charts, curves, front, parallel, search_text, sections, slices, text, timeline
 from runmanager.report.colors import NUM_COLORS, color_of, colored_axis
-from runmanager.report.link import WrittenReport
-from runmanager.report.model import Axis, ReportData, report_data
+from runmanager.report.model import PageAxis, ReportData, report_data
 from runmanager.report.page_data import page_data
 from runmanager.report.svg import spaced
 from runmanager.results.diff import diff_of
@@ -32,6 +34,12 @@ from runmanager.storage.folders import no_runs
 if TYPE_CHECKING:
     from jinja2 import Template
 
+    _Path = Path
+else:
+    _Path = type(Path())  # before Python 3.12, Path itself has no subclasses that work
+
+_SHARE = 20  # of the time that passes, one part is for the page
+_LEAST_S = 2.0  # between two looks
 _MOST_AXES = 8  # of the parallel coordinates, and panels of effects
 _MOST_ROWS = 1000  # of the table in the file; of more, its script writes those that are asked for
 _SCRIPTS = (
@@ -39,6 +47,23 @@ _SCRIPTS = (
     "figures.js", "curves.js", "page.js",
 )  # fmt: skip
 _ASSETS = Path(__file__).parent / "assets"
+
+
+class WrittenReport(_Path):
+    """The file of a report: a path like any other."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.as_posix()!r})"
+
+    def _repr_html_(self) -> str:
+        """Return a link that a notebook opens: relative to its folder, as its server serves no other."""
+        try:
+            relative = os.path.relpath(self)
+        except (OSError, ValueError):  # on another drive; or there is no working directory
+            relative = os.fspath(self)
+        address = quote(relative.replace(os.sep, "/").encode("utf-8", "surrogateescape"))
+        name = html.escape(relative.encode("utf-8", "replace").decode())
+        return f'<a href="{address}" target="_blank" rel="noopener">{name}</a>'
 
 
 def write_report(
@@ -139,7 +164,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         cost=charts.cost(data, colored),
         devices=_devices(data),
         causes=sections.causes(data),
-        failed=text.failures(data.results),
+        failed=text.failures_sentence(data.results),
         differences=data.differences,
         seconds=seconds,
         number=_number_cell,
@@ -220,7 +245,7 @@ def _shares(data: ReportData) -> dict[int, float]:
     return {i: 100 * abs(data.scores[i] - worst) / (abs(best - worst) or 1) for i in data.order}
 
 
-def _legend(colored: Axis) -> list[tuple[str, str]]:
+def _legend(colored: PageAxis) -> list[tuple[str, str]]:
     """Return the values of the axis that colors the runs, of a range some, and their colors."""
     codes = range(len(colored.labels))
     return [
@@ -231,20 +256,20 @@ def _legend(colored: Axis) -> list[tuple[str, str]]:
 
 def _metrics(data: ReportData) -> list[str]:
     """Return the metric and those that go with it: the one beside it, and those of the training data."""
-    names = [data.metric, beside(data.metric, metrics_of(data.runs))]
+    names = [data.metric, companion(data.metric, metrics_of(data.runs))]
     names += ["accuracy"] if data.metric.endswith(("accuracy", "loss")) else []
     runs = data.runs
     return [name for name in dict.fromkeys([*names, "loss"]) if name in runs and not runs[name].isna().all()]
 
 
-def _curves(data: ReportData, colored: Axis | None) -> list[dict[str, str]]:
+def _curves(data: ReportData, colored: PageAxis | None) -> list[dict[str, str]]:
     """Return the figures of the metric and its loss over the epochs, colored by an axis, with sentences."""
     if max(len(run.epochs) for run in data.results) < 2:  # noqa: PLR2004 - a curve needs two
         return []
     figures = []
     for number, metric in enumerate(_metrics(data)[:2]):
         partner = metric.rpartition("_")[2] if "_" in metric else None
-        words = text.curves(data, metric, partner)
+        words = text.curves_sentence(data, metric, partner)
         records = (record for run in data.results for record in run.epochs)
         if any(math.isfinite(record.metrics.get(metric, math.nan)) for record in records):
             figure = curves.curves(data, metric, colored, words, f"curves-{number}")
@@ -252,20 +277,20 @@ def _curves(data: ReportData, colored: Axis | None) -> list[dict[str, str]]:
     return figures
 
 
-def _parallel(data: ReportData, colored: Axis | None) -> tuple[str, str, int] | None:
+def _parallel(data: ReportData, colored: PageAxis | None) -> tuple[str, str, int] | None:
     """Return the parallel coordinates, their sentence, and how many runs are colored as the best."""
     if not data.compared:
         return None
     number = len(data.order)
     top = data.order[: max(1, min(3, number // 3), number // 10)]
-    words = text.parallel(data, top)
+    words = text.parallel_sentence(data, top)
     return parallel.parallel(data, data.compared[:_MOST_AXES], top, words, colored), words, len(top)
 
 
-def _effects(data: ReportData, colored: Axis | None) -> list[dict[str, Any]]:
+def _effects(data: ReportData, colored: PageAxis | None) -> list[dict[str, Any]]:
     effects = []
     for number, axis in enumerate(data.compared[:_MOST_AXES]):
-        words = sampled.words_of(data, axis) if data.importances else text.effect(data, axis)
+        words = search_text.range_sentence(data, axis) if data.importances else text.effect_sentence(data, axis)
         draw = slices.one_axis if axis.is_sampled else charts.effect
         figure = draw(data, axis, words, f"effect-{number}", colored)
         effects.append({"name": axis.name, "figure": figure, "words": words})
@@ -298,3 +323,42 @@ def _number(value: float) -> tuple[str, str]:
 def _number_cell(value: Any) -> str:
     """Write a value of either side of a difference."""
     return cell(value) if isinstance(value, float) else str(value)
+
+
+def watch_runs(
+    path: Paths,
+    target: str | os.PathLike[str],
+    goal: str | Sequence[str] | None = None,
+    repeats: str | Sequence[str] | None = None,
+    *,
+    say: Callable[[str], None],
+) -> None:
+    """Write a report, and renew it when runs have changed, until Ctrl-C.
+
+    It takes at most a twentieth of the time. The last page does not load itself any more.
+
+    Raises:
+        NoRunsError, InvalidArgumentError, StorageError: As `write_report` does.
+    """
+    before: Any = None
+    interval = _LEAST_S
+    try:
+        while True:
+            started = time.monotonic()
+            now = _state(path)
+            if now != before:
+                write_page(path, target, goal, repeats, seconds=interval)
+            if before is None:
+                say(f"{target} is written and renewed until Ctrl-C: open it in a browser")
+            before = now
+            interval = max(_LEAST_S, _SHARE * (time.monotonic() - started))
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        write_page(path, target, goal, repeats)
+        say(f"{target} is written for the last time")
+
+
+def _state(path: Paths) -> list[Any]:
+    """Return what changes when runs do."""
+    results, _ = read_results(path)
+    return [(name, run.folder.id, run.status, run.journals) for name, runs in results for run in runs]

@@ -5,23 +5,40 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from runmanager.console import cell, duration, join, printable
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report import text
-from runmanager.report.heatmap import Heatmap, heatmap
 from runmanager.report.model import ReportData
-from runmanager.report.sampled import percent
-from runmanager.results.changes import repeats_differ
+from runmanager.report.search_text import percent
+from runmanager.results.changes import Interaction, repeats_differ
 from runmanager.storage import paths
 from runmanager.wording import aligned
 
+_DEEPEST = 55  # per cent of the color, on which text is still read well
 _MOST_NAMED = 12  # runs of a cause
 _MOST_SETTINGS = 10  # in their table
 _LAST_LINES = 15  # of an error.log
 _FACTS = {"command": "command", "commit": "commit", "machine": "host"}  # name -> key in a run's first line
+
+
+class Cell(NamedTuple):
+    """A cell of a heatmap."""
+
+    text: str
+    share: float  # of the color, in per cent: the better the more
+    is_best: bool  # of its column
+
+
+class Heatmap(NamedTuple):
+    """A table of means."""
+
+    rows: str  # the hyperparameter whose values are rows
+    columns: str
+    labels: list[str]  # of the columns
+    cells: list[tuple[str, list[Cell]]]  # of each row: its value, and its means
 
 
 def cards(data: ReportData) -> list[tuple[str, str]]:
@@ -59,7 +76,9 @@ def settings(data: ReportData) -> dict[str, Any] | None:
 
 def together(data: ReportData) -> tuple[str, Heatmap] | None:
     """Return the sentence and the table of the two hyperparameters that act together most."""
-    return (text.together(data, data.together), heatmap(data, data.together)) if data.together else None
+    return (
+        (text.together_sentence(data, data.together), heatmap(data, data.together)) if data.together else None
+    )
 
 
 def bars(data: ReportData) -> list[tuple[str, str, float]]:
@@ -125,3 +144,24 @@ def facts(data: ReportData) -> dict[str, list[str]]:
     params = data.results[0].folder.params.items()
     same = [f"{name} {cell(value)}" for name, value in params if name not in varying]
     return {**listed, "the same in all runs": same} if same else listed
+
+
+def heatmap(data: ReportData, pair: Interaction) -> Heatmap:
+    """Color the means of two hyperparameters."""
+    sign = 1 if data.is_larger_better else -1
+    rows, columns = data.axis(pair.rows), data.axis(pair.columns)
+    row_labels, labels = map(rows.label, pair.row_values), list(map(columns.label, pair.column_values))
+    down = sorted(zip(row_labels, range(len(pair.row_values)), strict=True), key=lambda row: rows.rank(row[0]))
+    across = sorted(range(len(labels)), key=lambda column: columns.rank(labels[column]))
+    flat = [float(pair.means[row, column]) for _, row in down for column in across]
+    numbers = sorted(sign * number for number in flat if math.isfinite(number))
+    texts, best = iter(aligned(flat)), pair.best_rows(sign)
+    cells = []
+    for label, row in down:
+        line = []
+        for column in across:
+            share = _DEEPEST * (sign * pair.means[row, column] - numbers[0]) / ((numbers[-1] - numbers[0]) or 1)
+            is_best = row in best[column]
+            line.append(Cell(next(texts), round(float(share), 1) if math.isfinite(share) else 0.0, is_best))
+        cells.append((label, line))
+    return Heatmap(rows.name, columns.name, [labels[column] for column in across], cells)

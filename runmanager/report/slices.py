@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from runmanager.console import cell
 from runmanager.hyperparameters import counted
 from runmanager.report.charts import points
-from runmanager.report.model import Axis, ReportData
-from runmanager.report.sampled import scale_of, with_number
+from runmanager.report.model import PageAxis, ReportData
+from runmanager.report.search_text import scale_of, with_number
 from runmanager.report.svg import (
     BOTTOM,
     HEIGHT,
@@ -27,7 +27,7 @@ from runmanager.wording import aligned
 NUM_CLASSES = 6  # of scores, as there are colors of the ramp
 
 
-def one_axis(data: ReportData, axis: Axis, words: str, name: str, colored: Axis | None) -> str:
+def one_axis(data: ReportData, axis: PageAxis, words: str, name: str, colored: PageAxis | None) -> str:
     """Draw the scores of the runs by the numbers of one hyperparameter."""
     figure = Figure(name, f"{data.metric} by {axis.name}", words, facts={"figure": "points", "what": axis.name})
     runs = with_number(data, axis)
@@ -81,7 +81,7 @@ def two_axes(data: ReportData) -> tuple[str, str, str, list[tuple[str, str]]] | 
     return title, str(figure), words, key
 
 
-def best_so_far(data: ReportData, busy: Sequence[Busy], colored: Axis | None) -> tuple[str, str] | None:
+def best_so_far(data: ReportData, busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] | None:
     """Draw the scores of the runs in the order in which they ended, and the best one so far."""
     ends: dict[int, float] = {}
     for each in busy:

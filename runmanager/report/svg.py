@@ -180,7 +180,7 @@ def smooth(points: Sequence[tuple[float, float]]) -> str:
     return "".join(parts)
 
 
-def cut(label: str, room: float = 74.0) -> str:
+def cut_text(label: str, room: float = 74.0) -> str:
     """Shorten a label to the room that it has."""
     most = max(4, int(room / _LETTER))
     return label if len(label) <= most else f"{label[: most - 1]}…"

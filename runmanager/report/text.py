@@ -11,8 +11,8 @@ from runmanager.console import cell, duration
 from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
-from runmanager.report import sampled
-from runmanager.report.model import Axis, ReportData
+from runmanager.report import search_text
+from runmanager.report.model import PageAxis, ReportData
 from runmanager.results.changes import Change, Interaction, repeats_differ
 from runmanager.results.pareto import first_of_goals
 from runmanager.results.ranking import is_same
@@ -89,7 +89,7 @@ def behind(data: ReportData, rank: int) -> str:
 def why(data: ReportData) -> str:
     """Say how much each hyperparameter changes, all others equal."""
     if data.importances:
-        return sampled.why(data)
+        return search_text.importance_sentence(data)
     sizes = [(axis.name, data.changes[axis.name].mean) for axis in data.compared if axis.name in data.changes]
     sizes = [(name, size) for name, size in sizes if math.isfinite(size)]
     if len(data.findings.settings) < 2:  # noqa: PLR2004 - a difference needs two
@@ -108,7 +108,7 @@ def why(data: ReportData) -> str:
     return f"{', '.join(parts)}{baseline}."
 
 
-def effect(data: ReportData, axis: Axis) -> str:
+def effect_sentence(data: ReportData, axis: PageAxis) -> str:
     """Say which value of a hyperparameter is best, all others equal, and by how much."""
     change = data.changes.get(axis.name)
     if change is None:
@@ -139,7 +139,7 @@ def effect(data: ReportData, axis: Axis) -> str:
     return " ".join(filter(None, [*parts, _correlation(data, change)]))
 
 
-def together(data: ReportData, pair: Interaction) -> str:
+def together_sentence(data: ReportData, pair: Interaction) -> str:
     """Say how the effect of one hyperparameter depends on another, and which combinations have no number."""
     number = "one setting" if pair.num == 1 else f"the mean of {pair.num} settings that are equal otherwise"
     part = pair.complete()
@@ -214,7 +214,7 @@ def _lacking(data: ReportData, pair: Interaction) -> list[str]:
     return [f"{title}: {_listed(names)}." for title, names in sentences if names]
 
 
-def curves(data: ReportData, metric: str, partner: str | None) -> str:
+def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
     """Say how the best run developed, and which runs were better at an earlier epoch."""
     parts: list[str] = []
     larger = data.is_larger_better if metric == data.metric else bool(is_larger_better(metric))
@@ -240,7 +240,7 @@ def curves(data: ReportData, metric: str, partner: str | None) -> str:
     return " ".join(parts)
 
 
-def parallel(data: ReportData, top: Sequence[int]) -> str:
+def parallel_sentence(data: ReportData, top: Sequence[int]) -> str:
     """Say what the best runs have in common, and how runs without a score are drawn."""
     left_out = len(data.results) - len(data.order)
     begins = "begins" if left_out == 1 else "begin"
@@ -254,7 +254,7 @@ def parallel(data: ReportData, top: Sequence[int]) -> str:
         if axis.name in data.findings.repeats:
             continue  # what repeats have in common is chance
         if axis.is_sampled:
-            common += sampled.in_common(axis, top)
+            common += search_text.in_common(axis, top)
             continue
         counts = Counter(axis.codes[index] for index in top)
         code, number = counts.most_common(1)[0]
@@ -270,7 +270,7 @@ def parallel(data: ReportData, top: Sequence[int]) -> str:
     return f"{which} {', '.join(common)}.{absent}"
 
 
-def failures(results: Sequence[RunResult]) -> str:
+def failures_sentence(results: Sequence[RunResult]) -> str:
     """Say how many runs have no result, and why, "" if nothing went wrong."""
     statuses = {run.status for run in results} - {Status.COMPLETED, Status.PENDING}
     counts = Counter(str(run.status) for run in results if run.status is not Status.COMPLETED)

@@ -8,8 +8,8 @@ from runmanager.console import duration, printable
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report.colors import color
-from runmanager.report.model import Axis
-from runmanager.report.svg import Figure, Scale, cut, spaced
+from runmanager.report.model import PageAxis
+from runmanager.report.svg import Figure, Scale, cut_text, spaced
 from runmanager.storage.journal import read_attempt
 from runmanager.storage.run_state import RunResult
 
@@ -30,7 +30,7 @@ class Busy(NamedTuple):
     is_success: bool  # whether it ended as it should
 
 
-def timeline(busy: Sequence[Busy], colored: Axis | None) -> tuple[str, str] | None:
+def timeline(busy: Sequence[Busy], colored: PageAxis | None) -> tuple[str, str] | None:
     """Draw the attempts of all runs by device and time, with a sentence; None if no times are recorded."""
     if len(busy) < 2:  # noqa: PLR2004 - one bar says nothing
         return None
@@ -64,7 +64,7 @@ def timeline(busy: Sequence[Busy], colored: Axis | None) -> tuple[str, str] | No
     for number, (device, row) in enumerate(lanes):
         y = _TOP + _LANE * (number + 0.5)
         if number == 0 or lanes[number - 1][0] != device:
-            figure.text(_LEFT - 8, y + 4, cut(device, _LEFT - 10), "name", "end")
+            figure.text(_LEFT - 8, y + 4, cut_text(device, _LEFT - 10), "name", "end")
         for each in row:
             begin, end = x(positions(each.begin)), x(positions(each.end))
             d = f"M{begin:.1f} {y:.1f}h{max(1.0, end - begin - 1):.1f}"

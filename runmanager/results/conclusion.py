@@ -13,7 +13,7 @@ import pandas as pd
 
 from runmanager.console import cell, duration, printable
 from runmanager.errors import InvalidArgumentError
-from runmanager.goal import beside
+from runmanager.goal import companion
 from runmanager.hyperparameters import counted
 from runmanager.outcome import LEADING, Status
 from runmanager.results.effects import paired, speeds
@@ -174,7 +174,7 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
     if findings.repeats:
         columns.append(("95 % interval", intervals(metric, [s.low for s in best], [s.high for s in best])))
         columns.append(("repeats", [s.counts for s in best]))
-    if (partner := beside(metric, metrics_of(runs))) and partner not in goals:
+    if (partner := companion(metric, metrics_of(runs))) and partner not in goals:
         columns.append((partner, _means(runs[partner], best)))
     if "run duration" in runs and "run duration" not in goals:
         columns.append(("time", durations(_means(runs["run duration"], best))))

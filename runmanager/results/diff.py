@@ -17,7 +17,7 @@ from runmanager.results import tables
 from runmanager.results.effects import LEFT_OUT, compare
 from runmanager.results.evidence import difference
 from runmanager.results.loading import read_results, warn_of
-from runmanager.results.ranking import own_goals, rank
+from runmanager.results.ranking import own_goals, ranking_of
 from runmanager.storage.fingerprint import changes
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
@@ -139,7 +139,7 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     # in other hands' files, a goal may be called like a column of text
     if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in each):
         return rows
-    best = [rank(runs, str(goal)).settings[:1] for runs in each]
+    best = [ranking_of(runs, str(goal)).settings[:1] for runs in each]
     means = [settings[0].mean if settings else math.nan for settings in best]
     if means[0] != means[1]:
         rows.append(_row("metric", f"{goal.metric}, best setting", *means))

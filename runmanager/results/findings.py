@@ -8,7 +8,7 @@ import pandas as pd
 
 from runmanager.console import cell, printable
 from runmanager.results.contest import Contest, contest, of_values, rule_of
-from runmanager.results.ranking import Ranking, Setting, check_comparable, completed, is_same, rank
+from runmanager.results.ranking import Ranking, Setting, check_comparable, completed, is_same, ranking_of
 from runmanager.results.tables import KEPT
 from runmanager.results.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
 from runmanager.storage.design import Rule
@@ -119,7 +119,7 @@ def find(
     Raises:
         InvalidArgumentError: As `best` does, or the rows are epochs.
     """
-    ranking = rank(runs, goal, repeats)
+    ranking = ranking_of(runs, goal, repeats)
     check_comparable(runs, [], [])
     scores, axes = ranking.goal.sign * completed(runs, ranking.goal.metric), ranking.repeats
     rule = rule_of(runs, ranking.goal.metric, axes)

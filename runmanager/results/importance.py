@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from runmanager.errors import MissingExtraError
-from runmanager.results.ranking import ASSUMED, Ranking, axes_of, numbered, rank
+from runmanager.results.ranking import ASSUMED, Ranking, axes_of, numbered, ranking_of
 from runmanager.results.sampled import is_in_magnitudes, is_missing, is_sampled
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def importances(
         import optuna
     except ImportError as error:
         raise MissingExtraError(["importances needs optuna: pip install 'torch-runmanager[optuna]'"]) from error
-    ranking = rank(runs, goal, repeats)
+    ranking = ranking_of(runs, goal, repeats)
     rated = sorted(ranking.settings, key=lambda setting: setting.rows[0])
     axes = [name for name in axes_of(runs) if name not in ranking.repeats]
     settings = runs[axes].iloc[[setting.rows[0] for setting in rated]].reset_index(drop=True)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from runmanager.console import printable
 from runmanager.errors import InvalidArgumentError
-from runmanager.results.ranking import ASSUMED, RANKED, goals_of, own_goals, rank, table_of
+from runmanager.results.ranking import ASSUMED, RANKED, goals_of, own_goals, ranking_of, rows_of
 from runmanager.results.tables import check_table
 
 PARETO = "pareto"
@@ -46,8 +46,8 @@ def pareto(
     if isinstance(goals, str) or len(goals) < _FEWEST:
         rule = "a Pareto front has two goals or more"
         raise InvalidArgumentError([f"{rule}, got {goals!r}: write goal=['accuracy', 'min:loss']"])
-    ranking = rank(runs, goals, repeats)
-    front = table_of(runs, ranking, ranking.front)
+    ranking = ranking_of(runs, goals, repeats)
+    front = rows_of(runs, ranking, ranking.front)
     front.attrs |= {PARETO: [str(each) for each in ranking.goals], RANKED: tuple(ranking.goal)}
     front.attrs[ASSUMED] = ranking.assumption
     return front

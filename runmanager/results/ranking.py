@@ -296,7 +296,7 @@ def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> lis
     return [f"{low} to {high}" if low else "" for low, high in pairs]
 
 
-def rank(
+def ranking_of(
     runs: pd.DataFrame,
     goal: str | Sequence[str] | None = None,
     repeats: str | Sequence[str] | None = None,
@@ -510,14 +510,14 @@ def best(
     if n is not None:
         problems.check_count("n", n, 0)
     with problems.collecting():
-        ranking = rank(runs, goal, repeats)
+        ranking = ranking_of(runs, goal, repeats)
     problems.raise_if_any(InvalidArgumentError)
-    table = table_of(runs, ranking, ranking.all_settings[:n])
+    table = rows_of(runs, ranking, ranking.all_settings[:n])
     table.attrs |= {RANKED: tuple(ranking.goal), ASSUMED: ranking.assumption}
     return table
 
 
-def table_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
+def rows_of(runs: pd.DataFrame, ranking: Ranking, settings: Sequence[Setting]) -> pd.DataFrame:
     """Return a row per setting: with repeat axes its means and how many runs it has, else its run."""
     if not ranking.repeats:
         table = runs.iloc[[setting.rows[0] for setting in settings]]

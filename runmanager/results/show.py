@@ -10,7 +10,7 @@ import pandas as pd
 
 from runmanager.console import cell
 from runmanager.errors import InvalidArgumentError
-from runmanager.goal import Goal, beside
+from runmanager.goal import Goal, companion
 from runmanager.hyperparameters import counted
 from runmanager.outcome import LEADING
 from runmanager.results.effects import EXPLAINED, OVERALL
@@ -25,9 +25,9 @@ from runmanager.results.ranking import (
     metrics_of,
     numbered,
     own_goals,
-    rank,
+    ranking_of,
     repeats_of,
-    table_of,
+    rows_of,
 )
 from runmanager.results.readable import averages_view, effects_view, pairs_view, settings_view
 from runmanager.results.tables import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
@@ -115,8 +115,8 @@ def ranked(
         return of_runs(runs, None, n)
     if repeats_of(runs, repeats)[0] and not are_epochs(runs):
         return settings_view(find(runs, goal, repeats), runs, n, with_others=with_others)
-    ranking = rank(runs, goal, repeats)
-    rows = table_of(runs, ranking, ranking.all_settings if with_others else ranking.settings)
+    ranking = ranking_of(runs, goal, repeats)
+    rows = rows_of(runs, ranking, ranking.all_settings if with_others else ranking.settings)
     others = runs.iloc[[setting.rows[0] for setting in ranking.others]]
     note = f"{counted(len(others), 'run')} without a number: {_by_status(others)}" if len(others) else ""
     return of_runs(rows, ranking.goal, n, "" if with_others else note, is_ranked=True)
@@ -150,7 +150,7 @@ def of_runs(
         *params,
         metric,
         *goals,
-        beside(metric, metrics_of(rows)) if metric else None,
+        companion(metric, metrics_of(rows)) if metric else None,
         _TIME,
         "status",
     ]
@@ -177,7 +177,7 @@ def of_runs(
     return view if n is None else view.taken(range(min(n, len(rows))))
 
 
-def listed(runs: pd.DataFrame) -> View:
+def runs_view(runs: pd.DataFrame) -> View:
     """Show all runs in their order, those of the best setting in bold."""
     findings = None
     with contextlib.suppress(InvalidArgumentError):  # no column decides

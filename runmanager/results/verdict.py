@@ -12,7 +12,7 @@ from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal
 from runmanager.results.contest import Contest, contest, of_values, rule_of
 from runmanager.results.evidence import ERROR, fewest
-from runmanager.results.ranking import axes_of, check_comparable, completed, goals_of, rank, repeats_of
+from runmanager.results.ranking import axes_of, check_comparable, completed, goals_of, ranking_of, repeats_of
 from runmanager.results.rivals import Lead
 from runmanager.results.tables import HYPERPARAMETERS, KEPT, Numbers, from_columns
 from runmanager.results.verdict_sentence import UNDECIDED, Race
@@ -208,7 +208,7 @@ def compared(
     with problems.collecting():
         check_comparable(runs, [] if axis is None else [axis], [])
     with problems.collecting():
-        ranking = rank(runs, goal, axes)
+        ranking = ranking_of(runs, goal, axes)
     problems += Rule(None, margin, error).problems()
     problems.raise_if_any(InvalidArgumentError)
     decisive = ranking.goal

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from runmanager.live.columns import Axis
+from runmanager.live.columns import AxisColumn
 from runmanager.live.ended import Ended
 from runmanager.outcome import Outcome, Status
 
-AXES = [Axis.of("lr", [0.1, 0.01]), Axis.of("net", ["a", "resnet"])]
+AXES = [AxisColumn.of("lr", [0.1, 0.01]), AxisColumn.of("net", ["a", "resnet"])]
 METRICS = {"test_accuracy": 0.75, "loss": float("nan")}
 COMPLETED = Ended(" 7/12", " 3", {"lr": 0.1, "net": "a"}, Outcome(Status.COMPLETED), METRICS, 83.0)
 

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from runmanager.live.columns import Axis
+from runmanager.live.columns import AxisColumn
 from runmanager.live.picture import Picture
 from runmanager.live.running import Running
 from runmanager.outcome import BatchProgress, EpochRecord
 
 PARAMS = {"lr": 0.01, "batch_size": 10000, "optimizer": "adam"}
-AXES = [Axis.of(name, [value]) for name, value in PARAMS.items()]
+AXES = [AxisColumn.of(name, [value]) for name, value in PARAMS.items()]
 METRICS = {"test_accuracy": 0.5, "loss": 0.598666, "accuracy": 0.75, "test_loss": 0.7}
 NEW = Running(7, PARAMS, 0, "cuda:0", 100.0, 100.0)
 RUN = (
@@ -88,9 +88,9 @@ def test_the_goal_is_the_last_metric_to_be_left_out(width):
 def test_hyperparameters_keep_their_columns_while_runs_change():
     other = replace(RUN, params={"lr": 1, "batch_size": 1, "optimizer": "a"})
     axes = [
-        Axis("lr", 6, is_number=True),
-        Axis("batch_size", 10, is_number=True),
-        Axis("optimizer", 9, is_number=False),
+        AxisColumn("lr", 6, is_number=True),
+        AxisColumn("batch_size", 10, is_number=True),
+        AxisColumn("optimizer", 9, is_number=False),
     ]
 
     pictures = [PICTURE._replace(axes=axes, lanes=[("cpu", run)]) for run in (RUN, other)]

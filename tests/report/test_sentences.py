@@ -13,8 +13,8 @@ from scipy import stats
 
 from runmanager.outcome import EpochRecord, Status
 from runmanager.report import text
-from runmanager.report.heatmap import heatmap
-from runmanager.report.model import Axis, report_data
+from runmanager.report.model import PageAxis, report_data
+from runmanager.report.sections import heatmap
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import canonical, identity
 from runmanager.storage.run_state import RunResult
@@ -199,7 +199,7 @@ def test_what_an_axis_changes_is_the_mean_over_all_pairs_that_differ_in_it_alone
 
 def test_the_best_value_of_an_axis_is_the_best_where_all_else_is_equal(case):
     for axis in case.data.compared:
-        words = text.effect(case.data, axis)
+        words = text.effect_sentence(case.data, axis)
         labels = {axis.label(value): value for value in case.settings[axis.name].unique()}
         left_out = {axis.label(value) for value in case.data.changes[axis.name].left_out}
         values = {value for label, value in labels.items() if label not in left_out}
@@ -249,7 +249,7 @@ def test_cells_of_a_heatmap_are_means_over_the_same_other_settings(case):
     assert len(tables) == pair.num
     for row, column in zip(*there.nonzero(), strict=True):
         assert pair.means[row, column] == pytest.approx(sum(each[row, column] for each in tables) / pair.num)
-    words = text.together(case.data, pair)
+    words = text.together_sentence(case.data, pair)
     rows, columns = case.data.axis(pair.rows), case.data.axis(pair.columns)
     assert (pair.num == 1) == ("one setting" in words)
     for column, value in enumerate(pair.column_values):
@@ -281,7 +281,7 @@ def test_no_sentence_on_two_axes_contradicts_an_incomplete_grid(number, tmp_path
         )
         * case.sign
     )  # checked against pandas above
-    words = text.together(case.data, pair)
+    words = text.together_sentence(case.data, pair)
 
     sentence, *others = re.split(r"(?<=\.) (?=[A-Z])", words)
     of = re.search(rf"[Oo]f {rows.name} (.+?)(?: is best depends|, \S+(?: or \S+)* is best with)", sentence)
@@ -344,7 +344,7 @@ def test_what_the_best_runs_have_in_common_is_so(case):
     top = case.data.order[: max(1, min(3, len(case.data.order) // 3), len(case.data.order) // 10)]
     rows = case.table.iloc[list(top)]
 
-    words = text.parallel(case.data, top)
+    words = text.parallel_sentence(case.data, top)
     for amount, name, value in re.findall(r"(all|\d+) have (\w+)=(\S+?)[,.](?= |$)", words):
         labels = rows[name].map(case.data.axis(name).label)
         assert (labels == value).sum() == (len(rows) if amount == "all" else int(amount))
@@ -355,6 +355,6 @@ def test_what_the_best_runs_have_in_common_is_so(case):
 
 def test_none_is_called_so_also_where_a_column_of_numbers_has_nan():
     keys = [json.dumps(canonical(value)) for value in (0.1, None)]
-    axis = Axis("lr", ["0.1", "None"], [0, 1], is_ordered=False, keys=keys)
+    axis = PageAxis("lr", ["0.1", "None"], [0, 1], is_ordered=False, keys=keys)
 
     assert axis.label(math.nan) == "None"

@@ -16,6 +16,7 @@ from runmanager import best, load_run, load_runs, over_repeats, pareto, show, ve
 from runmanager.board import rebuild
 from runmanager.board.tags import tag
 from runmanager.cli.app import app
+from runmanager.cli.listing import overview
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
 from runmanager.grid import RunBuilder
@@ -26,8 +27,7 @@ from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.results.conclusion import conclude
 from runmanager.results.effects import effects
 from runmanager.results.importance import importances
-from runmanager.results.overview import overview
-from runmanager.results.ranking import rank
+from runmanager.results.ranking import ranking_of
 from runmanager.run import make_run
 from runmanager.storage.design import Design, assumption
 from runmanager.storage.folders import Experiment
@@ -178,7 +178,7 @@ def check_tables(case: Case, runs: Any) -> None:
     assert [numbers_of(row) for _, row in table.iterrows()][: len(order)] == order
     assert case.assumption in message.replace("\n", " ")
     assert case.assumption in repr(show(runs)).replace("\n", " ")
-    if len(rank(runs).goals) > 1:
+    if len(ranking_of(runs).goals) > 1:
         front = [numbers_of(row) for _, row in pareto(runs).iterrows()]
         assert [numbers_of(row) for row in rows] == front
         assert front[:1] == order[:1]
@@ -269,13 +269,13 @@ def check_hparams(case: Case) -> None:
     )
     if case.order():
         goal, winner = case.goals[0], case.order()[0]
-        least = min(2, next(len(numbers[0]) for runs, numbers in case.settings() if runs == winner))
+        least = min(2, next(len(its_numbers[0]) for runs, its_numbers in case.settings() if runs == winner))
         means = {
-            frozenset(number for number, _ in group): goal.sign * sum(there) / len(there)
+            frozenset(number for number, _ in group): goal.sign * sum(finite) / len(finite)
             for group in groups.values()
-            if (there := [value for _, value in group if math.isfinite(value)]) and len(there) >= least
+            if (finite := [value for _, value in group if math.isfinite(value)]) and len(finite) >= least
         }
-        (best_mean,) = [mean for numbers, mean in means.items() if numbers <= set(winner)]
+        (best_mean,) = [mean for numbers, mean in means.items() if numbers.issubset(winner)]
         assert best_mean == pytest.approx(max(means.values())) or len(case.goals) > 1
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from runmanager import RunManager, best, load_results, load_run, load_runs, load_steps
 from runmanager.errors import InvalidArgumentError, NoRunsError, RunsWarning
-from runmanager.results import steps as steps_module
+from runmanager.results import step_table as steps_module
 from runmanager.storage import paths
 
 

@@ -1,7 +1,7 @@
 import pytest
 
+from runmanager.cli.listing import overview
 from runmanager.outcome import Outcome, Status
-from runmanager.results.overview import overview
 from runmanager.storage.run_state import read_experiment
 from tests.report.reading import write_runs
 

@@ -37,7 +37,7 @@ class Selection:
         return any((self.where, self.columns, self.sort, self.limit))
 
 
-def load(*folders: Path, where: str | None = None) -> "pd.DataFrame":
+def load_selected(*folders: Path, where: str | None = None) -> "pd.DataFrame":
     """Load the runs of folders that meet a condition.
 
     Raises:
@@ -65,7 +65,7 @@ def meeting(runs: "pd.DataFrame", where: str | None) -> "pd.DataFrame":
     return rows
 
 
-def in_order(view: "View", by: str | None) -> "View":
+def sorted_view(view: "View", by: str | None) -> "View":
     """Sort the rows of a view by columns, those without a value last.
 
     Raises:
@@ -147,7 +147,7 @@ def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *
     if view.table.empty:
         return
     columns, everything = selection.columns, selection.everything
-    view = in_order(view, selection.sort)
+    view = sorted_view(view, selection.sort)
     view = _limited(view, selection.limit, what, everything=everything) if what else view
     names = names_in(columns) if columns else None
     if names is None and (everything or not console.is_terminal):

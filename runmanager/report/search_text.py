@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from runmanager.console import cell
 from runmanager.hyperparameters import counted
-from runmanager.report.model import MEASURE, Axis, ReportData
+from runmanager.report.model import MEASURE, PageAxis, ReportData
 from runmanager.report.svg import Scale
 from runmanager.results.importance import ENOUGH
 from runmanager.results.sampled import is_in_magnitudes
@@ -17,7 +17,7 @@ _MOST_OF_RANGE = 0.5  # that the best runs share
 _MOST_NAMED = 4  # values in a sentence
 
 
-def why(data: ReportData) -> str:
+def importance_sentence(data: ReportData) -> str:
     """Say which hyperparameters of a sample or a search matter."""
     (first, share), *others = data.importances.items()
     if not math.isfinite(share):
@@ -43,7 +43,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.1g} %" if 0 < share < 0.01 else f"{100 * share:.0f} %"  # noqa: PLR2004
 
 
-def words_of(data: ReportData, axis: Axis) -> str:
+def range_sentence(data: ReportData, axis: PageAxis) -> str:
     """Say which values of a hyperparameter the best runs have."""
     best = best_tenth(data)
     which = "The best run" if len(best) == 1 else f"The best {len(best):,} of {len(data.order):,} runs"
@@ -69,7 +69,7 @@ def words_of(data: ReportData, axis: Axis) -> str:
     return f"{which} have {axis.name} {have}; {ends[0]} to {ends[1]} were tried.{hint}"
 
 
-def in_common(axis: Axis, runs: Sequence[int]) -> list[str]:
+def in_common(axis: PageAxis, runs: Sequence[int]) -> list[str]:
     """Say from where to where the numbers of runs are, unless that is nearly the whole range."""
     numbers = [number for number in map(axis.number, runs) if not math.isnan(number)]
     low, high = sorted(numbers)[:1], sorted(numbers)[-1:]
@@ -85,12 +85,12 @@ def best_tenth(data: ReportData) -> Sequence[int]:
     return data.order[: max(min(3, len(data.order)), math.ceil(len(data.order) / 10))]
 
 
-def with_number(data: ReportData, axis: Axis) -> list[int]:
+def with_number(data: ReportData, axis: PageAxis) -> list[int]:
     """Return the runs with a score and a number of an axis, the best first."""
     return [run for run in data.order if not math.isnan(axis.number(run))]
 
 
-def scale_of(axis: Axis, runs: Sequence[int], start: float, end: float) -> Scale:
+def scale_of(axis: PageAxis, runs: Sequence[int], start: float, end: float) -> Scale:
     """Return the scale of a hyperparameter, in orders of magnitude if its numbers are spread over them."""
     return _scale_of([axis.number(run) for run in runs], start, end)
 
