@@ -93,12 +93,13 @@ def conclude(
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
     findings, question = _findings(runs)
     is_left = more > 0 or bool(left.any())
+    assumed = f"{findings.assumption}." if findings and findings.assumption else ""
     headline = findings.headline(is_over=not is_left) if findings else ""
     if findings and findings.verdict:
-        details = [f"{headline}.", findings.better_by_one_repeat, findings.assumption]
+        details = [f"{headline}.", findings.better_by_one_repeat, assumed]
         best = Sentence("✓" if findings.is_decided else "!", findings.verdict, [*filter(None, details)])
     elif findings and headline:
-        best = Sentence("✓", headline, [*filter(None, [findings.lead, findings.assumption])])
+        best = Sentence("✓", headline, [*filter(None, [findings.lead, assumed])])
     else:
         nothing = ""
         if findings and statuses[Status.COMPLETED]:

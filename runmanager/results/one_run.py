@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted
 from runmanager.results.loading import load_results, warn_of
-from runmanager.results.ranking import RUNS
 from runmanager.storage import artifacts, paths
 from runmanager.storage.folders import RunFolder, is_experiment, read_runs
 from runmanager.storage.run_state import RunResult, read_run
@@ -130,7 +129,7 @@ def path_of(run: Any) -> Path:
         folder = run.get("folder")
     if isinstance(folder, str | os.PathLike):
         return Path(folder)
-    numbers = run.get(RUNS) if hasattr(run, "get") else None
+    numbers = run.get("runs") if hasattr(run, "get") else None
     if isinstance(numbers, tuple):  # a setting of `best`
         which = f"this setting has {counted(len(numbers), 'run')}, {listed(numbers)}"
         raise InvalidArgumentError([f"{which}: load one of them, as load_run({numbers[0]!r})"])

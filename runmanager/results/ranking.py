@@ -355,7 +355,7 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
     if goal is None:
         default_metric(runs, "goal='max:f1' (--goal max:f1)")
         return own_goals(runs)
-    given = [goal] if isinstance(goal, str | Goal) else list(goal)
+    given = list(goal) if isinstance(goal, list | tuple) and not isinstance(goal, Goal) else [goal]
     problems = Problems()
     goals: list[Goal] = []
     for each in given:
@@ -370,7 +370,7 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
     return goals
 
 
-def _by_column(runs: pd.DataFrame, given: str | Goal) -> Goal:
+def _by_column(runs: pd.DataFrame, given: object) -> Goal:
     """Return a goal by the column that has it: that of the epoch whose weights are kept, if there is one.
 
     Raises:

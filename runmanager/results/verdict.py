@@ -256,7 +256,7 @@ def _assumptions(between: Contest, axes: Sequence[str], error: float, *, is_assu
     elif axes:
         facts.append("repeats of the training, on these data and this test set")
     if is_assumed:
-        facts.append(assumption(axes).removesuffix("."))
+        facts.append(assumption(axes))
     return "; ".join(facts)
 
 

@@ -156,7 +156,7 @@ def assumption(axes: Sequence[str]) -> str:
     """Say which axes were taken as repeat axes by their names, "" if none was.
 
     >>> assumption(["seed"])
-    'By its name, seed only repeats a setting; repeats=() says that no axis does.'
+    'By its name, seed only repeats a setting; repeats=() says that no axis does'
     """
     if not axes:
         return ""
@@ -165,7 +165,7 @@ def assumption(axes: Sequence[str]) -> str:
         if len(axes) == 1
         else f"By their names, {' and '.join(axes)} only repeat"
     )
-    return f"{named} a setting; repeats=() says that no axis does."
+    return f"{named} a setting; repeats=() says that no axis does"
 
 
 def check_note(note: object) -> str:

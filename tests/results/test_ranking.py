@@ -187,6 +187,8 @@ def test_without_accuracy_and_loss_the_metric_has_to_be_named():
             {"goal": "f9"},
             "whether large values of 'f9' are good is not known: write goal='max:f9' or goal='min:f9'",
         ),
+        ({"goal": 5}, "goal must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy', got 5"),
+        ({"goal": []}, "a goal is a metric, as 'max:f1', got []"),
         ({"n": -1}, "n must be a whole number, 0 or more, got -1"),
         ({"n": 1.5}, "n must be a whole number, 0 or more, got 1.5"),
     ],
