@@ -2,8 +2,9 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from runmanager.axes import Axes, Space, axes_of, space_of
 from runmanager.errors import GridError, Problems
@@ -12,9 +13,11 @@ from runmanager.nested import Grid, check_groups
 from runmanager.ranges import Range
 from runmanager.run import Run as Run  # noqa: PLC0414 - everybody takes it from here
 from runmanager.run import make_run
-from runmanager.sampling import combination, distinct, fractions, shuffled
+
+T = TypeVar("T")
 
 _MOST_RUNS = 1_000_000  # combinations walked or drawn for where=
+_MOST_REPEATED = 100_000  # draws in a row that have all been drawn before
 
 _make_run = make_run  # as runs name it that were pickled before
 
@@ -219,21 +222,81 @@ def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
     lists = [values for values in space.values() if not isinstance(values, Range)]
     if len(lists) == len(space):
         size = math.prod(map(len, lists))
-        return (combination(lists, index) for index in shuffled(size, seed))
+        return (_combination(lists, index) for index in _shuffled(size, seed))
     drawn = (
         tuple(
             values.from_fraction(fraction) if isinstance(values, Range) else int(fraction * len(values))
             for values, fraction in zip(space.values(), row, strict=True)
         )
-        for row in fractions([*space], seed)
+        for row in _fractions([*space], seed)
     )
     return (
         [
             (value,) if isinstance(values, Range) else values[value]
             for values, value in zip(space.values(), row, strict=True)
         ]
-        for row in distinct(drawn)
+        for row in _distinct(drawn)
     )
+
+
+def _shuffled(size: int, seed: int) -> Iterator[int]:
+    """Yield the numbers below `size` in a random order; memory and time are those of the numbers drawn.
+
+    Fisher and Yates' shuffle, which remembers no more than what it has moved.
+
+    >>> sorted(_shuffled(4, seed=0)), next(_shuffled(10**30, seed=0)) < 10**30
+    ([0, 1, 2, 3], True)
+    """
+    random_ = random.Random(seed)  # noqa: S311 - no secret
+    moved: dict[int, int] = {}
+    index = 0
+    while index < size:  # which may be more than range() can count
+        other = random_.randrange(index, size)
+        first, drawn = moved.get(index, index), moved.get(other, other)
+        moved[other] = first
+        yield drawn
+        index += 1
+
+
+def _fractions(names: Sequence[object], seed: int) -> Iterator[list[float]]:
+    """Yield numbers from 0 to below 1 for each axis, without end; those of an axis do not depend on the others.
+
+    >>> next(_fractions(["lr", "width"], seed=0))[1] == next(_fractions(["width"], seed=0))[0]
+    True
+    """
+    randoms = [random.Random(f"{seed} {name}") for name in names]  # noqa: S311 - no secret
+    while True:
+        yield [random_.random() for random_ in randoms]
+
+
+def _distinct(draws: Iterable[T]) -> Iterator[T]:
+    """Yield each of some draws once, until no other comes for long.
+
+    >>> [*_distinct([3, 1, 3, 3, 2])]
+    [3, 1, 2]
+    """
+    seen: set[T] = set()
+    num_repeated = 0
+    for draw in draws:
+        if draw not in seen:
+            seen.add(draw)
+            num_repeated = 0
+            yield draw
+        elif (num_repeated := num_repeated + 1) == _MOST_REPEATED:
+            return
+
+
+def _combination(axes: Sequence[Sequence[T]], index: int) -> list[T]:
+    """Return the combination that `itertools.product` of the axes has at an index.
+
+    >>> [_combination([[0.1, 0.01], [8, 64]], index) for index in range(4)]
+    [[0.1, 8], [0.1, 64], [0.01, 8], [0.01, 64]]
+    """
+    values: list[T] = []
+    for axis in reversed(axes):
+        index, position = divmod(index, len(axis))
+        values.append(axis[position])
+    return values[::-1]
 
 
 def _kinds(space: Space) -> tuple[str, ...]:
