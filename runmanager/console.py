@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -16,7 +17,7 @@ from rich.segment import ControlType, Segment
 from rich.style import Style
 from rich.text import Text
 
-from runmanager.notebook import InPlace, Lines
+from runmanager.markup import marked
 from runmanager.table import ENDLESS, MARKS, Table
 from runmanager.wording import cell, duration, join, printable
 
@@ -24,13 +25,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "NotebookScreen", "Screen", "Table", "cell", "choose_screen", "duration", "encodable", "in_notebook",
-    "join", "print_fitted", "print_table", "printable", "wide_console",
+    "NotebookLines", "NotebookScreen", "Screen", "Table", "cell", "choose_screen", "duration", "encodable",
+    "in_notebook", "join", "print_fitted", "print_table", "printable", "wide_console",
 ]  # fmt: skip
 
 _MOST_ROWS = 40  # of a table that is printed
 _MOST_LINES = 1000  # that a notebook keeps
 _PLAIN = str.maketrans("✓✗–—·…━╌×±≥≤", "vx---~=.x~><")  # noqa: RUF001 - symbols for those without
+_COMPLETED = re.compile(r"✓ +\d+/")  # how the line of a completed run begins
+_OTHER = re.compile(r"[✗–] +\d+/")  # noqa: RUF001 - and that of another run; indented lines explain it
+_INDENT = "    "
+_MOST_UNFOLDED = 8  # of either kind, before they are folded
+_LINES_STYLE = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; font-family: monospace"
 
 
 def print_table(
@@ -210,7 +216,7 @@ class NotebookScreen(Screen):
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._num_lines = 0
         self._is_over = False
-        self._above, self._below = InPlace(), InPlace()
+        self._above, self._below = _InPlace(), _InPlace()
 
     def print(self, lines: Sequence[str]) -> None:
         """Print lines above the rest."""
@@ -218,7 +224,7 @@ class NotebookScreen(Screen):
         self._num_lines += len(lines)
         left_out = self._num_lines - len(self._lines)
         head = [f"({left_out} earlier lines are not shown here)"] if left_out else []
-        self._above.show(Lines([*head, *self._lines], is_over=self._is_over))
+        self._above.show(NotebookLines([*head, *self._lines], is_over=self._is_over))
 
     def conclude(self, panel: Any) -> None:
         """Print what says the most: the notebook draws the whole panel, which is returned."""
@@ -237,8 +243,73 @@ class NotebookScreen(Screen):
             self._is_over = content is None
             self.print([])  # keeps the lines above
         if content is None or isinstance(content, str):
-            content = Lines([content] if content else [])
+            content = NotebookLines([content] if content else [])
         self._below.show(content)
+
+
+class _InPlace:
+    """Content below a notebook's cell that is replaced where it was shown first."""
+
+    def __init__(self) -> None:
+        self.handle: Any = None
+
+    def show(self, content: Any) -> None:
+        """Show content, in place of what was shown before."""
+        from IPython.display import display
+
+        if self.handle is None:
+            self.handle = display(content, display_id=True)
+        else:
+            self.handle.update(content)
+
+
+class NotebookLines:
+    """Lines as a notebook shows them: of many runs the last ones; once all is over, they are folded."""
+
+    def __init__(self, lines: Sequence[str], *, is_over: bool = True) -> None:
+        self._lines = list(lines)
+        self._is_over = is_over
+
+    def __repr__(self) -> str:
+        return "\n".join(self._lines)
+
+    def _repr_html_(self) -> str:
+        before: list[str] = []
+        after: list[str] = []
+        completed: list[list[str]] = []
+        others: list[list[str]] = []  # each with the lines that explain it
+        last = before
+        for line in self._lines:
+            if _COMPLETED.match(line) or _OTHER.match(line):
+                last = [line]
+                (completed if _COMPLETED.match(line) else others).append(last)
+            elif last in others and line.startswith(_INDENT):
+                last.append(line)
+            else:
+                last = after if completed or others else before
+                last.append(line)
+        if max(len(completed), len(others)) <= _MOST_UNFOLDED:
+            return _pre(self._lines)
+        of_completed = self._of_runs(completed, "completed runs")
+        of_others = self._of_runs(others, "runs not completed")
+        if self._is_over:
+            return f"{_pre(before)}{of_completed}{of_others}{_pre(after)}"
+        return f"{_pre([*before, *after])}{of_others}{of_completed}"
+
+    def _of_runs(self, runs: Sequence[Sequence[str]], heading: str) -> str:
+        heading = f"{len(runs)} {heading}"
+        if len(runs) <= _MOST_UNFOLDED:
+            return _pre([line for run in runs for line in run])
+        if self._is_over:
+            lines = _pre([line for run in runs for line in run])
+            return f"<details><summary>{heading}</summary>{lines}</details>"
+        last = [line for run in runs[-_MOST_UNFOLDED:] for line in run]
+        return _pre([f"{heading}, the last {_MOST_UNFOLDED}:", *last])
+
+
+def _pre(lines: Sequence[str]) -> str:
+    content = "\n".join(map(marked, lines))
+    return f'<pre style="{_LINES_STYLE}">{content}</pre>' if content else ""
 
 
 def choose_screen(*, show: bool) -> Screen:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from runmanager import console
 from runmanager.console import (
+    NotebookLines,
     NotebookScreen,
     Screen,
     Table,
@@ -26,7 +27,6 @@ from runmanager.console import (
     wide_console,
 )
 from runmanager.live.screen import LivePicture, Part
-from runmanager.notebook import Lines
 
 ROW = {
     "run": 1, "epoch": 1, "loss": 0.598666, "accuracy": 0.7812, "epoch duration": 7.504123,
@@ -447,7 +447,7 @@ def test_a_notebook_folds_the_lines_of_many_failed_runs_too():
     failed = [line for number in range(1, 301) for line in (f"✗ {number}/300 <b>", "    fix it")]
     lines = ["exp: 300 runs", *failed, "! a remark", "✓ Best: run 7"]
 
-    live, over = (Lines(lines, is_over=is_over)._repr_html_() for is_over in (False, True))
+    live, over = (NotebookLines(lines, is_over=is_over)._repr_html_() for is_over in (False, True))
 
     assert shown_lines(live) == [
         "exp: 300 runs",
