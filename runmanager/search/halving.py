@@ -5,21 +5,17 @@ is ASHA, as it stops runs: Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht and 
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from runmanager.console import cell
 from runmanager.errors import InvalidArgumentError, Problems, PruneError
 from runmanager.goal import Goal, parse_goal
-from runmanager.outcome import Outcome, Status
+from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.search.base import Decision, Search
-from runmanager.search.pruning import none_could_be_stopped
+from runmanager.search.pruning import Pruner, none_could_be_stopped
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult
-
-if TYPE_CHECKING:
-    from runmanager.search.pruning import Pruner
 
 NO_METRIC = "prune= has nothing to compare runs by: give run_grid(goal='max:<metric>')"
 
@@ -101,7 +97,7 @@ class SuccessiveHalving:
         assert rule.goal
         return rule
 
-    def pruner(self) -> "Pruner":
+    def pruner(self) -> Pruner:
         """Make a pruner that stops runs by this rule as they come to a rung, one by one.
 
         Returns:
@@ -116,11 +112,9 @@ class SuccessiveHalving:
             better goes on
             worse behind 1 of 3 runs
         """
-        from runmanager.search.asynchronous import AsynchronousHalving
+        return _AsynchronousHalving(self)
 
-        return AsynchronousHalving(self)
-
-    def search(self) -> "Search":
+    def search(self) -> Search:
         """Make a search that stops runs by this rule when all are at a rung.
 
         Returns:
@@ -306,6 +300,43 @@ class _Halving(Search):
         is_new = num_best < len(values) and sentence not in self._sentences
         self._sentences.add(sentence)
         return [sentence] if is_new else []
+
+
+class _AsynchronousHalving(Pruner):
+    """Stops a run at a rung unless it is among the best that have come there up to now."""
+
+    def __init__(self, rule: SuccessiveHalving) -> None:
+        super().__init__(rule.goal, str(rule))
+        self._rule = rule
+        self._rungs: dict[int, dict[str, float]] = {}  # rung -> identity of a run -> its value there
+
+    def begin(self, results: Iterable[RunResult]) -> None:
+        """Take the values at the rungs."""
+        for result in results:
+            for record in result.epochs:
+                if self._rule.is_rung(record.epoch) and self.goal.metric in record.metrics:
+                    self._rungs.setdefault(record.epoch, {})[result.folder.id] = self.value(record)
+
+    def should_stop(self, id_: str, record: EpochRecord) -> str:
+        """Compare the run with those that have come to the rung so far, if it is at one."""
+        for rung, values in self._rungs.items():
+            if rung >= record.epoch:
+                values.pop(id_, None)
+        if not self._rule.is_rung(record.epoch):
+            return ""
+        values = self._rungs.setdefault(record.epoch, {})
+        values[id_] = value = self.value(record)
+        index = len(values) - 1  # of this run: it came last
+        if index in self._rule.best(list(values.values())):
+            return ""
+        if not math.isfinite(value):
+            return f"{self.goal.metric} is {value}"
+        ahead = sum(self.goal.sign * (other - value) >= 0 for other in values.values()) - 1
+        return f"behind {ahead} of {len(values)} runs"
+
+    def conclusion(self, outcomes: Sequence[Outcome]) -> str:
+        """Return that no run could be stopped early, if that is so."""
+        return none_could_be_stopped(self._rule.min_epochs, outcomes)
 
 
 def _last_epoch(result: RunResult) -> int:

@@ -1,7 +1,8 @@
-"""The rule, and grids whose runs are stopped early, where it is known before which run is how good."""
+"""The rule, and grids whose runs are stopped early, all at a rung or one by one; how good a run is is known."""
 
 import itertools
 import math
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from runmanager import GridError, PruneError, RunBuilder, SuccessiveHalving, load_results, load_runs, run_grid
+from runmanager.errors import InvalidArgumentError
+from runmanager.outcome import EpochRecord
 from runmanager.storage.checkpoints import load_checkpoint
 from runmanager.storage.folders import read_runs
 from tests.board.reading import folder_scalars, sessions_in
@@ -478,3 +481,261 @@ def test_a_metric_that_an_epoch_lacks_is_named_beside_those_that_it_has():
 
     rule = "runs are to be compared by 'test_loss', which the epoch of a rung does not have"
     assert str(caught.value) == f"{rule}; it has: loss, accuracy. Track it in every epoch"
+
+
+ASYNCHRONOUS = SuccessiveHalving("test_loss", factor=3, asynchronous=True)
+MIXED = {"lr": [3, 1, 2, 8, 4, 5, 0, 7, 6]}
+ONE_BY_ONE = [
+    ("completed", 9),  # the first one
+    ("completed", 9),  # better than the first
+    ("pruned", 1), ("pruned", 1), ("pruned", 1), ("pruned", 1),  # 2 is behind 1 of 3, and so on
+    ("completed", 9), ("pruned", 1), ("pruned", 1),
+]  # fmt: skip
+
+
+@pytest.fixture
+def start_mixed(start):
+    """Start a grid of nine runs of which the first is not the best."""
+    return lambda train, params=MIXED, **options: start(train, params, **options)
+
+
+def judged(rule, values, epoch=1):
+    """Return what each run is told that comes to a rung with these values, one after the other."""
+    pruner = rule.pruner()
+    return [
+        pruner.should_stop(str(number), EpochRecord(epoch, {rule.goal.metric: value}))
+        for number, value in enumerate(values)
+    ]
+
+
+def test_a_run_goes_on_if_it_is_among_the_best_that_came_to_its_rung_so_far():
+    values = [3, 4, 2, 1, 5, 2.5, 1.5]
+
+    assert judged(SuccessiveHalving("loss", factor=3, asynchronous=True), values) == [
+        "",  # the first one
+        "behind 1 of 2 runs",
+        "",
+        "",
+        "behind 4 of 5 runs",
+        "behind 2 of 6 runs",
+        "",  # second of seven, of which two go on
+    ]
+
+
+def test_values_that_are_no_numbers_are_never_among_the_best():
+    rule = SuccessiveHalving("max:reward", factor=2, asynchronous=True)
+
+    assert judged(rule, [math.nan, 1, -math.inf, math.inf]) == [
+        "reward is nan",
+        "",
+        "reward is -inf",
+        "reward is inf",
+    ]
+
+
+@given(st.integers(2, 5), st.lists(st.floats(-9, 9), min_size=1, max_size=30), st.sampled_from(["min", "max"]))
+def test_a_run_goes_on_if_fewer_are_ahead_than_go_on_of_those_so_far(factor, values, which):
+    rule = SuccessiveHalving(f"{which}:score", factor=factor, asynchronous=True)
+
+    said = judged(rule, values)
+
+    for number, value in enumerate(values):
+        ahead = sum(other >= value if which == "max" else other <= value for other in values[:number])
+        assert (said[number] == "") == (ahead < max((number + 1) // factor, 1))
+
+
+def test_between_rungs_nothing_is_decided():
+    rule = SuccessiveHalving("loss", factor=3, min_epochs=2, asynchronous=True)
+
+    told = {epoch: judged(rule, [1, 2], epoch)[1] for epoch in range(1, 20)}
+
+    assert [epoch for epoch, why in told.items() if why] == [2, 6, 18]
+
+
+def test_a_run_that_starts_over_counts_once():
+    pruner = SuccessiveHalving("loss", factor=2, asynchronous=True).pruner()
+    for id_, epoch, loss in (("a", 1, 2.0), ("a", 2, 2.0), ("a", 1, 3.0)):
+        pruner.should_stop(id_, EpochRecord(epoch, {"loss": loss}))
+
+    assert pruner.should_stop("b", EpochRecord(1, {"loss": 2.5})) == ""  # the 2.0 is gone
+    assert pruner.should_stop("c", EpochRecord(2, {"loss": 9.0})) == ""  # the first one there
+
+
+def test_runs_are_stopped_as_they_come_and_stay_so(start_mixed, tmp_path):
+    train, again = Train(), Train()
+
+    outcome = start_mixed(train, prune=ASYNCHRONOUS)
+    same = start_mixed(again, prune=ASYNCHRONOUS)
+
+    assert outcome.exit_code == 0
+    assert kept(outcome) == kept(same) == kept(tmp_path) == ONE_BY_ONE
+    assert len(train.executed) == len(set(train.executed)) == 33
+    assert again.executed == []
+    assert outcome.runs["error"].tolist()[:4] == [
+        "", "", "after epoch 1 of 9: behind 1 of 3 runs", "after epoch 1 of 9: behind 3 of 4 runs",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("prune", [None, SuccessiveHalving("test_loss", factor=3)])
+def test_pruned_runs_are_continued_bit_for_bit_one_by_one(start_mixed, tmp_path, prune):
+    quiet: dict[str, Any] = {"tensorboard": False, "display": False, "executor": "inline", "prune": prune}
+    run_grid(MIXED, Train(), experiment="exp", root=tmp_path / "whole", **quiet)
+    start_mixed(Train(), prune=ASYNCHRONOUS)
+    rest = Train()
+
+    outcome = start_mixed(rest, prune=prune)
+
+    if prune is None:
+        assert kept(outcome) == [("completed", 9)] * 9
+        assert numbers(tmp_path) == numbers(tmp_path / "whole")
+        assert len(rest.executed) == 9 * 9 - 33
+    else:
+        assert rest.executed == [(2, 2), (2, 3)]  # with the two best, it goes on from the first rung
+
+
+def test_a_rule_that_stops_fewer_continues_those_that_it_lets_go_on(start_mixed):
+    start_mixed(Train(), prune=ASYNCHRONOUS)
+    more = Train()
+
+    outcome = start_mixed(more, prune=SuccessiveHalving("test_loss", factor=2, asynchronous=True))
+
+    runs = outcome.runs
+    assert runs.loc[runs["status"] == "completed", "lr"].tolist() == [3, 1, 0]
+    assert more.executed == [(2, 2)]  # third of nine at the first rung, last of four at the second
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3, 4])
+def test_a_grid_that_is_interrupted_goes_on_where_it_was(start_mixed, tmp_path, epoch):
+    assert (
+        start_mixed(Train({0: (epoch, KeyboardInterrupt())}), prune=ASYNCHRONOUS).exit_code
+        == 128 + signal.SIGINT
+    )
+    assert kept(tmp_path)[2:6] == ONE_BY_ONE[2:6]
+    rest = Train()
+
+    outcome = start_mixed(rest, prune=ASYNCHRONOUS)
+
+    assert kept(outcome) == ONE_BY_ONE
+    assert rest.executed == [*((0, number) for number in range(epoch, 10)), (7, 1), (6, 1)]
+
+
+@pytest.mark.parametrize("num_lost", [0, 1])
+def test_a_run_that_was_killed_before_its_answer_came_is_judged_when_it_is_resumed(
+    start_mixed, tmp_path, num_lost
+):
+    start_mixed(Train(), prune=ASYNCHRONOUS)
+    (folder,) = (tmp_path / "exp").glob("004*")
+    as_if_killed(folder, num_lost)
+    assert kept(tmp_path)[3][0] == "interrupted"
+    again = Train()
+
+    outcome = start_mixed(again, prune=ASYNCHRONOUS)
+
+    assert kept(outcome) == ONE_BY_ONE
+    assert again.executed == []
+
+
+def test_a_run_whose_code_has_changed_begins_again_and_its_old_numbers_do_not_count(start_mixed):
+    start_mixed(Train(), {"lr": [0]}, prune=ASYNCHRONOUS, data="then")
+    again = Train()
+
+    outcome = start_mixed(again, {"lr": [3, 0]}, prune=ASYNCHRONOUS, data="now")
+
+    assert kept(outcome) == [("completed", 9)] * 2
+    assert len(again.executed) == 18
+
+
+def test_runs_that_were_completed_before_are_compared(start_mixed):
+    start_mixed(Train(), {"lr": [0, 1]})
+
+    outcome = start_mixed(Train(), {"lr": [0, 1, 2, 3]}, prune=ASYNCHRONOUS)
+
+    assert kept(outcome) == [("completed", 9), ("completed", 9), ("pruned", 1), ("pruned", 1)]
+
+
+def test_a_train_function_without_a_checkpoint_can_be_stopped(start_mixed):
+    outcome = start_mixed(Train(is_saved=False), prune=ASYNCHRONOUS)
+
+    assert kept(outcome) == ONE_BY_ONE
+
+
+def test_a_run_that_fails_or_diverges_stays_so(start_mixed):
+    outcome = start_mixed(Train({1: (2, ValueError("no"))}, nan={4: 1}), prune=ASYNCHRONOUS)
+
+    runs = outcome.runs.set_index("lr")
+    assert (runs["status"][1], runs["epochs"][1]) == ("failed", 1)
+    assert runs["error"][4] == "after epoch 1 of 9: test_loss is nan"
+
+
+@pytest.mark.parametrize("executor", ["inline", pytest.param("lanes", marks=pytest.mark.slow)])
+def test_a_metric_that_does_not_exist_ends_the_grid_and_keeps_what_is_committed_one_by_one(
+    start_mixed, executor, tmp_path
+):
+    with pytest.raises(PruneError, match="compared by 'val_loss', which epoch 1 does not have; it has: loss,"):
+        start_mixed(Train(), prune=SuccessiveHalving("val_loss", asynchronous=True), executor=executor)
+
+    assert kept(tmp_path)[0] == ("interrupted", 1)
+
+
+def test_it_is_said_what_is_decided(start_mixed, capsys):
+    start_mixed(Train(), prune=ASYNCHRONOUS, display=None)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == f"{ASYNCHRONOUS}: a run that is behind is stopped at once, and can be continued"
+    assert lines[4].split(" · ")[1:2] == ["pruned"]
+    assert "behind 1 of 3 runs" in lines[4]
+    start_mixed(Train(), prune=ASYNCHRONOUS, display=None)
+    assert "9 runs, 0 to execute, 3 done before, 6 pruned before" in capsys.readouterr().out
+
+
+def own_loop(run, manager, *, obeys):
+    manager.begin_run(run)
+    for _ in range(4):
+        manager.begin_epoch()
+        manager.track(test_loss=run.lr)
+        manager.end_epoch()
+        if manager.should_stop and obeys:
+            break
+    manager.end_run()
+
+
+def test_a_loop_of_ones_own_ends_when_it_is_told_to(start_mixed):
+    outcome = start_mixed(
+        lambda run, manager: own_loop(run, manager, obeys=True), {"lr": [1, 2]}, prune=ASYNCHRONOUS
+    )
+
+    assert kept(outcome) == [("completed", 4), ("pruned", 1)]
+    assert outcome.runs["error"][1] == "after epoch 1: behind 1 of 2 runs"
+
+
+def test_a_loop_of_ones_own_that_does_not_listen_is_completed(start_mixed):
+    outcome = start_mixed(
+        lambda run, manager: own_loop(run, manager, obeys=False), {"lr": [1, 2]}, prune=ASYNCHRONOUS
+    )
+
+    assert kept(outcome) == [("completed", 4), ("completed", 4)]
+
+
+def test_a_loop_that_was_left_by_break_is_completed(start_mixed):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(4, checkpoint={}):
+                manager.track(test_loss=run.lr)
+                break
+
+    assert kept(start_mixed(train, {"lr": [1, 2]}, prune=ASYNCHRONOUS)) == [("completed", 1)] * 2
+
+
+def test_the_rule_takes_true_or_false():
+    with pytest.raises(InvalidArgumentError, match="asynchronous must be"):
+        SuccessiveHalving("loss", asynchronous="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("min_epochs", [9, 3])
+def test_a_first_rung_that_no_run_goes_beyond_is_named(start_mixed, caplog, min_epochs):
+    caplog.set_level("INFO", "runmanager")
+
+    start_mixed(Train(), prune=SuccessiveHalving("test_loss", min_epochs=min_epochs, asynchronous=True))
+
+    said = "! no run was stopped early: none has more epochs than min_epochs=9" in caplog.text
+    assert said == (min_epochs == 9)
