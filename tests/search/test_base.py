@@ -10,8 +10,7 @@ from torch import nn
 
 from runmanager import SuccessiveHalving, load_results, run_grid
 from runmanager.outcome import Status
-from runmanager.search.all_runs import AllRuns
-from runmanager.search.base import Decision, Journals, Search
+from runmanager.search.base import AllRuns, Decision, Journals, Search
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import read_run
 
