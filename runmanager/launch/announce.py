@@ -12,8 +12,7 @@ from runmanager.launch.plan import Action, Plan
 from runmanager.launch.plan_table import estimate, plan_table, summary
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import RETRY_FAILED, Status
-from runmanager.search.base import Search
-from runmanager.search.pruning import Pruner
+from runmanager.search.search import Pruner, Search
 
 Say = Callable[[str], None]
 

@@ -23,8 +23,7 @@ from runmanager.launch.task import RunTask
 from runmanager.live.best import BestSoFar
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Outcome, Status
-from runmanager.search.base import Search
-from runmanager.search.pruning import Pruner
+from runmanager.search.search import Pruner, Search
 from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.identity import identity

@@ -11,7 +11,7 @@ from runmanager.devices import ranks
 from runmanager.grid import Run
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
-from runmanager.search.base import Journals, Search
+from runmanager.search.search import Journals, Search
 from runmanager.storage.fingerprint import Fingerprint, changes
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.naming import varying

@@ -9,7 +9,7 @@ from runmanager.launch.plan import Action, Plan, PlannedRun
 from runmanager.outcome import BY_TRAIN, Status
 from runmanager.search.halving import NO_METRIC, SuccessiveHalving
 from runmanager.search.optuna_pruner import OptunaPruner, is_optuna_pruner
-from runmanager.search.pruning import Pruner
+from runmanager.search.search import Pruner
 from runmanager.storage.run_state import RunResult
 
 if TYPE_CHECKING:

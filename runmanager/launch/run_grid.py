@@ -25,10 +25,10 @@ from runmanager.launch.plan import Decisions, Plan, make_plan
 from runmanager.launch.pruning import leave_pruned, rules_of
 from runmanager.launch.task import RunTask, Train
 from runmanager.nested import Grid
-from runmanager.search.base import AllRuns, Search
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_search import OptunaSearch
+from runmanager.search.search import AllRuns, Search
 from runmanager.search.searching import Searching
 from runmanager.storage import durable
 from runmanager.storage.beginning import check_beginning

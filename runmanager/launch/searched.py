@@ -12,9 +12,9 @@ from runmanager.grid import Run
 from runmanager.launch import arguments
 from runmanager.launch.plan import Plan, make_plan
 from runmanager.launch.pruning import check_prune
-from runmanager.search.base import Search
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_search import OptunaSearch
+from runmanager.search.search import Search
 from runmanager.search.searching import Searching
 from runmanager.search.space import SearchSpace
 from runmanager.storage import naming, paths

@@ -7,7 +7,7 @@ from typing import Self
 from runmanager.executors.base import Watch
 from runmanager.grid import Run
 from runmanager.outcome import EpochRecord, News, Question
-from runmanager.search.pruning import Pruner
+from runmanager.search.search import Pruner
 from runmanager.storage.identity import identity
 
 

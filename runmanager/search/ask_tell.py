@@ -10,8 +10,8 @@ from runmanager.goal import Goal
 from runmanager.grid import Run
 from runmanager.nested import flat, mapping_of
 from runmanager.outcome import Status
-from runmanager.search.base import Decision
 from runmanager.search.record import Trial
+from runmanager.search.search import Decision
 from runmanager.search.searching import Searching, has_ended
 from runmanager.search.trials import Trials, told, value_of
 from runmanager.storage.folders import RunFolder

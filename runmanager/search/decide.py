@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Outcome
-from runmanager.search.base import Decision, Search
+from runmanager.search.search import Decision, Search
 from runmanager.storage.design import Rule
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity

@@ -12,8 +12,7 @@ from runmanager.console import cell
 from runmanager.errors import InvalidArgumentError, Problems, PruneError
 from runmanager.goal import Goal, parse_goal
 from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.search.base import Decision, Search
-from runmanager.search.pruning import Pruner, none_could_be_stopped
+from runmanager.search.search import Decision, Pruner, Search
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult
 
@@ -260,7 +259,7 @@ class _Halving(Search):
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
         """Return that no run could be stopped early, if that is so."""
-        return none_could_be_stopped(self._rule.min_epochs, outcomes)
+        return _none_could_be_stopped(self._rule.min_epochs, outcomes)
 
     def _take_note(self, results: Mapping[str, RunResult]) -> None:
         """Leave the runs that were due and cannot go on by themselves until the next start."""
@@ -336,10 +335,18 @@ class _AsynchronousHalving(Pruner):
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
         """Return that no run could be stopped early, if that is so."""
-        return none_could_be_stopped(self._rule.min_epochs, outcomes)
+        return _none_could_be_stopped(self._rule.min_epochs, outcomes)
 
 
 def _last_epoch(result: RunResult) -> int:
     """Return the epoch after which a run can go on: not the one in which it diverged."""
     last = result.epochs[-1].epoch if result.epochs else 0
     return last - (result.status is Status.DIVERGED)
+
+
+def _none_could_be_stopped(min_epochs: int, outcomes: Sequence[Outcome]) -> str:
+    """Return that no run has gone on after the first rung, if that is so."""
+    epochs = [outcome.epochs for outcome in outcomes if outcome.status is Status.COMPLETED]
+    if not epochs or max(epochs) > min_epochs:
+        return ""
+    return f"! no run was stopped early: none has more epochs than min_epochs={min_epochs}"

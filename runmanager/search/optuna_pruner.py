@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from runmanager.goal import Goal
 from runmanager.outcome import BY_TRAIN, EpochRecord, Status
-from runmanager.search.pruning import Pruner
+from runmanager.search.search import Pruner
 from runmanager.storage.run_state import RunResult
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from runmanager.goal import Goal
 from runmanager.grid import Run
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Outcome, Status
-from runmanager.search.base import Decision, Search
 from runmanager.search.record import Trial
+from runmanager.search.search import Decision, Search
 from runmanager.search.space import SearchSpace
 from runmanager.search.trials import Trials
 from runmanager.storage.folders import Experiment, RunFolder

@@ -10,7 +10,7 @@ from torch import nn
 
 from runmanager import SuccessiveHalving, load_results, run_grid
 from runmanager.outcome import Status
-from runmanager.search.base import AllRuns, Decision, Journals, Search
+from runmanager.search.search import AllRuns, Decision, Journals, Search
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import read_run
 
@@ -166,7 +166,7 @@ def test_a_search_that_is_killed_decides_the_same(warm, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(f"""
 import os, signal
-from tests.search.test_base import Train, start
+from tests.search.test_search import Train, start
 
 class Killed(Train):
     def __call__(self, run, manager):
@@ -250,7 +250,7 @@ def test_journals_are_read_again_when_their_run_has_ended(results, monkeypatch):
         read.append(folder)
         return results[1]
 
-    monkeypatch.setattr("runmanager.search.base.read_run", read_again)
+    monkeypatch.setattr("runmanager.search.search.read_run", read_again)
     first, second, third = (result.folder.id for result in results)
     journals = Journals(results, start_over={third})
 
