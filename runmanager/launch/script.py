@@ -16,9 +16,8 @@ from runmanager.grid import RunBuilder
 from runmanager.hyperparameters import text
 from runmanager.launch.calling import defaults_of
 from runmanager.launch.run_grid import run_grid
-from runmanager.launch.words import axis_of, reader
 from runmanager.nested import Grid, flat, mapping_of
-from runmanager.ranges import Range
+from runmanager.ranges import IntRange, Range
 from runmanager.wording import listed
 
 REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130
@@ -26,6 +25,9 @@ REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130
 
 Allowed = tuple[Callable[[Any], bool], str]
 """Whether a value is allowed, and which are, in words."""
+
+_Reader = Callable[[str], Any]
+"""Reads a word as a value of an axis; raises a ValueError that says what it takes."""
 
 
 def main(
@@ -135,8 +137,8 @@ class Script:
             if name in self._params
         ]
         problems.raise_if_any(InvalidArgumentError)
-        self._read = {name: reader(values) for name, values in self._params.items()}
-        self._read |= {name: reader([value]) for name, value in self._settings.items()}
+        self._read = {name: _reader(values) for name, values in self._params.items()}
+        self._read |= {name: _reader([value]) for name, value in self._settings.items()}
         self._allowed = allowed
         self._flags = {name: _flag(name) for name in self._read} | dict(flags)
 
@@ -196,7 +198,7 @@ class Script:
         """
         problems = Problems()
         read = {name: self._values(name, given, problems) for name in self._read}
-        grid = {name: axis_of(read[name]) or values for name, values in self._params.items()}
+        grid = {name: _axis_of(read[name]) or values for name, values in self._params.items()}
         grid |= {name: read[name] for name in self._settings if read[name] and name not in self._constants}
         with problems.collecting():
             space_of(grid)
@@ -241,6 +243,57 @@ def _flag(name: str) -> str:
     ('--batch-size', '--opt.target')
     """
     return f"--{'.'.join(part.strip('_').replace('_', '-') for part in name.split('.'))}"
+
+
+def _reader(values: Sequence[Any] | Range) -> _Reader:
+    """Return what reads further values that are like these."""
+    if isinstance(values, Range):
+        return partial(_range_or_number, values)
+    kinds = {type(value) for value in values}
+    if kinds == {bool}:
+        return partial(_one_of, {"true": True, "false": False})
+    if kinds == {int}:
+        return _whole
+    if kinds and kinds <= {int, float}:
+        return _number
+    if kinds == {str} or not kinds:
+        return str
+    return partial(_one_of, {text(value): value for value in values})
+
+
+def _whole(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise ValueError("whole numbers") from None
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError("numbers") from None
+
+
+def _range_or_number(values: Range, word: str) -> Any:
+    low, dots, high = word.partition("..")
+    read = _whole if isinstance(values, IntRange) else _number
+    try:
+        return replace(values, low=read(low), high=read(high)) if dots else read(word)
+    except ValueError:
+        numbers = "whole numbers" if isinstance(values, IntRange) else "numbers"
+        raise ValueError(f"{numbers}, or a range as {values.low}..{values.high}") from None
+
+
+def _one_of(choices: Mapping[str, Any], word: str) -> Any:
+    if word not in choices:
+        raise ValueError(f"one of {', '.join(choices)}")
+    return choices[word]
+
+
+def _axis_of(values: list[Any]) -> Any:
+    """Return what a flag gives an axis: its values, or a range alone."""
+    return values[0] if len(values) == 1 and isinstance(values[0], Range) else values
 
 
 def _runs(grid: Mapping[str, Any], num_runs: int | None, options: Mapping[str, Any]) -> Any:
