@@ -11,8 +11,8 @@ from runmanager import RunBuilder, run_grid
 from runmanager.executors import BatchProgress, InlineExecutor
 from runmanager.executors.signals import Stop
 from runmanager.launch import plan
+from runmanager.launch.announce import estimated_seconds, plan_summary, plan_table
 from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
-from runmanager.launch.plan_table import estimate, plan_table, summary
 from runmanager.live import progress
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
@@ -485,8 +485,8 @@ def test_a_plan_is_shown_as_a_table_with_its_sum(capsys):
     runs = [PlannedRun(*parts) for parts in zip(RUNS, FOLDERS, before, actions, strict=True)]
     plan = Plan(runs, changed={}, policy=STARTED_OVER)
 
-    seconds = estimate(plan, [(FOLDERS[0].params, 90.0)])
-    grid().show_plan(plan_table(plan, seconds, ["lr"]), summary(plan, seconds, 1))
+    seconds = estimated_seconds(plan, [(FOLDERS[0].params, 90.0)])
+    grid().show_plan(plan_table(plan, seconds, ["lr"]), plan_summary(plan, seconds, 1))
 
     assert capsys.readouterr().out.splitlines() == [
         "run  lr    device       takes  what",

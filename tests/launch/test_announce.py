@@ -5,8 +5,8 @@ import pytest
 from rich.console import Console
 
 from runmanager import RunBuilder
+from runmanager.launch.announce import estimated_seconds, plan_summary, plan_table
 from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
-from runmanager.launch.plan_table import estimate, plan_table, summary
 from runmanager.outcome import EpochRecord, Status
 from runmanager.storage import paths
 from runmanager.storage.folders import RunFolder
@@ -42,11 +42,11 @@ def printed(table, width=100):
 
 
 def lines_of(plan, past=(), width=100):
-    return printed(plan_table(plan, estimate(plan, past), ["lr"]), width)
+    return printed(plan_table(plan, estimated_seconds(plan, past), ["lr"]), width)
 
 
 def test_a_plan_says_what_becomes_of_each_run(plan):
-    seconds = estimate(plan, [({"lr": 0.1, "device": "cpu"}, 100.0)])
+    seconds = estimated_seconds(plan, [({"lr": 0.1, "device": "cpu"}, 100.0)])
 
     assert printed(plan_table(plan, seconds, ["lr"])) == [
         "run  lr   device       takes  what",
@@ -56,17 +56,17 @@ def test_a_plan_says_what_becomes_of_each_run(plan):
         "  4  0.4  cpu     1 min 10 s  continue after epoch 3",
         "  5  0.5  cpu     1 min 40 s  execute",
     ]
-    assert summary(plan, seconds, 1) == (
+    assert plan_summary(plan, seconds, 1) == (
         "5 runs · completed 1 · failed 1 · unavailable 1 · continue 1 · execute 1 · about 3 min"
     )
-    assert summary(plan, seconds, 2).endswith("execute 1 · about 2 min")
+    assert plan_summary(plan, seconds, 2).endswith("execute 1 · about 2 min")
 
 
 def test_where_nothing_is_known_no_time_is_told(plan):
-    seconds = estimate(plan, [])
+    seconds = estimated_seconds(plan, [])
 
     assert set(seconds) == {None}
-    assert summary(plan, seconds, 1).endswith("execute 1")
+    assert plan_summary(plan, seconds, 1).endswith("execute 1")
 
 
 def test_a_run_without_a_checkpoint_starts_over(plan):
