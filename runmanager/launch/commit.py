@@ -52,12 +52,12 @@ class Exports:
         """Write the tables, unless that takes long and was just done; the end of the grid writes them too."""
         before = time.monotonic()
         if before >= self._next:
-            export(self._experiment)
+            write_tables(self._experiment)
             now = time.monotonic()
             self._next = now + 20 * (now - before)
 
 
-def export(experiment: Path) -> None:
+def write_tables(experiment: Path) -> None:
     """Write results.csv and results.json.
 
     Raises:

@@ -1,16 +1,20 @@
-"""What became of a grid: outcomes, tables, and the panel at its end."""
+"""The end of a grid: what became of its runs, its tables, and the panel that says it."""
 
 import html
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runmanager.console import printable
+from runmanager.devices import ranks
+from runmanager.errors import StorageError
 from runmanager.grid import Run
-from runmanager.launch.execute import COMPLETED, SOME_FAILED, Execution
+from runmanager.launch.announce import Say
+from runmanager.launch.commit import write_tables
+from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
 from runmanager.launch.plan import Action, Plan
 from runmanager.outcome import Outcome, Status
 from runmanager.storage import paths
@@ -61,7 +65,7 @@ class GridOutcome:
         return self.panel._repr_html_() if self.panel else f"<pre>{html.escape(repr(self))}</pre>"
 
 
-def read(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> GridOutcome:
+def read_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> GridOutcome:
     """Read what became of the runs."""
     from runmanager.results import tables
 
@@ -76,9 +80,31 @@ def read(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> Grid
     return GridOutcome(outcomes, epochs, summary, exit_code, paths.for_people(experiment))
 
 
-def make_panel(
-    outcome: GridOutcome, plan: Plan, execution: Execution, began: float, *, has_events: bool
-) -> "Panel":
+def conclude_grid(
+    execution: Execution, exit_code: int, path: Path, began: float, *, has_events: bool
+) -> GridOutcome:
+    """Read what became of the runs, and say it."""
+    outcome = ranks.from_main(
+        lambda: read_outcome(execution.asked_for(), exit_code, path, is_over=execution.is_over)
+    )
+    panel = ranks.from_main(lambda: _panel(outcome, execution, began, has_events=has_events))
+    for conclusion in execution.conclusions([ended for _, ended in outcome.outcomes]):
+        execution.progress.say(conclusion)
+    execution.progress.conclude(panel)
+    return replace(outcome, panel=panel)
+
+
+def export_tables(experiment: Path, say: Say) -> int:
+    """Write the tables at the end of a grid; return the exit code."""
+    try:
+        write_tables(experiment)
+    except StorageError as error:
+        say(f"✗ {error}")
+        return STORAGE_FAILED
+    return COMPLETED
+
+
+def _panel(outcome: GridOutcome, execution: Execution, began: float, *, has_events: bool) -> "Panel":
     """Make the panel; the grid was begun at `began` (time.monotonic)."""
     from runmanager.launch.panel import Panel
     from runmanager.results.conclusion import conclude
@@ -86,12 +112,12 @@ def make_panel(
     content = conclude(
         outcome.runs, outcome.folder, is_over=execution.is_over, has_events=has_events, more=execution.num_more,
         is_broken_off=outcome.exit_code not in (COMPLETED, SOME_FAILED),
-        time=_time_spent(plan, execution, began),
+        time=_time_spent(execution, began),
     )  # fmt: skip
     return Panel(content)
 
 
-def _time_spent(plan: Plan, execution: Execution, began: float) -> "TimeSpent | None":
+def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":
     """Add up what the runs have taken that this start has executed, None if it has executed none."""
     from runmanager.results.time_spent import RunTime, TimeSpent
 
@@ -99,7 +125,7 @@ def _time_spent(plan: Plan, execution: Execution, began: float) -> "TimeSpent | 
     if stopwatch.first is None:
         return None
     runs: list[RunTime] = []
-    for planned in plan.runs:
+    for planned in execution.plan.runs:
         if planned.folder.id in stopwatch.seconds:
             result, epochs = read_run(planned.folder), list(planned.before.epochs)
             if planned.action is not Action.CONTINUE or result.start.get("after") == 0:

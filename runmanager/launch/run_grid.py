@@ -14,12 +14,11 @@ from runmanager.errors import Problems
 from runmanager.executors import Executor
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run
-from runmanager.launch import announce, arguments, grid_outcome, searched
+from runmanager.launch import announce, arguments, searched
 from runmanager.launch import only as only_runs
 from runmanager.launch.check import try_settings
-from runmanager.launch.conclude import conclude, export_tables
 from runmanager.launch.execute import COMPLETED, STORAGE_FAILED, Execution
-from runmanager.launch.grid_outcome import GridOutcome
+from runmanager.launch.grid_outcome import GridOutcome, conclude_grid, export_tables, read_outcome
 from runmanager.launch.live_page import LivePage
 from runmanager.launch.plan import Decisions, Plan, make_plan
 from runmanager.launch.pruning import leave_pruned, rules_of
@@ -231,7 +230,7 @@ def run_grid(
             )
         if plan_only:
             batch = _show_plan(plan, chooses, executor, experiment, show=is_main)
-            return replace(grid_outcome.read(batch, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
+            return replace(read_outcome(batch, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
         tried = (
             try_settings(
                 searched.to_try(chooses, plan, executor.missing), task, executor, stop, screen,
@@ -267,7 +266,7 @@ def run_grid(
         exit_code = execution.run()
         if is_main and exit_code != STORAGE_FAILED:
             exit_code = export_tables(path, execution.progress.say) or exit_code
-        outcome = conclude(execution, exit_code, path, began, has_events=tensorboard)
+        outcome = conclude_grid(execution, exit_code, path, began, has_events=tensorboard)
     return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
 
 
@@ -310,4 +309,4 @@ def _execute_alone(plan: Plan, task: RunTask, *, num_runs: int, show: bool) -> G
         only_runs.execute_here(plan, task, progress)
     finally:
         exit_code = export_tables(path, progress.say) if ranks.is_main() else COMPLETED
-    return ranks.from_main(lambda: grid_outcome.read(plan, exit_code, path, is_over=True))
+    return ranks.from_main(lambda: read_outcome(plan, exit_code, path, is_over=True))

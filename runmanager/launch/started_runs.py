@@ -11,8 +11,8 @@ from runmanager.executors import Executor, LanesExecutor
 from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.grid import Run
 from runmanager.launch import announce, arguments, searched
-from runmanager.launch.conclude import conclude, export_tables
 from runmanager.launch.execute import Execution
+from runmanager.launch.grid_outcome import conclude_grid, export_tables
 from runmanager.launch.plan import Action, Plan, make_plan
 from runmanager.launch.pruning import leave_pruned, rules_of
 from runmanager.launch.task import RunTask, Train
@@ -170,7 +170,7 @@ class StartedRuns:
                 code = self._stop.exit_code or (execution.exit_code if execution.is_over else INTERRUPTED)
                 if execution.error is None:
                     code = export_tables(self._path, execution.progress.say) or code
-                conclude(execution, code, self._path, self._began, has_events=self._tensorboard)
+                conclude_grid(execution, code, self._path, self._began, has_events=self._tensorboard)
         self._has_begun = False
 
     @property
