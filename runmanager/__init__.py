@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from runmanager.results.step_table import load_steps as load_steps
     from runmanager.results.verdict import Verdict as Verdict
     from runmanager.results.verdict import verdict as verdict
-    from runmanager.search.ask_tell import SearchResult as SearchResult
+    from runmanager.search.asking import SearchResult as SearchResult
     from runmanager.search.decide import Decide as Decide
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.search.optuna_search import OptunaSearch as OptunaSearch
@@ -118,7 +118,7 @@ _HOMES = {
     "results.show": ("show",),
     "results.step_table": ("load_steps",),
     "results.verdict": ("Verdict", "verdict"),
-    "search.ask_tell": ("SearchResult",),
+    "search.asking": ("SearchResult",),
     "search.decide": ("Decide",),
     "search.halving": ("SuccessiveHalving",),
     "search.optuna_search": ("OptunaSearch",),

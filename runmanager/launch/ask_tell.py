@@ -17,7 +17,7 @@ from runmanager.launch import arguments, searched
 from runmanager.launch.started_runs import StartedRuns
 from runmanager.launch.task import Train
 from runmanager.nested import Grid
-from runmanager.search.ask_tell import Asking, SearchResult
+from runmanager.search.asking import Asking, SearchResult
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.sampler import check_optuna, check_sampler

@@ -16,7 +16,7 @@ from runmanager.launch.grid_outcome import conclude_grid, export_tables
 from runmanager.launch.plan import Action, Plan, make_plan
 from runmanager.launch.pruning import leave_pruned, rules_of
 from runmanager.launch.task import RunTask, Train
-from runmanager.search.ask_tell import Asking, SearchResult
+from runmanager.search.asking import Asking, SearchResult
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage.fingerprint import Fingerprint, note_changes_by_runs
 from runmanager.storage.folders import Experiment, RunFolder

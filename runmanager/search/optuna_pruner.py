@@ -38,7 +38,7 @@ class OptunaPruner(Pruner):
     def __init__(self, pruner: "BasePruner", goal: Goal) -> None:
         import optuna
 
-        super().__init__(goal, f"{name_of(pruner)} by {goal}")
+        super().__init__(goal, f"{pruner_name(pruner)} by {goal}")
         self._pruner = copy.deepcopy(pruner)  # some remember what they have seen, and a user may give it again
         self._kind = type(pruner).__name__
         self._trials: dict[str, int] = {}  # identity of a run -> trial
@@ -113,7 +113,7 @@ class OptunaPruner(Pruner):
         return trial
 
 
-def name_of(pruner: "BasePruner") -> str:
+def pruner_name(pruner: "BasePruner") -> str:
     """Write a pruner as it was made, with the arguments whose names its attributes have."""
     values = vars(pruner)
     arguments = [
@@ -126,7 +126,7 @@ def name_of(pruner: "BasePruner") -> str:
 
 def _text(value: object) -> str:
     if is_optuna_pruner(value):
-        return name_of(value)
+        return pruner_name(value)
     return repr(value) if isinstance(value, _PLAIN) else type(value).__name__
 
 

@@ -15,7 +15,7 @@ from runmanager.goal import Goal
 from runmanager.ranges import IntRange
 from runmanager.search.memory import Memory
 from runmanager.search.record import Ask, Record, Saved, Tell, Trial
-from runmanager.search.space import Axis, Point, SearchSpace
+from runmanager.search.space import Point, SearchAxis, SearchSpace
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -308,7 +308,7 @@ def _unlogged(logger: logging.Logger) -> Iterator[None]:
         logger.disabled = before
 
 
-def _distribution(axis: Axis) -> "BaseDistribution":
+def _distribution(axis: SearchAxis) -> "BaseDistribution":
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     limits = axis.range

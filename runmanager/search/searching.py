@@ -56,7 +56,7 @@ class Searching(Search):
         return [
             run
             for run, folder in self.space.runs_of(experiment)
-            if folder.id in suggested or has_ended(read_run(folder))
+            if folder.id in suggested or has_result(read_run(folder))
         ]
 
     def examples(self) -> Sequence[Run]:
@@ -181,6 +181,6 @@ class Searching(Search):
         return most is not None and sum(self._seconds.values()) >= most
 
 
-def has_ended(result: RunResult) -> bool:
+def has_result(result: RunResult) -> bool:
     """Whether a run has a result, if only that it failed."""
     return result.status.is_success or result.status.is_fault

@@ -23,7 +23,7 @@ Point = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Axis:
+class SearchAxis:
     """An axis with more than one value; a paired one has several names."""
 
     names: tuple[str, ...]
@@ -103,14 +103,14 @@ class SearchSpace:
 
     def __init__(self, params: Grid, repeats: Sequence[str] = ()) -> None:
         order = [
-            Axis(names, range=values) if isinstance(values, Range) else Axis(names, values)
+            SearchAxis(names, range=values) if isinstance(values, Range) else SearchAxis(names, values)
             for names, values in space_of(params).items()
         ]
         self.names: tuple[str, ...] = tuple(name for axis in order for name in axis.names)
         self._repeated = [axis for axis in order if not set(axis.names).isdisjoint(repeats)]
         rest = [axis for axis in order if axis not in self._repeated]
         self._constant = [axis for axis in rest if len(axis.rows) == 1]
-        self.axes: list[Axis] = [axis for axis in rest if len(axis.rows) != 1]
+        self.axes: list[SearchAxis] = [axis for axis in rest if len(axis.rows) != 1]
         columns = [column for axis in order for column in axis.columns]
         self._kinds = tuple(common_kind(map(kind, column)) for column in columns)
 
@@ -225,7 +225,7 @@ class SearchSpace:
         return make_run(self.names, (values[name] for name in self.names), self._kinds)
 
 
-def _named(axes: Iterable[Axis], rows: Iterable[tuple[Any, ...]]) -> dict[str, Any]:
+def _named(axes: Iterable[SearchAxis], rows: Iterable[tuple[Any, ...]]) -> dict[str, Any]:
     pairs: Iterator[tuple[str, Any]] = itertools.chain.from_iterable(
         zip(axis.names, row, strict=True) for axis, row in zip(axes, rows, strict=True)
     )

@@ -196,7 +196,7 @@ class Trials:
             return None
         if not statuses <= {Status.COMPLETED, Status.PRUNED}:
             return told(trial, "fail")
-        values = [statistics.fmean(value_of(run, goal) for run in runs) for goal in self._goals]
+        values = [statistics.fmean(goal_value(run, goal) for run in runs) for goal in self._goals]
         if Status.PRUNED in statuses:
             epochs = max(run.epochs[-1].epoch if run.epochs else 0 for run in runs)
             return told(trial, "pruned", [value for value in values if math.isfinite(value)], epochs)
@@ -244,7 +244,7 @@ def told(trial: Trial, state: State, values: Sequence[float] = (), epochs: int =
     return Tell(trial.number, state, list(values), epochs)
 
 
-def value_of(run: RunResult, goal: Goal) -> float:
+def goal_value(run: RunResult, goal: Goal) -> float:
     """Return what counts of a run: its metric at the epoch whose weights are kept, else at the last one.
 
     Raises:

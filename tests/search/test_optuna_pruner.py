@@ -17,7 +17,7 @@ from tests.damaging import as_if_killed
 optuna = pytest.importorskip("optuna")
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-from runmanager.search.optuna_pruner import OptunaPruner, name_of  # noqa: E402 - needs optuna
+from runmanager.search.optuna_pruner import OptunaPruner, pruner_name  # noqa: E402 - needs optuna
 
 pruners: Any = optuna.pruners
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
@@ -175,11 +175,11 @@ def test_lanes_ask_it_too(start):
 
 def test_what_an_asked_pruner_remembers_stays_in_the_grid(start):
     pruner = pruners.HyperbandPruner()
-    before = name_of(pruner)
+    before = pruner_name(pruner)
 
     start(Train(), prune=pruner)
 
-    assert (name_of(pruner), pruner._pruners) == (before, [])
+    assert (pruner_name(pruner), pruner._pruners) == (before, [])
 
 
 def test_a_pruner_of_ones_own_is_asked(start):
@@ -226,7 +226,7 @@ def test_runs_may_be_executed_again_in_any_way(events):
 def test_the_rule_names_what_the_pruner_was_made_with():
     wrapped = pruners.PatientPruner(pruners.MedianPruner(), patience=3)
 
-    assert name_of(wrapped) == (
+    assert pruner_name(wrapped) == (
         "PatientPruner(wrapped_pruner=MedianPruner(n_startup_trials=5, n_warmup_steps=0, interval_steps=1, "
         "n_min_trials=1), patience=3, min_delta=0.0)"
     )

@@ -12,8 +12,8 @@ from runmanager.nested import flat, mapping_of
 from runmanager.outcome import Status
 from runmanager.search.record import Trial
 from runmanager.search.search import Decision
-from runmanager.search.searching import Searching, has_ended
-from runmanager.search.trials import Trials, told, value_of
+from runmanager.search.searching import Searching, has_result
+from runmanager.search.trials import Trials, goal_value, told
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult
@@ -84,7 +84,7 @@ class Asking(Searching):
         ended = {
             id_: result
             for id_, result in results.items()
-            if id_ not in changed and has_ended(result) and has_values(result, self._goals)
+            if id_ not in changed and has_result(result) and has_values(result, self._goals)
         }
         trials = self._read()
         self._num_before = trials.num_asked
@@ -305,7 +305,7 @@ def has_values(result: RunResult, goals: Sequence[Goal]) -> bool:
 def _search_result(run: Run, result: RunResult, goals: Sequence[Goal]) -> SearchResult:
     values = [math.nan] * len(goals)
     if result.status.is_success and has_values(result, goals):
-        values = [value_of(result, goal) for goal in goals]
+        values = [goal_value(result, goal) for goal in goals]
     last = result.epochs[-1].metrics if result.epochs else {}
     return SearchResult(run, result.status, result.error, tuple(values), {**last, **result.summary})
 
