@@ -270,5 +270,5 @@ class Pool:
 def _error(message: Raised | Refused) -> BaseException:
     if isinstance(message, Refused):
         return GridError([f"train() cannot be loaded by a worker process: {message.why}"])
-    error: BaseException = serialize.load(message.error)
+    error: BaseException = serialize.load_dumped(message.error)
     return error

@@ -19,7 +19,7 @@ from runmanager.errors import GridError
 
 
 def dump(task: object) -> bytes:
-    """Write down what another process is to execute, for `load` in there.
+    """Write down what another process is to execute, for `load_dumped` in there.
 
     Functions and classes of the main module, of notebooks and of other functions go by value, with what they
     refer to; those of modules by name.
@@ -37,14 +37,14 @@ def dump_error(error: BaseException) -> bytes:
     """Write down an exception; one that cannot be sent, or read again, as a RuntimeError with its text."""
     try:
         sent = _dump(error)
-        load(sent)
+        load_dumped(sent)
     except Exception:  # noqa: BLE001 - the exception's own methods raise whatever they like
         text = "".join(traceback.format_exception(error))
         return _dump(RuntimeError(f"{type(error).__name__}: {error}\n\n{text}"))
     return sent
 
 
-def load(sent: bytes) -> Any:
+def load_dumped(sent: bytes) -> Any:
     """Read what `dump` wrote.
 
     Raises:

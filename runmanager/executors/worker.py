@@ -78,7 +78,7 @@ class _Stopped(KeyboardInterrupt):
     """The parent wants the run to end."""
 
 
-def main(
+def serve(
     connection: Connection, output: Connection | None, faults: Connection, settings: LaneSettings, task: bytes
 ) -> None:
     """Execute the runs that come through a connection until it is closed.
@@ -106,7 +106,7 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
     process, device = os.getpid(), settings.device
     send: Callable[[Message], None] = connection.send
     try:
-        execute: Task = serialize.load(task)
+        execute: Task = serialize.load_dumped(task)
     except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
         send(Refused(f"{type(error).__name__}: {error}"))
         return
@@ -124,7 +124,7 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         _redirect(output)  # a run may have closed it
         state = process_state()
         try:
-            outcome = execute(serialize.load(sent), partial(_tell, connection, process))
+            outcome = execute(serialize.load_dumped(sent), partial(_tell, connection, process))
         except _Stopped:
             raise
         except BaseException as error:  # noqa: BLE001 - it ends the grid, in the parent

@@ -7,14 +7,14 @@ import threading
 import pytest
 
 from runmanager import GridError
-from runmanager.executors.serialize import dump, dump_error, load
+from runmanager.executors.serialize import dump, dump_error, load_dumped
 
 LOCK = threading.Lock()
 SETTINGS = {"depth": 2, "guards": [1, LOCK]}
 
 
 def sent(work):
-    return load(dump(work))
+    return load_dumped(dump(work))
 
 
 def in_another_process(tmp_path, main, calls):
@@ -26,8 +26,8 @@ def in_another_process(tmp_path, main, calls):
     command = [sys.executable, str(tmp_path / "main.py")]
     made = subprocess.run(command, check=True, capture_output=True)
     reading = (
-        "import sys; from runmanager.executors.serialize import load; "
-        "print([call() for call in load(sys.stdin.buffer.read())])"
+        "import sys; from runmanager.executors.serialize import load_dumped; "
+        "print([call() for call in load_dumped(sys.stdin.buffer.read())])"
     )
     read = subprocess.run([sys.executable, "-c", reading], input=made.stdout, check=True, capture_output=True)
     return read.stdout.decode().strip()
@@ -203,7 +203,7 @@ class TwoPartsError(Exception):
     ],
 )
 def test_an_exception_that_cannot_be_sent_or_read_again_goes_as_its_text(error, kind, text):
-    received = load(dump_error(error))
+    received = load_dumped(dump_error(error))
 
     assert type(received) is kind
     assert str(received).startswith(text)

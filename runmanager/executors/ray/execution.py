@@ -20,7 +20,7 @@ from runmanager.executors.deaths import MOST_LINES, hung, whereabouts
 from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Needs, Node
 from runmanager.executors.ray.tasks import Begun, DriverInfo, Event, Printed, Spoiled, Stuck
-from runmanager.executors.serialize import dump, load
+from runmanager.executors.serialize import dump, load_dumped
 from runmanager.executors.worker import Raised, Refused
 from runmanager.grid import Run, device_of
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question, Status
@@ -56,7 +56,7 @@ class _Flight:
         return "\n".join([*self.lines, *more]).strip()
 
 
-class Execution:
+class RayExecution:
     """Runs on their way through a cluster."""
 
     def __init__(
@@ -214,7 +214,7 @@ class Execution:
             return flight.verdict or self._broken(flight, error)
         match ended:
             case Raised(sent):
-                raise load(sent)
+                raise load_dumped(sent)
             case Refused(why):
                 self._avoid(node, why)
                 self._put_back(flight, after=0)

@@ -113,7 +113,7 @@ class RayExecutor(Executor):
             return
         import ray
 
-        from runmanager.executors.ray.execution import Execution
+        from runmanager.executors.ray.execution import RayExecution
 
         sent = dump(task)
         if self._address is not None and not ray.is_initialized():
@@ -127,7 +127,7 @@ class RayExecutor(Executor):
             jobs = self._jobs if isinstance(self._jobs, int) else None
             version = tasks.torch_version()
             driver = tasks.DriverInfo(folder, token, str(Path.cwd()), version, jobs, self._timeout)
-            execution = Execution(runs, watch, driver, sent, self._needs, notices)
+            execution = RayExecution(runs, watch, driver, sent, self._needs, notices)
             try:
                 yield from execution.outcomes()
             except KeyboardInterrupt:

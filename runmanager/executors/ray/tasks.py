@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runmanager.executors.base import Report
-from runmanager.executors.serialize import dump_error, load, send_to_children_by_value
+from runmanager.executors.serialize import dump_error, load_dumped, send_to_children_by_value
 from runmanager.executors.worker import Raised, Refused
 from runmanager.outcome import News, Outcome, Question
 from runmanager.storage import paths
@@ -23,7 +23,7 @@ from runmanager.storage import paths
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.002, 0.05  # from one look for an answer to the next, which are doubled
 _PATIENCE_S = 3  # until a file that was written on one machine is seen on another
 
-_loaded = lru_cache(maxsize=1)(load)
+_loaded = lru_cache(maxsize=1)(load_dumped)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def execute(
         tell(Begun(node, context.get_worker_id()))
         ray.get(last)  # a process may die of its run at once
         with _printing_to(tell), _watched(driver.timeout, tell, partial(_answer, mailbox, number)) as report:
-            ended = _loaded(sent)(load(sent_run), report)
+            ended = _loaded(sent)(load_dumped(sent_run), report)
     except BaseException as error:  # noqa: BLE001 - it goes on in the driver
         ended = Raised(dump_error(error))
     if isinstance(ended, Outcome) and changes(state, process_state()):
