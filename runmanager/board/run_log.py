@@ -27,7 +27,7 @@ from runmanager.storage import durable, paths
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.steps import Block, read_steps
-from runmanager.storage.x_axis import EPOCH, value_of, x_of
+from runmanager.storage.x_axis import EPOCH, x_of, x_value
 
 CHARTS = {
     "side by side": {  # two charts in a row
@@ -206,7 +206,7 @@ class RunLog:
         The network is that at its end, the learning rate that at its beginning.
         """
         step = self._x(record)
-        if value_of(record, self._x_axis) is None:
+        if x_value(record, self._x_axis) is None:
             self.warn(
                 f"no x_axis={self._x_axis!r} in epoch {record.epoch}, which is drawn at its number: track it"
             )
@@ -331,7 +331,9 @@ def end_abandoned(folder: Path, outcome: Outcome) -> None:
     if outcome.status is not Status.HUNG or not archive.event_files(folder):
         return  # is resumed later, or has no event file
     with contextlib.suppress(OSError):
-        file = event_file.EventFile(folder, max(paths.attempts(folder), default=1), outcome.epochs + 1)
+        file = event_file.EventFile(
+            folder, max(paths.journals_by_attempt(folder), default=1), outcome.epochs + 1
+        )
         file.write(*_ending(outcome, folder))
         file.close()
 

@@ -47,7 +47,7 @@ class Lane:
         environment = dict(os.environ)
         settings = worker.LaneSettings(device, num_lanes, multiprocessing.get_start_method(), environment)
         arguments = (its_connection, its_output, its_faults, settings, task)
-        self.process = context.Process(target=worker.serve, args=arguments, name=f"{PREFIX}{number}: {device}")
+        self.process = context.Process(target=worker.work, args=arguments, name=f"{PREFIX}{number}: {device}")
         with without_main():
             self.process.start()
         for end in (its_connection, its_output, its_faults):

@@ -78,7 +78,7 @@ class _Stopped(KeyboardInterrupt):
     """The parent wants the run to end."""
 
 
-def serve(
+def work(
     connection: Connection, output: Connection | None, faults: Connection, settings: LaneSettings, task: bytes
 ) -> None:
     """Execute the runs that come through a connection until it is closed.

@@ -248,7 +248,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             return
         opened = self.run.opened
         loader_states = {name: each.get_state() for name, each in generators(trainer.train_dataloader)}
-        random = ranks.gather((checkpoints.random_state(opened.device), loader_states))
+        random = ranks.gather((checkpoints.random_states(opened.device), loader_states))
         plateau = {
             str(index): float(trainer.callback_metrics[config.monitor])
             for index, config in enumerate(trainer.lr_scheduler_configs)

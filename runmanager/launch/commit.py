@@ -9,7 +9,7 @@ from runmanager.launch.plan import PlannedRun
 from runmanager.launch.task import RunTask
 from runmanager.outcome import Outcome, Status
 from runmanager.storage import durable, paths
-from runmanager.storage.journal import end_abandoned
+from runmanager.storage.journal import end_abandoned_attempt
 from runmanager.storage.run_state import read_experiment, read_run
 
 
@@ -36,7 +36,7 @@ def commit(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outcome:
         log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
         durable.write_file(folder.path / paths.ERROR_LOG, log)
     fingerprint = result.start.get("fingerprint", task.fingerprint)  # of the epochs that are kept
-    end_abandoned(folder.path, outcome, {"fingerprint": fingerprint})
+    end_abandoned_attempt(folder.path, outcome, {"fingerprint": fingerprint})
     end_board(folder.path, outcome)
     return outcome
 

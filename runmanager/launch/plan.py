@@ -12,7 +12,7 @@ from runmanager.grid import Run
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.search.search import Journals, Search
-from runmanager.storage.fingerprint import Fingerprint, changes
+from runmanager.storage.fingerprint import Fingerprint, fingerprint_changes
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult, read_run
@@ -199,7 +199,9 @@ def make_plan(
     changed: Counter[str] = Counter()
     for run, folder in ((runs[index], folders[index]) for index in chosen):
         before = read_run(folder)
-        differences = [] if folder.unavailable else changes(before.start.get("fingerprint", {}), now)
+        differences = (
+            [] if folder.unavailable else fingerprint_changes(before.start.get("fingerprint", {}), now)
+        )
         if differences:
             changed[", ".join(differences)] += 1
         if folder.unavailable:

@@ -15,7 +15,7 @@ from runmanager.errors import InvalidArgumentError, LifecycleError
 from runmanager.launch.calling import call
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.beginning import begin_nothing
-from runmanager.storage.fingerprint import changes, fingerprint
+from runmanager.storage.fingerprint import fingerprint, fingerprint_changes
 from runmanager.storage.folders import Experiment
 
 if TYPE_CHECKING:
@@ -125,7 +125,9 @@ def _changed(result: "RunResult", train: "Train") -> list[str]:
     before = result.start.get("fingerprint")
     if not isinstance(before, Mapping):
         return []
-    return changes(before, fingerprint(train), only_common=True)  # a partial's arguments are unknown here
+    return fingerprint_changes(
+        before, fingerprint(train), only_common=True
+    )  # a partial's arguments are unknown here
 
 
 def _import(source: str) -> ModuleType:

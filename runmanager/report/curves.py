@@ -24,7 +24,7 @@ from runmanager.report.svg import (
 )
 from runmanager.results.ranking import t_quantile
 from runmanager.storage.run_state import RunResult
-from runmanager.storage.x_axis import column_of, x_of
+from runmanager.storage.x_axis import x_column, x_of
 
 MANY = 100  # runs; of more, that many lines are visible at once
 _MOST_LINES = 600  # in the file
@@ -52,7 +52,7 @@ def curves(data: ReportData, metric: str, colored: PageAxis | None, words: str, 
         "y": f"{y.low!r} {y.high!r} {HEIGHT - BOTTOM} {TOP}", "log": int(y.is_logarithmic),
         "positive": int(min(values) > 0), "least": min(values),
     }  # fmt: skip
-    axis = column_of(data.x_axis)
+    axis = x_column(data.x_axis)
     figure = Figure(name, f"{metric} by {axis}", words, right=_LABELS, facts=facts)
     figure.axes(x, y, axis)
     groups = groups_of(data, colored)

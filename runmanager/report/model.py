@@ -27,7 +27,7 @@ from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import canonical
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult
-from runmanager.storage.x_axis import EPOCH, value_of
+from runmanager.storage.x_axis import EPOCH, x_value
 from runmanager.wording import brief
 
 MISSING = "none"
@@ -198,7 +198,7 @@ def _x_axis(results: Sequence[RunResult]) -> str | None:
     axes = {Experiment(path).design.x_axis for path in {run.folder.path.parent for run in results}}
     axis = axes.pop() if len(axes) == 1 else None
     records = (record for run in results for record in run.epochs)
-    return axis if axis != EPOCH and all(value_of(record, axis) is not None for record in records) else None
+    return axis if axis != EPOCH and all(x_value(record, axis) is not None for record in records) else None
 
 
 def _axis(name: str, params: Sequence[Mapping[str, Any]], settings: Sequence[int]) -> PageAxis:

@@ -15,7 +15,7 @@ from runmanager.report.colors import color_of
 from runmanager.report.curves import drawn_of, lines_of, points_of
 from runmanager.report.model import MISSING, PageAxis, ReportData
 from runmanager.storage.run_state import RunResult
-from runmanager.storage.x_axis import column_of, x_of
+from runmanager.storage.x_axis import x_column, x_of
 
 MOST_VIEWS = 300  # runs of which everything is in the page
 _MOST_WIDE = 2000  # runs of which every column can be filtered by, with all digits
@@ -32,7 +32,7 @@ def page_data(
     """Return what the script reads as JSON that can stand in a page."""
     viewed = [*data.order, *sorted({*range(len(data.results))} - {*data.order})][:MOST_VIEWS]
     content = {
-        "x": column_of(data.x_axis),
+        "x": x_column(data.x_axis),
         "metric": data.metric, "larger": data.is_larger_better, "colored": colored.name if colored else None,
         "names": list(data.names) if _are_odd(data) else [run.folder.number for run in data.results],
         "order": list(data.order), "scores": [_rounded(score) for score in data.scores],

@@ -18,7 +18,7 @@ from runmanager.results.effects import LEFT_OUT, compare
 from runmanager.results.evidence import difference
 from runmanager.results.loading import read_results, warn_of
 from runmanager.results.ranking import own_goals, ranking_of
-from runmanager.storage.fingerprint import changes
+from runmanager.storage.fingerprint import fingerprint_changes
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
 
@@ -108,7 +108,7 @@ def _fingerprints(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
         for runs in sides
     )
     rows = []
-    for change in changes(before, now):
+    for change in fingerprint_changes(before, now):
         if " -> " not in change:  # versions are listed already
             what = "data" if change == "the data" else "code"
             rows.append(_row(what, change.removeprefix("code of "), "", "changed"))

@@ -219,7 +219,7 @@ def _folders_in(experiment: Path) -> dict[Path, str]:
 def _is_damaged_run(folder: Path) -> bool:
     """Whether a folder is that of a run, though nothing in it may be readable."""
     is_named = paths.run_number(folder.name) is not None and _is_folder(folder)
-    return is_named and ((folder / paths.RUN).is_file() or bool(paths.attempts(folder)))
+    return is_named and ((folder / paths.RUN).is_file() or bool(paths.journals_by_attempt(folder)))
 
 
 def _is_folder(path: Path) -> bool:

@@ -124,7 +124,7 @@ def load_checkpoint(
     return None
 
 
-def remove_checkpoints(folder: Path, *, is_inside: bool = False) -> None:
+def remove_checkpoint_files(folder: Path, *, is_inside: bool = False) -> None:
     """Remove all checkpoints of a completed run, or with `is_inside` that inside an epoch.
 
     Raises:
@@ -145,7 +145,7 @@ def set_aside(folder: Path, attempt: int) -> None:
     path = folder / paths.CHECKPOINT
     with durable.explained(path), contextlib.suppress(FileNotFoundError):
         path.rename(folder / f"attempt-{attempt}.{paths.CHECKPOINT}")
-    remove_checkpoints(folder)  # what is left: the generation before it
+    remove_checkpoint_files(folder)  # what is left: the generation before it
 
 
 def set_weights_aside(folder: Path, attempt: int) -> None:
@@ -224,7 +224,7 @@ def restore(name: str, part: Any, state: Any) -> None:
         ) from error
 
 
-def random_state(device: torch.device) -> dict[str, Any]:
+def random_states(device: torch.device) -> dict[str, Any]:
     """Return the random states of Python, NumPy, torch and the device, as tensors and numbers."""
     name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - the users' state
     version, words, gauss = random.getstate()
@@ -295,7 +295,7 @@ def _content(path: Path) -> bytes:
     if path.is_symlink() or not path.is_file() or size > _LARGEST:
         return b""
     with durable.explained(path), durable.opened(path) as (descriptor, _):
-        return durable.read(descriptor, size)
+        return durable.read_at_most(descriptor, size)
 
 
 def _from_bytes(content: bytes) -> Checkpoint:

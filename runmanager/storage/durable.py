@@ -221,7 +221,7 @@ def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
         OSError: It cannot be read, is a link, or is no file.
     """
     with opened(path) as (descriptor, state):
-        return read(descriptor, min(most, state.st_size)), state
+        return read_at_most(descriptor, min(most, state.st_size)), state
 
 
 def read_end(path: str | Path, most: int) -> bytes:
@@ -232,10 +232,10 @@ def read_end(path: str | Path, most: int) -> bytes:
     """
     with opened(path) as (descriptor, state):
         os.lseek(descriptor, max(0, state.st_size - most), os.SEEK_SET)
-        return read(descriptor, most)
+        return read_at_most(descriptor, most)
 
 
-def read(descriptor: int, most: int) -> bytes:
+def read_at_most(descriptor: int, most: int) -> bytes:
     """Read the next `most` bytes of an open file; fewer only at its end."""
     parts: list[bytes] = []
     while part := os.read(descriptor, most):  # none are asked for at last

@@ -53,13 +53,13 @@ def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None
     note_records(parts(train).values(), _arguments(train), before["values"])
 
 
-def changes(before: Fingerprint, now: Fingerprint, *, only_common: bool = False) -> list[str]:
+def fingerprint_changes(before: Fingerprint, now: Fingerprint, *, only_common: bool = False) -> list[str]:
     """Return the differences between two fingerprints; a kind that either lacks is not compared.
 
     Of versions the first two numbers count: the cpu and the CUDA build of a release are the same. `only_common`
     compares the functions and values that both have.
 
-    >>> changes({"versions": {"torch": "2.14.1+cpu"}}, {"versions": {"torch": "2.15.0"}})
+    >>> fingerprint_changes({"versions": {"torch": "2.14.1+cpu"}}, {"versions": {"torch": "2.15.0"}})
     ['torch 2.14.1+cpu -> 2.15.0']
     """
     differences: list[str] = []
@@ -91,7 +91,7 @@ def versions() -> dict[str, str]:
 
 
 @functools.cache
-def commit() -> str:
+def git_commit() -> str:
     """Return the git commit of the working directory, with ``+changes`` if files differ; empty without git."""
     head = _git("rev-parse", "--short=12", "HEAD")
     if not head:

@@ -218,7 +218,7 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
 
 def _has_journals(folder: Path) -> bool:
     with contextlib.suppress(OSError):
-        return bool(paths.attempts(folder))
+        return bool(paths.journals_by_attempt(folder))
     return False
 
 

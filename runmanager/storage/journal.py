@@ -196,7 +196,7 @@ def _end(outcome: Outcome, crc: int) -> dict[str, Any]:
     return {**ended, "whole": f"{crc:08x}"}
 
 
-def end_abandoned(folder: Path, outcome: Outcome, details: Mapping[str, Any]) -> None:
+def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, Any]) -> None:
     """Commit how the last attempt at a run ended whose process is gone, in a new journal if it began none.
 
     `details` are facts for the first line of a new journal.
@@ -204,7 +204,7 @@ def end_abandoned(folder: Path, outcome: Outcome, details: Mapping[str, Any]) ->
     Raises:
         StorageError: It could not be committed.
     """
-    number, path = max(paths.attempts(folder).items(), default=(0, ""))
+    number, path = max(paths.journals_by_attempt(folder).items(), default=(0, ""))
     with durable.explained(folder):
         last = read_attempt(path) if number else Attempt()
     if not number or last.outcome or not last.is_read:
@@ -233,7 +233,7 @@ def read_attempt(path: str | Path) -> Attempt:
     with durable.opened(path) as (descriptor, state):
         attempt.version = version(state)
         most = min(PIECE, state.st_size + 1)
-        while piece := durable.read(descriptor, most):
+        while piece := durable.read_at_most(descriptor, most):
             content = rest + piece
             lines = content[: content.rfind(b"\n") + 1]
             rest = content[len(lines) :]

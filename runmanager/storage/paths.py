@@ -157,7 +157,7 @@ def steps(number: int) -> str:
     return f"attempt-{number}.steps.jsonl"
 
 
-def attempts(folder: Path) -> dict[int, str]:
+def journals_by_attempt(folder: Path) -> dict[int, str]:
     """Find the journals in a run's folder: attempt -> path, the first attempt first."""
     path = os.fspath(folder)
     names = [name for name in os.listdir(path) if name.startswith("attempt-")]  # noqa: PTH208 - no Path each

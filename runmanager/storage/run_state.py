@@ -15,7 +15,7 @@ from runmanager.outcome import EpochRecord, Inside, Outcome, Status
 from runmanager.storage import lock, paths, processes
 from runmanager.storage.durable import read_end
 from runmanager.storage.folders import RunFolder, read_runs
-from runmanager.storage.journal import Attempt, end_abandoned, read_attempt
+from runmanager.storage.journal import Attempt, end_abandoned_attempt, read_attempt
 
 _MOST_LOG = 1 << 20  # bytes of an error.log
 _FEW_EPOCHS = 1000
@@ -110,7 +110,7 @@ def _read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str
     journals: dict[int, str] = {}
     attempts: list[Attempt] = []
     with contextlib.suppress(OSError):
-        journals = paths.attempts(folder.path)
+        journals = paths.journals_by_attempt(folder.path)
     for number, path in journals.items():
         try:
             attempt = read_attempt(path)
@@ -150,7 +150,7 @@ def end_if_running(folder: RunFolder, attempt: int, cause: str) -> None:
         ours = {**processes.this_process(), "attempt": attempt}
         if result.status is Status.RUNNING and ours.items() <= result.start.items():
             outcome = Outcome(Status.INTERRUPTED, cause, len(result.epochs))
-            end_abandoned(folder.path, outcome, {})
+            end_abandoned_attempt(folder.path, outcome, {})
 
 
 def _status(folder: RunFolder, attempts: Sequence[Attempt], journal: str | None) -> Status:

@@ -110,7 +110,7 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     valid = {attempt.number: attempt.start for attempt in counting}
     parts: _Parts = {}
     latest: _Parts = {}  # of all attempts, those that were killed before their first commit included
-    for number in paths.attempts(folder.path):
+    for number in paths.journals_by_attempt(folder.path):
         path = folder.path / paths.steps(number)
         of_attempt: _Parts = {}
         try:
@@ -194,7 +194,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     rest = b""
     with durable.opened(path) as (descriptor, state):
         most = min(journal.PIECE, state.st_size + 1)
-        while piece := durable.read(descriptor, most):
+        while piece := durable.read_at_most(descriptor, most):
             *lines, rest = (rest + piece).split(b"\n")
             yield from lines
             if len(rest) >= journal.PIECE:

@@ -27,10 +27,10 @@ def check_x_axis(x_axis: object, hyperparameters: Iterable[str] = ()) -> str:
     raise InvalidArgumentError([f"{rule}, got {x_axis!r:.60}"])
 
 
-def column_of(x_axis: str | None) -> str:
+def x_column(x_axis: str | None) -> str:
     """Return the column that has the numbers of an x-axis.
 
-    >>> column_of("samples"), column_of("env_steps"), column_of(None)
+    >>> x_column("samples"), x_column("env_steps"), x_column(None)
     ('samples seen', 'env_steps', 'epoch')
     """
     return EPOCH if x_axis is None else _SEEN.get(x_axis, x_axis)
@@ -38,17 +38,17 @@ def column_of(x_axis: str | None) -> str:
 
 def x_of(record: EpochRecord, x_axis: str | None) -> int:
     """Return where on an x-axis an epoch is; its number if it has no value there."""
-    value = value_of(record, x_axis)
+    value = x_value(record, x_axis)
     return record.epoch if value is None else value
 
 
-def value_of(record: EpochRecord, x_axis: str | None) -> int | None:
+def x_value(record: EpochRecord, x_axis: str | None) -> int | None:
     """Return the value that an epoch has on an x-axis, rounded down; None if it has none.
 
-    >>> value_of(EpochRecord(2, {"samples seen": 120_000.0}), "samples")
+    >>> x_value(EpochRecord(2, {"samples seen": 120_000.0}), "samples")
     120000
     """
-    value = record.metrics.get(column_of(x_axis), math.nan)
+    value = record.metrics.get(x_column(x_axis), math.nan)
     if x_axis in (None, EPOCH):
         return record.epoch
     return int(value) if 0 <= value <= LARGEST else None

@@ -17,6 +17,6 @@ def circumstances(device: torch.device, network: nn.Module | None) -> dict[str, 
         "device_name": torch_devices.device_name(device),
         "parameters": sum(p.numel() for p in parameters if not isinstance(p, nn.UninitializedParameter)),
         "versions": fingerprint.versions(),
-        "commit": fingerprint.commit(),
+        "commit": fingerprint.git_commit(),
         "command": fingerprint.command(),
     }

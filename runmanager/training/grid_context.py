@@ -10,7 +10,7 @@ from runmanager.goal import Goal
 from runmanager.grid import Run
 from runmanager.outcome import EpochRecord, OnStep, Question, Status
 from runmanager.search.halving import SuccessiveHalving
-from runmanager.storage.fingerprint import Fingerprint, changes
+from runmanager.storage.fingerprint import Fingerprint, fingerprint_changes
 from runmanager.storage.run_state import RunResult
 
 
@@ -63,7 +63,7 @@ class GridContext:
 
     def is_changed(self, earlier: RunResult) -> bool:
         """Whether a run began with other code, data or versions."""
-        return bool(changes(earlier.start.get("fingerprint", {}), self.fingerprint))
+        return bool(fingerprint_changes(earlier.start.get("fingerprint", {}), self.fingerprint))
 
     def starts_over(self, earlier: RunResult) -> bool:
         """Whether a run that is executed again is not resumed, even if it has a checkpoint."""

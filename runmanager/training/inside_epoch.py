@@ -199,7 +199,7 @@ class InsideEpoch:
                     f"{given}: give epochs(checkpoint=...) the same names"
                 )
             return saved
-        checkpoints.remove_checkpoints(folder.path, is_inside=True)
+        checkpoints.remove_checkpoint_files(folder.path, is_inside=True)
         return None
 
     def _continued(self, epoch: "OpenEpoch", loader: Any, saved: Checkpoint) -> LoaderPass | None:

@@ -134,7 +134,7 @@ class LoaderPass:
 
     def _randoms(self) -> dict[str, Any]:
         generators = {name: generator.get_state() for name, generator in self._generators.items()}
-        return {"random": checkpoints.random_state(self._device), "generators": generators}
+        return {"random": checkpoints.random_states(self._device), "generators": generators}
 
     def _set_randoms(self, state: Mapping[str, Any]) -> None:
         checkpoints.restore_random(state["random"], self._device)

@@ -74,7 +74,7 @@ class OpenRun:
         self._grid = grid
         self._epoch_type, self.evaluation_type = measured_by(is_check=grid.is_check)
         self.measure = measure  # counts the samples of a batch, None where that follows from the batch
-        self.attempt = max(paths.attempts(folder.path), default=0) + 1 if ranks.is_main() else 0
+        self.attempt = max(paths.journals_by_attempt(folder.path), default=0) + 1 if ranks.is_main() else 0
         self.journal: Journal | None = None  # until the attempt begins
         self._committed, self._num_resumed = 0, 0  # the last epoch that is; epochs that journals had before
         self._resume_state: ResumeState | TrainerState | None = None

@@ -100,7 +100,7 @@ class ResumeState:
             problems.append(
                 f"{folder}: epochs before the checkpoint are missing; the run starts from its first epoch"
             )
-            checkpoints.set_aside(folder, max(paths.attempts(folder), default=0))
+            checkpoints.set_aside(folder, max(paths.journals_by_attempt(folder), default=0))
             return [], None
         num_saved = len(saved.random.get("ranks", [None]))
         if num_saved != ranks.num_ranks():
@@ -125,7 +125,7 @@ class ResumeState:
             return
         parts = self.parts.items()
         states = {name: checkpoints.state_of(name, part) for name, part in parts}
-        random = checkpoints.random_state(self._device)
+        random = checkpoints.random_states(self._device)
         # each rank has its own state of a generator, and its own plain state
         generators = {
             name: states[name]
@@ -138,7 +138,7 @@ class ResumeState:
         if len(of_ranks) > 1:
             random["ranks"] = of_ranks
         self._write(Checkpoint(self._folder.id, record, states, random, is_left))
-        checkpoints.remove_checkpoints(self._folder.path, is_inside=True)
+        checkpoints.remove_checkpoint_files(self._folder.path, is_inside=True)
 
     def save_inside(self, record: EpochRecord, inside: Mapping[str, Any]) -> None:
         """Save the state after a batch, with what the epoch has measured so far.
@@ -148,7 +148,7 @@ class ResumeState:
             StorageError: It could not be written; the checkpoint before is whole.
         """
         states = {name: checkpoints.state_of(name, part) for name, part in self.parts.items()}
-        random = checkpoints.random_state(self._device)
+        random = checkpoints.random_states(self._device)
         self._write(Checkpoint(self._folder.id, record, states, random, inside=inside))
 
     def _write(self, checkpoint: Checkpoint) -> None:
@@ -166,7 +166,7 @@ class ResumeState:
     def forget(self) -> None:
         """Remove the checkpoints of a run that is completed."""
         if ranks.is_main():
-            checkpoints.remove_checkpoints(self._folder.path)
+            checkpoints.remove_checkpoint_files(self._folder.path)
 
     def _restore_parts(self, saved: Checkpoint) -> None:
         if saved.states.keys() != self.parts.keys():

@@ -36,7 +36,7 @@ FILTERS = list(warnings.filters)
 def main() -> None:
     """Carry out orders until one says to end, then end what is left."""
     fingerprint.versions()
-    fingerprint.commit()
+    fingerprint.git_commit()
     alive: dict[int, int] = {}
     _answer("ready")
     for line in sys.stdin:

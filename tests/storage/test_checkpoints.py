@@ -195,7 +195,7 @@ def test_all_random_states_go_on_where_they_were(tmp_path_factory, seed, drawn, 
     np.random.seed(seed)  # noqa: NPY002
     torch.manual_seed(seed)
     draw(drawn * 2 + is_odd)  # an odd number leaves a second Gaussian waiting
-    kept = Checkpoint(ID, EpochRecord(1, {}), {}, checkpoints.random_state(CPU))
+    kept = Checkpoint(ID, EpochRecord(1, {}), {}, checkpoints.random_states(CPU))
     save_checkpoint(folder, kept, verify=True)
     expected = draw(5)
 
@@ -264,7 +264,7 @@ def test_checkpoints_that_are_removed_are_gone(tmp_path):
     save(tmp_path, 1, 2)
 
     for _ in range(2):
-        checkpoints.remove_checkpoints(tmp_path)
+        checkpoints.remove_checkpoint_files(tmp_path)
 
     assert list(tmp_path.iterdir()) == []
 

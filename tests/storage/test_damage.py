@@ -160,7 +160,7 @@ def test_damaged_journals_cost_their_own_runs_and_invent_nothing(tmp_path, writt
     spared = dice.sample(range(1, NUM_RUNS + 1), NUM_RUNS // 10)
     for folder in sorted((tmp_path / "exp").glob("[0-9]*")):
         if paths.run_number(folder.name) not in spared:
-            for path in list(paths.attempts(folder).values()):
+            for path in list(paths.journals_by_attempt(folder).values()):
                 damage(Path(path), dice)
 
     (results, runs), said = load_all(tmp_path)

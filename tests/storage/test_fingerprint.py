@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import runmanager
 from runmanager.storage import fingerprint as module
-from runmanager.storage.fingerprint import changes, fingerprint
+from runmanager.storage.fingerprint import fingerprint, fingerprint_changes
 from runmanager.training.loaders import ImageTensors
 
 GIT = shutil.which("git") or ""
@@ -106,7 +106,7 @@ def changed(load, *replacements, code=CODE):
     for old, new in replacements:
         assert old in code
         code = code.replace(old, new)
-    return changes(before, fingerprint(load(code).train))
+    return fingerprint_changes(before, fingerprint(load(code).train))
 
 
 def test_a_function_consists_of_all_of_the_users_that_it_names(load):
@@ -297,7 +297,7 @@ def test_a_source_that_changes_while_its_code_is_executed_does_not_count(load):
     before = fingerprint(annotated.train)
     Path(annotated.__file__).write_text("")
 
-    assert changes(before, fingerprint(annotated.train)) == []
+    assert fingerprint_changes(before, fingerprint(annotated.train)) == []
 
 
 def test_several_changes_are_said_in_order(load):
@@ -322,7 +322,7 @@ def test_functions_of_other_modules_of_the_users_count(load, code):
     load("def step(x):\n    return x + 2\n", "helpers")
     after = fingerprint(load(code).train)
 
-    (said,) = changes(before, after)
+    (said,) = fingerprint_changes(before, after)
     assert said.startswith("code of step")
 
 
@@ -334,8 +334,8 @@ def test_a_constant_of_another_module_of_the_users_counts(load):
     same = fingerprint(load(code).train)
     load("SCALE = 3\nOTHER = 2\n", "conf")
 
-    assert changes(before, same) == []
-    assert changes(before, fingerprint(load(code).train)) == ["code of train"]
+    assert fingerprint_changes(before, same) == []
+    assert fingerprint_changes(before, fingerprint(load(code).train)) == ["code of train"]
 
 
 def test_a_global_with_the_name_of_an_attribute_does_not_count(load):
@@ -473,8 +473,8 @@ def test_functions_without_a_source_are_compared_by_what_they_do(in_a_notebook, 
     before = in_a_notebook(CELL)
 
     assert set(before["code"]) == {"train", "inner", "Net"}
-    assert changes(before, in_a_notebook(f"# a comment\n\n{CELL}")) == []
-    assert changes(before, in_a_notebook(CELL.replace(old, new))) == [f"code of {name}"]
+    assert fingerprint_changes(before, in_a_notebook(f"# a comment\n\n{CELL}")) == []
+    assert fingerprint_changes(before, in_a_notebook(CELL.replace(old, new))) == [f"code of {name}"]
 
 
 PROGRAM = f"""
@@ -554,8 +554,8 @@ def test_data_is_compared_by_its_content(holder):
 
     hashes = [fingerprint(factor_one, one_of(data)[holder]) for data in (numbers(5, 3), numbers(5, 3), other)]
 
-    assert changes(hashes[0], hashes[1]) == []
-    assert changes(hashes[0], hashes[2]) == ["the data"]
+    assert fingerprint_changes(hashes[0], hashes[1]) == []
+    assert fingerprint_changes(hashes[0], hashes[2]) == ["the data"]
     assert len(hashes[0]["data"]["data"]) < 200
 
 
@@ -576,12 +576,12 @@ def test_data_is_compared_by_its_content(holder):
 def test_other_data_is_told_apart(one, other):
     found = [fingerprint(factor_one, data) for data in (one, one, other)]
 
-    assert changes(found[0], found[1]) == []
-    assert changes(found[0], found[2]) == ["the data"]
+    assert fingerprint_changes(found[0], found[1]) == []
+    assert fingerprint_changes(found[0], found[2]) == ["the data"]
 
 
 def test_an_address_in_a_repr_does_not_count():
-    assert changes(fingerprint(factor_one, Silent()), fingerprint(factor_one, Silent())) == []
+    assert fingerprint_changes(fingerprint(factor_one, Silent()), fingerprint(factor_one, Silent())) == []
 
 
 def test_a_large_tensor_is_sampled_evenly(monkeypatch):
@@ -614,7 +614,7 @@ def test_a_large_tensor_is_sampled_evenly(monkeypatch):
     ids=["new", "gone", "more", "code", "data", "versions", "all"],
 )
 def test_changes_are_said_in_words(before, now, said):
-    assert changes(before, now) == said
+    assert fingerprint_changes(before, now) == said
 
 
 def test_versions_are_part_of_it():
@@ -688,7 +688,7 @@ def test_what_is_recorded_in_a_list_does_not_count():
 
 
 def test_builds_and_patches_of_a_version_are_the_same():
-    assert changes({"versions": {"torch": "2.15.0+cpu"}}, {"versions": {"torch": "2.15.1"}}) == []
+    assert fingerprint_changes({"versions": {"torch": "2.15.0+cpu"}}, {"versions": {"torch": "2.15.1"}}) == []
 
 
 @pytest.fixture
@@ -721,11 +721,11 @@ def test_a_library_that_is_not_there_is_left_out(monkeypatch):
 
 @pytest.mark.skipif(not GIT, reason="needs git")
 def test_the_commit_says_whether_files_differ_from_it(repository):
-    clean = module.commit.__wrapped__()
+    clean = module.git_commit.__wrapped__()
     (repository / "new.txt").touch()
-    still_clean = module.commit.__wrapped__()
+    still_clean = module.git_commit.__wrapped__()
     (repository / "train.py").write_text("lr = 0.2")
-    changed = module.commit.__wrapped__()
+    changed = module.git_commit.__wrapped__()
 
     assert re.fullmatch(r"[0-9a-f]{12}", clean)
     assert (still_clean, changed) == (clean, f"{clean}+changes")
@@ -737,7 +737,7 @@ def test_there_is_no_commit_without_git(tmp_path, monkeypatch, path):
     if path:
         monkeypatch.setenv("PATH", path)
 
-    assert module.commit.__wrapped__() == ""
+    assert module.git_commit.__wrapped__() == ""
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from runmanager.errors import StorageError
 from runmanager.outcome import LARGEST, EpochRecord, Outcome, Status
-from runmanager.storage.journal import Attempt, Journal, NoJournal, end_abandoned, read_attempt, to_line
+from runmanager.storage.journal import Attempt, Journal, NoJournal, end_abandoned_attempt, read_attempt, to_line
 
 RECORDS = [
     EpochRecord(epoch, {"loss": 1.5 / epoch, "accuracy": epoch / 7}, {"phase_eval_s": 0.25})
@@ -414,7 +414,7 @@ def test_times_are_rounded(tmp_path, monkeypatch):
 
 
 def test_a_run_that_began_no_attempt_is_ended_by_a_journal_of_its_own(tmp_path):
-    end_abandoned(tmp_path, OUTCOME, {"commit": "abc"})
+    end_abandoned_attempt(tmp_path, OUTCOME, {"commit": "abc"})
 
     attempt = read_attempt(tmp_path / "attempt-1.jsonl")
 
@@ -425,7 +425,7 @@ def test_an_attempt_that_has_ended_is_followed_by_another(tmp_path):
     path = write_journal(tmp_path, RECORDS[:1], OUTCOME)
     before = path.read_bytes()
 
-    end_abandoned(tmp_path, Outcome(Status.KILLED, "", 1), {})
+    end_abandoned_attempt(tmp_path, Outcome(Status.KILLED, "", 1), {})
 
     assert path.read_bytes() == before
     assert read_attempt(tmp_path / "attempt-2.jsonl").outcome == Outcome(Status.KILLED, "", 1)

@@ -10,7 +10,7 @@ from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import journal
 from runmanager.storage.durable import AppendFile
 from runmanager.storage.folders import Experiment
-from runmanager.storage.journal import Journal, end_abandoned, read_attempt
+from runmanager.storage.journal import Journal, end_abandoned_attempt, read_attempt
 
 NUM_EPOCHS = 50
 DONE = Outcome(Status.COMPLETED, "", NUM_EPOCHS)
@@ -63,7 +63,7 @@ def test_the_end_of_an_abandoned_attempt_keeps_every_epoch_of_a_long_journal(tmp
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"v":1,"type":"epo')  # the writer died in the middle of a line
 
-    end_abandoned(tmp_path, KILLED, {})
+    end_abandoned_attempt(tmp_path, KILLED, {})
 
     assert path.read_bytes().startswith(whole)
     attempt = read_attempt(path)
@@ -76,7 +76,7 @@ def test_what_was_not_read_is_never_cut_off(tmp_path, small_pieces):
     path.write_bytes(path.read_bytes() + b"x" * 2000)
     before = path.read_bytes()
 
-    end_abandoned(tmp_path, KILLED, {"commit": "abc"})
+    end_abandoned_attempt(tmp_path, KILLED, {"commit": "abc"})
 
     assert path.read_bytes() == before
     assert read_attempt(path).damaged == [NUM_EPOCHS + 2]
@@ -140,5 +140,5 @@ def test_a_completed_run_of_300_mb_is_complete(tmp_path, monkeypatch):
 
     assert size > 256 * 2**20
     assert (len(attempt.epochs), attempt.outcome) == (8000, Outcome(Status.COMPLETED, "", 8000))
-    end_abandoned(folder, KILLED, {})
+    end_abandoned_attempt(folder, KILLED, {})
     assert (folder / "attempt-1.jsonl").stat().st_size == size

@@ -108,7 +108,7 @@ def test_attempts_are_found_in_the_order_of_their_numbers(tmp_path):
     for name in ("attempt-10.jsonl", "attempt-2.jsonl", "attempt-0.jsonl", "attempt-x.jsonl", "run.json"):
         (tmp_path / name).touch()
 
-    found = paths.attempts(tmp_path)
+    found = paths.journals_by_attempt(tmp_path)
 
     assert found == {2: f"{tmp_path}/attempt-2.jsonl", 10: f"{tmp_path}/attempt-10.jsonl"}
     assert list(found) == [2, 10]

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from runmanager.storage import read_values
-from runmanager.storage.fingerprint import changes, fingerprint, note_changes_by_runs
+from runmanager.storage.fingerprint import fingerprint, fingerprint_changes, note_changes_by_runs
 
 HEAD = """
 import argparse
@@ -40,8 +40,8 @@ def changed(load, code, old, new):
     assert old in code
     before = fingerprint(load(code).train)
     again = fingerprint(load(code).train)
-    assert changes(before, again) == []
-    return changes(before, fingerprint(load(code.replace(old, new)).train))
+    assert fingerprint_changes(before, again) == []
+    return fingerprint_changes(before, fingerprint(load(code.replace(old, new)).train))
 
 
 READ = "\ndef train(run, manager):\n    return SETTINGS\n"
@@ -139,8 +139,8 @@ def test_a_value_in_another_module_of_the_users_counts(load):
     same = fingerprint(load(code).train)
     load("SETTINGS = {'lr': 2}\nOTHER = [2]\n", "conf")
 
-    assert changes(before, same) == []
-    assert changes(before, fingerprint(load(code).train)) == ["content of SETTINGS"]
+    assert fingerprint_changes(before, same) == []
+    assert fingerprint_changes(before, fingerprint(load(code).train)) == ["content of SETTINGS"]
 
 
 RECORDS = {
@@ -231,8 +231,8 @@ def test_a_reading_of_a_clock_does_not_count(load, clock, holder):
 
     one, other = (fingerprint(load(code.format(clock.replace("LAG", lag))).train) for lag in ("0", "61"))
 
-    assert changes(one, other) == []
-    assert changes(fingerprint(load(code.format("'no clock'")).train), one) != []
+    assert fingerprint_changes(one, other) == []
+    assert fingerprint_changes(fingerprint(load(code.format("'no clock'")).train), one) != []
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_another_time_counts(load, old, new):
 
     one, other = (fingerprint(load(code.replace("VALUE", value)).train) for value in (old, new))
 
-    assert changes(one, other) == ["content of X"]
+    assert fingerprint_changes(one, other) == ["content of X"]
 
 
 def test_a_value_that_holds_itself_has_a_content(load):
@@ -330,10 +330,10 @@ def test_what_runs_change_in_this_process_is_no_longer_compared(load):
     before = fingerprint(module.train)
 
     module.train(None, None)
-    assert changes(before, fingerprint(module.train)) == ["content of X"]
+    assert fingerprint_changes(before, fingerprint(module.train)) == ["content of X"]
     note_changes_by_runs(module.train, before)
     module.train(None, None)
-    assert changes(before, fingerprint(module.train)) == []
+    assert fingerprint_changes(before, fingerprint(module.train)) == []
     module.Y.append(2)
 
-    assert changes(before, fingerprint(module.train)) == ["content of Y"]
+    assert fingerprint_changes(before, fingerprint(module.train)) == ["content of Y"]

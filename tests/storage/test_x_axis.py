@@ -10,7 +10,7 @@ from runmanager.board.rebuild import rebuild
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.outcome import EpochRecord
 from runmanager.storage.folders import Experiment, read_runs
-from runmanager.storage.x_axis import check_x_axis, samples_of, value_of, x_of
+from runmanager.storage.x_axis import check_x_axis, samples_of, x_of, x_value
 from tests.board.reading import event_files, folder_scalars
 
 BATCHES = [torch.ones(8, 2), torch.ones(8, 2), torch.ones(4, 2)]
@@ -162,7 +162,7 @@ def test_a_hyperparameter_cannot_be_one():
 def test_an_epoch_without_a_value_is_at_its_number():
     record = EpochRecord(3, {"env_steps": math.nan})
 
-    assert (value_of(record, "env_steps"), x_of(record, "env_steps"), x_of(record, None)) == (None, 3, 3)
+    assert (x_value(record, "env_steps"), x_of(record, "env_steps"), x_of(record, None)) == (None, 3, 3)
 
 
 def test_samples_of_epochs_follow_from_their_throughput():
