@@ -53,7 +53,7 @@ def verify_command(
     Exit codes: 0 identical; 1 different, or the epoch did not end; 2 nothing was executed.
     """
     from runmanager.launch.verify import load_function
-    from runmanager.launch.verify import verify as execute
+    from runmanager.launch.verify import verify_first_epoch as execute
     from runmanager.storage.run_state import read_run
 
     recorded = read_run(find_run(run)[1])

@@ -24,14 +24,14 @@ Seconds = Sequence[float | None]
 def starting(experiment: str, num_runs: int, *, show: bool) -> Iterator[Screen]:
     """Say at once that a grid starts, as the import of torch takes seconds; what follows replaces that."""
     screen = choose_screen(show=show)
-    screen.show_start(first_line(experiment, num_runs))
+    screen.show_start(starting_line(experiment, num_runs))
     try:
         yield screen
     finally:
         screen.show_below(None)
 
 
-def first_line(experiment: str, num_runs: int) -> str:
+def starting_line(experiment: str, num_runs: int) -> str:
     """Return what is shown until there is more to say."""
     return f"{experiment}: starting {counted(num_runs, 'run')}"
 

@@ -13,7 +13,7 @@ from runmanager.storage.journal import end_abandoned_attempt
 from runmanager.storage.run_state import read_experiment, read_run
 
 
-def commit(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outcome:
+def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outcome:
     """Return how a run ended, which its journal has by then.
 
     The outcome may not be committed yet: the run's process is gone, or it never had one.

@@ -14,7 +14,7 @@ from runmanager.executors.base import uncommitted
 from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.grid import Run
 from runmanager.launch.announce import announce, point_to_tensorboard
-from runmanager.launch.commit import Exports, commit
+from runmanager.launch.commit import Exports, commit_outcome
 from runmanager.launch.live_page import LivePage
 from runmanager.launch.plan import Action, Decisions, Plan, PlannedRun
 from runmanager.launch.reads import unread_axes
@@ -228,7 +228,7 @@ class Execution:
         if ranks.is_main():
             with self._stop.later():
                 for planned in batch.behind:
-                    commit(planned, uncommitted(Status.PRUNED, "behind"), self._task)
+                    commit_outcome(planned, uncommitted(Status.PRUNED, "behind"), self._task)
                     self._decisions.journals.run_ended(planned.folder.id)
 
     def _name_unread(self, planned: PlannedRun, unread: Sequence[str]) -> None:
@@ -246,7 +246,7 @@ class Execution:
             id_ = next(id_ for id_, planned in self._in_progress.items() if planned.run is run)
         planned = self._in_progress.pop(id_)
         self.stopwatch.run_ended(id_)
-        outcome = commit(planned, ended, self._task)
+        outcome = commit_outcome(planned, ended, self._task)
         if self._pruner:
             self._pruner.run_ended(id_, outcome.status)
         self._decisions.journals.run_ended(id_)

@@ -209,7 +209,7 @@ def run_grid(
         chosen = only_runs.choose(numbers, grid, missing, Experiment(path))
         with (
             announce.cleared(screen, when=plan_only or bool(numbers)),
-            announce.cleared(screen, when=callable(data), then=announce.first_line(experiment, num_runs)),
+            announce.cleared(screen, when=callable(data), then=announce.starting_line(experiment, num_runs)),
             stop.at_once(),
         ):
             # data may be downloaded for minutes, with a bar of their own, and nothing is there yet

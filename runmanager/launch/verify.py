@@ -51,7 +51,7 @@ class _FirstEpochEnded(BaseException):
     """Leaves `train` after its first epoch; no Exception, as a loop may catch those."""
 
 
-def verify(result: "RunResult", train: "Train") -> Verification:
+def verify_first_epoch(result: "RunResult", train: "Train") -> Verification:
     """Execute the first epoch of a run again in this process, in a folder that is removed afterwards.
 
     Raises:
