@@ -32,7 +32,7 @@ WITH_CHANCE = ("chance", "killed", "continued")
 
 
 def train(run: Run, manager: RunManager, case: str = "plain") -> None:
-    ranks.join()
+    ranks.join_group()
     rank, num_ranks = ranks.rank(), ranks.num_ranks()
     torch.manual_seed(7)  # the same weights on every rank
     dropout = nn.Dropout(0.25 if case in WITH_CHANCE else 0)

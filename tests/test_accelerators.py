@@ -391,7 +391,7 @@ def test_messages_over_a_group_of_gpus_alone_go_through_the_ranks_own(
     with installed(Machine(machine.folder, 4)) as here:
         here.current = chosen
 
-        ranks.join()
+        ranks.join_group()
 
         assert here.current == expected
 

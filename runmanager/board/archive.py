@@ -33,7 +33,7 @@ def event_files(folder: Path) -> list[Path]:
     return sorted(path for path in paths if path.is_file() and not path.is_symlink())
 
 
-def read(path: Path) -> Iterator[Event]:
+def read_events(path: Path) -> Iterator[Event]:
     """Read the events of a file up to its end or the first damaged record."""
     with mapped(path) as content:
         for _, event in _events(content):
@@ -67,7 +67,7 @@ def _events(content: bytes | mmap.mmap) -> Iterator[tuple[slice, Event]]:
         yield position, event
 
 
-def session_start(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None:
+def read_session(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None:
     """Find where an HParams session begins in the first bytes of a file: position, event, content; or None."""
     for position, event in itertools.islice(_events(content), _OPENING):
         for value in event.summary.value:
@@ -86,18 +86,18 @@ def started(value: Summary.Value) -> SessionStartInfo:
 
 def has_ended(folder: Path) -> bool:
     """Whether one of a run's files says how it ended: TensorBoard would believe that for ever."""
-    events = (event for path in event_files(folder) for event in read(path))
+    events = (event for path in event_files(folder) for event in read_events(path))
     tag = hparams_metadata.SESSION_END_INFO_TAG
     return any(value.tag == tag for event in events for value in event.summary.value)
 
 
 def is_described(folder: Path) -> bool:
     """Whether one of a run's files has its samples or its graph."""
-    events = (event for path in event_files(folder) for event in read(path))
+    events = (event for path in event_files(folder) for event in read_events(path))
     return any(e.HasField("graph_def") or any(v.tag == SAMPLES for v in e.summary.value) for e in events)
 
 
-def kept(
+def kept_events(
     folder: Path,
     last_step: int,
     is_wanted: Callable[[Summary.Value], bool] = lambda _: True,
@@ -112,7 +112,7 @@ def kept(
     events: list[Event] = []
     epoch = 0  # the last that has ended
     for path in event_files(folder):
-        for event in read(path):
+        for event in read_events(path):
             if event.HasField("session_log") and event.session_log.status == SessionLog.START:
                 events = [earlier for earlier in events if earlier.step < max(event.step, 1)]
             elif event.HasField("summary") and (

@@ -150,7 +150,7 @@ def image(tag: str, png: bytes, width: int, height: int, channels: int) -> Summa
     return Summary.Value(tag=tag, image=content)
 
 
-def text(tag: str, markdown: str) -> Summary.Value:
+def text_value(tag: str, markdown: str) -> Summary.Value:
     """Make a text, shown as Markdown."""
     # TextPluginData(version=0) is the empty message
     return _string_tensor(tag, "text", markdown.encode("utf-8", "replace"))

@@ -61,7 +61,7 @@ class SessionFormat:
         return {name: value for name, value in params.items() if name not in averaged}
 
 
-def read(experiment: Path, kinds: Mapping[str, str] | None = None) -> SessionFormat:
+def read_format(experiment: Path, kinds: Mapping[str, str] | None = None) -> SessionFormat:
     """Read how the runs of an experiment write their hyperparameters.
 
     `kinds` is for hyperparameters whose kind no grid of the experiment has decided; without either, each value
@@ -97,7 +97,7 @@ def _decide(experiment: Path) -> None:
     names = varying([run.params for run in runs])
     repeats = Experiment(experiment).design.repeating(names)
     form = SessionFormat({}, [name for name in names if name not in repeats] if repeats else None, repeats)
-    decided = replace(form, kinds=kinds_of([form.without_repeats(run.params) for run in runs]))
+    decided = replace(form, kinds=common_kinds([form.without_repeats(run.params) for run in runs]))
     if is_settled and decided == stored:
         return
     begun = [run for run in runs if run.path.is_dir()]
@@ -106,7 +106,7 @@ def _decide(experiment: Path) -> None:
         _write(experiment, decided, is_settled=True)
 
 
-def kinds_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the kind of each hyperparameter; one that some runs lack is text, "none" in those."""
     kinds: dict[str, list[str]] = {}
     for params in rows:
@@ -121,7 +121,7 @@ def _update(run: RunFolder, form: SessionFormat) -> bool:
 
     hparams, trial_id = form.hparams(run.params), form.trial_id(run)
     for path in archive.event_files(run.path):
-        session = archive.session_start(durable.read_file(path, _HEAD)[0])
+        session = archive.read_session(durable.read_file(path, _HEAD)[0])
         if session is None:
             continue
         record, event, info = session

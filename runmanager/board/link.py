@@ -90,7 +90,7 @@ def _limits(root: Path, experiments: Experiments) -> list[str]:
     if number > _SELECTED:
         step = show_one if len(experiments) > 1 else "tick those you want, or filter them by name"
         notes.append(f"! {number} runs; above {_SELECTED}, TensorBoard selects none by itself: {step}")
-    kinds = [hparams.kinds_of([run.params for run in runs]) for runs in experiments.values()]
+    kinds = [hparams.common_kinds([run.params for run in runs]) for runs in experiments.values()]
     if any(other != kinds[0] for other in kinds):
         rule = "hyperparameters differ between experiments, so HParams has no line for some runs"
         notes.append(f"! {rule}: {show_one}")

@@ -145,7 +145,7 @@ class RunLog:
         moved = {value.tag for event in epochs for value in event.summary.value} if self._x_axis else ()
         dropped = {*OPENING, *steps.tags(logged), *moved}
         is_kept = lambda value: value.tag not in dropped  # noqa: E731
-        kept = archive.kept(folder, last_step, is_kept, until) if is_resumed else []
+        kept = archive.kept_events(folder, last_step, is_kept, until) if is_resumed else []
         written = {event.step for event in filter(archive.is_epoch, kept)}
         carried = [event for event in epochs if event.step not in written]
         first_step = after + 1 - len(carried)
@@ -156,14 +156,14 @@ class RunLog:
             archive.retire(folder)
             first_step = 0
         self._file = event_file.EventFile(folder, self._attempt, first_step)
-        form = hparams.read(folder.parent, self._kinds)
+        form = hparams.read_format(folder.parent, self._kinds)
         values = [event_file.session_start(form.hparams(self._folder.params), form.trial_id(self._folder))]
         if first_step == 0:
             values.append(event_file.layout(CHARTS))
             repeats = Experiment(folder.parent).design.assumption(form.repeats) or ", ".join(form.repeats)
             facts = {"goal": "" if goal is None else str(goal), "repeats": repeats}
             details = {**{name: fact for name, fact in facts.items() if fact}, **self._details}
-            values.append(event_file.text("run/config", settings_table(self._folder.params, details)))
+            values.append(event_file.text_value("run/config", settings_table(self._folder.params, details)))
         waiting, self._waiting = self._waiting or [], None
         opening = [event_file.event(first_step, [value]) for value in values]
         first = [] if is_resumed else self._first  # they are in the first attempt's file
@@ -340,7 +340,7 @@ def end_abandoned(folder: Path, outcome: Outcome) -> None:
 
 def _ending(outcome: Outcome, folder: Path) -> list[Event]:
     """Make the events that end a run: why, unless it was completed, and the end of its HParams session."""
-    values = [event_file.text("run/error", _error(outcome, folder))] if outcome.error else []
+    values = [event_file.text_value("run/error", _error(outcome, folder))] if outcome.error else []
     values.append(event_file.session_end(success=outcome.status is Status.COMPLETED))
     return [event_file.event(outcome.epochs, [value]) for value in values]
 

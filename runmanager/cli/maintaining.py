@@ -103,9 +103,9 @@ def rm_command(
 
     Exit codes: 0 removed; 1 not confirmed; 2 refused, nothing was removed; 74 storage failed.
     """
-    from runmanager.cli.removing import remove_checkpoints, remove_targets
+    from runmanager.cli.removing import remove_checkpoints_of, remove_targets
 
-    (remove_checkpoints if checkpoints else remove_targets)(targets, is_confirmed=yes)
+    (remove_checkpoints_of if checkpoints else remove_targets)(targets, is_confirmed=yes)
 
 
 def note_command(

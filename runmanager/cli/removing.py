@@ -50,7 +50,7 @@ def remove_targets(targets: Sequence[Path], *, is_confirmed: bool) -> None:
     say(f"{what} removed")
 
 
-def remove_checkpoints(targets: Sequence[Path], *, is_confirmed: bool) -> None:
+def remove_checkpoints_of(targets: Sequence[Path], *, is_confirmed: bool) -> None:
     """Remove the checkpoints of runs, experiments or roots, once that is confirmed."""
     from runmanager.results import removal
     from runmanager.storage.lock import check_free

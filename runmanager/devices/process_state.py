@@ -49,12 +49,12 @@ def process_state() -> State:
     return {**settings, **{f"{_VARIABLE}{name}": value for name, value in os.environ.items()}}
 
 
-def changes(before: State, after: State) -> list[str]:
+def state_changes(before: State, after: State) -> list[str]:
     """Return the settings that differ and may matter to the next run.
 
     Variables that libraries set for themselves do not, nor what CUDA alone reads where it is not there.
 
-    >>> changes({"the umask": 18, "the locale": "C"}, {"the umask": 0, "the locale": "C"})
+    >>> state_changes({"the umask": 18, "the locale": "C"}, {"the umask": 0, "the locale": "C"})
     ['the umask']
     """
     names = dict.fromkeys([*before, *after])
@@ -71,7 +71,7 @@ def _has_cuda() -> bool:
     return torch.cuda.device_count() > 0
 
 
-def listed(names: Iterable[str]) -> str:
+def listed_changes(names: Iterable[str]) -> str:
     """Name settings in a sentence, the first few if they are many."""
     *few, last = names
     if len(few) >= _MOST_NAMES:
@@ -85,12 +85,12 @@ def set_back(before: State) -> tuple[list[str], list[str]]:
     Returns:
         The settings that were changed, and those of them that cannot be set back.
     """
-    changed = left = changes(before, process_state())
+    changed = left = state_changes(before, process_state())
     for _ in range(_TRIES if changed else 0):
         for name in left:
             with suppress(Exception):  # another thread, no right to do so
                 _set(name, before.get(name))
-        left = changes(before, process_state())
+        left = state_changes(before, process_state())
     return changed, left
 
 
@@ -137,13 +137,15 @@ class Leftovers:
             return ""
         now, sentence = process_state(), ""
         if self._end is not None:
-            while_open = set(changes(self._begin, self._end))
-            names = [name for name in changes(self._begin, now) if name not in _OF_LOOP or name in while_open]
+            while_open = set(state_changes(self._begin, self._end))
+            names = [
+                name for name in state_changes(self._begin, now) if name not in _OF_LOOP or name in while_open
+            ]
             if names:
                 self._is_noticed = True
                 sentence = (
                     f"{self._run} left this process with other settings, and {run} begins with them: "
-                    f"{listed(names)}; set them back at its end, or use run_grid with executor='lanes'"
+                    f"{listed_changes(names)}; set them back at its end, or use run_grid with executor='lanes'"
                 )
         self._run, self._begin, self._end = run, now, None
         return sentence

@@ -41,7 +41,7 @@ def is_main() -> bool:
     return rank() == 0
 
 
-def join() -> None:
+def join_group() -> None:
     """Join the other ranks, unless ``torch.distributed.init_process_group()`` was called already.
 
     What ranks send each other over a group without a backend for the cpu goes through the current accelerator:
@@ -68,7 +68,7 @@ def gather(value: T) -> list[T]:
         return [value]
     from torch import distributed
 
-    join()
+    join_group()
     values: list[T | None] = [None] * num_ranks()
     with _explained():
         distributed.all_gather_object(values, value)
@@ -85,7 +85,7 @@ def broadcast(value: T) -> T:
         return value
     from torch import distributed
 
-    join()
+    join_group()
     values = [value]
     with _explained():
         distributed.broadcast_object_list(values)

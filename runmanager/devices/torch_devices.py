@@ -225,7 +225,7 @@ def devices_of(network: nn.Module) -> set[torch.device]:
     return {tensor.device for tensor in (*network.parameters(), *network.buffers())}
 
 
-def device_of(network: nn.Module | None) -> torch.device:
+def network_device(network: nn.Module | None) -> torch.device:
     """Return the one device on which a network is; the cpu if it is on none or on several."""
     devices = devices_of(network) if network is not None else set()
     return devices.pop() if len(devices) == 1 else torch.device("cpu")

@@ -101,7 +101,7 @@ def work(
 def _serve(connection: Connection, output: Connection | None, settings: LaneSettings, task: bytes) -> None:
     import torch
 
-    from runmanager.devices.process_state import changes, listed, process_state
+    from runmanager.devices.process_state import listed_changes, process_state, state_changes
 
     process, device = os.getpid(), settings.device
     send: Callable[[Message], None] = connection.send
@@ -138,8 +138,8 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         if device != "cpu":
             with suppress(RuntimeError):  # a device that failed does not answer, and its process ends
                 torch.accelerator.empty_cache()
-        if names := changes(state, process_state()):
-            send(Changed(listed(names)))
+        if names := state_changes(state, process_state()):
+            send(Changed(listed_changes(names)))
         send(outcome)
 
 

@@ -65,13 +65,13 @@ class TrainedRun:
         """
         if self.opened.has_begun:
             raise LifecycleError("checkpoint_path() after an epoch of this run: call it once, before the first")
-        state = TrainerState(last=last, forget=lambda: remove_checkpoints(self.folder))
+        state = TrainerState(last=last, forget=lambda: remove_trainer_files(self.folder))
         records, problems = self.opened.resume_with(state)
         self.manager._add_rows(records)  # noqa: SLF001 - as above
         if problems:
             warnings.warn("; ".join(problems), RunsWarning, stacklevel=4)
         if not records:
-            remove_checkpoints(self.folder)  # of other code
+            remove_trainer_files(self.folder)  # of other code
         return self.opened.number
 
     @property
@@ -119,7 +119,7 @@ class TrainedRun:
             self.opened.add_summary(columns(of_test, self.opened.folder.params))
 
 
-def remove_checkpoints(folder: Path) -> None:
+def remove_trainer_files(folder: Path) -> None:
     """Remove the checkpoints of a run that is completed, or starts over."""
     if ranks.is_main():
         shutil.rmtree(folder, ignore_errors=True)

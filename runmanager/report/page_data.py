@@ -177,7 +177,7 @@ def confusion_matrices(folder: Path) -> dict[str, str]:
             with archive.mapped(path) as contents:
                 if contents.find(_TAG) < 0:  # most files: reading every event takes long
                     continue
-            for event in archive.read(path):
+            for event in archive.read_events(path):
                 for value in event.summary.value:
                     if value.tag.encode().startswith(_TAG) and value.image.encoded_image_string:
                         written = base64.b64encode(value.image.encoded_image_string).decode()

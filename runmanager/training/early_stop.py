@@ -63,7 +63,7 @@ class EarlyStop:
             self.reason = f"{goal.metric} was not better than {best} for {patience} epochs"
 
 
-def problems_of(patience: object, min_delta: object, max_seconds: object) -> Problems:
+def stop_problems(patience: object, min_delta: object, max_seconds: object) -> Problems:
     """Return what is wrong with the arguments of `RunManager.epochs` that stop early."""
     problems = Problems()
     if patience is not None:

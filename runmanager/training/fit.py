@@ -21,7 +21,7 @@ from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss, counted_part, pair_of
 from runmanager.training.evaluation import Metric
 from runmanager.training.manager import RunManager
-from runmanager.training.optimizer_step import PRECISIONS, Step, usable_precisions
+from runmanager.training.optimizer_step import PRECISIONS, OptimizerStep, usable_precisions
 
 EVERY = ("step", "epoch")
 _OWN_LOOP = "write the loop, as docs/training-function.md shows"
@@ -125,7 +125,7 @@ def fit(
         *_problems_of_numbers(epochs, clip_grad_norm, batch_size),
         *_problems_of_step(step, loss, metrics, test_loader),
         *_problems_of_stop(manager, patience, min_delta, max_seconds, keep),
-        *inside_epoch.problems_of(checkpoint_every, {}),
+        *inside_epoch.commit_problems(checkpoint_every, {}),
         *_problems_of_precision(precision, device),
         *_problems_of_pieces(micro_batch, network, accepted=batch_norm_per_piece),
         *_problems_of_optimizer(optimizer, network),
@@ -140,7 +140,7 @@ def fit(
     optimizer = _optimizer_of(network, optimizer)
     scheduler = _scheduler_of(optimizer, scheduler)
     measure = batch_size or manager._batch_size  # noqa: SLF001 - as above
-    take_step = Step(
+    take_step = OptimizerStep(
         network, loss, optimizer, device, compute=step, precision=precision, micro_batch=micro_batch,
         memory_format=memory_format, clip_grad_norm=clip_grad_norm,
         checkpoint_activations=checkpoint_activations, measure=measure,
@@ -264,7 +264,7 @@ def _problems_of_step(step: object, loss: object, metrics: object, test_loader: 
 def _problems_of_stop(
     manager: RunManager, patience: int | None, min_delta: float, max_seconds: float | None, keep: str | None
 ) -> Problems:
-    problems = early_stop.problems_of(patience, min_delta, max_seconds)
+    problems = early_stop.stop_problems(patience, min_delta, max_seconds)
     try:
         with problems.collecting():
             manager._watched(patience, keep)  # noqa: SLF001 - fit() is a part of the manager's wing

@@ -279,7 +279,7 @@ class InsideEpoch:
             warnings.warn(f"run {self._run.folder.number}: {sentence}", RunsWarning, stacklevel=5)
 
 
-def problems_of(every: object, checkpoint: Mapping[str, Any] | None) -> Problems:
+def commit_problems(every: object, checkpoint: Mapping[str, Any] | None) -> Problems:
     """Return what is wrong with `checkpoint_every` and what it saves."""
     problems = Problems()
     if every is None:

@@ -237,7 +237,7 @@ class RunManager:
             if network is not None and len(torch_devices.devices_of(network)) <= 1:
                 network.to(device)
             torch_devices.warm(device)
-            metrics.warm(device)
+            metrics.warm_sums(device)
             torch_devices.reset_peak(device)
             folder = self._folders.open_on_all_ranks(params)
             self._write_goal()
@@ -703,8 +703,8 @@ class RunManager:
         opened = self._open_run("epochs()")
         if not is_count(n):
             raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
-        problems_of_options = early_stop.problems_of(patience, min_delta, max_seconds)
-        problems_of_options += inside_epoch.problems_of(checkpoint_every, checkpoint)
+        problems_of_options = early_stop.stop_problems(patience, min_delta, max_seconds)
+        problems_of_options += inside_epoch.commit_problems(checkpoint_every, checkpoint)
         problems_of_options.raise_if_any(InvalidArgumentError)
         goal = self._watched(patience, keep)
         opened.ending.early_stop = early_stop.EarlyStop(goal, patience, min_delta, max_seconds)
@@ -977,7 +977,7 @@ class RunManager:
         Raises:
             DeviceError: It is not there.
         """
-        device = params.get("device", torch_devices.device_of(network))
+        device = params.get("device", torch_devices.network_device(network))
         try:
             return torch_devices.require(ranks.own_device(device))
         except DeviceError as error:

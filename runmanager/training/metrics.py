@@ -260,7 +260,7 @@ def _kept(how: How, before: torch.Tensor | float, value: torch.Tensor | float) -
     return math.nan if math.isnan(before + value) else (min if how == "min" else max)(before, value)
 
 
-def warm(device: torch.device) -> None:
+def warm_sums(device: torch.device) -> None:
     """Let an accelerator load what the sums of an epoch need, before a clock starts."""
     if device.type in ("cpu", "meta"):
         return

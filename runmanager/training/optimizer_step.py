@@ -24,7 +24,7 @@ _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 PRECISIONS = ("fp32", *_REDUCED)
 
 
-class Step:
+class OptimizerStep:
     """Takes the optimizer's step of a batch.
 
     Its arguments are those of `fit`; `compute` is its `step`, `measure` its `batch_size`. Checkpoints the

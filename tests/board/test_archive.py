@@ -35,7 +35,7 @@ def steps(found):
 def test_all_events_of_a_file_are_read(tmp_path):
     path = write(tmp_path, 1, range(1, 100))
 
-    found = list(archive.read(path))
+    found = list(archive.read_events(path))
 
     assert found[0].file_version == "brain.Event:2"
     assert points(found) == [(step, 1.0) for step in range(1, 100)]
@@ -49,7 +49,7 @@ def test_a_file_that_was_cut_is_read_up_to_the_last_whole_record(tmp_path):
     found = []
     for length in range(len(content)):
         path.write_bytes(content[:length])
-        found.append(steps(archive.read(path)))
+        found.append(steps(archive.read_events(path)))
 
     assert found[start_of_last:] == [[1, 2]] * (len(content) - start_of_last)
     assert all(shown == [1, 2][: len(shown)] for shown in found)
@@ -58,7 +58,7 @@ def test_a_file_that_was_cut_is_read_up_to_the_last_whole_record(tmp_path):
 def test_a_damaged_record_ends_a_file_and_nothing_is_invented(tmp_path):
     path = write(tmp_path, 1, [1, 2, 3])
     content = path.read_bytes()
-    whole = list(archive.read(path))
+    whole = list(archive.read_events(path))
     flips = random.Random(0)  # noqa: S311 - reproducible damage
 
     for _ in range(300):
@@ -66,7 +66,7 @@ def test_a_damaged_record_ends_a_file_and_nothing_is_invented(tmp_path):
         path.write_bytes(
             content[:place] + bytes([content[place] ^ flips.randrange(1, 256)]) + content[place + 1 :]
         )
-        found = list(archive.read(path))
+        found = list(archive.read_events(path))
 
         assert len(found) < len(whole)
         assert found == whole[: len(found)]
@@ -81,13 +81,13 @@ def test_a_foreign_file_has_no_events(tmp_path, content):
     path = tmp_path / "events.out.tfevents.1"
     path.write_bytes(content)
 
-    assert list(archive.read(path)) == []
+    assert list(archive.read_events(path)) == []
 
 
 def test_what_comes_after_the_last_step_is_not_kept(tmp_path):
     write(tmp_path, 1, [0, 1, 2, 3])
 
-    assert [steps(archive.kept(tmp_path, last)) for last in (0, 2, 9)] == [[0], [0, 1, 2], [0, 1, 2, 3]]
+    assert [steps(archive.kept_events(tmp_path, last)) for last in (0, 2, 9)] == [[0], [0, 1, 2], [0, 1, 2, 3]]
 
 
 def test_what_a_later_attempt_superseded_is_not_kept(tmp_path):
@@ -95,7 +95,7 @@ def test_what_a_later_attempt_superseded_is_not_kept(tmp_path):
     write(tmp_path, 2, [2, 3, 4], 2)
     write(tmp_path, 3, [4, 5], 4)
 
-    found = archive.kept(tmp_path, 9)
+    found = archive.kept_events(tmp_path, 9)
 
     assert points(found) == [(0, 1.0), (1, 1.0), (2, 2.0), (3, 2.0), (4, 3.0), (5, 3.0)]
     assert {e.wall_time for e in found} == {5.0}
@@ -108,7 +108,7 @@ def test_how_sessions_began_and_ended_is_not_kept(tmp_path):
     end = event_file.event(2, [event_file.session_end(success=False)])
     write(tmp_path, 1, [1], 0, session, end)
 
-    found = archive.kept(tmp_path, 9)
+    found = archive.kept_events(tmp_path, 9)
 
     assert [value.tag for e in found for value in e.summary.value] == [
         "loss/train",
@@ -121,16 +121,16 @@ def test_how_sessions_began_and_ended_is_not_kept(tmp_path):
 def test_only_what_is_wanted_is_kept(tmp_path):
     write(tmp_path, 1, [1, 2])
 
-    found = archive.kept(tmp_path, 9, lambda value: value.tag == "time/epoch_s")
+    found = archive.kept_events(tmp_path, 9, lambda value: value.tag == "time/epoch_s")
 
     assert [[value.tag for value in e.summary.value] for e in found] == [["time/epoch_s"]] * 2
-    assert archive.kept(tmp_path, 9, lambda _: False) == []
+    assert archive.kept_events(tmp_path, 9, lambda _: False) == []
 
 
 def test_the_graph_is_kept(tmp_path):
     write(tmp_path, 1, [1], 0, Event(graph_def=b"graph"))
 
-    assert archive.kept(tmp_path, 0) == [Event(graph_def=b"graph")]
+    assert archive.kept_events(tmp_path, 0) == [Event(graph_def=b"graph")]
     assert archive.is_described(tmp_path)
 
 
@@ -160,7 +160,7 @@ def test_a_run_whose_old_event_file_was_cut_shows_every_epoch_when_it_goes_on(tm
     with pytest.raises(KeyboardInterrupt):
         train(RunManager("exp", tmp_path, display=False), {"lr": 1}, 4, at_end=interrupt, checkpoint=True)
     (path,) = archive.event_files(tmp_path / "exp" / "001-lr=1")
-    record = next(e for e in archive.read(path) if e.step == 2)
+    record = next(e for e in archive.read_events(path) if e.step == 2)
     content = path.read_bytes()
     path.write_bytes(content[: content.index(event_file.framed(record.SerializeToString())) + 9])
     train(RunManager("exp", tmp_path, display=False), {"lr": 1}, 4, checkpoint=True)

@@ -213,7 +213,7 @@ def test_a_layout_has_the_categories_and_charts_in_order():
 def test_text_keeps_all_but_what_is_no_unicode(tmp_path):
     file = event_file.EventFile(tmp_path)
 
-    file.write(event_file.event(0, [event_file.text("note", "µ ✓ \udc80")]))
+    file.write(event_file.event(0, [event_file.text_value("note", "µ ✓ \udc80")]))
     file.close()
 
     assert texts_in(tmp_path) == {"note": "µ ✓ ?"}

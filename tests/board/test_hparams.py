@@ -125,8 +125,8 @@ def test_an_update_changes_nothing_else(tmp_path):
 
     run(tmp_path, "first", {"dropout": [0.5]})
 
-    record, _, old = archive.session_start(before) or pytest.fail("no session")
-    new_record, _, new = archive.session_start(path.read_bytes()) or pytest.fail("no session")
+    record, _, old = archive.read_session(before) or pytest.fail("no session")
+    new_record, _, new = archive.read_session(path.read_bytes()) or pytest.fail("no session")
     after = path.read_bytes()
     assert (after[: new_record.start], after[new_record.stop :]) == (
         before[: record.start],
@@ -302,7 +302,7 @@ def test_what_cannot_be_decided_is_one_warning_and_the_grid_goes_on(tmp_path, mo
     def fail(*_: Any) -> None:
         raise ValueError("cannot be shown")
 
-    monkeypatch.setattr(hparams, "kinds_of", fail)
+    monkeypatch.setattr(hparams, "common_kinds", fail)
 
     with pytest.warns(RunsWarning, match="HParams may miss runs .*cannot be shown") as caught:
         run(tmp_path, "e", {"lr": [0.1]})
@@ -318,7 +318,7 @@ def test_a_damaged_file_of_kinds_is_written_again(tmp_path, content):
 
     run(tmp_path, "e", {"lr": [0.1, None]})
 
-    assert hparams.read(tmp_path / "e").kinds == {"lr": TEXT}
+    assert hparams.read_format(tmp_path / "e").kinds == {"lr": TEXT}
 
 
 def test_repeats_of_a_setting_share_a_trial_and_are_no_hyperparameter(tmp_path):

@@ -13,7 +13,14 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import RunBuilder, RunManager, run_grid
-from runmanager.devices.process_state import Leftovers, as_before, changes, listed, process_state, set_back
+from runmanager.devices.process_state import (
+    Leftovers,
+    as_before,
+    listed_changes,
+    process_state,
+    set_back,
+    state_changes,
+)
 from runmanager.errors import RunsWarning
 from tests.accelerators import Machine, installed
 
@@ -44,7 +51,7 @@ def test_what_is_set_otherwise_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("LEFT_BEHIND", "yes")
     monkeypatch.setenv("LEFT_TOO", "yes")
     torch.set_default_dtype(torch.float64)
-    names = changes(before, process_state())
+    names = state_changes(before, process_state())
     os.chdir(tmp_path)
 
     assert sorted(names) == [
@@ -66,7 +73,7 @@ def test_what_torch_and_other_libraries_set_for_themselves_is_no_change(monkeypa
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         torch.nn.Linear(2, 2)(torch.ones(1, 2))
 
-    assert changes(before, process_state()) == []
+    assert state_changes(before, process_state()) == []
 
 
 @pytest.mark.parametrize(
@@ -79,7 +86,7 @@ def test_what_torch_and_other_libraries_set_for_themselves_is_no_change(monkeypa
     ],
 )
 def test_settings_are_listed_in_a_sentence(names, text):
-    assert listed(names) == text
+    assert listed_changes(names) == text
 
 
 def train(run, manager):
@@ -154,7 +161,7 @@ def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(t
         r"Run\(number=1, .*\) left this process with other settings: the working directory; they were set back",
         message,
     )
-    assert changes(before, process_state()) == []
+    assert state_changes(before, process_state()) == []
 
 
 def test_what_cannot_be_set_back_is_named(tmp_path, monkeypatch):
@@ -226,7 +233,7 @@ def test_a_setting_that_can_be_written_is_set_back(name, cuda):
 
     assert name in changed
     assert left == []
-    assert changes(before, process_state()) == []
+    assert state_changes(before, process_state()) == []
 
 
 def test_all_settings_are_set_back_together_and_for_a_block_alone(cuda):
@@ -235,8 +242,8 @@ def test_all_settings_are_set_back_together_and_for_a_block_alone(cuda):
     for change_one in OTHER.values():
         change_one()
     with as_before(before):
-        within = changes(before, process_state())
-    after = changes(before, process_state())
+        within = state_changes(before, process_state())
+    after = state_changes(before, process_state())
     _, left = set_back(before)
 
     assert within == left == []
@@ -258,9 +265,9 @@ def test_what_cuda_alone_reads_is_a_change_where_it_is_there(tmp_path, monkeypat
     with installed(Machine(tmp_path, count, kind)):
         before = process_state()
         seed_everything(monkeypatch)
-        names = changes(before, process_state())
+        names = state_changes(before, process_state())
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")  # it may hide devices, or show them
-        visible = changes(before, process_state())
+        visible = state_changes(before, process_state())
 
     of_cuda = [
         "torch.backends.cudnn.benchmark", "torch.backends.cudnn.deterministic",

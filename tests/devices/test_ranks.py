@@ -177,7 +177,7 @@ def test_a_rank_that_is_gone_is_said_so(monkeypatch):
         raise RuntimeError("Connection closed by peer")
 
     monkeypatch.setattr(ranks, "_has_group", lambda: False)
-    monkeypatch.setattr(ranks, "join", lambda: None)
+    monkeypatch.setattr(ranks, "join_group", lambda: None)
     monkeypatch.setattr(torch.distributed, "all_gather_object", fail)
 
     with pytest.raises(RankError, match="rank 3 has lost another rank, which says why: Connection closed"):

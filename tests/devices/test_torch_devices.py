@@ -162,7 +162,7 @@ def test_the_places_of_a_network_are_those_of_its_parameters_and_buffers():
     ],
 )
 def test_the_device_of_a_network_is_the_one_on_which_all_of_it_is(network, device):
-    assert torch_devices.device_of(network) == device
+    assert torch_devices.network_device(network) == device
 
 
 @pytest.mark.parametrize("device", [CPU, META])

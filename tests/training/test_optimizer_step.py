@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from runmanager.training.optimizer_step import Step, usable_precisions
+from runmanager.training.optimizer_step import OptimizerStep, usable_precisions
 
 CPU = torch.device("cpu")
 
@@ -39,7 +39,7 @@ def reference(size):
 
 def step_of(network, optimizer=None, **options):
     optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.1)
-    return Step(network, options.pop("loss", cross_entropy), optimizer, CPU, **options)
+    return OptimizerStep(network, options.pop("loss", cross_entropy), optimizer, CPU, **options)
 
 
 def gradient_of(parameter):

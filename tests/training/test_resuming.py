@@ -253,7 +253,7 @@ def test_epochs_whose_scalars_are_missing_are_written_when_a_run_continues(tmp_p
     (path,) = event_files(folder)
     content = path.read_bytes()
     kept = [content[position] for position in records(content)]
-    is_lost = [any(e.step == n and archive.is_epoch(e) for n in lost) for e in archive.read(path)]
+    is_lost = [any(e.step == n and archive.is_epoch(e) for n in lost) for e in archive.read_events(path)]
     path.write_bytes(b"".join(record for record, gone in zip(kept, is_lost, strict=True) if not gone))
     assert is_lost.count(True) == len(lost)
 

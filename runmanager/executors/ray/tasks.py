@@ -131,7 +131,7 @@ def execute(
         return node, Refused(why)
     import torch  # takes seconds, and here before the run has begun
 
-    from runmanager.devices.process_state import changes, process_state
+    from runmanager.devices.process_state import process_state, state_changes
     from runmanager.devices.torch_devices import num_cores
 
     if driver.share is not None:  # else Ray gives a run one thread per CPU that it asked for
@@ -151,7 +151,7 @@ def execute(
             ended = _loaded(sent)(load_dumped(sent_run), report)
     except BaseException as error:  # noqa: BLE001 - it goes on in the driver
         ended = Raised(dump_error(error))
-    if isinstance(ended, Outcome) and changes(state, process_state()):
+    if isinstance(ended, Outcome) and state_changes(state, process_state()):
         tell(Spoiled(ended))
         ray.get(last)
         sys.exit()  # Ray gives the next run another process
