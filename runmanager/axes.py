@@ -39,10 +39,10 @@ def space_of(params: Grid, others: Sequence[str] = ()) -> Space:
     return space
 
 
-def axes_of(params: Grid, others: Sequence[str] = ()) -> Axes:
+def axes_of_grid(params: Grid, others: Sequence[str] = ()) -> Axes:
     """Return the axes of a grid whose values can be combined; arguments and errors are those of `space_of`.
 
-    >>> axes_of({"width": [8, 64]})
+    >>> axes_of_grid({"width": [8, 64]})
     {('width',): [(8,), (64,)]}
     """
     problems = Problems(others)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from runmanager.axes import Axes, Space, axes_of, space_of
+from runmanager.axes import Axes, Space, axes_of_grid, space_of
 from runmanager.errors import GridError, Problems
 from runmanager.hyperparameters import check_device, check_names, check_values, common_kind, counted, kind
 from runmanager.nested import Grid, check_groups
@@ -62,7 +62,7 @@ class RunBuilder:
             >>> RunBuilder.get_runs({"opt": {"lr": [0.1, 0.01], "name": ["sgd"]}})
             [Run(opt.lr=0.1, opt.name='sgd'), Run(opt.lr=0.01, opt.name='sgd')]
         """
-        return _expanded(axes_of(params, _where_problems(where)), where, max_runs or _MOST_RUNS)
+        return _expanded(axes_of_grid(params, _where_problems(where)), where, max_runs or _MOST_RUNS)
 
     @staticmethod
     def sample(
@@ -129,7 +129,7 @@ class RunBuilder:
             >>> RunBuilder.num_runs({f"p{i}": range(10) for i in range(12)})
             1000000000000
         """
-        return math.prod(len(values) for values in axes_of(params).values())
+        return math.prod(len(values) for values in axes_of_grid(params).values())
 
 
 def make(space: Space, values: Iterable[tuple[Any, ...]], kinds: tuple[str, ...] = ()) -> Run:

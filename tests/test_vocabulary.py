@@ -1,7 +1,9 @@
 """One word per thing: what the code and its messages must not say."""
 
+import ast
 import re
 import tokenize
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,19 @@ def test_pages_are_written_in_the_words_of_the_field(path):
     lines = path.read_text(encoding="utf-8").splitlines()
 
     assert [f"{number}: {line}" for number, line in enumerate(lines, 1) if ENGLISH.search(line)] == []
+
+
+SHARED = {"RunManagerCallback", "checkpoint_path"}  # what every adapter of a trainer has
+
+
+def test_no_two_modules_have_one_stem_and_no_two_public_names_are_alike():
+    stems, names = defaultdict(list), defaultdict(list)
+    for path in PACKAGE:
+        if path.name != "__init__.py":
+            stems[path.stem].append(path)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                names[node.name].append(path)
+
+    assert {stem: paths for stem, paths in stems.items() if len(paths) > 1} == {}
+    assert {name: paths for name, paths in names.items() if len(paths) > 1 and name not in SHARED} == {}

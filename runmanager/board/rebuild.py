@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from runmanager.board import archive, hparams, steps
+from runmanager.board import archive, hparams
 from runmanager.board.run_log import OPENING, RunLog
-from runmanager.board.tags import OF_GOAL, tag
+from runmanager.board.tags import OF_GOAL, step_tag, tag
 from runmanager.errors import ExperimentLockedError
 from runmanager.outcome import Outcome, Status
 from runmanager.storage.design import Design
@@ -46,7 +46,7 @@ def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
 
 def _rebuild(experiment: str, run: RunResult, design: Design, damaged: list[str]) -> None:
     metrics = {tag(name) for record in run.epochs for name in record.metrics}
-    logged = steps.tags(read_steps(run.folder, damaged))
+    logged = set(map(step_tag, read_steps(run.folder, damaged)))
     times = {f"time/{name}" for record in run.epochs for name in record.times}
 
     def is_foreign(value: Summary.Value) -> bool:

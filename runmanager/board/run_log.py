@@ -5,7 +5,7 @@ import functools
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
@@ -14,19 +14,17 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from runmanager.board import archive, confusion, event_file, histograms, hparams, images, steps
+from runmanager.board import archive, confusion, event_file, histograms, hparams, images
 from runmanager.board.confusion import Confusion
-from runmanager.board.first_input import FirstInput
-from runmanager.board.goal_scalars import GoalScalars
-from runmanager.board.settings_table import settings_table
-from runmanager.board.tags import tag
+from runmanager.board.tags import BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST, step_tag, tag
 from runmanager.errors import RunsWarning
-from runmanager.goal import Goal
+from runmanager.goal import Goal, default_goal
+from runmanager.hyperparameters import plain, text
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage import durable, paths
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder
-from runmanager.storage.steps import Block, read_steps
+from runmanager.storage.steps import Block, Points, read_steps
 from runmanager.storage.x_axis import EPOCH, x_of, x_value
 
 CHARTS = {
@@ -47,6 +45,7 @@ CHARTS = {
 }
 """The custom-scalars page: category -> chart -> tags. Many runs are clearer side by side, few in one chart."""
 
+_AT_ONCE = 4096  # steps: of a million events at a time, each takes a kilobyte
 _LONGEST = 10_000  # characters of an error, and of the end of an error.log
 
 OPENING = ("custom_scalars__config__", "run/config", "run/error")
@@ -101,7 +100,7 @@ class RunLog:
         self._last: tuple[int, nn.Module | None] = (0, None)
         self._drawn = 0
         self._confusions: dict[str, tuple[Confusion, Any]] = {}
-        self._first_input = FirstInput()
+        self._first_input = images.FirstInput()
         self._described = False
         self._file: event_file.EventFile | None = None
         self._warned = False
@@ -143,7 +142,7 @@ class RunLog:
         is_resumed = bool(after or until)
         logged = read_steps(self._folder, []) if is_resumed else {}
         moved = {value.tag for event in epochs for value in event.summary.value} if self._x_axis else ()
-        dropped = {*OPENING, *steps.tags(logged), *moved}
+        dropped = {*OPENING, *map(step_tag, logged), *moved}
         is_kept = lambda value: value.tag not in dropped  # noqa: E731
         kept = archive.kept_events(folder, last_step, is_kept, until) if is_resumed else []
         written = {event.step for event in filter(archive.is_epoch, kept)}
@@ -163,13 +162,13 @@ class RunLog:
             repeats = Experiment(folder.parent).design.assumption(form.repeats) or ", ".join(form.repeats)
             facts = {"goal": "" if goal is None else str(goal), "repeats": repeats}
             details = {**{name: fact for name, fact in facts.items() if fact}, **self._details}
-            values.append(event_file.text_value("run/config", settings_table(self._folder.params, details)))
+            values.append(event_file.text_value("run/config", _settings_table(self._folder.params, details)))
         waiting, self._waiting = self._waiting or [], None
         opening = [event_file.event(first_step, [value]) for value in values]
         first = [] if is_resumed else self._first  # they are in the first attempt's file
         self._write(*opening, *before, *first, *carried, *waiting)
-        for block in steps.blocks(logged):
-            self._write(*steps.events(block))
+        for block in _step_blocks(logged):
+            self._write(*_step_events(block))
 
     @property
     def writer(self) -> SummaryWriter:
@@ -223,7 +222,7 @@ class RunLog:
     @_guarded
     def steps(self, block: Block) -> None:
         """Write the values of single steps."""
-        self._write(*steps.events(block))
+        self._write(*_step_events(block))
 
     @_guarded
     def end(self, outcome: Outcome) -> None:
@@ -352,3 +351,76 @@ def _error(outcome: Outcome, folder: Path) -> str:
         with contextlib.suppress(OSError):
             log = durable.read_end(folder / paths.ERROR_LOG, 4 * _LONGEST).decode("utf-8", "replace")
     return textwrap.indent(f"{outcome.error[:_LONGEST]}\n\n{log[-_LONGEST:]}".rstrip(), "    ", lambda _: True)
+
+
+def _settings_table(params: Mapping[str, Any], details: Mapping[str, Any]) -> str:
+    """Write hyperparameters, then further details, a row each."""
+    settings = {name: "none" if value is None else value for name, value in params.items()}
+    rows = [*settings.items(), *(row for row in _flattened(details) if row not in settings.items())]
+    lines = [f"| {_table_cell(name)} | {_table_cell(value)} |" for name, value in rows]
+    return "\n".join(["| setting | value |", "|---|---|", *lines])
+
+
+def _flattened(details: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
+    for name, value in details.items():
+        flat += _flattened(value) if isinstance(value, Mapping) else [(name, value)]
+    return flat
+
+
+def _table_cell(value: Any) -> str:
+    escaped = text(plain(value)).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(escaped.split())
+
+
+class GoalScalars:
+    """Follows the goal over the epochs of a run; without one, the metric that decides by its name.
+
+    >>> scalars = GoalScalars(Goal("f1", 1))
+    >>> scalars.after(EpochRecord(1, {"f1": 0.5, "epoch duration": 2.0, "run duration": 3.0}, {}))["Goal/best"]
+    0.5
+    """
+
+    def __init__(self, goal: Goal | None = None) -> None:
+        self._is_given = goal is not None
+        self._goal = goal
+        self._names: dict[str, None] = {}  # of the metrics so far
+        self._values: dict[str, float] = {}
+
+    def after(self, record: EpochRecord) -> dict[str, float]:
+        """Return the scalars of an epoch, none before the goal has a number.
+
+        An epoch in which it has none, as that of a run that diverged, changes neither the best nor the last.
+        """
+        metrics = record.metrics
+        if not self._is_given and not metrics.keys() <= self._names.keys():
+            self._names |= dict.fromkeys(metrics)
+            goal = default_goal(self._names)
+            if goal != self._goal:  # it has come with this epoch
+                self._goal, self._values = goal, {}
+        value = metrics.get(self._goal.metric) if self._goal else None
+        if self._goal and value is not None and abs(value) <= event_file.LARGEST:
+            if BEST not in self._values or self._goal.sign * (value - self._values[BEST]) > 0:
+                after = metrics.get("run duration", 0.0)
+                self._values |= {BEST: value, BEST_AFTER: after, BEST_EPOCH: record.epoch}
+            self._values[LAST] = value
+        if not self._values:
+            return {}
+        return {**self._values, EPOCH_SECONDS: metrics.get("epoch duration", 0.0)}
+
+
+def _step_events(block: Block) -> list[Event]:
+    """Make an event of each step in a block."""
+    values: dict[int, list[Summary.Value]] = {}
+    for name, (steps, numbers) in block.items():
+        for step, number in zip(steps, numbers, strict=True):
+            values.setdefault(step, []).append(event_file.scalar(step_tag(name), number))
+    return [event_file.event(step, values[step]) for step in sorted(values)]
+
+
+def _step_blocks(points: Mapping[str, Points]) -> Iterator[Block]:
+    """Cut points into blocks."""
+    for name, (_, steps, values) in points.items():
+        for start in range(0, len(steps), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            yield {name: (steps[part].tolist(), values[part].tolist())}

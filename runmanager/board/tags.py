@@ -36,3 +36,12 @@ def tag(column: str) -> str:
         return f"{kind}/{name}"
     data, _, metric = column.partition("_")
     return f"{metric}/{data}" if metric and data in EVALUATED else f"train/{column}"
+
+
+def step_tag(name: str) -> str:
+    """Return the tag of a value that was logged by steps; the x-axis of these is the step of the run.
+
+    >>> step_tag("step_loss")
+    'steps/step_loss'
+    """
+    return f"steps/{name}"

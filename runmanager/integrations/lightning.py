@@ -1,8 +1,11 @@
 """Runs that Lightning's Trainer executes, and a logger for Fabric."""
 
 import os
+import re
+import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,6 @@ import torch
 
 from runmanager.devices import ranks
 from runmanager.errors import LifecycleError
-from runmanager.integrations import lightning_files as files
 from runmanager.integrations.lightning_logger import (
     Checkpoint,
     RunManagerLogger,
@@ -19,7 +21,7 @@ from runmanager.integrations.lightning_logger import (
     extract_batch_size,
 )
 from runmanager.integrations.trainers import TrainedRun
-from runmanager.storage import checkpoints, paths
+from runmanager.storage import checkpoints, durable, paths
 from runmanager.training.checking import NUM_STEPS
 from runmanager.training.loaders import generators
 from runmanager.training.manager import RunManager
@@ -86,8 +88,8 @@ def checkpoint_path(manager: RunManager) -> Path | None:
         LifecycleError: No run is open, or an epoch has begun already.
     """
     run = TrainedRun(manager)
-    after = run.resume_trainer(partial(files.last, run.folder))
-    return files.path_of(run.folder, after) if after else None
+    after = run.resume_trainer(partial(_last_checkpoint, run.folder))
+    return _checkpoint_of(run.folder, after) if after else None
 
 
 class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
@@ -258,7 +260,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             "run": opened.folder.id, "epoch": number, "random": random, "plateau": plateau,
             "should_stop": bool(trainer.should_stop),
         }  # fmt: skip
-        with files.written(self.run.folder, number) as path:
+        with _writing(self.run.folder, number) as path:
             trainer.save_checkpoint(path, weights_only=False)
         self._state = {}
 
@@ -315,3 +317,55 @@ def _batch_size(batch: Any) -> int:
 def _learning_rate(trainer: Any) -> float | None:
     groups = [group for optimizer in trainer.optimizers[:1] for group in optimizer.param_groups[:1]]
     return float(groups[0]["lr"]) if groups else None
+
+
+_NAME = re.compile(r"epoch-(?P<epoch>\d+)\.ckpt")
+
+
+def _checkpoint_of(folder: Path, number: int) -> Path:
+    """Name the checkpoint of an epoch."""
+    return folder / f"epoch-{number}.ckpt"
+
+
+def _last_checkpoint(folder: Path, committed: int) -> int:
+    """Return the last committed epoch that has a checkpoint, 0 if none has."""
+    return max((number for number in _numbers(folder) if number <= committed), default=0)
+
+
+@contextmanager
+def _writing(folder: Path, number: int) -> Iterator[Path]:
+    """Let the block write the checkpoint of an epoch; it is on disk afterwards, as the epoch is committed next.
+
+    That of the epoch before stays: until this one is committed, it is the last.
+
+    Raises:
+        StorageError: The folder could not be made.
+    """
+    path = _checkpoint_of(folder, number)
+    if ranks.is_main():
+        durable.make_folder(folder)
+    yield path
+    if ranks.is_main():
+        for file in (path, *path.rglob("*")):
+            if file.is_file():
+                _sync(file)
+        durable.sync_folder(folder)
+        for other in _numbers(folder) - {number - 1, number}:
+            _remove(_checkpoint_of(folder, other))
+
+
+def _numbers(folder: Path) -> set[int]:
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return {int(match["epoch"]) for name in names if (match := _NAME.fullmatch(name))}
+
+
+def _sync(file: Path) -> None:
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

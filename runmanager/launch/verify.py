@@ -93,7 +93,7 @@ def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping
     import torch
 
     from runmanager.grid import RunBuilder
-    from runmanager.training import failures
+    from runmanager.training import faults
     from runmanager.training.grid_context import GridContext
     from runmanager.training.manager import RunManager
 
@@ -115,7 +115,7 @@ def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping
     except _FirstEpochEnded:
         return records[0].metrics, Outcome(Status.COMPLETED)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a result like any other
-        return {}, Outcome(Status.FAILED, failures.cause_of(error, torch.device("cpu")))
+        return {}, Outcome(Status.FAILED, faults.cause_of(error, torch.device("cpu")))
     finally:
         torch.set_num_threads(threads)
     return {}, manager.outcome or Outcome(Status.FAILED)

@@ -36,23 +36,21 @@ from runmanager.outcome import EpochRecord, Outcome, Status, in_order
 from runmanager.results.loading import load_results
 from runmanager.storage import artifacts, checkpoints
 from runmanager.storage.design import Design
-from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.folders import Experiment, RunFolder, RunFolders
 from runmanager.storage.identity import identity
 from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
 from runmanager.storage.x_axis import check_x_axis
-from runmanager.training import at_exit, early_stop, failures, inside_epoch, metrics, resuming, run_table
+from runmanager.training import at_exit, early_stop, faults, inside_epoch, loop_output, metrics, resuming
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss
 from runmanager.training.checking import CheckEnded
 from runmanager.training.correct import num_correct
-from runmanager.training.epoch_line import epoch_line
-from runmanager.training.evaluation import Evaluation, Metric, OpenEvaluation
+from runmanager.training.evaluation import Evaluation, Metric, OpenEvaluation, evaluate_run, evaluating
 from runmanager.training.grid_context import GridContext
+from runmanager.training.loop_output import epoch_line
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.open_run import OpenRun
-from runmanager.training.run_evaluation import evaluate_run, evaluating
-from runmanager.training.run_folders import RunFolders
 from runmanager.training.step_log import log_step
 from runmanager.training.trainer_state import TrainerState, continued
 
@@ -592,7 +590,7 @@ class RunManager:
             ',run,epoch,loss,accuracy,epoch duration,run duration,lr'
         """
         if ranks.is_main():
-            run_table.save(self.run_data, Path(fileName))
+            loop_output.save(self.run_data, Path(fileName))
 
     @contextmanager
     def run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> Iterator["RunManager"]:
@@ -877,8 +875,8 @@ class RunManager:
             self._end_interrupted()
             return
         if self._current:
-            failures.explain_devices(error, self._current.device, self.network)
-        if failures.is_pruned(error) and self._is_open:
+            faults.explain_devices(error, self._current.device, self.network)
+        if faults.is_pruned(error) and self._is_open:
             self._end_left_epoch()
         self._end_failed(error, run)
 
@@ -903,7 +901,7 @@ class RunManager:
     def _end_failed(self, error: BaseException, run: Any) -> Outcome:
         """End the open run as failed or out of memory; if none is open, open `run` for that."""
         if not self._is_open and not ranks.is_main():
-            self.outcome = Outcome(failures.status_of(error), failures.cause_of(error, torch.device("cpu")))
+            self.outcome = Outcome(faults.status_of(error), faults.cause_of(error, torch.device("cpu")))
             return self.outcome
         if not self._is_open:
             again = self.outcome is not None  # the run that has just ended, not another with its parameters
@@ -995,7 +993,7 @@ class RunManager:
         """One row per finished epoch of this experiment so far, as `load_results` gives it."""
         experiment = self._folders.opened
         if experiment is None or not (ranks.is_main() or experiment.path.exists()):
-            return run_table.table_of(self.run_data)
+            return loop_output.table_of(self.run_data)
         return load_results(experiment.path)
 
     @property
@@ -1152,7 +1150,7 @@ class RunManager:
         if ranks.is_main():
             number, params = opened.folder.number, opened.folder.params
             self._screen.epoch_ended(
-                lambda: run_table.table_of(self.run_data),
+                lambda: loop_output.table_of(self.run_data),
                 lambda width: epoch_line(number, params, record, opened.num_epochs, width, self._goal),
             )
 
@@ -1173,7 +1171,7 @@ class RunManager:
 
                 write_results(self.results, self._folders.experiment.path)
             if self._screen.is_shown:
-                self._screen.run_ended(run_table.table_of(self.run_data))
+                self._screen.run_ended(loop_output.table_of(self.run_data))
         return self.outcome
 
     def _last_continued(self) -> int:

@@ -13,14 +13,13 @@ from torch import nn
 from runmanager.board.confusion import Confusion
 from runmanager.devices import ranks, torch_devices
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
-from runmanager.storage import checkpoints, durable, paths
+from runmanager.storage import checkpoints, durable, fingerprint, paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal
 from runmanager.storage.run_state import end_if_running, read_run
-from runmanager.training import failures, resuming
+from runmanager.training import faults, resuming
 from runmanager.training.batch_size import Measure
 from runmanager.training.checking import measured_by
-from runmanager.training.circumstances import circumstances
 from runmanager.training.ending import Ending
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.grid_context import GridContext
@@ -88,7 +87,7 @@ class OpenRun:
         self._last_metrics: Mapping[str, float] = {}
         self.has_board = histogram_every is not None  # the same on all ranks, of which one has the board
         self._board: RunLog | None = None
-        details = circumstances(device, network)
+        details = _circumstances(device, network)
         self._details = {**details, **grid.facts()}
         if histogram_every is not None and ranks.is_main():
             from runmanager.board import run_log
@@ -256,14 +255,14 @@ class OpenRun:
         Raises:
             StorageError: The traceback could not be written.
         """
-        if failures.is_pruned(error):
-            self.ending.prune(failures.cause_of(error, self.device))
+        if faults.is_pruned(error):
+            self.ending.prune(faults.cause_of(error, self.device))
             return
         if ranks.is_main():
-            failures.write_traceback(error, self.folder.path / paths.ERROR_LOG)
+            faults.write_traceback(error, self.folder.path / paths.ERROR_LOG)
         epoch = self.epoch
         number, step = (0, 0) if epoch is None else (self.number, epoch.step if epoch.counts_batches else 0)
-        self.ending.set(failures.status_of(error), failures.cause_of(error, self.device, number, step))
+        self.ending.set(faults.status_of(error), faults.cause_of(error, self.device, number, step))
 
     @property
     def outcome(self) -> Outcome:
@@ -346,3 +345,16 @@ class OpenRun:
             self._last_metrics = records[-1].metrics
             self.start -= records[-1].metrics["run duration"]  # the clock goes on from there
             self.steps.resume(records)
+
+
+def _circumstances(device: torch.device, network: nn.Module | None) -> dict[str, Any]:
+    """Describe the device, the size of the network, the versions, the commit and the command."""
+    parameters = () if network is None else network.parameters()
+    return {
+        "device": str(device),
+        "device_name": torch_devices.device_name(device),
+        "parameters": sum(p.numel() for p in parameters if not isinstance(p, nn.UninitializedParameter)),
+        "versions": fingerprint.versions(),
+        "commit": fingerprint.git_commit(),
+        "command": fingerprint.command(),
+    }

@@ -1,6 +1,6 @@
 """The optimizer's step of a batch: whole or in pieces, in full or reduced precision."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
@@ -15,13 +16,61 @@ from runmanager.devices.torch_devices import quiet
 from runmanager.errors import MetricError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
-from runmanager.training import failures
-from runmanager.training.batch_pieces import num_samples, piece_of
-from runmanager.training.batch_size import Measure, measured
+from runmanager.training import faults
+from runmanager.training.batch_size import Measure, batch_size, may_be_images, measured
 from runmanager.training.batch_step import BatchStep, Computed, Loss, has_classes, of_step
 
 _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 PRECISIONS = ("fp32", *_REDUCED)
+
+
+def num_samples(batch: Any) -> int:
+    """Return how many samples can be cut from a batch; (inputs, labels) has as many as labels.
+
+    Raises:
+        MetricError: It cannot be cut: its parts have different lengths, or are of an unknown form.
+    """
+    is_pair = isinstance(batch, tuple) and len(batch) == 2  # noqa: PLR2004 - see above
+    if is_pair and isinstance(batch[1], torch.Tensor) and batch[1].ndim:
+        return len(batch[1])
+    try:
+        return batch_size(batch)
+    except MetricError:
+        raise MetricError(
+            f"micro_batch cannot cut a {type(batch).__name__} whose parts have different lengths, or none: "
+            "leave it out, or let the loader yield tensors of one length"
+        ) from None
+
+
+def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> Any:
+    """Cut samples from a batch of `size`, or from a part of one; numbers, text and the like are in each piece.
+
+    A list within a batch may hold parts or samples, as for `batch_size`.
+
+    Raises:
+        MetricError: A part has another length.
+
+    >>> piece_of({"x": torch.arange(4), "names": ["a", "b", "c", "d"], "scale": 2}, 4, slice(1, 3))
+    {'x': tensor([1, 2]), 'names': ['b', 'c'], 'scale': 2}
+    """
+    if isinstance(item, Mapping):
+        return {name: piece_of(part, size, piece, is_part=True) for name, part in item.items()}
+    if isinstance(item, (tuple, list)) and not isinstance(item, PackedSequence):
+        is_list = isinstance(item, list) and len(item) == size
+        if is_list and (may_be_images(item) or (is_part and not _are_parts(item, size))):
+            return item[piece]  # a sample per item
+        parts = [piece_of(part, size, piece, is_part=True) for part in item]
+        return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)
+    shape = getattr(item, "shape", None)
+    if isinstance(item, PackedSequence) or (shape and shape[0] != size):
+        what = f"a part of shape {tuple(shape)}" if shape else f"a {type(item).__name__}"
+        raise MetricError(f"micro_batch cannot cut {what} in a batch of {size} samples: leave it out")
+    return item[piece] if shape else item
+
+
+def _are_parts(items: Any, size: int) -> bool:
+    """Whether all items have as many samples as the batch, so that the list holds parts and not samples."""
+    return all(isinstance(item, (torch.Tensor, list)) and len(item) == size for item in items)
 
 
 class OptimizerStep:
@@ -109,7 +158,7 @@ class OptimizerStep:
                 return self._gradients(batch)
             except (RuntimeError, MemoryError) as error:
                 size = min(self.size or num, num)
-                if size == 1 or failures.status_of(error) is not Status.OUT_OF_MEMORY:
+                if size == 1 or faults.status_of(error) is not Status.OUT_OF_MEMORY:
                     raise
             # only here is the exception gone, and with it the tensors of its frames
             for buffer, value in zip(self._buffers, before, strict=True):

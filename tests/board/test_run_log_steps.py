@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runmanager import RunManager, load_steps
-from runmanager.board import steps
+from runmanager.board import run_log
 from runmanager.board.rebuild import rebuild
 from runmanager.board.tags import tag
 from tests.board.reading import event_files, folder_scalars, scalars_in
@@ -109,7 +109,7 @@ def test_a_value_that_no_scalar_holds_is_shown_as_nan(tmp_path):
 
 
 def test_events_of_a_block_come_by_step():
-    events = steps.events({"a": ([2, 4], [0.5, 1.5]), "b": ([1, 2], [2.5, 3.5])})
+    events = run_log._step_events({"a": ([2, 4], [0.5, 1.5]), "b": ([1, 2], [2.5, 3.5])})
 
     assert [(event.step, [value.tag for value in event.summary.value]) for event in events] == [
         (1, ["steps/b"]), (2, ["steps/a", "steps/b"]), (4, ["steps/a"]),

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from runmanager import RunManager
 from runmanager.outcome import EpochRecord
-from runmanager.training.epoch_line import epoch_line
+from runmanager.training.loop_output import epoch_line
 
 PARAMS = {"lr": 0.01, "batch_size": 100, "device": "cpu"}
 METRICS = {
