@@ -266,7 +266,7 @@ def _pooled(findings: Findings, *, of_means: bool = False) -> tuple[float, int]:
     freedom = sum(setting.number - 1 for setting in repeated)
     if not freedom:
         return math.nan, 0
-    variance = math.fsum((setting.number - 1) * setting.std**2 for setting in repeated) / freedom
+    variance = math.fsum((setting.number - 1) * setting.statistics.std**2 for setting in repeated) / freedom
     if of_means:
         variance *= math.fsum(1 / setting.number for setting in findings.settings) / len(findings.settings)
     return variance, freedom

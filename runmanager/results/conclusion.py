@@ -173,7 +173,12 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
     goals = [name for name in columns_of_goals(runs) if name != metric]
     columns += [(name, _means(runs[name], best)) for name in goals]
     if findings.repeats:
-        columns.append(("95 % interval", intervals(metric, [s.low for s in best], [s.high for s in best])))
+        columns.append(
+            (
+                "95 % interval",
+                intervals(metric, [s.statistics.low for s in best], [s.statistics.high for s in best]),
+            )
+        )
         columns.append(("repeats", [s.counts for s in best]))
     if (partner := companion(metric, metrics_of(runs))) and partner not in goals:
         columns.append((partner, _means(runs[partner], best)))

@@ -4,6 +4,7 @@ The functions take what `load_runs` returned, or rows of it. Only completed runs
 early has numbers too, but of fewer epochs. In a table without the column `status`, all rows count.
 """
 
+import contextlib
 import json
 import math
 from collections import Counter
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import PurePath
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -64,45 +65,25 @@ class Setting:
     lost: Mapping[str, int] = field(default_factory=dict)  # status -> runs without a result, for good
     run: int | None = None  # the number of the run, if the setting is one
 
+    @cached_property
+    def means(self) -> list[float]:
+        """The means of all goals, the one that decides first; NaN without a number."""
+        return [statistics_of(numbers).mean for numbers in self.numbers]
+
+    @cached_property
+    def statistics(self) -> "Statistics":
+        """The goal in its runs: how many have a number, the mean, the spread and the interval."""
+        return statistics_of(self.numbers[0])
+
     @property
     def number(self) -> int:
         """How many completed runs have a number."""
-        return len(self.numbers[0])
+        return self.statistics.n
 
-    @cached_property
+    @property
     def mean(self) -> float:
         """The mean of the goal, NaN if no run has a number."""
-        return self.means[0]
-
-    @cached_property
-    def means(self) -> list[float]:
-        """The means of all goals, the one that decides first."""
-        return list(map(_mean, self.numbers))
-
-    @cached_property
-    def std(self) -> float:
-        """The standard deviation of the runs, divided by n - 1; NaN below two runs."""
-        if self.number < 2:  # noqa: PLR2004 - a spread is of two
-            return math.nan
-        return math.sqrt(
-            _mean([(x - self.mean) ** 2 for x in self.numbers[0]]) * self.number / (self.number - 1)
-        )
-
-    @property
-    def low(self) -> float:
-        """The lower end of the 95 % interval of the mean, by Student's t; NaN below two runs."""
-        return self.mean - self._half
-
-    @property
-    def high(self) -> float:
-        """Its upper end."""
-        return self.mean + self._half
-
-    @cached_property
-    def _half(self) -> float:
-        return (
-            float(t_quantile(self.number - 1)) * self.std / math.sqrt(self.number) if self.number else math.nan
-        )
+        return self.statistics.mean
 
     @property
     def counts(self) -> str:
@@ -210,15 +191,8 @@ class Ranking:
 
     def interval(self, setting: Setting) -> str:
         """Write the 95 % interval of a mean, "" without a spread; no accuracy is outside of 0 to 1."""
-        (ends,) = intervals(self.metric, [setting.low], [setting.high])
-        return ends if setting.std > 0 else ""
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    try:
-        return math.fsum(numbers) / len(numbers) if numbers else math.nan
-    except OverflowError:  # what is too large has no mean
-        return math.nan
+        (ends,) = intervals(self.metric, [setting.statistics.low], [setting.statistics.high])
+        return ends if setting.statistics.std > 0 else ""
 
 
 def _tier(setting: Setting) -> tuple[bool, bool]:
@@ -684,12 +658,35 @@ def are_epochs(runs: pd.DataFrame) -> bool:
     return "epoch" in runs and bool(runs.duplicated(names).any())
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is too large has no mean
+class Statistics(NamedTuple):
+    """What numbers come to; NaN where they are too few, or too large."""
+
+    n: int
+    mean: float
+    std: float  # divided by n - 1
+    low: float  # the 95 % interval of the mean, by Student's t
+    high: float
+
+
+def statistics_of(numbers: Sequence[float]) -> Statistics:
+    """Describe finite numbers.
+
+    >>> statistics_of([1.0, 2.0, 3.0]).mean, statistics_of([1.0, 2.0, 3.0]).std, statistics_of([]).n
+    (2.0, 1.0, 0)
+    """
+    n, mean, std = len(numbers), math.nan, math.nan
+    with contextlib.suppress(OverflowError, ZeroDivisionError):  # what is too large has no mean
+        mean = math.fsum(numbers) / n
+        std = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (n - 1))
+    half = float(t_quantile(n - 1)) * std / math.sqrt(n) if n > 1 else math.nan
+    return Statistics(n, mean, std, mean - half, mean + half)
+
+
 def describe(numbers: "pd.Series[float]", group: Numbers) -> pd.DataFrame:
-    """Describe the numbers of each group: n, mean, std, and the 95 % interval of the mean."""
-    table = numbers.groupby(group).agg(["count", "mean", "std"]).rename(columns={"count": "n"})
-    half = t_quantile(table["n"] - 1) * table["std"] / np.sqrt(table["n"])
-    return table.assign(low=table["mean"] - half, high=table["mean"] + half)
+    """Describe the numbers of each group, NaN left out: a row per group with its `Statistics`."""
+    each = {code: statistics_of(part.dropna().tolist()) for code, part in numbers.groupby(group)}
+    table = pd.DataFrame(each.values(), index=pd.Index(each), columns=Statistics._fields)
+    return table.astype({"n": "int64"})
 
 
 def t_quantile(freedom: Any) -> Any:

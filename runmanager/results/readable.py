@@ -33,7 +33,9 @@ def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with
     params = {name: [s.params[name] for s in listed] for name in names}
     metric = findings.goal.metric
     computed: dict[str, list[Any]] = {metric: [setting.mean for setting in listed]}
-    computed[_INTERVAL] = intervals(metric, [s.low for s in listed], [s.high for s in listed])
+    computed[_INTERVAL] = intervals(
+        metric, [s.statistics.low for s in listed], [s.statistics.high for s in listed]
+    )
     counts = [setting.counts for setting in listed]
     computed["repeats"] = [int(count) for count in counts] if all(map(str.isdecimal, counts)) else counts
     same = [name for name in axes_of(runs) if name not in findings.repeats and name not in params]

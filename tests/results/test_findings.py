@@ -106,7 +106,9 @@ def test_a_lead_is_decided_by_the_differences_at_the_same_repeats():
     findings = find(runs)
 
     # the spread between seeds is much larger than the lead, but the same in all
-    assert findings.settings[1].low < findings.settings[0].mean < findings.settings[1].high
+    assert (
+        findings.settings[1].statistics.low < findings.settings[0].mean < findings.settings[1].statistics.high
+    )
     assert [s.params["net"] for s in findings.settings] == ["c", "b", "a"]
     assert findings.race.states == ["undecided", "worse"]
     assert findings.verdict == (
