@@ -1,6 +1,7 @@
 """The link to TensorBoard that sets its page up: on which folder, what is pinned, what colors mean."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from runmanager.hyperparameters import text
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder, experiments, read_runs
 from runmanager.storage.naming import telling_first, varying
+from runmanager.storage.paths import slug
 from runmanager.storage.run_state import read_run
 from runmanager.wording import did_you_mean
 
@@ -124,7 +126,8 @@ def _color(experiments: Experiments) -> str | None:
     names = telling_first((name for params in rows for name in params if name in axes), repeats)
     few = (name for name in names if len({text(params.get(name)) for params in rows}) <= _COLORS)
     axis = _DEVICE if _DEVICE in axes else next(few, "")
-    return rf"-{axis}=(.*?)(?:-[a-zA-Z_]\w*=|~|$)" if axis else None  # from its name to the next one
+    # from its name to the next one
+    return rf"-{re.escape(slug(axis))}=(.*?)(?:-[a-zA-Z][\w.]*=|~|$)" if axis else None
 
 
 def _design(runs: Sequence[RunFolder]) -> Design:

@@ -166,8 +166,13 @@ def journals_by_attempt(folder: Path) -> dict[int, str]:
 
 
 def _joined(params: Mapping[str, Any]) -> str:
-    return "-".join(f"{_slug(name)}={_slug(text(value))}" for name, value in params.items())
+    return "-".join(f"{slug(name)}={slug(text(value))}" for name, value in params.items())
 
 
-def _slug(value: str) -> str:
+def slug(value: str) -> str:
+    """Spell a name or a value as folders do: with letters, digits, dots, dashes and underscores.
+
+    >>> slug("cuda:0"), slug("größe")
+    ('cuda0', 'gr_e')
+    """
     return re.sub(r"[^A-Za-z0-9._-]+", "_", value.replace(":", "")).strip("_")

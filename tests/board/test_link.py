@@ -33,7 +33,8 @@ def asked(link):
 def colors(query, runs):
     """Return what each run's color follows from: the groups of the expression that the page gets."""
     expression = asked(f"?{query}")["runColorGroup"].removeprefix("regex:")
-    return [match.groups() if (match := re.search(expression, run)) else None for run in runs]
+    matches = (re.search(expression, run, re.ASCII) for run in runs)  # as in a browser
+    return [match.groups() if match else None for match in matches]
 
 
 def test_the_link_shows_the_experiment_without_smoothing_and_pins_what_matters(tmp_path):
@@ -95,6 +96,24 @@ def test_an_axis_is_not_taken_for_one_whose_name_ends_alike(tmp_path):
 
     assert colors(query, [run.path.name for run in runs]) == [("1",), ("1",), ("2",), ("2",)]
     assert colors(query, ["001-max_lr=3-lr=1"]) == [("1",)]
+
+
+@pytest.mark.parametrize(("first", "second"), [("n", "opt.lr"), ("opt.lr", "größe"), ("größe", "n")])
+def test_the_color_of_a_run_is_the_value_of_its_axis_alone(tmp_path, first, second):
+    grid = [{first: value, second: other} for value in (1e-05, -2) for other in range(8)]
+    runs = Experiment(tmp_path / "grid").plan(grid, {})
+
+    groups = colors(page_of(tmp_path / "grid").query, [run.path.name for run in runs])
+
+    assert groups == [(str(value),) for value in (1e-05, -2) for _ in range(8)]
+
+
+def test_a_dot_in_the_name_of_an_axis_stands_for_itself(tmp_path):
+    runs = Experiment(tmp_path / "grid").plan(
+        [{"optXlr": n, "opt.lr": m} for n in range(9) for m in (1, 2)], {}
+    )
+
+    assert colors(page_of(tmp_path / "grid").query, [run.path.name for run in runs[:2]]) == [("1",), ("2",)]
 
 
 def test_an_axis_with_more_values_than_colors_gives_way_to_the_next(tmp_path):
