@@ -52,8 +52,7 @@ def verify_command(
 
     Exit codes: 0 identical; 1 different, or the epoch did not end; 2 nothing was executed.
     """
-    from runmanager.launch.verify import load_function
-    from runmanager.launch.verify import verify_first_epoch as execute
+    from runmanager.launch.verify import load_function, verify_first_epoch
     from runmanager.storage.run_state import read_run
 
     recorded = read_run(find_run(run)[1])
@@ -63,7 +62,7 @@ def verify_command(
         rule = "verify needs the function that the run was executed with"
         raise InvalidArgumentError([f"{rule}: --with path/to/{program}:train"])
     with contextlib.redirect_stdout(sys.stderr):  # whatever the function prints
-        verdict = execute(recorded, load_function(function))
+        verdict = verify_first_epoch(recorded, load_function(function))
     with allow_unread():
         if as_json:
             write_json(_to_json(recorded, verdict))

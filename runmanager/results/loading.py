@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LAST = ("jobs", "threads", "peak memory", "stopped early", "continues at", "parameters", "attempts", "mixed",
         "folder", "error")  # fmt: skip
-COPY_VERSION = 4
+COPY_VERSION = 1
 _WORTH_A_COPY = 200  # runs
 _MOST_NAMED = 5  # damaged files in a warning
 

@@ -414,7 +414,7 @@ def default_metric(runs: pd.DataFrame, example: str) -> str:
 
 def metrics_of(runs: pd.DataFrame) -> list[str]:
     """Return the columns of a table that may be metrics."""
-    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}, "folder", EARLY, INSIDE}
+    others = {*hyperparameters_of(runs), *RESERVED - {"loss", "accuracy"}, EARLY, INSIDE}
     return [str(name) for name in runs if name not in others and not str(name).startswith(("best ", KEPT))]
 
 
