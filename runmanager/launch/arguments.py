@@ -1,25 +1,23 @@
-"""The arguments of run_grid: whether they can be used, all problems at once."""
+"""The grid of a session: its runs, their devices and what decides between them, all problems at once."""
 
 import json
-import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from os import PathLike
 from typing import Any
 
 from runmanager.devices import ranks
 from runmanager.errors import DeviceError, GridError, InvalidArgumentError, Problems, RunsWarning
-from runmanager.executors import EXECUTORS, Executor, InlineExecutor
 from runmanager.goal import parse_goal
 from runmanager.grid import Run, RunBuilder, device_of
 from runmanager.hyperparameters import RESERVED, counted
 from runmanager.launch.calling import check_calls
-from runmanager.launch.pruning import check_prune
-from runmanager.nested import Grid, flat, mapping_of
+from runmanager.launch.grid_options import GridOptions
+from runmanager.nested import flat, mapping_of
 from runmanager.search.decide import Decide
+from runmanager.search.space import SearchSpace
 from runmanager.storage import paths
 from runmanager.storage.design import Design, check_note
 from runmanager.storage.fingerprint import Fingerprint, fingerprint
@@ -27,75 +25,6 @@ from runmanager.storage.identity import canonical, identity, is_nameable
 from runmanager.storage.read_values import MOST_BYTES
 from runmanager.storage.x_axis import check_x_axis
 from runmanager.wording import did_you_mean
-
-
-def make_executor(
-    executor: str | Executor | None,
-    jobs: int | str,
-    runs_per_device: int,
-    timeout: float | None,
-    problems: Problems,
-    *,
-    is_here: bool = False,
-) -> Executor:
-    """Return the executor that the arguments name, by default the lanes; problems with them are collected.
-
-    If runs are to be executed `is_here`, in this process, it is the inline one, whatever the others need.
-    """
-    if is_here:
-        if not (executor in (None, "inline") or isinstance(executor, InlineExecutor)):
-            given = f"{type(executor).__name__}()" if isinstance(executor, Executor) else repr(executor)
-            rule = f"only= executes a run in this process, got executor={given}"
-            problems.append(f"{rule}: leave it out, or write executor='inline' (--executor inline)")
-        return InlineExecutor()
-    executor = "lanes" if executor is None else executor
-    chosen: Executor = EXECUTORS["inline"]()
-    if isinstance(executor, Executor):
-        chosen = executor
-        if (jobs, runs_per_device, timeout) != (1, 1, None):
-            problems.append(
-                "jobs, runs_per_device and timeout belong to an executor that is named: "
-                f"give them to {type(executor).__name__}()"
-            )
-    elif executor in tuple(EXECUTORS):
-        with problems.collecting():
-            chosen = EXECUTORS[executor](jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
-    else:
-        problems.check_choice("executor", executor, tuple(EXECUTORS))
-    if ranks.num_ranks() > 1 and not isinstance(chosen, InlineExecutor):
-        problems.append(
-            "RANK and WORLD_SIZE are set, as by torchrun, where each rank executes the runs itself: write "
-            "executor='inline', or unset them"
-        )
-    return chosen
-
-
-def check_choices(
-    on_error: str,
-    missing_device: str,
-    retries: Any,
-    max_seconds: object,
-    batch_size: object,
-    prune: object,
-    decide: object,
-    changed: str,
-    report: object,
-    problems: Problems,
-) -> None:
-    """Collect the problems of these arguments."""
-    problems.check_choice("on_error", on_error, ("continue", "stop"))
-    problems.check_choice("missing_device", missing_device, ("skip", "error"))
-    if not isinstance(report, bool | str | os.PathLike):
-        problems.append(f"report must be True, False or a file to write, got {report!r:.60}")
-    problems.check_count("retries", retries, 0)
-    problems.check_seconds("max_seconds", max_seconds)
-    problems.check_batch_size(batch_size)
-    check_prune(prune, problems)
-    if not (decide is None or isinstance(decide, Decide)):
-        problems.append(f"decide must be Decide(...), or None to add no repeats, got {decide!r:.60}")
-    elif decide and prune:
-        problems.append("prune= stops runs early, and decide= compares whole runs: leave one out")
-    problems.check_choice("changed", changed, ("rerun", "keep"))
 
 
 def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
@@ -115,22 +44,13 @@ def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
     return now
 
 
-def check_runs(
-    params: "Grid | Sequence[Run]",
-    train: Any,
-    experiment: str,
-    root: str | PathLike[str],
-    max_runs: int,
-    problems: Problems,
-    decide: Decide | None = None,
-    repeats: Any = None,
-    expand: Callable[[Any, Problems], list[Run]] | None = None,
-) -> list[Run]:
-    """Return the runs of a grid, which `expand` lists if given; those of `decide`, repeat by repeat.
+def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems) -> list[Run]:
+    """Return the runs of a grid: those of `decide` repeat by repeat, of a search one with each device.
 
     Raises:
         GridError: There are problems with these or the other arguments, all of them at once.
     """
+    experiment, root, decide, repeats = options.experiment, options.root, options.decide, options.repeats
     problems.check_function("train", train, "(run, manager)")
     runs: list[Run] = []
     with problems.collecting():
@@ -142,10 +62,12 @@ def check_runs(
         grid = mapping_of(params)
         if isinstance(decide, Decide):
             grid = _with_repeats(grid, repeats, decide, problems)
-        if expand:
-            runs += expand(params, problems)
+        if options.search:
+            runs += samples(params, problems)
+        elif grid is None:
+            runs += _runs(params, options.max_runs)
         else:
-            runs += _runs(params, max_runs) if grid is None else RunBuilder.get_runs(grid, max_runs=max_runs)
+            runs += RunBuilder.get_runs(grid, max_runs=options.max_runs)
     if isinstance(decide, Decide) and not problems:
         runs = _repeat_by_repeat(runs, _one_name(repeats), decide, problems)
     with suppress(GridError):  # which get_runs has found
@@ -155,6 +77,20 @@ def check_runs(
     if not problems:
         problems += _problems_of_runs(runs)
     problems.raise_if_any()
+    return runs
+
+
+def samples(params: Any, problems: Problems) -> list[Run]:
+    """Return a run with each device as a search may suggest it; problems are collected."""
+    runs: list[Run] = []
+    if isinstance(params, Sequence):
+        rule = "search= chooses runs itself"
+        problems.append(
+            f"{rule}: give run_grid its axes in the place of runs, as {{'lr': LogUniform(1e-5, 1e-1)}}"
+        )
+        return runs
+    with problems.collecting():
+        runs += SearchSpace(params).samples()
     return runs
 
 
@@ -180,19 +116,13 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
     return unavailable
 
 
-def check_design(
-    goal: str | Sequence[str] | None,
-    repeats: Any,
-    note: str | None,
-    x_axis: str | None,
-    runs: Iterable[Run],
-    decide: Decide | None,
-) -> Design:
-    """Return what decides in a grid and what it is for, as its arguments say it.
+def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
+    """Return what decides in a grid and what it is for, as its options say it.
 
     Raises:
-        GridError: An argument cannot be used; with all problems.
+        GridError: An option cannot be used; with all problems.
     """
+    goal, decide = options.goal, options.decide
     problems = Problems()
     design = Design(rule=decide.rule if decide else None)
     names = list(dict.fromkeys(name for run in runs for name in run._fields))
@@ -203,14 +133,14 @@ def check_design(
         if metric in names or metric in RESERVED - {"loss", "accuracy"}:
             what = "a hyperparameter of this grid" if metric in names else "no metric"
             problems.append(f"goal={goal!r}, but {metric!r} is {what}: name what a run tracks")
-    if repeats is not None:
-        design = replace(design, repeats=_repeats(repeats, names, problems))
-    if note is not None:
+    if options.repeats is not None:
+        design = replace(design, repeats=_repeats(options.repeats, names, problems))
+    if options.note is not None:
         with problems.collecting():
-            design = replace(design, note=check_note(note))
-    if x_axis is not None:
+            design = replace(design, note=check_note(options.note))
+    if options.x_axis is not None:
         with problems.collecting():
-            design = replace(design, x_axis=check_x_axis(x_axis, names))
+            design = replace(design, x_axis=check_x_axis(options.x_axis, names))
     problems.raise_if_any()
     return design
 

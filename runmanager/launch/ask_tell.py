@@ -10,10 +10,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems, RunsWarning
 from runmanager.executors import Executor
 from runmanager.grid import Run
-from runmanager.launch import arguments, searched
+from runmanager.launch import arguments
+from runmanager.launch.grid_options import GridOptions
 from runmanager.launch.started_runs import StartedRuns
 from runmanager.launch.task import Train
 from runmanager.nested import Grid
@@ -22,7 +24,7 @@ from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.sampler import check_optuna, check_sampler
 from runmanager.search.space import SearchSpace
-from runmanager.storage import durable
+from runmanager.storage import durable, paths
 from runmanager.storage.folders import Experiment
 from runmanager.storage.lock import hold
 from runmanager.storage.run_state import read_run
@@ -30,6 +32,11 @@ from runmanager.storage.run_state import read_run
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
+
+_OF_STARTED_RUNS = (
+    "executor", "jobs", "runs_per_device", "timeout", "retries", "tensorboard", "prune", "changed", "data",
+)  # fmt: skip
+"""The options that need `train`."""
 
 _opened: "dict[Path, AskTell]" = {}
 """Those without a block, by experiment: a notebook's cell that is executed again opens another."""
@@ -102,29 +109,46 @@ class AskTell:
         data: Any = None,
         display: bool | None = None,
     ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "params", "train")}
+        self._options = options = GridOptions(**given)
         problems = Problems()
-        options = {
-            "executor": executor, "jobs": jobs, "runs_per_device": runs_per_device, "timeout": timeout,
-            "retries": retries, "tensorboard": tensorboard, "prune": prune, "changed": changed, "data": data,
-        }  # fmt: skip
-        runs, chosen = searched.check_own_loop(params, search, train, experiment, root, options, problems)
+        executor = self._checked(params, train, problems)
         with problems.collecting():
-            self._design = arguments.check_design(goal, None, None, None, runs, None)
+            self._design = arguments.check_design(options, arguments.samples(params, Problems()))
         with problems.collecting():
             SearchSpace(params).check()
         Problems(dict.fromkeys(problems)).raise_if_any(InvalidArgumentError)
         check_optuna()
-        self._path = (Path(root) / experiment).absolute()
         space, goals = SearchSpace(params), self._design.all_goals
         check_sampler(space, goals, search.sampler)
+        self._path = options.path
         self._search = Asking(search, space, goals, self._path)
-        self._started: StartedRuns | None = None
-        if train and chosen:
-            self._started = StartedRuns(
-                self._search, train, chosen, self._path, retries=retries, tensorboard=tensorboard, prune=prune,
-                keep_changed=changed == "keep", data=data, display=display,
-            )  # fmt: skip
+        self._started = StartedRuns(self._search, train, executor, options) if train and executor else None
         self._closing = ExitStack()
+
+    def _checked(self, params: Any, train: Train | None, problems: Problems) -> Executor | None:
+        """Collect what is wrong with the arguments; return the executor, None without `train`."""
+        options = self._options
+        if ranks.num_ranks() > 1:  # each of them would ask and tell
+            problems.append(
+                "RANK and WORLD_SIZE are set, as by torchrun: AskTell is for one process; unset them"
+            )
+        if not isinstance(options.search, OptunaSearch):
+            problems.append(f"search must be OptunaSearch(n=...), got {options.search!r:.60}")
+        if train is not None:
+            executor = options.make_executor(problems)
+            options.check_values(problems)
+            with problems.collecting():
+                arguments.check_runs(params, train, options, Problems())
+            return executor
+        for name in options.changed_from_default(_OF_STARTED_RUNS):
+            problems.append(f"{name}= is for runs that AskTell executes: give it train= too")
+        with problems.collecting():
+            paths.check_experiment(options.experiment)
+        with problems.collecting():
+            paths.check_root(options.root)
+        arguments.samples(params, problems)
+        return None
 
     def open(self) -> Self:
         """Begin without a block, as in a notebook whose cells ask and tell; `close` ends it.
@@ -176,7 +200,7 @@ class AskTell:
             experiment = Experiment(self._path)
             changes = experiment.decide(self._design)
             results = {folder.id: read_run(folder) for _, folder in self._search.space.runs_of(experiment)}
-            changed = self._started.changed(experiment) if self._started else set()
+            changed = self._started.changed() if self._started else set()
             closing.callback(self._search.close)
             self._search.open(results, changed)
             if self._started:

@@ -15,6 +15,7 @@ from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.grid import Run
 from runmanager.launch.announce import announce, point_to_tensorboard
 from runmanager.launch.commit import Exports, commit_outcome
+from runmanager.launch.grid_options import GridOptions
 from runmanager.launch.live_page import LivePage
 from runmanager.launch.plan import Action, Decisions, Plan, PlannedRun
 from runmanager.launch.reads import unread_axes
@@ -34,7 +35,7 @@ COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
 
 
 class Execution:
-    """Executes the runs of a plan that a search hands out, batch after batch; options are `run_grid`'s."""
+    """Executes the runs of a plan that a search hands out, batch after batch."""
 
     progress: GridProgress
     """Of the batch that is executed, or was the last one."""
@@ -57,11 +58,9 @@ class Execution:
         executor: Executor,
         task: RunTask,
         stop: Stop,
+        options: GridOptions,
+        design: Design,
         *,
-        retries: int,
-        on_error: str,
-        show: bool,
-        design: Design | None = None,
         notes: Sequence[str] = (),
         screen: Screen | None = None,
         page: LivePage | None = None,
@@ -75,16 +74,15 @@ class Execution:
         self._executor = executor
         self._task = task
         self._stop = stop
-        self._max_retries = retries
-        self._ends_at_failure = on_error == "stop"
-        self._show = show
+        self._max_retries = options.retries
+        self._ends_at_failure = options.on_error == "stop"
+        self._show = options.is_shown
         self._screen = screen
-        design = design or Design()
         self._repeats = design.repeating(plan.varying)
         self._design = design
         self._varying = plan.varying
         self._best = BestSoFar(self._design, self._varying)
-        for planned in plan.runs if show else ():
+        for planned in plan.runs if self._show else ():
             if planned.action is Action.LEAVE:
                 self._best.add(planned.before)
         self._notes = notes  # to say at the start

@@ -1,40 +1,20 @@
 """run_grid: plan a grid, execute the runs that are missing, summarise."""
 
-import contextlib
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.board import hparams
-from runmanager.devices import ranks
-from runmanager.errors import Problems
 from runmanager.executors import Executor
-from runmanager.executors.signals import Stop
 from runmanager.grid import Run
-from runmanager.launch import announce, arguments, searched
-from runmanager.launch import only as only_runs
-from runmanager.launch.check import try_settings
-from runmanager.launch.execute import COMPLETED, STORAGE_FAILED, Execution
-from runmanager.launch.grid_outcome import GridOutcome, conclude_grid, export_tables, read_outcome
-from runmanager.launch.live_page import LivePage
-from runmanager.launch.plan import Decisions, Plan, make_plan
-from runmanager.launch.pruning import leave_pruned, rules_of
-from runmanager.launch.task import RunTask, Train
+from runmanager.launch.grid_options import GridOptions
+from runmanager.launch.grid_outcome import GridOutcome
+from runmanager.launch.session import Session
+from runmanager.launch.task import Train
 from runmanager.nested import Grid
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_search import OptunaSearch
-from runmanager.search.search import AllRuns, Search
-from runmanager.search.searching import Searching
-from runmanager.storage import durable
-from runmanager.storage.beginning import check_beginning
-from runmanager.storage.design import Design
-from runmanager.storage.fingerprint import note_changes_by_runs
-from runmanager.storage.folders import Experiment
-from runmanager.storage.lock import hold
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -172,141 +152,12 @@ def run_grid(
         >>> outcome.runs[["run", "status", "loss"]].values.tolist()
         [[1, 'completed', 0.05], [2, 'completed', 0.005]]
     """
-    began = time.monotonic()
-    check_beginning()  # before data are loaded
-    problems = Problems()
-    numbers = only_runs.numbers_of(only, problems)
-    executor = arguments.make_executor(
-        executor, jobs, runs_per_device, timeout, problems, is_here=only is not None
+    options = GridOptions(
+        **{name: value for name, value in locals().items() if name not in ("params", "train")}
     )
-    arguments.check_choices(
-        on_error, missing_device, retries, max_seconds, batch_size, prune, decide, changed, report, problems
-    )
-    searched.check_search(search, prune, decide, max_runs, problems)
-    keep_changed = changed == "keep"
-    is_main = ranks.is_main()
-    is_shown = is_main and display is not False
-    with contextlib.ExitStack() as closing:
-        stop = Stop() if numbers else closing.enter_context(Stop())  # a debugger wants Ctrl-C for itself
-        runs = arguments.check_runs(
-            params, train, experiment, root, max_runs, problems, decide, repeats,
-            expand=searched.samples if search else None,
-        )  # fmt: skip
-        path = (Path(root) / experiment).absolute()  # train() may change the working directory
-        design, changes = Experiment(path).design.updated(
-            arguments.check_design(goal, repeats, note, x_axis, runs, decide)
-        )
-        halving, pruner = rules_of(None if numbers else prune, design.goal)
-        chooses = _search_of(search, halving, decide, params, design, path)
-        sampled, runs = runs, searched.runs_of(chooses, runs, path)
-        num_runs = len(runs) + chooses.num_more()
-        screen = closing.enter_context(announce.starting(experiment, num_runs, show=is_shown))
-        executor.prepare(train, path)  # first: lanes import their torch while this process imports its own
-        missing = arguments.missing_devices(
-            [*sampled, *runs], executor.missing, "skip" if numbers else missing_device
-        )
-        grid = [run._asdict() for run in runs]
-        chosen = only_runs.choose(numbers, grid, missing, Experiment(path))
-        with (
-            announce.cleared(screen, when=plan_only or bool(numbers)),
-            announce.cleared(screen, when=callable(data), then=announce.starting_line(experiment, num_runs)),
-            stop.at_once(),
-        ):
-            # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
-            now = arguments.take_fingerprint(train, data)
-        task = RunTask(
-            train, Experiment(path), tensorboard, histogram_every, now, keep_changed, 1, halving,
-            rule=pruner.rule if pruner else "", batch_size=batch_size, goal=design.goal, x_axis=design.x_axis,
-            raises=bool(numbers),
-        )  # fmt: skip
-        policy: dict[str, Any] = {
-            "retry_failed": retry_failed or bool(numbers), "keep_changed": keep_changed, "axes": chooses.axes
-        }  # fmt: skip
-        if plan_only or check:
-            plan = leave_pruned(
-                make_plan(runs, task.experiment.assign(grid, missing, design), now, chosen=chosen, **policy),
-                pruner,
-                **policy,
-            )
-        if plan_only:
-            batch = _show_plan(plan, chooses, executor, experiment, show=is_main)
-            return replace(read_outcome(batch, COMPLETED, path, is_over=False), exit_code=stop.exit_code)
-        tried = (
-            try_settings(
-                searched.to_try(chooses, plan, executor.missing), task, executor, stop, screen,
-                design.repeating(plan.varying),
-            )
-            if check and not numbers
-            else []
-        )  # fmt: skip
-        if is_main:
-            closing.enter_context(_held(path))
-        plan = ranks.from_main(
-            lambda: leave_pruned(
-                make_plan(runs, task.experiment.plan(grid, missing, design), now, chosen=chosen, **policy),
-                pruner,
-                **policy,
-            )
-        )
-        if executor.is_in_process:
-            closing.callback(note_changes_by_runs, train, now)
-        if is_main and tensorboard:
-            hparams.decide(path)
-        if numbers:
-            return _execute_alone(plan, task, num_runs=len(runs), show=is_shown)
-        execution = Execution(
-            plan, chooses, executor, task, stop, retries=retries, on_error=on_error, show=is_shown,
-            design=design, notes=[*(f"! {change}" for change in changes), *tried], screen=screen, pruner=pruner,
-            page=closing.enter_context(
-                LivePage(path, report if is_main else False, is_alone=executor.is_in_process)
-            ),
-            plan_new=searched.plans_new(chooses, task.experiment, design, now, executor.missing, policy),
-        )  # fmt: skip
-        stop.end_after(began, max_seconds)
-        exit_code = execution.run()
-        if is_main and exit_code != STORAGE_FAILED:
-            exit_code = export_tables(path, execution.progress.say) or exit_code
-        outcome = conclude_grid(execution, exit_code, path, began, has_events=tensorboard)
-    return replace(outcome, exit_code=stop.exit_code or outcome.exit_code)
-
-
-def _show_plan(plan: Plan, search: Search, executor: Executor, experiment: str, *, show: bool) -> Plan:
-    batch = Decisions(plan, AllRuns() if isinstance(search, Searching) else search).next()
-    lanes = executor.num_lanes([due.run for due in batch.due])
-    announce.show_plan(experiment, batch, search, lanes, show=show)
-    return batch
-
-
-def _search_of(
-    search: OptunaSearch | None,
-    prune: SuccessiveHalving | None,
-    decide: Decide | None,
-    params: Any,
-    design: Design,
-    path: Path,
-) -> Search:
-    if search:
-        return searched.make_search(search, params, design, path)
-    if decide and design.repeats:
-        return decide.search(*design.repeats)
-    return prune.search() if prune else AllRuns()
-
-
-@contextlib.contextmanager
-def _held(experiment: Path) -> Iterator[None]:
-    """Make the folder of an experiment, and hold it."""
-    durable.make_folder(experiment)
-    with hold(experiment):
-        yield
-
-
-def _execute_alone(plan: Plan, task: RunTask, *, num_runs: int, show: bool) -> GridOutcome:
-    """Execute the runs of a plan in this process, and raise what they raise; write the tables in any case."""
-    __tracebackhide__ = True  # for IPython and pytest
-    path = task.experiment.path
-    progress = only_runs.begin(plan, task.experiment, num_runs=num_runs, show=show)
-    try:
-        only_runs.execute_here(plan, task, progress)
-    finally:
-        exit_code = export_tables(path, progress.say) if ranks.is_main() else COMPLETED
-    return ranks.from_main(lambda: read_outcome(plan, exit_code, path, is_over=True))
+    with Session.open(params, train, options) as session:
+        if options.plan_only:
+            outcome = session.show_plan()
+        else:
+            outcome = session.only() if options.is_alone else session.execute()
+    return replace(outcome, exit_code=session.stop.exit_code or outcome.exit_code)

@@ -15,6 +15,7 @@ from runmanager.errors import GridError, InvalidArgumentError, Problems, RunMana
 from runmanager.grid import RunBuilder
 from runmanager.hyperparameters import text
 from runmanager.launch.calling import defaults_of
+from runmanager.launch.grid_options import EXECUTION, GridOptions
 from runmanager.launch.run_grid import run_grid
 from runmanager.nested import Grid, flat, mapping_of
 from runmanager.ranges import IntRange, Range
@@ -311,71 +312,30 @@ def _runs(grid: Mapping[str, Any], num_runs: int | None, options: Mapping[str, A
     return grid
 
 
-def _jobs(word: str) -> int | str:
-    return int(word) if word.lstrip("-").isdecimal() else word
-
-
 _NEGATIVE = re.compile(r"-\.?\d")
-_TIME = {"type": float, "metavar": "S"}
-_NUMBER = {"type": int, "metavar": "N"}
-_EXECUTION: tuple[tuple[str, str, object, dict[str, Any]], ...] = (
-    ("jobs", "runs at a time, or auto", 1, {"type": _jobs, "metavar": "N"}),
-    ("runs_per_device", "runs that share an accelerator", 1, _NUMBER),
-    ("executor", "worker processes, this process, or a Ray cluster", "lanes",
-     {"choices": ["lanes", "inline", "ray"]}),
-    ("ray_address", "Ray cluster to use", "start one here", {"metavar": "HOST:PORT"}),
-    ("timeout", "seconds without a batch, after which a run counts as hung", "none", _TIME),
-    ("retries", "further attempts of a run that was killed or hung", 0, _NUMBER),
-    ("max_seconds", "seconds after which the grid stops, with exit code 75", "none", _TIME),
-    ("on_error", "what the grid does when a run fails", "continue", {"choices": ["continue", "stop"]}),
-)  # fmt: skip
-"""The arguments of `run_grid` that have a flag: name, help, default, and what argparse needs."""
 
 
 def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
     """Add the flags of `run_grid`, with the script's own defaults."""
-
-    def add(group: Any, name: str, about: str, otherwise: object, settings: Mapping[str, Any]) -> None:
-        value = options.get(name) or otherwise
-        default = value if isinstance(value, str | int | float) else type(value).__name__
-        group.add_argument(f"--{name.replace('_', '-')}", help=f"{about} (default: {default})", **settings)
-
-    how = parser.add_argument_group("execution")
-    how.add_argument(
-        "--plan",
-        dest="plan_only",
-        action="store_const",
-        const=True,
-        help="show which runs would be executed, and stop",
-    )
-    for option in _EXECUTION:
-        add(how, *option)
-    how.add_argument(
-        "--check",
-        action="store_const",
-        const=True,
-        help="try two steps and one evaluation batch of each setting first; list all problems",
-    )
-    how.add_argument(
-        "--only",
-        type=int,
-        nargs="+",
-        metavar="RUN",
-        help="execute only these runs, in this process, for a debugger",
-    )
+    headings: dict[str, Any] = {}
+    for name, flag in GridOptions.flags():
+        if flag.heading not in headings:
+            headings[flag.heading] = parser.add_argument_group(flag.heading)
+        about = flag.help
+        if flag.default is not None:
+            value = options.get(name) or flag.default
+            about += f" (default: {value if isinstance(value, str | int | float) else type(value).__name__})"
+        headings[flag.heading].add_argument(flag.name, dest=name, help=about, **flag.settings)
+        if name == "executor":
+            address = {"metavar": "HOST:PORT", "help": "Ray cluster to use (default: start one here)"}
+            headings[flag.heading].add_argument("--ray-address", **address)
     search = options.get("search")
     number = "suggest" if search else "sample"
     if f"--{number}" not in parser._option_string_actions:  # noqa: SLF001 - an axis may have the name
         about = "draw N runs of the grid at random"
         if search:
             about = f"runs that the search suggests, earlier ones included (default: {search.n})"
-        how.add_argument(f"--{number}", type=int, metavar="N", help=about)
-    again = parser.add_argument_group("when it is started again")
-    again.add_argument(
-        "--retry-failed", action="store_const", const=True, help="execute runs again that ended by a fault"
-    )
-    about = "what to do with runs of other code, data or versions"
-    add(again, "changed", about, "rerun", {"choices": ["rerun", "keep"]})
+        headings[EXECUTION].add_argument(f"--{number}", type=int, metavar="N", help=about)
 
 
 def _options(given: Mapping[str, Any], options: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,74 +1,40 @@
 """The runs that a loop of one's own has started: executed like those of a grid, while the loop waits."""
 
-import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from runmanager.board import hparams
 from runmanager.executors import Executor, LanesExecutor
 from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.grid import Run
-from runmanager.launch import announce, arguments, searched
+from runmanager.launch import announce, arguments
 from runmanager.launch.execute import Execution
-from runmanager.launch.grid_outcome import conclude_grid, export_tables
-from runmanager.launch.plan import Action, Plan, make_plan
-from runmanager.launch.pruning import leave_pruned, rules_of
-from runmanager.launch.task import RunTask, Train
+from runmanager.launch.grid_options import GridOptions
+from runmanager.launch.plan import Action
+from runmanager.launch.session import Session
+from runmanager.launch.task import Train
 from runmanager.search.asking import Asking, SearchResult
-from runmanager.search.halving import SuccessiveHalving
-from runmanager.storage.fingerprint import Fingerprint, note_changes_by_runs
-from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.fingerprint import Fingerprint
+from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
-
-if TYPE_CHECKING:
-    from optuna.pruners import BasePruner
 
 
 class StartedRuns:
-    """Executes what a loop has started; options are `run_grid`'s.
+    """Executes what a loop has started.
 
     Lanes stay warm from one run to the next, until `end`. A signal that comes while the loop waits ends them;
     one that comes in the loop's own code does what it does in any program.
     """
 
-    def __init__(
-        self,
-        search: Asking,
-        train: Train,
-        executor: Executor,
-        experiment: Path,
-        *,
-        retries: int,
-        tensorboard: bool,
-        prune: "SuccessiveHalving | BasePruner | None",
-        keep_changed: bool,
-        data: Any,
-        display: bool | None,
-    ) -> None:
-        self._search = search
-        self._train = train
-        self._executor = executor
-        self._path = experiment
-        self._retries = retries
-        self._tensorboard = tensorboard
-        self._prune = prune
-        self._policy: dict[str, Any] = {
-            "retry_failed": False, "keep_changed": keep_changed, "axes": search.axes
-        }  # fmt: skip
-        self._data = data
-        self._show = display is not False
+    def __init__(self, search: Asking, train: Train, executor: Executor, options: GridOptions) -> None:
+        self._search, self._train, self._executor, self._options = search, train, executor, options
         self._fingerprint: Fingerprint = {}
+        self._session: Session
         self._execution: Execution | None = None
         self._steps: Generator[tuple[Run, RunResult | None]]
-        self._plan_new: Callable[[Sequence[Run]], Plan]
         self._has_begun = False  # whether anything was executed
         self._has_ended = False  # whether it has ended by itself
         self._ended: list[tuple[Run, RunResult]] = []  # that the loop has not seen
-        self._stop = Stop()
         self._closing = ExitStack()
-        self._began = 0.0
         self._num_lanes = 1
         self.notes: Sequence[str] = ()
         """To say before the first run."""
@@ -79,14 +45,13 @@ class StartedRuns:
         Raises:
             GridError: `train` cannot be sent to where runs are executed.
         """
-        self._executor.prepare(self._train, self._path)
-        self._fingerprint = arguments.take_fingerprint(self._train, self._data)
+        self._executor.prepare(self._train, self._options.path)
+        self._fingerprint = arguments.take_fingerprint(self._train, self._options.data)
 
-    def changed(self, experiment: Experiment) -> set[str]:
+    def changed(self) -> set[str]:
         """Return the runs that are to be executed again, as code, data or versions have changed."""
-        runs = self._search.runs(experiment)
-        grid = [run._asdict() for run in runs]
-        plan = self._plan(runs, experiment.assign(grid, {}))
+        with ExitStack() as closing:
+            plan = self._open(closing, missing={}, is_shown=False).plan(is_written=False)
         return {planned.folder.id for planned in plan.runs if planned.action is Action.START_OVER}
 
     @property
@@ -104,7 +69,7 @@ class StartedRuns:
         self._begun()
         self._search.start(run)
         if arguments.missing_devices([run], self._executor.missing, "skip"):
-            (planned,) = self._plan_new([run]).runs
+            (planned,) = self._session.plan_new([run]).runs
             self._ended.append((run, planned.before))
         elif self._executor.tells_begun and self._num_executed <= self._num_lanes:
             while (step := self._step()) != (run, None):
@@ -135,11 +100,11 @@ class StartedRuns:
         execution = self._begun()
         self._has_begun = True
         try:
-            with self._stop:
+            with self._session.stop:
                 return next(self._steps)
         except StopIteration:
             self._has_ended = True
-            error, code = execution.error, self._stop.exit_code
+            error, code = execution.error, self._session.stop.exit_code
             self.end()
             if error:
                 raise error from None
@@ -162,15 +127,14 @@ class StartedRuns:
         if execution is None:
             return
         self._executor.tells_begun = False
-        with self._closing, self._stop:
+        session = self._session
+        with self._closing, session.stop:
             execution.is_over = not self._num_executed
             self._stop_lanes()
             self._search.take_back({result.folder.id for _, result in self._ended})
             if self._has_begun:
-                code = self._stop.exit_code or (execution.exit_code if execution.is_over else INTERRUPTED)
-                if execution.error is None:
-                    code = export_tables(self._path, execution.progress.say) or code
-                conclude_grid(execution, code, self._path, self._began, has_events=self._tensorboard)
+                code = session.stop.exit_code or (execution.exit_code if execution.is_over else INTERRUPTED)
+                session.conclude(execution, code)
         self._has_begun = False
 
     @property
@@ -187,45 +151,31 @@ class StartedRuns:
 
     def _begin(self, closing: ExitStack) -> Execution:
         """Plan the runs that are there, as `run_grid` does."""
-        search, path = self._search, self._path
-        self._stop, self._began = Stop(), time.monotonic()
+        search = self._search
         self._has_begun = self._has_ended = False
-        experiment = Experiment(path)
-        design = experiment.design
-        runs = search.runs(experiment)
-        rule, pruner = rules_of(self._prune, design.goal)
-        assert rule is None  # it would compare all runs of a grid at once
-        missing = arguments.missing_devices([*search.examples(), *runs], self._executor.missing, "skip")
-        num_runs = len(runs) + search.num_more()
-        screen = closing.enter_context(announce.starting(path.name, num_runs, show=self._show))
-        folders = experiment.plan([run._asdict() for run in runs], missing, design)
-        plan = leave_pruned(self._plan(runs, folders), pruner, **self._policy)
-        if self._executor.is_in_process:
-            closing.callback(note_changes_by_runs, self._train, self._fingerprint)
-        if self._tensorboard:
-            hparams.decide(path)
-        task = RunTask(
-            self._train, experiment, self._tensorboard, 1, self._fingerprint, self._policy["keep_changed"], 1,
-            rule=pruner.rule if pruner else "", goal=design.goal, x_axis=design.x_axis,
-        )  # fmt: skip
-        plan_new = searched.plans_new(
-            search, experiment, design, self._fingerprint, self._executor.missing, self._policy
+        experiment = Experiment(self._options.path)
+        missing = arguments.missing_devices(
+            [*search.examples(), *search.runs(experiment)], self._executor.missing, "skip"
         )
-        assert plan_new
-        self._plan_new = plan_new
-        execution = Execution(
-            plan, search, self._executor, task, self._stop, retries=self._retries, on_error="continue",
-            show=self._show, design=design, notes=self.notes, screen=screen, pruner=pruner, plan_new=plan_new,
-        )  # fmt: skip
+        self._session = session = self._open(closing, missing=missing, is_shown=self._options.is_shown)
+        plan = session.begin()
+        execution = session.execution(plan, self.notes)
         execution.hands_over = True
         self._executor.tells_begun = isinstance(self._executor, LanesExecutor)
         self._steps = execution.steps()
-        available = [run for run, folder in zip(runs, folders, strict=True) if not folder.unavailable]
+        available = [planned.run for planned in plan.runs if not planned.folder.unavailable]
         self._num_lanes = self._executor.num_lanes([*available, *search.examples()])
         return execution
 
-    def _plan(self, runs: Sequence[Run], folders: Sequence[RunFolder]) -> Plan:
-        return make_plan(runs, folders, self._fingerprint, chosen=range(len(runs)), **self._policy)
+    def _open(self, closing: ExitStack, *, missing: Mapping[str, str], is_shown: bool) -> Session:
+        experiment = Experiment(self._options.path)
+        runs = self._search.runs(experiment)
+        num_runs = len(runs) + self._search.num_more()
+        screen = closing.enter_context(announce.starting(self._options.experiment, num_runs, show=is_shown))
+        return Session(
+            self._train, self._options, self._executor, self._search, experiment.design, self._fingerprint,
+            Stop(), screen, runs, missing, closing=closing,
+        )  # fmt: skip
 
     def _stop_lanes(self) -> None:
         """End what is being executed as Ctrl-C does, or let lanes end that have nothing to do."""

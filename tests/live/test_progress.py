@@ -355,7 +355,7 @@ def test_the_first_line_is_there_again_once_the_data_are_loaded(
         seen.append(terminal.last_lines())
         return planned(*arguments, **options)
 
-    monkeypatch.setattr("runmanager.launch.run_grid.make_plan", make_plan)
+    monkeypatch.setattr("runmanager.launch.session.make_plan", make_plan)
 
     run_grid({"lr": [0.1]}, train_nothing, experiment="exp", root=tmp_path, data=load, executor="inline")
 

@@ -1,0 +1,274 @@
+# ruff: noqa: RUF009 - _option() makes a field
+"""The options of a grid: each once, with its default, its check and its flag on a command line."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runmanager.devices import ranks
+from runmanager.errors import Problems
+from runmanager.executors import EXECUTORS, Executor, InlineExecutor
+from runmanager.search.decide import Decide
+from runmanager.search.halving import SuccessiveHalving
+from runmanager.search.optuna_pruner import is_optuna_pruner
+from runmanager.search.optuna_search import OptunaSearch
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+
+    from runmanager.training.batch_size import Measure
+
+Check = Callable[[Problems, str, Any], object]
+"""Notes what is wrong with the value of an option, by its name."""
+
+EXECUTION, AGAIN = "execution", "when it is started again"
+"""The headings under which --help lists flags."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How an option is given on a script's command line.
+
+    Attributes:
+        name: As in ``--jobs``.
+        help: What it is, in one line.
+        default: What --help calls the default; None for a flag that has no value.
+        heading: Under which --help lists it.
+        settings: Further arguments of argparse's ``add_argument``.
+    """
+
+    name: str
+    help: str
+    default: object
+    heading: str
+    settings: Mapping[str, Any]
+
+
+def _option(
+    default: Any,
+    check: Check | None = None,
+    *,
+    flag: str = "",
+    name: str = "",
+    says: object = None,
+    heading: str = EXECUTION,
+    **settings: Any,
+) -> Any:
+    """Return a field of `GridOptions`.
+
+    Args:
+        default: Its value if nobody gives one.
+        check: Notes what is wrong with a value.
+        flag: What the flag is, in one line; "" if there is none.
+        name: The name of the flag, where that is not the option's.
+        says: What --help calls the default, where that is not the value.
+        heading: Under which --help lists the flag.
+        **settings: What argparse needs; without any, the flag has no value and means yes.
+    """
+    how = settings or {"action": "store_const", "const": True}
+    of_help = (default if says is None else says) if settings and settings.get("nargs") is None else None
+    made = Flag(name, flag, of_help, heading, how) if flag else None
+    return field(default=default, metadata={"check": check, "flag": made})
+
+
+def _one_of(*choices: str) -> Check:
+    return lambda problems, name, value: problems.check_choice(name, value, choices)
+
+
+def _is_report(problems: Problems, _: str, value: Any) -> None:
+    if not isinstance(value, bool | str | os.PathLike):
+        problems.append(f"report must be True, False or a file to write, got {value!r:.60}")
+
+
+def _is_prune(problems: Problems, _: str, value: Any) -> None:
+    if not (value is None or isinstance(value, SuccessiveHalving) or is_optuna_pruner(value)):
+        rule = "prune must be SuccessiveHalving(metric=...), a pruner of Optuna, or None to stop no run"
+        problems.append(f"{rule}, got {value!r}")
+
+
+def _is_decide(problems: Problems, _: str, value: Any) -> None:
+    if not (value is None or isinstance(value, Decide)):
+        problems.append(f"decide must be Decide(...), or None to add no repeats, got {value!r:.60}")
+
+
+def _is_search(problems: Problems, _: str, value: Any) -> None:
+    if not (value is None or isinstance(value, OptunaSearch)):
+        problems.append(f"search must be OptunaSearch(n=...), or None to execute all runs, got {value!r:.60}")
+
+
+def _is_count(problems: Problems, name: str, value: Any) -> None:
+    problems.check_count(name, value, 0)
+
+
+def _is_measure(problems: Problems, _: str, value: Any) -> None:
+    problems.check_batch_size(value)
+
+
+_SECONDS: Mapping[str, Any] = {"type": float, "metavar": "S"}
+
+
+def _jobs(word: str) -> int | str:
+    return int(word) if word.lstrip("-").isdecimal() else word
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridOptions:
+    """What `run_grid` takes beside the grid and the training function; its documentation explains each.
+
+    An option is written here and where it is used. The signatures of `run_grid` and `AskTell` repeat names and
+    defaults, for editors; a test holds them together.
+    """
+
+    experiment: str
+    root: str | PathLike[str] = "runs"
+    plan_only: bool = _option(False, flag="show which runs would be executed, and stop", name="--plan")
+    jobs: int | str = _option(1, flag="runs at a time, or auto", type=_jobs, metavar="N")
+    runs_per_device: int = _option(1, flag="runs that share an accelerator", type=int, metavar="N")
+    executor: str | Executor | None = _option(
+        None, flag="worker processes, this process, or a Ray cluster", says="lanes", choices=list(EXECUTORS)
+    )
+    timeout: float | None = _option(
+        None, flag="seconds without a batch, after which a run counts as hung", says="none", **_SECONDS
+    )
+    retries: int = _option(
+        0, _is_count, flag="further attempts of a run that was killed or hung", type=int, metavar="N"
+    )
+    max_seconds: float | None = _option(
+        None,
+        Problems.check_seconds,
+        flag="seconds after which the grid stops, with exit code 75",
+        says="none",
+        **_SECONDS,
+    )
+    on_error: str = _option(
+        "continue",
+        _one_of("continue", "stop"),
+        flag="what the grid does when a run fails",
+        choices=["continue", "stop"],
+    )
+    check: bool = _option(
+        False, flag="try two steps and one evaluation batch of each setting first; list all problems"
+    )
+    only: int | Sequence[int] | None = _option(
+        None,
+        flag="execute only these runs, in this process, for a debugger",
+        type=int,
+        nargs="+",
+        metavar="RUN",
+    )
+    missing_device: str = _option("skip", _one_of("skip", "error"))
+    max_runs: int = 1000
+    tensorboard: bool = True
+    histogram_every: int = 1
+    batch_size: "Measure | None" = _option(None, _is_measure)
+    display: bool | None = None
+    report: bool | str | PathLike[str] = _option(False, _is_report)
+    prune: "SuccessiveHalving | BasePruner | None" = _option(None, _is_prune)
+    decide: Decide | None = _option(None, _is_decide)
+    search: OptunaSearch | None = _option(None, _is_search)
+    goal: str | Sequence[str] | None = None
+    repeats: str | Sequence[str] | None = None
+    note: str | None = None
+    x_axis: str | None = None
+    data: Any = None
+    retry_failed: bool = _option(False, flag="execute runs again that ended by a fault", heading=AGAIN)
+    changed: str = _option(
+        "rerun",
+        _one_of("rerun", "keep"),
+        flag="what to do with runs of other code, data or versions",
+        heading=AGAIN,
+        choices=["rerun", "keep"],
+    )
+
+    @classmethod
+    def flags(cls) -> Iterator[tuple[str, Flag]]:
+        """Yield the name and the flag of each option that has one, in the order of --help."""
+        for option in fields(cls):
+            if flag := option.metadata.get("flag"):
+                yield option.name, replace(flag, name=flag.name or f"--{option.name.replace('_', '-')}")
+
+    def check_values(self, problems: Problems) -> None:
+        """Note what is wrong with values, and with those that exclude each other."""
+        for option in fields(self):
+            if check := option.metadata.get("check"):
+                check(problems, option.name, getattr(self, option.name))
+        if isinstance(self.decide, Decide) and self.prune:
+            problems.append("prune= stops runs early, and decide= compares whole runs: leave one out")
+        if isinstance(self.search, OptunaSearch):
+            if self.decide:
+                problems.append("search= chooses runs, and decide= repeats all of them: leave one out")
+            if isinstance(self.prune, SuccessiveHalving) and not self.prune.asynchronous:
+                rule = "search= decides after every run, and prune= compares all of them at once"
+                problems.append(f"{rule}: write SuccessiveHalving(asynchronous=True)")
+            if self.search.n > self.max_runs:
+                rule = f"search= may suggest {self.search.n:,} runs, the limit is {self.max_runs:,}"
+                problems.append(f"{rule}: allow it with max_runs={self.search.n}")
+
+    def changed_from_default(self, names: Iterable[str]) -> list[str]:
+        """Return which of these options were given another value than their default."""
+        defaults = {option.name: option.default for option in fields(self)}
+        values = {name: getattr(self, name) for name in names}
+        # a tensor, as data= may be, has no equality of its own
+        return [
+            name for name, value in values.items()
+            if value is not defaults[name] and (defaults[name] is None or value != defaults[name])
+        ]  # fmt: skip
+
+    @property
+    def path(self) -> Path:
+        """The folder of the experiment; absolute, as `train` may change the working directory."""
+        return (Path(self.root) / self.experiment).absolute()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether some runs are executed alone, for a debugger."""
+        return self.only is not None
+
+    @property
+    def executes_failed(self) -> bool:
+        """Whether runs are executed again that ended by a fault."""
+        return self.retry_failed or self.is_alone
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether this process shows anything."""
+        return ranks.is_main() and self.display is not False
+
+    def make_executor(self, problems: Problems) -> Executor:
+        """Return the executor that the options name, by default the lanes; problems with them are collected.
+
+        With `only`, runs are executed in this process, whatever the other options need.
+        """
+        executor = self.executor
+        if self.is_alone:
+            if not (executor in (None, "inline") or isinstance(executor, InlineExecutor)):
+                given = f"{type(executor).__name__}()" if isinstance(executor, Executor) else repr(executor)
+                rule = f"only= executes a run in this process, got executor={given}"
+                problems.append(f"{rule}: leave it out, or write executor='inline' (--executor inline)")
+            return InlineExecutor()
+        settings: dict[str, Any] = {
+            name: getattr(self, name) for name in ("jobs", "runs_per_device", "timeout")
+        }
+        executor = "lanes" if executor is None else executor
+        chosen: Executor = InlineExecutor()
+        if isinstance(executor, Executor):
+            chosen = executor
+            if self.changed_from_default(settings):
+                problems.append(
+                    "jobs, runs_per_device and timeout belong to an executor that is named: "
+                    f"give them to {type(executor).__name__}()"
+                )
+        elif executor in tuple(EXECUTORS):
+            with problems.collecting():
+                chosen = EXECUTORS[executor](**settings)
+        else:
+            problems.check_choice("executor", executor, tuple(EXECUTORS))
+        if ranks.num_ranks() > 1 and not isinstance(chosen, InlineExecutor):
+            problems.append(
+                "RANK and WORLD_SIZE are set, as by torchrun, where each rank executes the runs itself: write "
+                "executor='inline', or unset them"
+            )
+        return chosen

@@ -1,0 +1,306 @@
+"""A session: one grid that is opened, with its experiment, search, fingerprint and plan, each taken once."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from runmanager.board import hparams
+from runmanager.console import Screen
+from runmanager.devices import ranks
+from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.executors import Executor
+from runmanager.executors.signals import Stop
+from runmanager.goal import Goal
+from runmanager.grid import Run
+from runmanager.launch import announce, arguments, only
+from runmanager.launch.check import try_settings
+from runmanager.launch.execute import COMPLETED, Execution
+from runmanager.launch.grid_options import GridOptions
+from runmanager.launch.grid_outcome import GridOutcome, conclude_grid, export_tables, read_outcome
+from runmanager.launch.live_page import LivePage
+from runmanager.launch.plan import Action, Decisions, Plan, PlannedRun, make_plan
+from runmanager.launch.task import RunTask, Train
+from runmanager.outcome import BY_TRAIN, Status
+from runmanager.search.halving import NO_METRIC, SuccessiveHalving
+from runmanager.search.optuna_pruner import OptunaPruner
+from runmanager.search.optuna_search import OptunaSearch
+from runmanager.search.search import AllRuns, Pruner, Search
+from runmanager.search.searching import Searching
+from runmanager.search.space import SearchSpace
+from runmanager.storage import durable, naming
+from runmanager.storage.beginning import check_beginning
+from runmanager.storage.design import Design
+from runmanager.storage.fingerprint import Fingerprint, note_changes_by_runs
+from runmanager.storage.folders import Experiment, RunFolder
+from runmanager.storage.identity import identity
+from runmanager.storage.lock import hold
+from runmanager.storage.run_state import RunResult
+
+
+@dataclass(eq=False)
+class Session:
+    """One opened grid: what it executes, where, and by which options.
+
+    `open` checks all arguments and reads what is there. `show_plan` and `check` write nothing; `execute` and
+    `only` hold the experiment until the session is closed.
+    """
+
+    train: Train
+    options: GridOptions
+    executor: Executor
+    search: Search  # chooses which of the runs are due, or brings them forth
+    design: Design  # what decides between runs, as it is written with the experiment
+    fingerprint: Fingerprint  # the code, data and versions that results depend on
+    stop: Stop  # what a signal has asked for; its exit code comes before that of the runs
+    screen: Screen
+    runs: Sequence[Run]  # of the grid; those that the experiment has, if a search brings them forth
+    missing: Mapping[str, str]  # identity of a run that cannot be executed here -> why
+    chosen: Sequence[int] | None = None  # the indexes of the runs that are executed alone, None for all
+    notes: Sequence[str] = ()  # to say before the first run
+    began: float = field(default_factory=time.monotonic)
+    closing: ExitStack = field(default_factory=ExitStack)
+
+    def __post_init__(self) -> None:
+        self.experiment = Experiment(self.options.path)
+        self._rule, self.pruner = _rules_of(self.options, self.design.goal)
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, params: Any, train: Train, options: GridOptions) -> Iterator[Self]:
+        """Open the grid that `run_grid` is given; nothing is written.
+
+        Raises:
+            LifecycleError: `verify` imports the program.
+            GridError: The grid or an option cannot be used, or `train` cannot be sent to the workers; with all
+                problems.
+            DeviceError: A device is not there, and the options refuse that.
+        """
+        began = time.monotonic()
+        check_beginning()  # before data are loaded
+        problems = Problems()
+        numbers = only.numbers_of(options.only, problems)
+        executor = options.make_executor(problems)
+        options.check_values(problems)
+        with ExitStack() as closing:
+            stop = Stop() if numbers else closing.enter_context(Stop())  # a debugger wants Ctrl-C for itself
+            runs = listed = arguments.check_runs(params, train, options, problems)
+            experiment = Experiment(options.path)
+            design, changes = experiment.design.updated(arguments.check_design(options, runs))
+            search = _search_of(params, options, design)
+            if isinstance(search, Searching):
+                runs = search.runs(experiment)
+            num_runs = len(runs) + search.num_more()
+            screen = closing.enter_context(
+                announce.starting(options.experiment, num_runs, show=options.is_shown)
+            )
+            executor.prepare(train, options.path)  # first: lanes import their torch while this process does
+            missing = arguments.missing_devices(
+                [*listed, *runs], executor.missing, "skip" if numbers else options.missing_device
+            )
+            chosen = only.choose(numbers, [run._asdict() for run in runs], missing, experiment)
+            starting = announce.starting_line(options.experiment, num_runs)
+            with (
+                announce.cleared(screen, when=options.plan_only or bool(numbers)),
+                announce.cleared(screen, when=callable(options.data), then=starting),
+                stop.at_once(),
+            ):
+                # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
+                now = arguments.take_fingerprint(train, options.data)
+            yield cls(
+                train, options, executor, search, design, now, stop, screen, runs, missing, chosen,
+                [f"! {change}" for change in changes], began, closing,
+            )  # fmt: skip
+
+    def plan_of(
+        self, runs: Sequence[Run], folders: Sequence[RunFolder], chosen: Sequence[int] | None = None
+    ) -> Plan:
+        """Decide what is done with runs, by their journals and the options."""
+        options = self.options
+        return make_plan(
+            runs,
+            folders,
+            self.fingerprint,
+            chosen=range(len(runs)) if chosen is None else chosen,
+            retry_failed=options.executes_failed,
+            keep_changed=options.changed == "keep",
+            axes=self.search.axes,
+        )
+
+    def plan(self, *, is_written: bool = True) -> Plan:
+        """Plan the runs of the grid, and write with the experiment which they are unless that is not wanted."""
+        grid = [run._asdict() for run in self.runs]
+        give_folders = self.experiment.plan if is_written else self.experiment.assign
+        folders = give_folders(grid, self.missing, self.design)
+        return self._leaving_pruned(self.plan_of(self.runs, folders, self.chosen))
+
+    def plan_new(self, runs: Sequence[Run]) -> Plan:
+        """Give folders to the runs that a search brings forth, and plan them."""
+        names = naming.telling_first(self.search.axes, self.design.repeating(self.search.axes))
+        reasons = arguments.missing_devices(runs, self.executor.missing, "skip")
+        return self.plan_of(runs, [self.experiment.add(run._asdict(), names, reasons) for run in runs])
+
+    def show_plan(self) -> GridOutcome:
+        """Show what would be executed where, and what is done already; nothing is written."""
+        search = AllRuns() if isinstance(self.search, Searching) else self.search
+        batch = Decisions(self.plan(is_written=False), search).next()
+        lanes = self.executor.num_lanes([planned.run for planned in batch.due])
+        announce.show_plan(self.experiment.path.name, batch, self.search, lanes, show=ranks.is_main())
+        outcome = read_outcome(batch, COMPLETED, self.experiment.path, is_over=False)
+        return replace(outcome, exit_code=COMPLETED)
+
+    def check(self) -> list[str]:
+        """Try each setting that is due where runs are executed; return what to say of that.
+
+        Raises:
+            GridError: Some fail, with all causes; nothing was written.
+        """
+        plan = self.plan(is_written=False)
+        likely = self.search.to_try() if isinstance(self.search, Searching) else []
+        absent = arguments.missing_devices(likely, self.executor.missing, "skip")
+        runs = [planned.run for planned in plan.due]
+        runs += [run for run in likely if identity(run._asdict()) not in absent]
+        repeats = self.design.repeating(plan.varying)
+        return try_settings(runs, self.task, self.executor, self.stop, self.screen, repeats)
+
+    def only(self) -> GridOutcome:
+        """Execute the chosen runs in this process, and raise what they raise; write the tables in any case.
+
+        Raises:
+            Exception: What `train` raises.
+        """
+        __tracebackhide__ = True  # for IPython and pytest
+        self.hold()
+        plan, path = self.begin(), self.experiment.path
+        progress = only.begin(plan, self.experiment, num_runs=len(self.runs), show=self.options.is_shown)
+        try:
+            only.execute_here(plan, self.task, progress)
+        finally:
+            exit_code = export_tables(path, progress.say) if ranks.is_main() else COMPLETED
+        return ranks.from_main(lambda: read_outcome(plan, exit_code, path, is_over=True))
+
+    def execute(self) -> GridOutcome:
+        """Execute the runs that are due, after a check if that was asked for."""
+        notes = [*self.notes, *(self.check() if self.options.check else [])]
+        self.hold()
+        plan, path = self.begin(), self.experiment.path
+        report = self.options.report if ranks.is_main() else False
+        page = self.closing.enter_context(LivePage(path, report, is_alone=self.executor.is_in_process))
+        execution = self.execution(plan, notes, page)
+        self.stop.end_after(self.began, self.options.max_seconds)
+        return self.conclude(execution, execution.run())
+
+    def conclude(self, execution: Execution, exit_code: int) -> GridOutcome:
+        """Write the tables, unless the storage has failed, and say what became of the runs."""
+        path = self.experiment.path
+        if ranks.is_main() and execution.error is None:
+            exit_code = export_tables(path, execution.progress.say) or exit_code
+        return conclude_grid(execution, exit_code, path, self.began, has_events=self.options.tensorboard)
+
+    def hold(self) -> None:
+        """Make the folder of the experiment, and hold it until the session is closed."""
+        if ranks.is_main():
+            durable.make_folder(self.experiment.path)
+            self.closing.enter_context(hold(self.experiment.path))
+
+    def begin(self) -> Plan:
+        """Write with the experiment which runs are planned, and how TensorBoard shows them."""
+        plan = ranks.from_main(self.plan)
+        if self.executor.is_in_process:
+            self.closing.callback(note_changes_by_runs, self.train, self.fingerprint)
+        if ranks.is_main() and self.options.tensorboard:
+            hparams.decide(self.experiment.path)
+        return plan
+
+    def execution(self, plan: Plan, notes: Sequence[str], page: LivePage | None = None) -> Execution:
+        """Return what executes the runs of a plan, and those that the search brings forth."""
+        return Execution(
+            plan, self.search, self.executor, self.task, self.stop, self.options, self.design, notes=notes,
+            screen=self.screen, page=page, pruner=self.pruner,
+            plan_new=self.plan_new if self.search.axes else None,
+        )  # fmt: skip
+
+    @property
+    def task(self) -> RunTask:
+        """What executes one run, wherever it is sent."""
+        options, design = self.options, self.design
+        return RunTask(
+            self.train, self.experiment, options.tensorboard, options.histogram_every, self.fingerprint,
+            options.changed == "keep", 1, self._rule, rule=self.pruner.rule if self.pruner else "",
+            batch_size=options.batch_size, goal=design.goal, x_axis=design.x_axis, raises=options.is_alone,
+        )  # fmt: skip
+
+    def _leaving_pruned(self, plan: Plan) -> Plan:
+        """Begin the pruner, and leave the runs of a plan that stay pruned: by its rule, or by `train`.
+
+        Those of `train` are executed again with the runs that failed.
+        """
+        pruner = self.pruner
+        if pruner:
+            pruner.begin([_before(planned) for planned in plan.runs])
+
+        def is_left(planned: PlannedRun) -> bool:
+            before = planned.before
+            if not planned.action.is_due or planned.action is Action.START_OVER:
+                return False
+            if before.status is Status.PRUNED and before.pruned_by == BY_TRAIN:
+                return not self.options.executes_failed
+            return pruner is not None and pruner.is_left(before)
+
+        runs = [replace(planned, action=Action.LEAVE) if is_left(planned) else planned for planned in plan.runs]
+        return replace(plan, runs=runs)
+
+
+def _before(planned: PlannedRun) -> RunResult:
+    """Return what the journals of a run say, nothing if it starts over."""
+    if planned.action is not Action.START_OVER:
+        return planned.before
+    return replace(planned.before, status=Status.PENDING, epochs=[], pruned_by="")
+
+
+def _search_of(params: Any, options: GridOptions, design: Design) -> Search:
+    """Return what chooses the runs of a grid.
+
+    Raises:
+        GridError: A search has no goal, or cannot search these axes.
+        MissingExtraError: What it needs is not installed.
+    """
+    if options.search:
+        return _searching(options.search, params, design, options.path)
+    if options.decide and design.repeats:
+        return options.decide.search(*design.repeats)
+    rule = _rules_of(options, design.goal)[0]
+    return rule.search() if rule else AllRuns()
+
+
+def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Path) -> Searching:
+    problems = Problems()
+    space = SearchSpace(params)
+    ranges = [axis.name for axis in space.axes if axis.range]
+    repeats = design.repeating(name for name in space.varying if name not in ranges)
+    for name in set(repeats).intersection(ranges):
+        problems.append(f"repeats={name!r}, but {name!r} is a range: list its values, as {name!r}: [0, 1, 2]")
+    if not design.all_goals:
+        problems.append("search= has nothing to compare runs by: give run_grid(goal='max:<metric>')")
+    problems.raise_if_any()
+    return search.search(params, design.all_goals, experiment, repeats)
+
+
+def _rules_of(options: GridOptions, goal: Goal | None) -> tuple[SuccessiveHalving | None, Pruner | None]:
+    """Return the rule by which a search stops runs at rungs, and the pruner that runs ask; one or none of them.
+
+    Raises:
+        InvalidArgumentError: There is nothing to compare runs by.
+    """
+    prune = None if options.is_alone else options.prune
+    if prune is None:
+        return None, None
+    if isinstance(prune, SuccessiveHalving):
+        rule = prune.towards(goal)
+        return (None, rule.pruner()) if rule.asynchronous else (rule, None)
+    if goal is None:
+        raise InvalidArgumentError([NO_METRIC])
+    return None, OptunaPruner(prune, goal)

@@ -1,0 +1,138 @@
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runmanager import (
+    AskTell,
+    Decide,
+    GridError,
+    InlineExecutor,
+    OptunaSearch,
+    SuccessiveHalving,
+    run_grid,
+)
+from runmanager.errors import Problems
+from runmanager.launch.grid_options import GridOptions
+from runmanager.launch.script import Script
+
+DOCS = Path(__file__).parents[2] / "docs"
+OPTIONS = {option.name: option.default for option in dataclasses.fields(GridOptions)}
+
+
+def do_nothing(run, manager):
+    pass
+
+
+def parameters_of(function, *others):
+    parameters = inspect.signature(function).parameters
+    return {name: one.default for name, one in parameters.items() if name not in others}
+
+
+def arguments_in(function):
+    """Return the names that the section Args of a docstring explains."""
+    text = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+    return re.findall(r"^    (\w+): ", text, re.MULTILINE)
+
+
+def test_run_grid_shows_each_option_with_its_default_and_explains_it():
+    signature = parameters_of(run_grid, "params", "train")
+
+    assert signature.pop("experiment") is inspect.Parameter.empty
+    assert signature == {name: default for name, default in OPTIONS.items() if name != "experiment"}
+    assert arguments_in(run_grid) == list(inspect.signature(run_grid).parameters)
+
+
+def test_ask_tell_has_options_of_a_grid_with_their_defaults():
+    signature = parameters_of(AskTell, "params", "train")
+    needed = {name for name, default in signature.items() if default is inspect.Parameter.empty}
+
+    assert needed == {"search", "experiment", "goal"}
+    assert {name: OPTIONS[name] for name in signature.keys() - needed} == {
+        name: default for name, default in signature.items() if name not in needed
+    }
+    assert arguments_in(AskTell) == list(inspect.signature(AskTell).parameters)
+
+
+def test_a_script_has_each_flag_and_gives_nothing_that_was_not_asked_for():
+    script = Script({"lr": [0.1]}, do_nothing, {}, {}, {}, ())
+    parser = script.parser("e", {})
+    flags = dict(GridOptions.flags())
+    text = " ".join(parser.format_help().split())
+
+    assert flags
+    for name, flag in flags.items():
+        assert flag.name in text
+        assert " ".join(flag.help.split()) in text
+        assert vars(parser.parse_args([]))[name] is None
+        assert flag.default in (None, OPTIONS[name], "none", "lanes")  # as a person says None
+
+
+def test_the_reference_has_a_row_for_each_flag():
+    page = (DOCS / "training-function.md").read_text()
+    rows = [
+        f"| `{flag.name}` | {flag.help} | {'' if flag.default is None else f'`{flag.default}`'} |"
+        for _, flag in GridOptions.flags()
+    ]
+
+    assert "\n".join(["|---|---|---|", *rows, ""]) in page
+
+
+def test_all_that_is_wrong_with_options_is_said_at_once():
+    problems = Problems()
+
+    wrong: dict[str, Any] = {
+        "retries": -1, "on_error": "go", "missing_device": "buy", "changed": "never", "max_seconds": 0,
+        "report": 3, "batch_size": 2, "prune": "all", "decide": 1, "search": "grid",
+    }  # fmt: skip
+    GridOptions(experiment="e", **wrong).check_values(problems)
+
+    names = ["retries", "max_seconds", "on_error", "missing_device", "batch_size", "report", "prune", "decide"]
+    assert [problem.partition(" ")[0] for problem in problems] == [*names, "search", "changed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"prune": SuccessiveHalving("max:a"), "decide": Decide()}, "decide= compares whole runs"),
+        ({"search": OptunaSearch(n=3), "decide": Decide()}, "decide= repeats all of them"),
+        ({"search": OptunaSearch(n=3), "prune": SuccessiveHalving("max:a")}, "asynchronous=True"),
+        ({"search": OptunaSearch(n=30), "max_runs": 20}, "max_runs=30"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(options, expected):
+    problems = Problems()
+
+    GridOptions(experiment="e", **options).check_values(problems)
+
+    assert expected in "".join(problems)
+
+
+def test_an_executor_that_is_named_has_its_own_jobs():
+    problems = Problems()
+    executor = InlineExecutor()
+
+    assert GridOptions(experiment="e", executor=executor, jobs=2).make_executor(problems) is executor
+    assert problems == [
+        "jobs, runs_per_device and timeout belong to an executor that is named: give them to InlineExecutor()"
+    ]
+
+
+def test_a_run_alone_is_executed_in_this_process_whatever_jobs_say():
+    problems = Problems()
+
+    assert isinstance(GridOptions(experiment="e", only=1, jobs=4).make_executor(problems), InlineExecutor)
+    assert problems == []
+
+
+def test_a_refused_grid_names_problems_of_its_axes_and_of_its_options_together(tmp_path):
+    wrong: dict[str, Any] = {"retries": -1, "only": "all", "experiment": "a/b"}
+
+    with pytest.raises(GridError) as raised:
+        run_grid({"lr": [0.1, 0.1]}, do_nothing, root=tmp_path, **wrong)
+
+    assert len(raised.value.problems) == 4
+    assert not any(tmp_path.iterdir())
