@@ -19,7 +19,9 @@ from pathlib import Path
 
 from benchmarks.measuring import spread
 from runmanager.executors import BatchProgress
+from runmanager.executors.signals import Stop
 from runmanager.grid import Run, RunBuilder
+from runmanager.launch.dispatch import Dispatcher
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
@@ -73,16 +75,17 @@ def execute(runs: Sequence[Run], seconds: float, *, show: bool) -> tuple[float, 
     ]
     wall, cpu = time.monotonic(), time.process_time()
     with GridProgress("displaying", folders, list(AXES), lanes=LANES, show=show) as progress:
+        told = Dispatcher([progress], Stop(), progress.say)
         for first in range(0, len(runs), LANES):
             together = runs[first : first + LANES]
             for lane, run in enumerate(together):
-                progress.run_started(run, lane, f"cuda:{lane}")
+                told.run_started(run, lane, f"cuda:{lane}")
             for epoch, step in itertools.product(range(1, EPOCHS + 1), range(1, STEPS + 1)):
                 time.sleep(seconds * LANES / REPORTS)
                 for run in together:
-                    progress.run_progressed(run, BatchProgress(epoch, step, EPOCHS))
+                    told.run_progressed(run, BatchProgress(epoch, step, EPOCHS))
                     if step == STEPS:
-                        progress.run_progressed(run, EpochRecord(epoch, {"loss": 1 / epoch, "accuracy": 0.5}))
+                        told.run_progressed(run, EpochRecord(epoch, {"loss": 1 / epoch, "accuracy": 0.5}))
             for run in together:
-                progress.run_ended(run, Outcome(Status.COMPLETED, "", EPOCHS), "")
+                told.run_ended(run, Outcome(Status.COMPLETED, "", EPOCHS))
     return time.process_time() - cpu, time.monotonic() - wall

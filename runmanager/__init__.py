@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from runmanager.launch.grid_outcome import GridOutcome as GridOutcome
     from runmanager.launch.run_grid import run_grid as run_grid
     from runmanager.launch.script import main as main
+    from runmanager.listener import Listener as Listener
     from runmanager.outcome import EpochRecord as EpochRecord
     from runmanager.outcome import Outcome as Outcome
     from runmanager.outcome import Status as Status
@@ -105,6 +106,7 @@ _HOMES = {
     "launch.grid_outcome": ("GridOutcome",),
     "launch.run_grid": ("run_grid",),
     "launch.script": ("main",),
+    "listener": ("Listener",),
     "outcome": ("EpochRecord", "Outcome", "Status"),
     "ranges": ("IntRange", "LogUniform", "Uniform"),
     "report": ("write_report",),

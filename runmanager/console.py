@@ -125,7 +125,7 @@ class Screen:
         with self._unharmed():
             self._console.print(panel, soft_wrap=True)
 
-    def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:  # noqa: ARG002
+    def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:
         """Show the results after an epoch where they can replace those before, or a terminal its line."""
         if self.is_shown and self._console.file.isatty():  # FORCE_COLOR makes a terminal of a file for rich
             self.print([line(self._console.width)])
@@ -230,7 +230,7 @@ class NotebookScreen(Screen):
         """Print what says the most: the notebook draws the whole panel, which is returned."""
         self.print([panel.headline])
 
-    def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:  # noqa: ARG002
+    def epoch_ended(self, results: "Callable[[], pd.DataFrame]", line: Callable[[int], str]) -> None:
         """Replace the results that were shown."""
         self._below.show(results())
 

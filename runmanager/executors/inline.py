@@ -42,7 +42,7 @@ class InlineExecutor(Executor):
             rule = "the executor 'inline' executes one run after the other in this process"
             raise InvalidArgumentError([f"{rule}, got {given}: use executor='lanes'"])
 
-    def num_lanes(self, runs: Sequence[Run]) -> int:  # noqa: ARG002 - however many
+    def num_lanes(self, runs: Sequence[Run]) -> int:
         """Return how many of the runs are executed at the same time: one."""
         return 1
 

@@ -54,7 +54,7 @@ class LanesExecutor(Executor):
         self._most_lanes = max(self._most_lanes, num_lanes)
         return num_lanes
 
-    def prepare(self, train: Callable[..., object], folder: Path) -> None:  # noqa: ARG002 - whichever
+    def prepare(self, train: Callable[..., object], folder: Path) -> None:
         """Let the common ancestor of the lanes begin to import torch, and check that `train` can be sent.
 
         Raises:

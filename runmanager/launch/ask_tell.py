@@ -18,6 +18,7 @@ from runmanager.launch import arguments
 from runmanager.launch.grid_options import GridOptions
 from runmanager.launch.started_runs import StartedRuns
 from runmanager.launch.task import Train
+from runmanager.listener import Listener
 from runmanager.nested import Grid
 from runmanager.search.asking import Asking, SearchResult
 from runmanager.search.halving import SuccessiveHalving
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _OF_STARTED_RUNS = (
     "executor", "jobs", "runs_per_device", "timeout", "retries", "tensorboard", "prune", "changed", "data",
+    "listeners",
 )  # fmt: skip
 """The options that need `train`."""
 
@@ -74,6 +76,7 @@ class AskTell:
         changed: "rerun", the default, hands out the runs of other code, data or versions again; or "keep".
         data: What `train` trains on, so that a change of it is noticed.
         display: False shows nothing.
+        listeners: Objects of your own subclasses of `Listener`.
 
     Raises:
         GridError: The axes or an argument cannot be used; with all problems.
@@ -108,6 +111,7 @@ class AskTell:
         changed: str = "rerun",
         data: Any = None,
         display: bool | None = None,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "params", "train")}
         self._options = options = GridOptions(**given)

@@ -52,6 +52,7 @@ class CheckTask:
             cut = _Cut(self.task.train)
             task = replace(
                 self.task, experiment=experiment, train=cut, tensorboard=False, prune=None, rule="",
+                asks=False, listeners=(),
                 raises=False, is_check=True,
             )  # fmt: skip
             return task(run, report)

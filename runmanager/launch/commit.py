@@ -7,6 +7,7 @@ from pathlib import Path
 from runmanager.grid import params_of
 from runmanager.launch.plan import PlannedRun
 from runmanager.launch.task import RunTask
+from runmanager.listener import Listener
 from runmanager.outcome import Outcome, Status
 from runmanager.storage import durable, paths
 from runmanager.storage.journal import end_abandoned_attempt
@@ -41,14 +42,14 @@ def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outc
     return outcome
 
 
-class Exports:
+class Exports(Listener):
     """Writes the tables of an experiment, in at most a twentieth of the time that passes."""
 
     def __init__(self, experiment: Path) -> None:
         self._experiment = experiment
         self._next = 0.0
 
-    def after_run(self) -> None:
+    def run_ended(self, outcome: Outcome) -> None:
         """Write the tables, unless that takes long and was just done; the end of the grid writes them too."""
         before = time.monotonic()
         if before >= self._next:

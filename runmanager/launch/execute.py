@@ -15,6 +15,7 @@ from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.grid import Run
 from runmanager.launch.announce import announce, point_to_tensorboard
 from runmanager.launch.commit import Exports, commit_outcome
+from runmanager.launch.dispatch import Dispatcher, Guarded
 from runmanager.launch.grid_options import GridOptions
 from runmanager.launch.live_page import LivePage
 from runmanager.launch.plan import Action, Decisions, Plan, PlannedRun
@@ -90,7 +91,9 @@ class Execution:
         self._exports = Exports(self._experiment)
         self._report = page or LivePage(self._experiment)
         self._pruner = pruner
-        self.stopwatch = Stopwatch(self._report.after_epoch, pruner)
+        self.stopwatch = Stopwatch()
+        self._guarded = [Guarded(each, self._say) for each in options.listeners_in("parent")]
+        self._told: Dispatcher
         self._in_progress: dict[str, PlannedRun] = {}
         self._retries: dict[str, int] = {}
 
@@ -129,6 +132,11 @@ class Execution:
                 self._report.begin(self.progress.say)
                 if self._task.tensorboard and self._show and batch.due:
                     point_to_tensorboard(self.progress.say, paths.for_people(self._experiment))
+            own = [*filter(None, [self._pruner]), self.stopwatch, self.progress]
+            own += [self._exports, self._report] if ranks.is_main() else []
+            self._told = Dispatcher(
+                [*own, *self._guarded], self._stop, self.progress.say, self.progress.stopping
+            )
             ended = yield from self._execute(batch, runs, replace(self._task, jobs=lanes))
             self.exit_code, is_first = ended or self.exit_code, False
             if ended not in (COMPLETED, SOME_FAILED) or (ended and self._ends_at_failure):
@@ -146,6 +154,14 @@ class Execution:
     def num_more(self) -> int:
         """How many runs the search has not brought forth, as the grid was stopped."""
         return 0 if self.is_over else self._search.num_more()
+
+    def close(self) -> None:
+        """Let the user's listeners hear of what they have not heard yet."""
+        for listener in self._guarded:
+            listener.close()
+
+    def _say(self, line: str) -> None:
+        self.progress.say(line)
 
     def conclusions(self, outcomes: Sequence[Outcome]) -> list[str]:
         """Return what the search and the pruner say at the end."""
@@ -175,7 +191,7 @@ class Execution:
     ) -> Generator[tuple[Run, RunResult | None], None, int]:
         """Execute a batch, and what the search adds to it if it is asynchronous; return the exit code."""
         exit_code = COMPLETED
-        outcomes = self._executor.execute(runs, task, self.stopwatch.reporting_to(self.progress))
+        outcomes = self._executor.execute(runs, task, self._told)
         try:
             with self.progress, self._stop.at_once(), contextlib.closing(outcomes):
                 self._begin(batch)
@@ -243,23 +259,14 @@ class Execution:
         if id_ not in self._in_progress:  # executed in this process, train() may have changed a list in it
             id_ = next(id_ for id_, planned in self._in_progress.items() if planned.run is run)
         planned = self._in_progress.pop(id_)
-        self.stopwatch.run_ended(id_)
         outcome = commit_outcome(planned, ended, self._task)
-        if self._pruner:
-            self._pruner.run_ended(id_, outcome.status)
         self._decisions.journals.run_ended(id_)
         is_retried = outcome.status.is_worth_a_retry and self._retries[id_] > 0
         if is_retried:
             self._retries[id_] -= 1
             self._in_progress[id_] = replace(planned, before=read_run(planned.folder))
-        next_step = outcome.next_step(
-            paths.for_people(planned.folder.path / paths.ERROR_LOG), is_retried=is_retried
-        )
-        self.progress.run_ended(run, outcome, next_step)
+        self._told.run_ended(run, outcome, is_retried=is_retried)
         if outcome.status.is_success and not self._has_named_unread:
             self._has_named_unread = True
             self._name_unread(planned, ended.unread)
-        if ranks.is_main():
-            self._exports.after_run()
-            self._report.after_run()
         return id_, outcome, is_retried

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from runmanager.devices import ranks
 from runmanager.errors import Problems
 from runmanager.executors import EXECUTORS, Executor, InlineExecutor
+from runmanager.listener import Listener
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_pruner import is_optuna_pruner
@@ -81,6 +82,16 @@ def _one_of(*choices: str) -> Check:
 def _is_report(problems: Problems, _: str, value: Any) -> None:
     if not isinstance(value, bool | str | os.PathLike):
         problems.append(f"report must be True, False or a file to write, got {value!r:.60}")
+
+
+def _are_listeners(problems: Problems, _: str, value: Any) -> None:
+    listed = value if isinstance(value, list | tuple) else [value]
+    for each in listed:
+        if not isinstance(each, Listener):
+            problems.append(f"listeners must be a list of objects of a subclass of Listener, got {each!r:.60}")
+        elif each.where not in ("parent", "worker"):
+            name = type(each).__name__
+            problems.append(f"{name}.where must be 'parent' or 'worker', got {each.where!r:.60}")
 
 
 def _is_prune(problems: Problems, _: str, value: Any) -> None:
@@ -166,6 +177,7 @@ class GridOptions:
     batch_size: "Measure | None" = _option(None, _is_measure)
     display: bool | None = None
     report: bool | str | PathLike[str] = _option(False, _is_report)
+    listeners: Sequence[Listener] = _option((), _are_listeners)
     prune: "SuccessiveHalving | BasePruner | None" = _option(None, _is_prune)
     decide: Decide | None = _option(None, _is_decide)
     search: OptunaSearch | None = _option(None, _is_search)
@@ -221,6 +233,12 @@ class GridOptions:
     def path(self) -> Path:
         """The folder of the experiment; absolute, as `train` may change the working directory."""
         return (Path(self.root) / self.experiment).absolute()
+
+    def listeners_in(self, where: str) -> tuple[Listener, ...]:
+        """Return the listeners of the parent, which are told by rank 0 alone, or of the workers."""
+        return tuple(
+            each for each in self.listeners if each.where == where and (where != "parent" or ranks.is_main())
+        )
 
     @property
     def is_alone(self) -> bool:

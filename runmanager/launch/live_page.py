@@ -4,15 +4,17 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+from runmanager.listener import Listener
+from runmanager.outcome import EpochRecord, Outcome
 from runmanager.storage import paths
 
 _SHARE = 20  # of the time that passes, one part is for the page
 _LEAST_S = 2.0  # between two pages
 
 
-class LivePage:
+class LivePage(Listener):
     """Writes the page of an experiment, in at most a twentieth of the time that passes.
 
     It is a view: if it cannot be written, that is said once, and the grid goes on.
@@ -43,15 +45,14 @@ class LivePage:
         say(f"report: {paths.for_people(self._target)} (a browser that shows it follows)")
         self._renew()
 
-    def after_epoch(self) -> None:
+    def epoch_ended(self, record: EpochRecord, network: Any) -> None:
         """Renew the page, unless that was just done."""
         if not self._is_alone:
-            self.after_run()
+            self._renew_if_due()
 
-    def after_run(self) -> None:
+    def run_ended(self, outcome: Outcome) -> None:
         """Renew the page, unless that was just done."""
-        if self._say and time.monotonic() >= self._next:
-            self._renew()
+        self._renew_if_due()
 
     def __enter__(self) -> Self:
         return self
@@ -60,6 +61,10 @@ class LivePage:
         """Write the page for the last time: it does not load itself any more."""
         if self._say:
             self._renew(is_over=True)
+
+    def _renew_if_due(self) -> None:
+        if self._say and time.monotonic() >= self._next:
+            self._renew()
 
     def _renew(self, *, is_over: bool = False) -> None:
         if self._target is None or self._say is None:

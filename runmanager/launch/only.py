@@ -7,10 +7,13 @@ from functools import partial
 from typing import Any
 
 from runmanager.errors import InvalidArgumentError, Problems
+from runmanager.executors.signals import Stop
 from runmanager.grid import device_of
+from runmanager.launch.dispatch import Dispatcher
 from runmanager.launch.plan import Plan
 from runmanager.launch.reads import unread_axes
 from runmanager.launch.task import RunTask
+from runmanager.listener import Listener
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Status
 from runmanager.storage import paths
@@ -83,7 +86,7 @@ def begin(plan: Plan, experiment: Experiment, *, num_runs: int, show: bool) -> G
     return progress
 
 
-def execute_here(plan: Plan, task: RunTask, progress: GridProgress) -> None:
+def execute_here(plan: Plan, task: RunTask, progress: GridProgress, listeners: Sequence[Listener]) -> None:
     """Execute the runs of a plan in this process, one after the other; say nothing of what a debugger sets.
 
     Raises:
@@ -92,17 +95,17 @@ def execute_here(plan: Plan, task: RunTask, progress: GridProgress) -> None:
     __tracebackhide__ = True  # for IPython and pytest
     from runmanager.devices.process_state import process_state, set_back
 
+    told = Dispatcher([progress, *listeners], Stop(), progress.say)
     for planned in plan.due:
         run, before = planned.run, process_state()
-        progress.run_started(run, 0, device_of(run))
+        told.run_started(run, 0, device_of(run))
         try:
-            outcome = task(run, partial(progress.run_progressed, run))
+            outcome = task(run, partial(told.run_progressed, run))
         except BaseException as error:  # noqa: BLE001 - whatever it is, the user is to see it
             raise error.with_traceback(user_frames(error.__traceback__))  # noqa: B904 - no other error
         finally:
             set_back(before)
-        error_log = paths.for_people(planned.folder.path / paths.ERROR_LOG)
-        progress.run_ended(run, outcome, outcome.next_step(error_log))
+        told.run_ended(run, outcome)
         is_first = outcome.status.is_success and planned is plan.due[0]
         unread = outcome.unread if is_first and not hasattr(run, "__dict__") else ()  # of expand: no axes
         repeats = task.experiment.design.repeating(plan.varying)

@@ -11,6 +11,7 @@ from runmanager.launch.grid_options import GridOptions
 from runmanager.launch.grid_outcome import GridOutcome
 from runmanager.launch.session import Session
 from runmanager.launch.task import Train
+from runmanager.listener import Listener
 from runmanager.nested import Grid
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
@@ -55,6 +56,7 @@ def run_grid(
     x_axis: str | None = None,
     only: int | Sequence[int] | None = None,
     report: bool | str | PathLike[str] = False,
+    listeners: Sequence[Listener] = (),
 ) -> GridOutcome:
     """Execute every run of a grid that this experiment has not completed yet.
 
@@ -125,6 +127,8 @@ def run_grid(
         report: Whether the page of `write_report` is written while the grid runs, as `report.html` in the
             experiment's folder, or the file to write. It is renewed in at most a twentieth of the time, and at
             the end; a browser that shows it follows. With `only`, it is not written.
+        listeners: Objects of subclasses of `Listener`: they hear how runs begin, go on and end, and may stop
+            them early.
 
     Returns:
         The outcome of each run, the tables of all, and the exit code for `sys.exit`.

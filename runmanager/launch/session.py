@@ -12,12 +12,13 @@ from runmanager.board import hparams
 from runmanager.console import Screen
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.executors import Executor
+from runmanager.executors import Executor, serialize
 from runmanager.executors.signals import Stop
 from runmanager.goal import Goal
 from runmanager.grid import Run
 from runmanager.launch import announce, arguments, only
 from runmanager.launch.check import try_settings
+from runmanager.launch.dispatch import Guarded
 from runmanager.launch.execute import COMPLETED, Execution
 from runmanager.launch.grid_options import GridOptions
 from runmanager.launch.grid_outcome import GridOutcome, conclude_grid, export_tables, read_outcome
@@ -98,6 +99,8 @@ class Session:
                 announce.starting(options.experiment, num_runs, show=options.is_shown)
             )
             executor.prepare(train, options.path)  # first: lanes import their torch while this process does
+            if not executor.is_in_process:
+                serialize.dump(options.listeners_in("worker"))
             missing = arguments.missing_devices(
                 [*listed, *runs], executor.missing, "skip" if numbers else options.missing_device
             )
@@ -176,9 +179,12 @@ class Session:
         self.hold()
         plan, path = self.begin(), self.experiment.path
         progress = only.begin(plan, self.experiment, num_runs=len(self.runs), show=self.options.is_shown)
+        listeners = [Guarded(each, progress.say) for each in self.options.listeners_in("parent")]
         try:
-            only.execute_here(plan, self.task, progress)
+            only.execute_here(plan, self.task, progress, listeners)
         finally:
+            for listener in listeners:
+                listener.close()
             exit_code = export_tables(path, progress.say) if ranks.is_main() else COMPLETED
         return ranks.from_main(lambda: read_outcome(plan, exit_code, path, is_over=True))
 
@@ -196,6 +202,7 @@ class Session:
     def conclude(self, execution: Execution, exit_code: int) -> GridOutcome:
         """Write the tables, unless the storage has failed, and say what became of the runs."""
         path = self.experiment.path
+        execution.close()
         if ranks.is_main() and execution.error is None:
             exit_code = export_tables(path, execution.progress.say) or exit_code
         return conclude_grid(execution, exit_code, path, self.began, has_events=self.options.tensorboard)
@@ -229,9 +236,24 @@ class Session:
         options, design = self.options, self.design
         return RunTask(
             self.train, self.experiment, options.tensorboard, options.histogram_every, self.fingerprint,
-            options.changed == "keep", 1, self._rule, rule=self.pruner.rule if self.pruner else "",
+            options.changed == "keep", 1, self._rule, rule=self.stopping_rule,
+            asks=self._is_asked,
+            listeners=options.listeners_in("worker"),
             batch_size=options.batch_size, goal=design.goal, x_axis=design.x_axis, raises=options.is_alone,
         )  # fmt: skip
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether a listener of this process may stop runs; the same on all ranks."""
+        stoppers = [each for each in self.options.listeners if each.may_stop and each.where == "parent"]
+        return self.pruner is not None or bool(stoppers)
+
+    @property
+    def stopping_rule(self) -> str:
+        """The rules by which a run may be stopped after any epoch; its journal names them if it is."""
+        rules = [self.pruner.rule] if self.pruner else []
+        rules += [type(each).__name__ for each in self.options.listeners if each.may_stop]
+        return "; ".join(rules)
 
     def _leaving_pruned(self, plan: Plan) -> Plan:
         """Begin the pruner, and leave the runs of a plan that stay pruned: by its rule, or by `train`.
@@ -248,6 +270,8 @@ class Session:
                 return False
             if before.status is Status.PRUNED and before.pruned_by == BY_TRAIN:
                 return not self.options.executes_failed
+            if before.status is Status.PRUNED and before.pruned_by == (self.stopping_rule or None):
+                return True
             return pruner is not None and pruner.is_left(before)
 
         runs = [replace(planned, action=Action.LEAVE) if is_left(planned) else planned for planned in plan.runs]

@@ -5,7 +5,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from runmanager.goal import Goal
 from runmanager.grid import Run, params_of
 from runmanager.launch.calling import call
 from runmanager.launch.reads import Reads, without_named
+from runmanager.listener import Listener
 from runmanager.outcome import BatchProgress, Outcome, Status
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
@@ -50,7 +51,9 @@ class RunTask:
     keep_changed: bool
     jobs: int  # how many runs of the grid share the machine, at most
     prune: SuccessiveHalving | None = None  # at its rungs
-    rule: str = ""  # by which the grid may stop a run after any epoch, which asks it
+    rule: str = ""  # by which listeners may stop a run after any epoch
+    asks: bool = False  # whether it asks those of the process that started the grid
+    listeners: Sequence[Listener] = ()  # that follow the run where it is executed
     batch_size: "Measure | None" = None
     goal: Goal | None = None
     x_axis: str | None = None
@@ -75,7 +78,7 @@ class RunTask:
         context = GridContext(
             run=reads.run,
             on_epoch=report,
-            ask=report if self.rule else None,
+            ask=report if self.asks else None,
             on_step=_Steps(report),
             jobs=self.jobs,
             fingerprint=self.fingerprint,
@@ -84,6 +87,7 @@ class RunTask:
             rule=self.rule,
             goal=self.goal,
             x_axis=self.x_axis,
+            listeners=self.listeners,
             is_check=self.is_check,
         )
         manager = RunManager(

@@ -14,6 +14,7 @@ from runmanager.console import Screen, Table, choose_screen, printable
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER, Stop
 from runmanager.goal import Goal, default_goal
 from runmanager.grid import Run
+from runmanager.listener import Listener
 from runmanager.live import time_left
 from runmanager.live.best import BestSoFar
 from runmanager.live.columns import AxisColumn
@@ -21,10 +22,10 @@ from runmanager.live.ended import Ended
 from runmanager.live.picture import Picture
 from runmanager.live.running import Running
 from runmanager.live.screen import LivePicture
-from runmanager.outcome import BatchProgress, News, Outcome, Question, Status
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.identity import identity
 from runmanager.storage.run_state import read_run
 from runmanager.wording import VARIABLE
 
@@ -39,10 +40,10 @@ _log = logging.getLogger("runmanager")
 _log.addHandler(logging.NullHandler())  # an application routes the lines; without one, the screen is enough
 
 
-class GridProgress:
+class GridProgress(Listener):
     """Shows how far a grid has come.
 
-    The executor reports in one thread; another one draws. All they share is replaced, never changed.
+    A dispatcher tells it in one thread; another one draws. All they share is replaced, never changed.
 
     Args:
         varying: The hyperparameters that tell the runs apart.
@@ -53,7 +54,7 @@ class GridProgress:
         page: Returns where the word TensorBoard leads.
         more: How many runs a search may still add.
         screen: Where it is shown; by default where the user looks.
-        stop: Asked when a run begins or makes progress; what it raises goes to the executor.
+        stop: Says why the grid is being stopped.
     """
 
     def __init__(
@@ -87,7 +88,6 @@ class GridProgress:
         self._best_line = str(self._best)
         self._picture = LivePicture(self._picture_now)
         self._waiting: dict[str, Mapping[str, Any]] = {}
-        self._begun: dict[str, Run] = {}
         self._running: dict[str, Running] = {}
         self._ended: set[str] = set()
         self._devices: dict[int, str] = {}
@@ -154,39 +154,42 @@ class GridProgress:
         self._number_width = max([len(str(folder.number)) for folder in self._folders.values()], default=1)
         self._is_changed = True
 
-    def run_started(self, run: Run, lane: int, device: str) -> None:
+    def run_began(self, run: Run, network: Any, loader: Any) -> None:
         """Show that a run has begun in a lane."""
-        self._stop.check()
-        folder, now = self._folders[self._id(run)], time.monotonic()
-        self._begun[folder.id] = run
-        self._waiting.pop(folder.id, None)
-        self._ended.discard(folder.id)  # it may be executed again
+        (id_, lane, device, _), now = self.slot, time.monotonic()
+        folder = self._folders[id_]
+        self._waiting.pop(id_, None)
+        self._ended.discard(id_)  # it may be executed again
         self._devices[lane] = device
         if lane in self._free_since:
             self._pauses.append(now - self._free_since.pop(lane))
-        self._running[folder.id] = Running(folder.number, folder.params, lane, device, now, now)
+        self._running[id_] = Running(folder.number, folder.params, lane, device, now, now)
         self._is_changed = True
 
-    def run_progressed(self, run: Run, news: News) -> None:
-        """Show how far a run has come."""
-        self._stop.check()
-        news = news.record if isinstance(news, Question) else news
-        id_ = self._id(run)
-        running = self._running.get(id_)
-        if running is None:
-            return
-        self._running[id_] = running.after(news, time.monotonic())
-        if isinstance(news, BatchProgress):
-            self._metrics |= {} if news.loss is None else {"loss": None}
-        else:
-            self._metrics = dict.fromkeys(self._in_order([*self._metrics, *news.metrics]))
-        self._is_changed = True
+    def step_ended(self, progress: BatchProgress) -> None:
+        """Show how far a run has come in its epoch."""
+        if progress.loss is not None:
+            self._metrics |= {"loss": None}
+        self._went_on(progress)
 
-    def run_ended(self, run: Run, outcome: Outcome, next_step: str) -> None:
-        """Print how a run ended."""
-        folder = self._folders[self._id(run)]
+    def epoch_ended(self, record: EpochRecord, network: Any) -> None:
+        """Show the metrics of an epoch."""
+        self._metrics = dict.fromkeys(self._in_order([*self._metrics, *record.metrics]))
+        self._went_on(record)
+
+    def _went_on(self, news: EpochRecord | BatchProgress) -> None:
+        running = self._running.get(self.slot.id)
+        if running is not None:
+            self._running[self.slot.id] = running.after(news, time.monotonic())
+            self._is_changed = True
+
+    def run_ended(self, outcome: Outcome) -> None:
+        """Print how a run ended, and what to do next."""
+        folder = self._folders[self.slot.id]
+        next_step = outcome.next_step(
+            paths.for_people(folder.path / paths.ERROR_LOG), is_retried=self.slot.is_retried
+        )
         running = self._running.pop(folder.id, None)
-        self._begun.pop(folder.id, None)
         self._waiting.pop(folder.id, None)
         self._ended.add(folder.id)
         is_completed = outcome.status is Status.COMPLETED
@@ -271,11 +274,6 @@ class GridProgress:
     @property
     def _total(self) -> int:
         return len(self._folders) + self._num_more
-
-    def _id(self, run: Run) -> str:
-        """Return the identity of a run; of one that runs as it was: inline, `train` may change a list in it."""
-        begun = (id_ for id_, begun in self._begun.items() if begun is run)
-        return next(begun, "") or identity(run._asdict())
 
     def _in_order(self, metrics: Iterable[str]) -> list[str]:
         """Return the metrics to show: those that decide, then losses and accuracies."""

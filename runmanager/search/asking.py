@@ -189,7 +189,7 @@ class Asking(Searching):
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Take no note of the grid: the loop decides."""
 
-    def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:  # noqa: ARG002
+    def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
         """Return what the loop has started."""
         new, self._new = self._new, {}
         return Decision(

@@ -151,7 +151,7 @@ class _Deciding(Search):
         fewest = f"{self._fewest} to " if self._fewest < most else ""
         return f"{fewest}{counted(most, 'repeat')} ({printable(self._repeats)}) of {what}, until it is decided"
 
-    def conclusion(self, outcomes: Sequence[Outcome]) -> str:  # noqa: ARG002 - the journals say more
+    def conclusion(self, outcomes: Sequence[Outcome]) -> str:
         """Return why no repeat was added although it is undecided; what is decided is in the panel."""
         return self._why
 

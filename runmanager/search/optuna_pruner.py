@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeGuard
 
 from runmanager.goal import Goal
-from runmanager.outcome import BY_TRAIN, EpochRecord, Status
+from runmanager.outcome import BY_TRAIN, EpochRecord, Outcome, Status
 from runmanager.search.search import Pruner
 from runmanager.storage.run_state import RunResult
 
@@ -66,7 +66,7 @@ class OptunaPruner(Pruner):
                 else:
                     self.should_stop(result.folder.id, record)  # what it notes at the trial counts
             if result.status is Status.COMPLETED or result.pruned_by in (self.rule, BY_TRAIN):
-                self.run_ended(result.folder.id, result.status)
+                self._end_trial(result.folder.id, result.status)
 
     def should_stop(self, id_: str, record: EpochRecord) -> str:
         """Report the epoch to the trial of the run, and ask Optuna; about the same epoch only once."""
@@ -81,7 +81,11 @@ class OptunaPruner(Pruner):
         self._last[id_] = record.epoch, value, answer
         return answer
 
-    def run_ended(self, id_: str, status: Status) -> None:
+    def run_ended(self, outcome: Outcome) -> None:
+        """End the trial of a run."""
+        self._end_trial(self.slot.id, outcome.status)
+
+    def _end_trial(self, id_: str, status: Status) -> None:
         """End the trial of a run, unless that may go on: most pruners compare with completed trials alone."""
         if id_ not in self._trials or status.is_stopped:
             return
@@ -105,7 +109,7 @@ class OptunaPruner(Pruner):
         former = self._storage.get_trial(self._trials[id_])
         if not former.state.is_finished() and all(number < epoch for number in former.intermediate_values):
             return self._trials[id_]
-        self.run_ended(id_, Status.FAILED)
+        self._end_trial(id_, Status.FAILED)
         trial = self._begin_trial(id_)
         for number, value in former.intermediate_values.items():
             if number < epoch:

@@ -3,10 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from runmanager.errors import PruneError
 from runmanager.goal import Goal
 from runmanager.grid import Run
+from runmanager.listener import Listener
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult, read_run
@@ -95,12 +97,12 @@ class Search(ABC):
         """Return a sentence that is printed before the first run, "" for none."""
         return ""
 
-    def conclusion(self, outcomes: Sequence[Outcome]) -> str:  # noqa: ARG002 - for those who have one
+    def conclusion(self, outcomes: Sequence[Outcome]) -> str:
         """Return a sentence that is printed at the end, "" for none."""
         return ""
 
 
-class Pruner(ABC):
+class Pruner(Listener, ABC):
     """Decides after each epoch of a run whether that goes on; which runs come next, a search decides.
 
     Each start of a grid makes a pruner and calls `begin` once. It asks `should_stop` when a run has committed
@@ -118,6 +120,8 @@ class Pruner(ABC):
         self.goal = goal
         self.rule = rule
 
+    may_stop = True
+
     @abstractmethod
     def begin(self, results: Iterable[RunResult]) -> None:
         """Get to know what the journals of the grid say, in its order; a run that starts over has no epochs."""
@@ -132,14 +136,15 @@ class Pruner(ABC):
             PruneError: The runs cannot be compared.
         """
 
-    def run_ended(self, id_: str, status: Status) -> None:  # noqa: B027 - not all need it
-        """Take note of how a run has ended."""
+    def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
+        """Answer whether the run goes on."""
+        return self.should_stop(self.slot.id, record)
 
     def introduction(self) -> str:
         """Return a sentence that is printed before the first run."""
         return f"{self.rule}: a run that is behind is stopped at once, and can be continued"
 
-    def conclusion(self, outcomes: Sequence[Outcome]) -> str:  # noqa: ARG002 - for those who have one
+    def conclusion(self, outcomes: Sequence[Outcome]) -> str:
         """Return a sentence that is printed at the end, "" for none."""
         return ""
 
@@ -170,7 +175,7 @@ class AllRuns(Search):
         """Find out which runs are due."""
         self._due = [folder.id for folder in runs if folder.id in executable]
 
-    def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:  # noqa: ARG002
+    def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
         """Hand out all runs, once."""
         due, self._due = self._due, []
         return Decision(due)

@@ -68,7 +68,7 @@ class Searching(Search):
         """Return runs like those that it will suggest, none if it has suggested all."""
         return self.space.spread() if self._read().num_asked < self._options.n else []
 
-    def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:  # noqa: ARG002
+    def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Read what earlier starts have done."""
         self._trials = self._read()
         self._executable = set(executable)
@@ -121,7 +121,7 @@ class Searching(Search):
         what = counted(self._options.n, "setting" if each else "run")
         return join([f"{sampler} suggests {what} for {goals}", each, before])
 
-    def conclusion(self, outcomes: Sequence[Outcome]) -> str:  # noqa: ARG002 - the record says more
+    def conclusion(self, outcomes: Sequence[Outcome]) -> str:
         """Return why there are fewer runs than were asked for, if that is so."""
         if self._trials is None:
             return ""

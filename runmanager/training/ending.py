@@ -7,13 +7,14 @@ from runmanager.devices import ranks
 from runmanager.outcome import BY_TRAIN, EpochRecord, Outcome, Question, Status
 from runmanager.training.early_stop import EarlyStop
 from runmanager.training.grid_context import GridContext
+from runmanager.training.listeners import WorkerListeners
 
 
 class Ending:
     """Completed, unless something happens: the run diverges, fails, is interrupted, or stopped by its grid."""
 
-    def __init__(self, grid: GridContext) -> None:
-        self._grid = grid
+    def __init__(self, grid: GridContext, listeners: WorkerListeners) -> None:
+        self._grid, self._listeners = grid, listeners
         self.status, self.cause = Status.COMPLETED, ""
         self.early_stop = EarlyStop()  # of the loop
         self.stopped_early = ""  # why the loop ended before its last epoch
@@ -54,15 +55,23 @@ class Ending:
     def ask_again(self) -> None:
         """Ask the grid about the last epoch before the run was resumed: it may not have come to an answer."""
         resumed, self._resumed = self._resumed, None
-        if resumed is not None and self._grid.ask is not None:
-            self._take(self._grid.ask(Question(resumed, is_new=False)))
+        if resumed is not None and self._may_be_stopped:
+            why = self._listeners.epoch_ended(resumed, is_new=False)
+            self._take(why or (self._grid.ask and self._grid.ask(Question(resumed, is_new=False))))
 
     def report(self, record: EpochRecord, *, is_left: bool) -> None:
         """Report an epoch that was committed, and ask whether the run goes on, unless its loop was left."""
+        why: str | None = self._listeners.epoch_ended(record)
         if self._grid.ask is not None:
-            self._take(self._grid.ask(Question(record)), is_left=is_left)
+            why = self._grid.ask(Question(record)) or why
         elif self._grid.on_epoch is not None:
             self._grid.on_epoch(record)
+        if self._may_be_stopped:
+            self._take(why, is_left=is_left)
+
+    @property
+    def _may_be_stopped(self) -> bool:
+        return self._grid.ask is not None or bool(self._grid.listeners)
 
     def _take(self, answer: str | None, *, is_left: bool = False) -> None:
         """Stop the run if the answer, that of rank 0, says so, and it would not end here anyway."""

@@ -1,6 +1,6 @@
 """What a grid gives the manager of one of its runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +8,7 @@ from runmanager.devices import ranks
 from runmanager.errors import PruneError
 from runmanager.goal import Goal
 from runmanager.grid import Run
+from runmanager.listener import Listener
 from runmanager.outcome import EpochRecord, OnStep, Question, Status
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage.fingerprint import Fingerprint, fingerprint_changes
@@ -32,6 +33,7 @@ class GridContext:
         rule: What a run is stopped by that asks.
         goal: That of the experiment, which TensorBoard shows.
         x_axis: What the curves of the experiment are drawn over.
+        listeners: Those that follow the run in its process.
         is_check: The run is only tried: two steps, and one batch of each evaluation.
     """
 
@@ -46,6 +48,7 @@ class GridContext:
     rule: str = ""
     goal: Goal | None = None
     x_axis: str | None = None
+    listeners: Sequence[Listener] = ()
     is_check: bool = False
 
     def facts(self) -> dict[str, Any]:

@@ -257,6 +257,7 @@ class RunManager:
             at_exit.watch(self, opened.folder, opened.attempt)
         if sentence := self._leftovers.run_begins(f"run {opened.folder.number}"):
             warnings.warn(sentence, RunsWarning, stacklevel=3)
+        opened.listeners.run_began(network, loader)
         opened.start_clock()
 
     @_hook

@@ -12,7 +12,7 @@ from torch import nn
 
 from runmanager.board.confusion import Confusion
 from runmanager.devices import ranks, torch_devices
-from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.outcome import BatchProgress, EpochRecord, OnStep, Outcome, Status
 from runmanager.storage import checkpoints, durable, fingerprint, paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal
@@ -24,6 +24,7 @@ from runmanager.training.ending import Ending
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.grid_context import GridContext
 from runmanager.training.inside_epoch import Every, InsideEpoch
+from runmanager.training.listeners import WorkerListeners
 from runmanager.training.metrics import EpochSums, summary_of
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import Parts, ResumeState
@@ -66,7 +67,9 @@ class OpenRun:
         self.number = 0  # of the last epoch that was begun or resumed; 0 before the first and after the end
         self.resume_epoch: int | None = None  # after which the attempt continues, None if nobody has asked
         self.num_epochs: int | None = None  # of the loop, None if there is none
-        self.ending = Ending(grid)
+        told = grid.listeners if ranks.is_main() else ()
+        self.listeners = WorkerListeners(told, grid.run or folder.params, folder.id, device)
+        self.ending = Ending(grid, self.listeners)
         self.is_trained = False  # whether the loop has come to its end
         self._summary: dict[str, float] = {}  # results of the whole run
         self.start, self.start_time = 0.0, 0.0  # of the run's clock (perf_counter, s), and as wall time (s)
@@ -100,6 +103,7 @@ class OpenRun:
     def start_clock(self) -> None:
         """Start the run's clock, after everything that was asked of the device so far."""
         torch_devices.wait_for(self.device)
+        self.listeners.seconds = 0.0
         self.start, self.start_time = perf_counter(), time.time()
 
     def resume(self, parts: Parts, keep: str | None, every: Every) -> tuple[list[EpochRecord], list[str]]:
@@ -185,7 +189,7 @@ class OpenRun:
         self.number += 1
         self._lr = self._resume_state.learning_rate() if self._board and self._resume_state else None
         arguments = (self.number, self.device, self.loader, self.folder.params, self.num_epochs)
-        self.epoch = self._epoch_type(*arguments, self._grid.on_step, self.measure)
+        self.epoch = self._epoch_type(*arguments, self._on_step(), self.measure)
         self._sums, self.epoch.inside = self.epoch.sums, self._inside
 
     def end_epoch(self, *, is_left: bool) -> EpochRecord:
@@ -199,7 +203,7 @@ class OpenRun:
         assert self.epoch is not None
         assert self.journal is not None
         epoch = self.epoch
-        record = epoch.record(self.start, self.steps)
+        record = epoch.record(self.start + self.listeners.seconds, self.steps)
         self.epoch = None
         cause = epoch.divergence(record.metrics.get("loss", 0.0), self._last_metrics.get("loss"))
         if cause and self.ending.status is Status.COMPLETED:
@@ -219,6 +223,22 @@ class OpenRun:
             torch_devices.reset_peak(self.device)
         self.ending.end_epoch(record.metrics)
         return ranks.broadcast(record)  # when it is committed
+
+    def _on_step(self) -> OnStep | None:
+        """Return what is called at each batch: the grid's report, and the listeners that are here."""
+        report = self._grid.on_step
+        if not self._grid.listeners:
+            return report
+
+        def told(progress: Callable[[], BatchProgress]) -> None:
+            if report is not None:
+                report(progress)
+            before = self.listeners.seconds
+            self.listeners.step_ended(progress)
+            if self.epoch is not None:
+                self.epoch.add_logging(self.listeners.seconds - before)
+
+        return told
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
         """Add the columns of an evaluation to the epoch, else to the whole run, or to TensorBoard alone."""
@@ -292,6 +312,7 @@ class OpenRun:
             self.journal.close()
             if self._board:
                 self._board.end(outcome)
+        self.listeners.run_ended(outcome)
 
     def commit_lost_end(self) -> None:
         """Commit that the run was interrupted if its journal has no end: the signal may have cut it off."""

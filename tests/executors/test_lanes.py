@@ -766,7 +766,7 @@ def test_news_keep_a_run_from_counting_as_hung_however_long_the_parent_was_busy(
         return COMPLETED
 
     class Busy(Watcher):
-        def run_progressed(self, run, news):  # noqa: ARG002 - of the one there is
+        def run_progressed(self, run, news):
             if news.batch == 2:
                 time.sleep(3.5)
 

@@ -46,7 +46,7 @@ class Stop(TrainerCallback):
     def __init__(self, call):
         self.call = call
 
-    def on_step_end(self, args, state, control, **kwargs):  # noqa: ARG002 - the names are given
+    def on_step_end(self, args, state, control, **kwargs):
         self.call(state.global_step)
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from runmanager import GridError, run_grid
 from runmanager.launch import live_page
+from runmanager.outcome import EpochRecord, Outcome, Status
 from tests.report.reading import by_id, parse, text_of
 
 OPTIONS: dict[str, Any] = {"executor": "inline", "tensorboard": False, "display": False}
@@ -54,7 +55,7 @@ def test_a_page_that_costs_much_is_renewed_less_often(tmp_path, monkeypatch):
     with page:
         page.begin(lambda _: None)
         for _ in range(25):
-            page.after_epoch()
+            page.epoch_ended(EpochRecord(1, {}), None)
         assert len(pages) == 2  # 200 s later
     assert [options["seconds"] for options in pages] == [2.0, 200.0, None]
 
@@ -69,7 +70,7 @@ def test_a_page_that_cannot_be_written_does_not_end_the_grid(tmp_path):
     page = live_page.LivePage(tmp_path, tmp_path / "missing" / "report.html")
     with page:
         page.begin(lines.append)
-        page.after_run()
+        page.run_ended(Outcome(Status.COMPLETED))
     target = tmp_path / "missing" / "report.html"
     outcome = run_grid({"lr": [0.1]}, train, experiment="e", root=tmp_path, report=target, **OPTIONS)
 

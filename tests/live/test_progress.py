@@ -19,6 +19,7 @@ from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult
+from tests.live.telling import told
 
 RUNS = RunBuilder.get_runs({"lr": [0.010, 0.020], "net": ["a"], "device": ["cpu"]})
 FOLDERS = [
@@ -76,10 +77,10 @@ def wait_for(condition):
 )
 def test_each_run_gets_a_line_when_it_ends(capsys, outcome, record, next_step, lines):
     with grid() as shown:
-        shown.run_started(RUNS[0], 0, "cpu")
+        told(shown).run_started(RUNS[0], 0, "cpu")
         if record:
-            shown.run_progressed(RUNS[0], record)
-        shown.run_ended(RUNS[0], outcome, next_step)
+            told(shown).run_progressed(RUNS[0], record)
+        told(shown).run_ended(RUNS[0], outcome, next_step)
 
     assert printed(capsys) == lines
 
@@ -87,33 +88,33 @@ def test_each_run_gets_a_line_when_it_ends(capsys, outcome, record, next_step, l
 def test_runs_are_counted_as_they_end_and_once_if_they_are_repeated(capsys):
     with grid() as shown:
         for run, status in ((RUNS[1], Status.KILLED), (RUNS[0], Status.COMPLETED), (RUNS[1], Status.COMPLETED)):
-            shown.run_started(run, 0, "cpu")
-            shown.run_ended(run, Outcome(status), "")
+            told(shown).run_started(run, 0, "cpu")
+            told(shown).run_ended(run, Outcome(status), "")
 
     assert printed(capsys) == ["✗ 1/2 run 8 lr=0.02 · killed", "✓ 2/2 run 7 lr=0.01", "✓ 2/2 run 8 lr=0.02"]
 
 
 def test_a_run_that_was_never_begun_ends_too(capsys):
     with grid() as shown:
-        shown.run_progressed(RUNS[0], RECORD)  # late news of a run that ended change nothing
-        shown.run_ended(RUNS[0], Outcome(Status.UNAVAILABLE, "cuda:1 is lost"), "")
+        told(shown).run_progressed(RUNS[0], RECORD)  # late news of a run that ended change nothing
+        told(shown).run_ended(RUNS[0], Outcome(Status.UNAVAILABLE, "cuda:1 is lost"), "")
 
     assert capsys.readouterr().out == "✗ 1/2 run 7 lr=0.01 · unavailable · cuda:1 is lost\n"
 
 
 def test_a_lane_may_begin_its_next_run_before_the_last_one_is_committed(terminal):
     with grid() as shown:
-        shown.run_started(RUNS[0], 0, "cpu")
-        shown.run_started(RUNS[1], 0, "cpu")
-        shown.run_ended(RUNS[0], COMPLETED, "")
+        told(shown).run_started(RUNS[0], 0, "cpu")
+        told(shown).run_started(RUNS[1], 0, "cpu")
+        told(shown).run_ended(RUNS[0], COMPLETED, "")
         terminal.wait_for("cpu       8  0.02")
 
 
 def test_nothing_is_shown_where_that_is_wanted(capsys):
     with grid(show=False) as shown:
         shown.say("hello")
-        shown.run_started(RUNS[0], 0, "cpu")
-        shown.run_ended(RUNS[0], COMPLETED, "")
+        told(shown).run_started(RUNS[0], 0, "cpu")
+        told(shown).run_ended(RUNS[0], COMPLETED, "")
         shown.stopping()
 
     assert capsys.readouterr().out == ""
@@ -129,14 +130,14 @@ def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal, monkeypatch):
     with grid(lanes=2, past=[({"lr": 0.3}, 3600.0)]) as shown:
         starting = terminal.wait_for("0/2")
         shown.say("exp: 2 runs")
-        shown.run_started(RUNS[0], 0, "cuda:0")
-        shown.run_started(RUNS[1], 1, "cpu")
-        shown.run_progressed(RUNS[0], RECORD)
-        shown.run_progressed(RUNS[0], BatchProgress(4, 14, 9, 60, 0.25))
+        told(shown).run_started(RUNS[0], 0, "cuda:0")
+        told(shown).run_started(RUNS[1], 1, "cpu")
+        told(shown).run_progressed(RUNS[0], RECORD)
+        told(shown).run_progressed(RUNS[0], BatchProgress(4, 14, 9, 60, 0.25))
         running = terminal.wait_for("14/60", "0.25")
-        shown.run_ended(RUNS[1], COMPLETED, "")
+        told(shown).run_ended(RUNS[1], COMPLETED, "")
         one = terminal.wait_for("1/2", "idle", "best so far")
-        shown.run_ended(RUNS[0], Outcome(Status.DIVERGED, "loss became nan", 3), "it is not repeated")
+        told(shown).run_ended(RUNS[0], Outcome(Status.DIVERGED, "loss became nan", 3), "it is not repeated")
 
     assert starting[-1].endswith("0/2  0:00  starting")
     assert running[:2] == ["exp: 2 runs", "device  run    lr  epoch   step  test_accuracy    loss     time"]
@@ -167,9 +168,9 @@ def test_a_completed_run_with_eight_hyperparameters_is_one_line(open_terminal, w
 
     with GridProgress("exp", folders, list(axes), repeats=["seed"]) as shown:
         for run in runs[:3]:
-            shown.run_started(run, 0, "cpu")
-            shown.run_progressed(run, record)
-            shown.run_ended(run, COMPLETED, "")
+            told(shown).run_started(run, 0, "cpu")
+            told(shown).run_progressed(run, record)
+            told(shown).run_ended(run, COMPLETED, "")
         lines = terminal.wait_for("3/64")
 
     headings, *rows = lines[:4]
@@ -190,9 +191,9 @@ def test_headings_that_have_scrolled_away_are_printed_again(open_terminal):
 
     with GridProgress("exp", folders, ["lr"]) as shown:
         for run in runs:
-            shown.run_started(run, 0, "cpu")
-            shown.run_progressed(run, RECORD)
-            shown.run_ended(run, COMPLETED, "")
+            told(shown).run_started(run, 0, "cpu")
+            told(shown).run_progressed(run, RECORD)
+            told(shown).run_ended(run, COMPLETED, "")
 
     lines = terminal.last_lines()
     assert [index for index, line in enumerate(lines) if "test_accuracy" in line] == [0, 21, 42]
@@ -203,7 +204,7 @@ def test_the_axes_that_repeat_are_the_last(open_terminal):
     terminal = open_terminal()
 
     with GridProgress("exp", FOLDERS, ["lr", "net"], repeats=["lr"]) as shown:
-        shown.run_started(RUNS[0], 0, "cpu")
+        told(shown).run_started(RUNS[0], 0, "cpu")
         head = terminal.wait_for("device")[0]
 
     assert head.split()[2:4] == ["net", "lr"]
@@ -214,8 +215,8 @@ def test_no_symbol_ends_a_grid_in_a_terminal_of_another_encoding(open_terminal, 
     terminal = open_terminal(encoding=encoding)
 
     with grid() as shown:
-        shown.run_started(RUNS[0], 0, "cpu")
-        shown.run_ended(RUNS[0], Outcome(Status.FAILED, "ValueError: … —"), "")
+        told(shown).run_started(RUNS[0], 0, "cpu")
+        told(shown).run_ended(RUNS[0], Outcome(Status.FAILED, "ValueError: … —"), "")
         lines = terminal.wait_for("1/2", "failed")
 
     assert lines[1].startswith("✗ 1/2" if encoding == "utf-8" else "x 1/2")
@@ -227,8 +228,8 @@ def test_a_terminal_without_color_shows_the_same(open_terminal):
 
     with grid(page=lambda: "http://localhost:6006/") as shown:
         shown.say("TensorBoard: runmanager tensorboard")
-        shown.run_started(RUNS[0], 0, "cpu")
-        shown.run_ended(RUNS[0], COMPLETED, "")
+        told(shown).run_started(RUNS[0], 0, "cpu")
+        told(shown).run_ended(RUNS[0], COMPLETED, "")
         lines = terminal.wait_for("1/2")
 
     assert "━" * 10 in lines[-1]
@@ -240,9 +241,9 @@ def test_a_dumb_terminal_gets_lines_with_names(open_terminal):
 
     with grid(page=lambda: "http://localhost:6006/") as shown:
         shown.say("TensorBoard: runmanager tensorboard")
-        shown.run_started(RUNS[0], 0, "cpu")
-        shown.run_progressed(RUNS[0], RECORD)
-        shown.run_ended(RUNS[0], COMPLETED, "")
+        told(shown).run_started(RUNS[0], 0, "cpu")
+        told(shown).run_progressed(RUNS[0], RECORD)
+        told(shown).run_ended(RUNS[0], COMPLETED, "")
         shown.say(f"! {'as wide as the terminal ' * 4}")
 
     tensorboard, ended, wide = terminal.last_lines()
@@ -264,14 +265,14 @@ def test_the_word_tensorboard_leads_to_its_page(terminal):
 
 def test_a_terminal_that_is_made_narrower_or_wider_gets_what_fits(terminal):
     with grid() as shown:
-        shown.run_started(RUNS[0], 0, "cpu")
-        shown.run_progressed(RUNS[0], RECORD)
+        told(shown).run_started(RUNS[0], 0, "cpu")
+        told(shown).run_progressed(RUNS[0], RECORD)
         terminal.wait_for("test_accuracy", "0.5987")
         terminal.resize(50, 24)
-        shown.run_progressed(RUNS[0], EpochRecord(4, {"loss": 0.25, "test_accuracy": 0.5}))
+        told(shown).run_progressed(RUNS[0], EpochRecord(4, {"loss": 0.25, "test_accuracy": 0.5}))
         narrow = terminal.wait_for("test_accuracy     time", "0.5 ")
         terminal.resize(120, 24)
-        shown.run_progressed(RUNS[0], EpochRecord(5, {"loss": 0.125, "test_accuracy": 0.5}))
+        told(shown).run_progressed(RUNS[0], EpochRecord(5, {"loss": 0.125, "test_accuracy": 0.5}))
         terminal.wait_for("test_accuracy", "0.125")
 
     assert all(len(line) <= 50 for line in narrow[-3:])
@@ -280,7 +281,9 @@ def test_a_terminal_that_is_made_narrower_or_wider_gets_what_fits(terminal):
 def test_the_next_step_is_printed_once_for_each_cause(capsys):
     with grid() as shown:
         for number, run in enumerate(RUNS):
-            shown.run_ended(run, Outcome(Status.FAILED, "KeyError: 'x'"), f"the traceback is in {number}.log")
+            told(shown).run_ended(
+                run, Outcome(Status.FAILED, "KeyError: 'x'"), f"the traceback is in {number}.log"
+            )
 
     assert capsys.readouterr().out.splitlines() == [
         "✗ 1/2 run 7 lr=0.01 · failed · KeyError: 'x'",
@@ -295,9 +298,9 @@ def test_a_cause_without_room_is_explained_by_the_first_run_that_has_it(open_ter
     with grid() as shown:
         for step, run in enumerate(RUNS):
             error = f"loss became nan in epoch 3, step {step} (last finite 0.2{step})"
-            shown.run_started(run, 0, "cpu")
-            shown.run_progressed(run, RECORD)
-            shown.run_ended(run, Outcome(Status.DIVERGED, error), f"the log is {step}.log")
+            told(shown).run_started(run, 0, "cpu")
+            told(shown).run_progressed(run, RECORD)
+            told(shown).run_ended(run, Outcome(Status.DIVERGED, error), f"the log is {step}.log")
 
     _, first, cause, step, second = terminal.last_lines()
     assert first.startswith("✗ 1/2    7  0.01  diverged")
@@ -309,7 +312,7 @@ def test_a_cause_without_room_is_explained_by_the_first_run_that_has_it(open_ter
 def test_a_sentence_that_is_the_same_for_many_runs_is_printed_once(capsys):
     with grid() as shown:
         for run in RUNS:
-            shown.run_ended(run, Outcome(Status.DIVERGED, "loss became nan"), "it is not repeated")
+            told(shown).run_ended(run, Outcome(Status.DIVERGED, "loss became nan"), "it is not repeated")
 
     assert capsys.readouterr().out.count("it is not repeated") == 1
 
@@ -395,7 +398,7 @@ def test_nothing_comes_between_a_failure_and_its_next_step(terminal, monkeypatch
     monkeypatch.setattr(progress, "_LIVE_S", 60.0)
 
     with grid() as shown:
-        shown.run_ended(RUNS[0], Outcome(Status.FAILED, "no"), "look into error.log")
+        told(shown).run_ended(RUNS[0], Outcome(Status.FAILED, "no"), "look into error.log")
         lines = terminal.wait_for("look into error.log")
 
     assert lines[1].endswith("failed · no")
@@ -427,8 +430,8 @@ def test_without_a_terminal_a_line_tells_of_the_whole_grid_now_and_then(capsys, 
 
     with shown:
         wait_for(lambda: len(said) == 1)
-        shown.run_started(RUNS[0], 0, "cpu")
-        shown.run_progressed(RUNS[0], RECORD)
+        told(shown).run_started(RUNS[0], 0, "cpu")
+        told(shown).run_progressed(RUNS[0], RECORD)
         wait_for(lambda: len(said) == 2)
         time.sleep(0.02)  # nothing changes: nothing is said
 
@@ -442,8 +445,8 @@ def test_runs_that_ended_tell_how_long_the_others_take(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: float(next(times)))
 
     before = shown._time_left(0.0)
-    shown.run_started(RUNS[0], 0, "cpu")
-    shown.run_ended(RUNS[0], COMPLETED, "")
+    told(shown).run_started(RUNS[0], 0, "cpu")
+    told(shown).run_ended(RUNS[0], COMPLETED, "")
 
     assert before is None
     assert shown._time_left(0.0).seconds == pytest.approx(100.0)
@@ -460,7 +463,7 @@ def test_runs_that_ended_tell_how_long_the_others_take(monkeypatch):
 def test_it_is_said_once_that_a_grid_stops(capsys, running, what):
     with grid(lanes=2) as shown:
         for lane, run in enumerate(RUNS[:running]):
-            shown.run_started(run, lane, "cpu")
+            told(shown).run_started(run, lane, "cpu")
         shown.stopping()
         shown.stopping()
 
@@ -576,8 +579,8 @@ def test_each_line_is_logged_too_and_what_went_wrong_as_a_warning(caplog):
         for run, outcome in zip(
             RUNS, [COMPLETED, Outcome(Status.FAILED, "ValueError: \x1b[2J", 0)], strict=True
         ):
-            shown.run_started(run, 0, "cpu")
-            shown.run_ended(run, outcome, "fix it" if outcome.error else "")
+            told(shown).run_started(run, 0, "cpu")
+            told(shown).run_ended(run, outcome, "fix it" if outcome.error else "")
         shown.say("! cuda:1 stopped answering")
 
     levels = [(record.name, record.levelname) for record in caplog.records]

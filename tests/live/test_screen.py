@@ -7,7 +7,7 @@ from runmanager.live.screen import LivePicture, Part
 class Wide:
     """Two lines, as wide as the terminal and a little narrower."""
 
-    def draw(self, width, height):  # noqa: ARG002
+    def draw(self, width, height):
         return [[Part("a" * width)], [Part("b" * (width - 5), "bold")]]
 
     def to_html(self):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from runmanager import GridError, OptunaSearch, PruneError, SuccessiveHalving, Uniform, load_runs, run_grid
 from runmanager.goal import parse_goal
-from runmanager.outcome import EpochRecord, Status
+from runmanager.listener import Slot
+from runmanager.outcome import EpochRecord, Outcome, Status
 from tests.damaging import as_if_killed
 
 optuna = pytest.importorskip("optuna")
@@ -201,15 +202,20 @@ def test_without_a_goal_or_its_metric_there_is_nothing_to_compare(start, tmp_pat
         start(Train(), prune=MEDIAN, goal="max:f2")
 
 
+def end(pruner, id_, status):
+    pruner.slot = Slot(id_)
+    pruner.run_ended(Outcome(status))
+
+
 def test_values_without_a_number_are_left_to_optuna():
     pruner = OptunaPruner(MEDIAN, parse_goal("min:loss"))
     for id_ in "abc":
         for epoch in (1, 2):
             assert pruner.should_stop(id_, EpochRecord(epoch, {"loss": 1.0})) == ""
-        pruner.run_ended(id_, Status.COMPLETED)
+        end(pruner, id_, Status.COMPLETED)
 
     assert pruner.should_stop("d", EpochRecord(1, {"loss": math.nan})) == "MedianPruner"
-    pruner.run_ended("d", Status.DIVERGED)
+    end(pruner, "d", Status.DIVERGED)
     assert pruner.should_stop("e", EpochRecord(1, {"loss": math.inf})) == "MedianPruner"
 
 
@@ -220,7 +226,7 @@ def test_runs_may_be_executed_again_in_any_way(events):
     for number, epoch, value in events:
         pruner.should_stop(str(number), EpochRecord(epoch, {"reward": value}))
         if epoch == 4:
-            pruner.run_ended(str(number), Status.COMPLETED if value > 0 else Status.FAILED)
+            end(pruner, str(number), Status.COMPLETED if value > 0 else Status.FAILED)
 
 
 def test_the_rule_names_what_the_pruner_was_made_with():

@@ -198,7 +198,7 @@ class UntilGood(SuccessiveHalving):
 class Trying(Search):
     is_asynchronous = True
 
-    def begin(self, runs, executable):  # noqa: ARG002
+    def begin(self, runs, executable):
         self.ids = [folder.id for folder in runs]
 
     def next(self, results, in_progress):
