@@ -115,19 +115,39 @@ def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
 
 
 def combination(params: Mapping[str, Any]) -> str:
-    """Name what several runs have in common, in 64 characters.
+    """Name what several runs have in common, in 64 characters; values that the name does not tell apart, apart.
 
     >>> combination({"lr": 0.010, "device": "cuda:0"})
     'lr=0.01-device=cuda0'
+    >>> combination({"lr": "0.01"})
+    'lr=0.01~9c2ee7'
     """
-    return shortened(_joined(params), repr(list(params.items())))
+    name, whole = _joined(params), repr(list(params.items()))
+    return shortened(name, whole) if all(map(_is_told, params.values())) else _marked(name, whole)
+
+
+def _is_told(value: Any) -> bool:
+    """Whether no other value has the same text in a name: a number of few digits, or a plain word."""
+    if value is None or isinstance(value, bool | int):
+        return True
+    if isinstance(value, float):
+        return text(value) == repr(value) or float(text(value)) == value
+    if not isinstance(value, str) or slug(value) != value.replace(":", ""):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return value not in ("", "None", "True", "False", "none", "true", "false")
+    return False
 
 
 def shortened(name: str, whole: str | None = None) -> str:
     """Cut a name to 64 characters; its end tells it, or its `whole`, from others with the same beginning."""
-    if len(name) <= _LONGEST:
-        return name
-    digest = hashlib.sha256((whole or name).encode("utf-8", "replace")).hexdigest()[:6]
+    return name if len(name) <= _LONGEST else _marked(name, whole or name)
+
+
+def _marked(name: str, whole: str) -> str:
+    digest = hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:6]
     return f"{name[: _LONGEST - 7].rstrip('._,=-')}~{digest}"
 
 
