@@ -83,19 +83,28 @@ class Execution:
         self._design = design
         self._varying = plan.varying
         self._best = BestSoFar(self._design, self._varying)
-        for planned in plan.runs if self._show else ():
-            if planned.action is Action.LEAVE:
-                self._best.add(planned.before)
+        if self._show:
+            self._add_to_best(plan)
         self._notes = notes  # to say at the start
-        self._experiment = task.experiment.path
-        self._exports = Exports(self._experiment)
-        self._report = page or LivePage(self._experiment)
+        self.experiment = task.experiment.path
+        self._exports = Exports(self.experiment)
+        self._report = page or LivePage(self.experiment)
         self._pruner = pruner
         self.stopwatch = Stopwatch()
         self._guarded = [Guarded(each, self._say) for each in options.listeners_in("parent")]
         self._told: Dispatcher
         self._in_progress: dict[str, PlannedRun] = {}
         self._retries: dict[str, int] = {}
+
+    def _add_to_best(self, plan: Plan) -> None:
+        """Count what the experiment has: the runs of this grid, but those that start over, and all others."""
+        planned = {planned.folder.id for planned in plan.runs}
+        for folder in self._task.experiment.runs.values():
+            if folder.id not in planned:
+                self._best.add(read_run(folder))
+        for each in plan.runs:
+            if each.action is not Action.START_OVER:
+                self._best.add(each.before)
 
     def run(self) -> int:
         """Execute runs until none is due; return the exit code."""
@@ -119,7 +128,7 @@ class Execution:
             lanes = self._executor.num_lanes([*runs, *self._examples])
             self.num_lanes = max(self.num_lanes, lanes)
             self.progress = GridProgress(
-                self._experiment.name, [planned.folder for planned in batch.due], batch.varying,
+                self.experiment.name, [planned.folder for planned in batch.due], batch.varying,
                 lanes=lanes, past=batch.costs, show=self._show, stop=self._stop,
                 goal=self._design.goal, best=self._best, repeats=self._repeats,
                 page=self._page, screen=self._screen, more=self._search.num_more(),
@@ -127,11 +136,11 @@ class Execution:
             if is_first:
                 for note in filter(None, [*self._notes, self._design.assumption(batch.varying)]):
                     self.progress.say(note)
-                where = paths.for_people(self._experiment)
+                where = paths.for_people(self.experiment)
                 announce(self.progress.say, where, batch, self._search, self._pruner)
                 self._report.begin(self.progress.say)
                 if self._task.tensorboard and self._show and batch.due:
-                    point_to_tensorboard(self.progress.say, paths.for_people(self._experiment))
+                    point_to_tensorboard(self.progress.say, paths.for_people(self.experiment))
             own = [*filter(None, [self._pruner]), self.stopwatch, self.progress]
             own += [self._exports, self._report] if ranks.is_main() else []
             self._told = Dispatcher(
@@ -182,7 +191,7 @@ class Execution:
     def _page(self) -> str:
         """Return the link to TensorBoard's page, "" if it would have nothing to show."""
         try:
-            return page_of(self._experiment).link()
+            return page_of(self.experiment).link()
         except (OSError, BoardError):
             return ""
 

@@ -97,9 +97,10 @@ def epochs_table(epochs: Epochs) -> pd.DataFrame:
     return _table(columns, params)
 
 
-def runs_table(name: str, runs: Sequence[RunResult]) -> pd.DataFrame:
-    """Build the table of `load_runs` for one experiment, with what decides in it."""
-    design = Experiment(runs[0].folder.path.parent).design if runs else Design()
+def runs_table(name: str, runs: Sequence[RunResult], design: Design | None = None) -> pd.DataFrame:
+    """Build the table of `load_runs` for one experiment, with what decides in it, as its folder says."""
+    if design is None:
+        design = Experiment(runs[0].folder.path.parent).design if runs else Design()
     goal = design.decisive(run.start for run in runs)
     return with_design(_of_runs(runs, goal), name, design, goal)
 
