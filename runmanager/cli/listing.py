@@ -34,6 +34,7 @@ class Overview:
     statuses: dict[Status, int]  # how many runs have each, in the order of `Status`
     goal: Goal | None  # what decides, None if no run has a metric that could
     best: float  # its mean in the best setting, NaN if there is none
+    assumption: str  # which axes were taken as repeat axes by their names
     last_written: float  # of its journals, as seconds since 1970; 0 if there are none
     run_seconds: float  # that all runs took together
     num_bytes: int  # of its files
@@ -107,6 +108,8 @@ def print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
         tell(f"not shown: {', '.join(name for name in left_out if name != 'note')}; --all")
         for each in sums if "note" in left_out else ():
             tell(f"{each.folder}: {each.note}" if each.note else "")
+    for assumption in dict.fromkeys(each.assumption for each in sums):
+        tell(assumption)
     if console.is_terminal:
         present = [status for status in Status if any(status in each.statuses for each in sums)]
         signs = dict.fromkeys(status.sign for status in present)
@@ -120,10 +123,10 @@ def overview(folder: Path, runs: Sequence["RunResult"]) -> Overview:
     from runmanager.results.ranking import ranking_of
     from runmanager.results.tables import runs_table
 
-    goal, best = None, math.nan
+    goal, best, assumption = None, math.nan, ""
     with contextlib.suppress(InvalidArgumentError):  # no metric decides
         ranking = ranking_of(runs_table(name_of(folder.name), runs))
-        goal = ranking.goal
+        goal, assumption = ranking.goal, ranking.assumption
         best = ranking.settings[0].mean if ranking.settings else math.nan
     counts = Counter(run.status for run in runs)
     written = [version[2] / 1e9 for run in runs for version in run.journals.values()]
@@ -133,6 +136,7 @@ def overview(folder: Path, runs: Sequence["RunResult"]) -> Overview:
         {status: counts[status] for status in Status if counts[status]},
         goal,
         best,
+        assumption,
         max(written, default=0.0),
         math.fsum(seconds for seconds in durations if math.isfinite(seconds)),
         size_of(folder),

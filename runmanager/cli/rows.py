@@ -145,6 +145,7 @@ def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *
 
     console = wide_console()
     if view.table.empty:
+        tell(view.caption)
         return
     columns, everything = selection.columns, selection.everything
     view = sorted_view(view, selection.sort)

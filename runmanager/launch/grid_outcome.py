@@ -19,7 +19,7 @@ from runmanager.launch.plan import Action, Plan
 from runmanager.outcome import Outcome, Status
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment
-from runmanager.storage.run_state import read_run
+from runmanager.storage.run_state import read_experiment, read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,11 +108,15 @@ def _panel(outcome: GridOutcome, execution: Execution, began: float, *, has_even
     """Make the panel; the grid was begun at `began` (time.monotonic)."""
     from runmanager.launch.panel import Panel
     from runmanager.results.conclusion import conclude
+    from runmanager.results.tables import runs_table
 
+    path = execution.experiment
+    results = read_experiment(path)
     content = conclude(
         outcome.runs, outcome.folder, is_over=execution.is_over, has_events=has_events, more=execution.num_more,
         is_broken_off=outcome.exit_code not in (COMPLETED, SOME_FAILED),
         time=_time_spent(execution, began),
+        all_runs=runs_table(path.name, results) if len(results) > len(outcome.runs) else None,
     )  # fmt: skip
     return Panel(content)
 

@@ -36,7 +36,8 @@ def headline(data: ReportData) -> str:
     mean = "mean " if findings.repeats and best.number > 1 else ""
     interval = f", 95 % interval {findings.interval(best)}" if findings.interval(best) else ""
     score = f"{data.metric} {cell(best.mean)}{interval}"
-    name = _capital(data.name(best))
+    has_several = "experiment" in data.findings.varying
+    name = data.name(best) if has_several else _capital(data.name(best))
     if len(findings.settings) == 1 and findings.repeats and not findings.settings[0].params:
         return f"Result: {mean}{score}"
     if len(findings.settings) == 1:
@@ -55,7 +56,7 @@ def margin(data: ReportData) -> str:
     if findings.verdict:
         is_over = not any(run.status in _LEFT for run in data.results)
         means = f"{findings.headline(is_over=is_over)}."
-        return " ".join(filter(None, [means, findings.better_by_one_repeat, _first_goal(data)]))
+        return " ".join(filter(None, [means, findings.better_but_below, _first_goal(data)]))
     best = findings.settings[0]
     parts = []
     if findings.repeats:
@@ -76,8 +77,8 @@ def behind(data: ReportData, rank: int) -> str:
     if not rank:
         return ""
     best, setting = findings.settings[0], findings.settings[rank]
-    if rank >= len(findings.leaders):
-        return f"one {' and '.join(findings.repeats)}: not ranked"
+    if why_below := findings.why_below(setting):
+        return f"{why_below}: ranks below" if setting.number > 1 or setting.run else f"{why_below}: not ranked"
     if is_same(best.mean, setting.mean):
         return "the same mean"
     race = findings.setting_race

@@ -20,7 +20,7 @@ from runmanager.results.effects import paired, speeds
 from runmanager.results.failures import failures
 from runmanager.results.findings import Findings, find
 from runmanager.results.pareto import columns_of_goals, first_of_goals
-from runmanager.results.ranking import Setting, intervals, metrics_of, numbered, own_goals
+from runmanager.results.ranking import Setting, completed, intervals, metrics_of, numbered, own_goals
 from runmanager.results.tables import INSIDE, notes_of
 from runmanager.results.time_spent import TimeSpent
 from runmanager.results.view import durations
@@ -77,8 +77,9 @@ def conclude(
     has_events: bool = True,
     more: int = 0,
     time: TimeSpent | None = None,
+    all_runs: pd.DataFrame | None = None,
 ) -> Conclusion:
-    """Conclude from the runs of one experiment.
+    """Conclude from the runs of a grid.
 
     Args:
         runs: The table of `load_runs`.
@@ -88,31 +89,35 @@ def conclude(
         has_events: Whether TensorBoard has something to show.
         more: How many runs a search may still suggest.
         time: What it took, None if nothing was executed.
+        all_runs: The table of all runs of the experiment, if the grid has only some: all of them are ranked.
     """
+    ranked = runs if all_runs is None else all_runs
     statuses = Counter(runs["status"].astype(str))
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
-    findings, question = _findings(runs)
+    findings, question = _findings(ranked)
     is_left = more > 0 or bool(left.any())
-    assumed = f"{findings.assumption}." if findings and findings.assumption else ""
+    notes = [f"{findings.assumption}."] if findings and findings.assumption else []
+    if all_runs is not None:
+        notes.append(f"Ranked are all {len(all_runs):,} runs of the experiment; this grid has {len(runs):,}.")
     headline = findings.headline(is_over=not is_left) if findings else ""
     if findings and findings.verdict:
-        details = [f"{headline}.", findings.better_by_one_repeat, assumed]
+        details = [f"{headline}.", findings.better_but_below, *notes]
         best = Sentence("✓" if findings.is_decided else "!", findings.verdict, [*filter(None, details)])
     elif findings and headline:
-        best = Sentence("✓", headline, [*filter(None, [findings.lead, assumed])])
+        best = Sentence("✓", headline, [*filter(None, [findings.lead, *notes])])
     else:
         nothing = ""
-        if findings and statuses[Status.COMPLETED]:
+        if findings and (ranked["status"] == Status.COMPLETED).any():
             nothing = f"No completed run has a number for {printable(findings.metric)}."
         best = Sentence("!", question or nothing or "No run has completed.")
     if findings and findings.settings:
-        best = _with_front(best, findings, runs, folder)
+        best = _with_front(best, findings, ranked, folder)
     return Conclusion(
         printable(str(folder)),
         " ".join(notes_of(runs)),
         [(str(status), statuses[status]) for status in Status if statuses[status]],
         best,
-        *_table(findings, runs),
+        *_table(findings, ranked),
         [*_left(runs, left, more, is_broken_off=is_broken_off), *_failed(runs, folder), *_pruned(runs)],
         _facts(runs, time, is_left=is_left),
         _steps(runs, folder, has_result=bool(headline), has_events=has_events),
@@ -171,7 +176,7 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
     columns += [(name, [_readable(setting.params[name]) for setting in best]) for name in findings.varying]
     columns.append((metric, means))
     goals = [name for name in columns_of_goals(runs) if name != metric]
-    columns += [(name, _means(runs[name], best)) for name in goals]
+    columns += [(name, _means(completed(runs, name), best)) for name in goals]
     if findings.repeats:
         columns.append(
             (
@@ -181,9 +186,9 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
         )
         columns.append(("repeats", [s.counts for s in best]))
     if (partner := companion(metric, metrics_of(runs))) and partner not in goals:
-        columns.append((partner, _means(runs[partner], best)))
+        columns.append((partner, _means(completed(runs, partner), best)))
     if "run duration" in runs and "run duration" not in goals:
-        columns.append(("time", durations(_means(runs["run duration"], best))))
+        columns.append(("time", durations(_means(completed(runs, "run duration"), best))))
     columns = [(name, cells) for name, cells in columns if any(map(cell, cells))]
     table = Table(
         [name for name, _ in columns],

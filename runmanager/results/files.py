@@ -18,9 +18,11 @@ from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.hyperparameters import COLUMNS, decode, encode, json_value, plain, text
 from runmanager.outcome import LEADING
 from runmanager.results.tables import (
+    ALL_GOALS,
     GOALS,
     HYPERPARAMETERS,
     KEPT_BY,
+    NOTES,
     REPEATS,
     RULES,
     check_table,
@@ -164,7 +166,9 @@ def _described(table: pd.DataFrame) -> dict[str, Any]:
 
 def _decisive(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """Return what decides in the experiments of a table, without what has another type."""
-    kinds: dict[str, type] = {GOALS: str, KEPT_BY: str, REPEATS: list, RULES: dict}
+    kinds: dict[str, type] = {
+        GOALS: str, ALL_GOALS: list, KEPT_BY: str, REPEATS: list, RULES: dict, NOTES: str,
+    }  # fmt: skip
     content: dict[str, dict[str, Any]] = {}
     for key, kind in kinds.items():
         values = attrs.get(key)

@@ -1,6 +1,7 @@
 """What the runs of a table show, for every surface: which settings are best, and what may be chance."""
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ import pandas as pd
 
 from runmanager.console import cell, printable
 from runmanager.results.contest import Contest, contest, of_values, rule_of
-from runmanager.results.ranking import Ranking, Setting, check_comparable, completed, is_same, ranking_of
+from runmanager.results.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
 from runmanager.results.tables import KEPT
 from runmanager.results.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
 from runmanager.storage.design import Rule
@@ -43,31 +44,38 @@ class Findings(Ranking):
     @property
     def lead(self) -> str:
         """Say how far the best setting leads, and whether that may be chance, "" without rivals."""
-        return " ".join(filter(None, [self.verdict or self._lead(), self.better_by_one_repeat]))
+        return " ".join(filter(None, [self.verdict or self._lead(), self.better_but_below]))
 
     def _lead(self) -> str:
-        if len(self.settings) < 2 or self.repeats:  # noqa: PLR2004 - a lead is over another one
+        best, *others = self.leaders[:1] and self.leaders
+        if not others or self.repeats:
             return ""
-        best, *others = self.settings
         ties, what = self.num_ties, f"the same {printable(self.metric)}"
-        if ties == len(others):
+        if ties == len(self.settings) - 1:
             return f"All {len(self.settings)} have {what}."
         if ties:
             which = f"{ties} others have" if ties > 1 else f"{self.name(others[0])} has"
             return f"{which[:1].upper()}{which[1:]} {what}."
+        if is_same(best.mean, others[0].mean):
+            pairs = zip(self.goals, best.means, others[0].means, strict=True)
+            decisive = next(goal.metric for goal, one, other in pairs if not is_same(one, other))
+            which = self.name(others[0])
+            return f"{which[:1].upper()}{which[1:]} has {what}; {printable(decisive)} decides between them."
         gap = f"{abs(best.mean - others[0].mean):.2g}"
         side = "above" if self.goal.is_larger_better else "below"
         return f"That is {gap} {side} the next; each setting ran once, so it may be chance."
 
     @property
-    def better_by_one_repeat(self) -> str:
-        """Name the setting of one repeat that has a better number than the best mean of several."""
+    def better_but_below(self) -> str:
+        """Name the setting that has a better number than the best one and does not compete, and say why."""
         sign, best = self.goal.sign, self.settings[0]
-        singles = [setting for setting in self.settings if setting.number == 1 < best.number]
-        single = max(singles, key=lambda setting: sign * setting.mean, default=best)
-        if sign * single.mean <= sign * best.mean or is_same(single.mean, best.mean):
+        below = [setting for setting in self.settings if self.why_below(setting)]
+        first = max(below, key=lambda setting: sign * setting.mean, default=best)
+        if sign * first.mean <= sign * best.mean or is_same(first.mean, best.mean):
             return ""
-        return f"{self.name(single)} has {cell(single.mean)}{self.repeats_of(single)}: too few to be ranked."
+        if any(map(math.isnan, first.means)):
+            return f"{self.name(first)} has {cell(first.mean)}, but {self.why_below(first)}: it ranks below."
+        return f"{self.name(first)} has {cell(first.mean)}{self.repeats_of(first)}: too few to be ranked."
 
     def mean_of(self, setting: Setting) -> str:
         """Say how many repeats a mean is of, with its interval; a failed one is never left out."""
@@ -121,7 +129,7 @@ def find(
     """
     ranking = ranking_of(runs, goal, repeats)
     check_comparable(runs, [], [])
-    scores, axes = ranking.goal.sign * completed(runs, ranking.goal.metric), ranking.repeats
+    scores, axes = scores_of(runs, ranking), ranking.repeats
     rule = rule_of(runs, ranking.goal.metric, axes)
     return Findings(
         **vars(ranking),

@@ -53,6 +53,7 @@ AVERAGED, RANKED, ASSUMED = "averaged", "ranked", "assumed"
 """The keys in the `attrs` of what is returned: the averaged columns, the goal, what was assumed."""
 
 _CONFIDENCE = 0.95
+_ROUNDING = 1e-12  # the part of a mean in which two may differ by the order of their sums
 
 
 @dataclass(frozen=True)
@@ -151,8 +152,20 @@ class Ranking:
 
     @property
     def num_ties(self) -> int:
-        """How many others have the same number as the best setting."""
-        return sum(is_same(other.mean, self.leaders[0].mean) for other in self.leaders[1:])
+        """How many others have the same numbers as the best setting, of each goal."""
+        pairs = (zip(other.means, self.leaders[0].means, strict=True) for other in self.leaders[1:])
+        return sum(all(is_same(*pair) for pair in means) for means in pairs)
+
+    def why_below(self, setting: Setting) -> str:
+        """Say why a setting does not compete: it has one repeat, or lacks a goal; "" if it does."""
+        if _tier(setting) == _tier(self.settings[0]):
+            return ""
+        missing = [
+            goal.metric for goal, mean in zip(self.goals, setting.means, strict=True) if math.isnan(mean)
+        ]
+        if missing and _tier(setting)[0] != _tier(self.settings[0])[0]:
+            return f"no {printable(' and no '.join(missing))}"
+        return f"one {printable(' and '.join(self.repeats))}"
 
     @property
     def assumption(self) -> str:
@@ -238,11 +251,13 @@ def is_same(one: float, other: float) -> bool:
     >>> is_same((0.1 + 0.2 + 0.3) / 3, (0.3 + 0.2 + 0.1) / 3), is_same(0.5, 0.5000001)
     (True, False)
     """
-    return math.isclose(one, other, rel_tol=1e-12)
+    return math.isclose(one, other, rel_tol=_ROUNDING)
 
 
 def front_of(scores: Numbers) -> list[int]:
     """Return the rows that no other beats, larger being better, in their order; rows with NaN do not compete.
+
+    Scores that `is_same` are equal.
 
     >>> front_of(np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 0.5], [1.0, 1.0]]))
     [0, 1, 3]
@@ -252,8 +267,9 @@ def front_of(scores: Numbers) -> list[int]:
     front: list[int] = []
     for row in order.tolist():
         before = scores[front]
-        is_beaten = (before >= scores[row]).all(axis=1) & (before > scores[row]).any(axis=1)
-        if not is_beaten.any():
+        is_equal = np.isclose(before, scores[row], rtol=_ROUNDING, atol=0.0)
+        is_better = (before > scores[row]) & ~is_equal
+        if not ((is_better | is_equal).all(axis=1) & is_better.any(axis=1)).any():
             front.append(row)
     return sorted(front)
 
@@ -270,6 +286,15 @@ def intervals(metric: str, lows: Iterable[float], highs: Iterable[float]) -> lis
     return [f"{low} to {high}" if low else "" for low, high in pairs]
 
 
+def scores_of(runs: pd.DataFrame, ranking: Ranking) -> "pd.Series[float]":
+    """Return the score of each run, NaN where it has none, or its setting lacks one of several goals."""
+    scores = ranking.goal.sign * completed(runs, ranking.goal.metric)
+    for setting in ranking.settings:
+        if any(map(math.isnan, setting.means)) and not any(map(math.isnan, ranking.settings[0].means)):
+            scores.iloc[list(setting.rows)] = math.nan
+    return scores
+
+
 def ranking_of(
     runs: pd.DataFrame,
     goal: str | Sequence[str] | None = None,
@@ -278,7 +303,7 @@ def ranking_of(
     """Rank the settings of runs by their mean over the repeats; without repeat axes, the runs.
 
     Args:
-        runs: What `load_runs` returned, or rows of it; rows of `load_results` are ranked one by one.
+        runs: What `load_runs` returned, or rows of it; of epochs, several of a run, each is ranked by itself.
         goal: As in `best`.
         repeats: As in `best`.
 
@@ -328,7 +353,9 @@ def goals_of(runs: pd.DataFrame, goal: str | Sequence[str] | None = None) -> lis
     """
     if goal is None:
         default_metric(runs, "goal='max:f1' (--goal max:f1)")
-        return own_goals(runs)
+        own = own_goals(runs)
+        Problems(_without_numbers(runs, [each.metric for each in own])).raise_if_any(InvalidArgumentError)
+        return own
     given = list(goal) if isinstance(goal, list | tuple) and not isinstance(goal, Goal) else [goal]
     problems = Problems()
     goals: list[Goal] = []
@@ -570,11 +597,12 @@ def _averages(
         parts.append(counts.rename(FAILED_REPEATS).to_frame())
     params = runs[list(names)].take([setting.rows[0] for setting in settings]).reset_index(drop=True)
     params.attrs = {}
-    table = beside(params, pd.concat(parts, axis="columns"))
     if "run" in runs and "folder" in runs:
         pairs = zip(runs["folder"], runs["run"], strict=True)
         names = [f"{PurePath(folder).parent.as_posix()}/{number}" for folder, number in pairs]
-        table[RUNS] = [tuple(names[row] for row in setting.rows) for setting in settings]
+        of_settings = [tuple(names[row] for row in setting.rows) for setting in settings]
+        parts.append(pd.Series(of_settings, name=RUNS, dtype=object).to_frame())
+    table = beside(params, pd.concat(parts, axis="columns"))
     table.attrs[AVERAGED] = list(columns)
     return table
 
@@ -590,7 +618,7 @@ def numbered(column: "pd.Series[Any]") -> tuple[Numbers, list[Any]]:
 
 def axes_of(runs: pd.DataFrame) -> list[str]:
     """Return the hyperparameters of runs, and `experiment` if there are several."""
-    return [name for name in ("experiment", *hyperparameters_of(runs)) if name in runs]
+    return [name for name in dict.fromkeys(("experiment", *hyperparameters_of(runs))) if name in runs]
 
 
 def check_comparable(
@@ -677,6 +705,7 @@ def statistics_of(numbers: Sequence[float]) -> Statistics:
     n, mean, std = len(numbers), math.nan, math.nan
     with contextlib.suppress(OverflowError, ZeroDivisionError):  # what is too large has no mean
         mean = math.fsum(numbers) / n
+        mean = 0.0 if abs(mean) < _ROUNDING * max(map(abs, numbers)) else mean  # as of 0.1 + 0.2 - 0.3
         std = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (n - 1))
     half = float(t_quantile(n - 1)) * std / math.sqrt(n) if n > 1 else math.nan
     return Statistics(n, mean, std, mean - half, mean + half)
@@ -700,7 +729,7 @@ def _without_numbers(runs: pd.DataFrame, names: Iterable[str]) -> list[str]:
         if name not in runs:
             problems.append(f"these runs have no column {name!r}; {did_you_mean(name, runs)}")
         elif not is_numeric_dtype(runs[name]) or is_bool_dtype(runs[name]):
-            own = default_goal(metrics_of(runs))
+            own = default_goal(metric for metric in metrics_of(runs) if metric != name)
             metric = own.metric if own else "loss"
             problems.append(f"column {name!r} does not hold numbers: give a metric, as {metric!r}")
     return problems

@@ -187,9 +187,14 @@ def runs_view(runs: pd.DataFrame) -> View:
     best_one = findings.settings[0]
     texts = {name: cell(value) for name, value in best_one.params.items()}
     setting = ", ".join(f"{name}={text}" for name, text in texts.items() if text)
-    which = f"run {runs['run'].iloc[best_one.rows[0]]}" if not findings.repeats else setting
+    which = setting
+    if not findings.repeats:
+        row = runs.iloc[best_one.rows[0]]
+        which = f"run {row['run']}" + (f" of {row['experiment']}" if "experiment" in best_one.params else "")
+    if findings.num_ties:
+        which += f" and {counted(findings.num_ties, 'other')}"
     over = f" mean over {' and '.join(findings.repeats)}" if findings.repeats else ""
-    note = f"best {findings.metric}{over}: {cell(best_one.mean)} ({which})"
+    note = f"best {findings.metric}{over}: {cell(best_one.mean)}{f' ({which})' if which else ''}"
     view = of_runs(runs, findings.goal, None, note, findings.assumption, always=("status",))
     return replace(view, best=list(best_one.rows) if len(runs) > 1 else [])
 

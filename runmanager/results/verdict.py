@@ -12,11 +12,19 @@ from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.goal import Goal
 from runmanager.results.contest import Contest, contest, of_values, rule_of
 from runmanager.results.evidence import ERROR, fewest
-from runmanager.results.ranking import axes_of, check_comparable, completed, goals_of, ranking_of, repeats_of
+from runmanager.results.ranking import (
+    axes_of,
+    check_comparable,
+    completed,
+    goals_of,
+    ranking_of,
+    repeats_of,
+    scores_of,
+)
 from runmanager.results.rivals import Lead
 from runmanager.results.tables import HYPERPARAMETERS, KEPT, Numbers, from_columns
 from runmanager.results.verdict_sentence import UNDECIDED, Race
-from runmanager.storage.design import Rule, assumption
+from runmanager.storage.design import SEEDS, Rule, assumption
 from runmanager.table import Table
 from runmanager.wording import label, printable
 
@@ -153,7 +161,8 @@ def verdict(
     race = between.race(order, margin, error) if order else Race([], [], between.unit, between.rivals)
     lead = race.leads[0] if race.leads else _NONE
     ran_once = axis is None and not axes and bool(race.leads)
-    sentence = _ran_once(error) if ran_once else race.sentence
+    by_name = [name for name in axes_of(runs) if name in SEEDS]
+    sentence = _ran_once(error, by_name) if ran_once else race.sentence
     if (
         not race.leads
         and axis not in (None, "experiment")
@@ -212,7 +221,7 @@ def compared(
     problems += Rule(None, margin, error).problems()
     problems.raise_if_any(InvalidArgumentError)
     decisive = ranking.goal
-    scores = decisive.sign * completed(runs, decisive.metric)
+    scores = scores_of(runs, ranking)
     if axis is None:
         values = [setting.params for setting in ranking.all_settings]
         names = [label(value) or "the only setting" for value in values]
@@ -230,12 +239,12 @@ def _num_scored(runs: pd.DataFrame, goal: Goal, rivals: Numbers) -> int:
     return len(set(rivals[completed(runs, goal.metric).notna().to_numpy()].tolist()))
 
 
-def _ran_once(error: float) -> str:
-    number = fewest(1 / error)
-    return (
-        "undecided: each setting ran once, so any lead may be chance; "
-        f'repeat them, as with the axis "seed": range({number}) and repeats="seed"'
-    )
+def _ran_once(error: float, axes: Sequence[str]) -> str:
+    """Say that nothing repeats a setting; the runs may have an axis that could, by its name."""
+    step = f'repeat them, as with the axis "seed": range({fewest(1 / error)}) and repeats="seed"'
+    if axes:
+        step = f"repeats={axes[0]!r} takes the runs of a setting as its repeats"
+    return f"undecided: each setting ran once, so any lead may be chance; {step}"
 
 
 def _assumptions(between: Contest, axes: Sequence[str], error: float, *, is_assumed: bool) -> str:

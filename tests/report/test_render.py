@@ -373,7 +373,7 @@ def test_repeats_are_not_assumed_where_an_experiment_has_none(tmp_path):
 
     page = report(tmp_path / "runs")
 
-    assert text_of(by_id(page, "headline")) == "B run 1 (experiment=b lr=0.2) is best: test_accuracy 0.8"
+    assert text_of(by_id(page, "headline")) == "b run 1 (experiment=b lr=0.2) is best: test_accuracy 0.8"
 
 
 def test_curves_need_more_than_one_epoch(tmp_path):
@@ -429,7 +429,7 @@ def test_several_experiments_are_one_page_that_tells_them_apart(tmp_path):
     page = report(tmp_path / "runs")
 
     assert (
-        text_of(next(page.iter("h1"))) == "Second run 1 (experiment=second lr=0.1) is best: test_accuracy 0.7"
+        text_of(next(page.iter("h1"))) == "second run 1 (experiment=second lr=0.1) is best: test_accuracy 0.7"
     )
     assert "experiment second" in text_of(page)
 

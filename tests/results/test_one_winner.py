@@ -5,14 +5,27 @@ import math
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from runmanager import best, load_run, load_runs, over_repeats, pareto, show, verdict, write_report
+from runmanager import (
+    best,
+    export,
+    load_run,
+    load_runs,
+    load_table,
+    over_repeats,
+    pareto,
+    run_grid,
+    show,
+    verdict,
+    write_report,
+)  # fmt: skip
 from runmanager.board import rebuild
 from runmanager.board.tags import tag
 from runmanager.cli.app import app
@@ -301,6 +314,217 @@ def test_six_runs_have_one_winner(tmp_path):
     assert over_repeats(runs)["accuracy mean"].tolist() == pytest.approx([2.35 / 3, 0.9])
     assert best(runs, repeats=()).iloc[0]["run"] == 1
     assert "By its name, fold only repeats a setting" in call("decide", case.path)[1]
+
+
+def write(path: Path, rows: Sequence[Any], design: Design = Design()) -> pd.DataFrame:  # noqa: B008 - frozen
+    """Write runs: parameters, metrics, and maybe a status, a summary, and what the journal begins with."""
+    folders = Experiment(path).plan([params for params, *_ in rows], {}, design)
+    for folder, (_, metrics, *rest) in zip(folders, rows, strict=True):
+        further: list[Any] = [*rest, *[Status.COMPLETED, {}, {}][len(rest) :]]
+        status, summary, start = further
+        folder.path.mkdir()
+        journal = Journal(folder.path, 1, {"after": 0, **start})
+        if metrics:
+            journal.epoch(EpochRecord(1, {**metrics, "epoch duration": 1.0, "run duration": 1.0}))
+        journal.end(Outcome(status, "" if status is Status.COMPLETED else "why", 1), summary)
+        journal.close()
+    return load_runs(path)
+
+
+def live_line(path, order=()):
+    results = read_experiment(path)
+    live = BestSoFar(Experiment(path).design, varying([each.folder.params for each in results]))
+    for index in order or range(len(results)):
+        live.add(results[index])
+    return str(live)
+
+
+TWO = Design(Goal("accuracy", 1), goals=(Goal("accuracy", 1), Goal("cost", -1)))
+
+
+def test_a_result_of_the_whole_run_decides_while_the_grid_runs_too(tmp_path):
+    runs = write(
+        tmp_path / "e",
+        [({"lr": 1}, {"loss": 1.0}, Status.COMPLETED, {"final_accuracy": 0.9}),
+         ({"lr": 2}, {"loss": 0.5}, Status.COMPLETED, {"final_accuracy": 0.1})],
+    )  # fmt: skip
+
+    assert best(runs)["run"].tolist() == [1, 2]
+    assert live_line(tmp_path / "e") == "final_accuracy 0.9 · run 1 · lr=1"
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_in_whichever_order_runs_end_the_metric_of_the_table_decides(tmp_path, order):
+    keep = {"keep": "max:f1"}
+    runs = write(
+        tmp_path / "e",
+        [({"lr": 1}, {"accuracy": 0.5, "b_accuracy": 0.9}, Status.FAILED, {}, keep),
+         ({"lr": 2}, {"accuracy": 0.9, "a_accuracy": 0.1, "b_accuracy": 0.7}, Status.COMPLETED, {}, keep),
+         ({"lr": 3}, {"accuracy": 0.1, "a_accuracy": 0.5, "b_accuracy": 0.2}, Status.COMPLETED, {}, keep)],
+    )  # fmt: skip
+
+    winner = best(runs).iloc[0]
+    assert live_line(tmp_path / "e", order).endswith(f" · run {winner['run']} · lr={winner['lr']}")
+
+
+def test_means_that_differ_by_rounding_share_the_front(tmp_path):
+    values = [(0.3, 1.0), (0.1 + 0.2, 1.0), (0.1, 5.0)]
+    rows = [({"lr": n}, {"accuracy": value, "cost": cost}) for n, (value, cost) in enumerate(values)]
+    runs = write(tmp_path / "e", rows, TWO)
+
+    assert best(runs)["run"].tolist() == [1, 2, 3]
+    assert pareto(runs)["run"].tolist() == [1, 2]
+    assert ranking_of(runs).num_ties == 1
+
+
+def test_what_the_second_goal_decides_is_no_tie(tmp_path):
+    rows = [({"lr": lr}, {"accuracy": 0.3, "cost": cost}) for lr, cost in ((0.1, 2.0), (0.2, 1.0))]
+    runs = write(tmp_path / "e", rows, TWO)
+
+    page = text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html")))
+    panel = " ".join(str(Panel(conclude(runs, tmp_path / "e"))).split())
+    assert "Run 2 (lr=0.2) is best" in page
+    assert "Run 1 (lr=0.1) has the same accuracy; cost decides between them." in panel
+
+
+def test_a_table_that_was_exported_has_all_goals_again(tmp_path):
+    rows = [({"lr": lr}, {"accuracy": 0.3, "cost": cost}) for lr, cost in ((0.1, 2.0), (0.2, 1.0))]
+    export(write(tmp_path / "e", rows, replace(TWO, note="why")), tmp_path / "runs.csv")
+
+    runs = load_table(tmp_path / "runs.csv")
+
+    assert best(runs)["run"].tolist() == [2, 1]
+    assert pareto(runs)["run"].tolist() == [2]
+    assert "note: why" in repr(show(runs))
+
+
+def test_only_completed_runs_count_in_every_column_of_the_panel(tmp_path):
+    rows: list[Any] = [
+        ({"lr": lr, "seed": seed}, {"accuracy": lr, "cost": 2.0, "loss": 0.5})
+        for lr in (1, 2)
+        for seed in (0, 1)
+    ]
+    lost = {"accuracy": 0.0, "cost": 1000.0, "loss": 9.0}
+    rows += [({"lr": 1, "seed": 2}, lost, Status.DIVERGED), ({"lr": 2, "seed": 2}, lost, Status.PRUNED)]
+    runs = write(tmp_path / "e", rows, TWO)
+
+    table = conclude(runs, tmp_path / "e").table
+    assert table is not None
+    heading, *lines = (re.split(r"  +", line.strip()) for line in table.lines(200))
+    assert [dict(zip(heading, line, strict=False))["cost"] for line in lines] == ["2", "2"]
+    assert "9" not in " ".join(map(str, lines))
+
+
+@pytest.mark.parametrize("seeds", [(), (0, 1)])
+def test_a_setting_that_lacks_a_goal_is_below_and_every_surface_says_so(tmp_path, seeds):
+    metrics = [{"accuracy": 0.9}, {"accuracy": 0.5, "cost": 1.0}, {"accuracy": 0.4, "cost": 5.0}]
+    rows = [
+        ({"lr": lr, **({"seed": seed} if seeds else {})}, values)
+        for lr, values in enumerate(metrics, 1)
+        for seed in seeds or (0,)
+    ]
+    runs = write(tmp_path / "e", rows, TWO)
+
+    conclusion = conclude(runs, tmp_path / "e")
+    said = " ".join([conclusion.best.text, *conclusion.best.details])
+    assert "has 0.9, but no cost: it ranks below." in said
+    page = text_of(parse(write_report(tmp_path / "e", tmp_path / "page.html")))
+    assert "has 0.9, but no cost: it ranks below." in page
+    assert ("no cost: ranks below" in page) == bool(seeds)
+    decision = verdict(runs)
+    assert math.isnan(decision.difference) or decision.difference >= 0
+    if seeds:
+        assert decision.better == {"lr": 2}
+        assert "lr=1 is ahead" not in said
+
+
+def test_hparams_tells_settings_apart_that_the_ranking_does(tmp_path):
+    pairs = [(0.01234567, 0.01234568), (0.3, 0.1 + 0.2), ("relu/1", "relu 1"), (1, "1"), (True, "True")]
+    for number, pair in enumerate(pairs):
+        rows = [({"x": x, "seed": seed}, {"accuracy": 0.5}) for x in pair for seed in (0, 1)]
+        runs = write(tmp_path / f"e{number}", rows)
+        rebuild.rebuild(tmp_path / f"e{number}")
+
+        groups = {session.group_name for session in sessions(tmp_path / f"e{number}").values()}
+        assert len(groups) == len(ranking_of(runs).settings) == 2, pair
+
+
+def test_an_axis_called_as_a_computed_column_keeps_its_values(tmp_path):
+    rows = [({"runs": n, "seed": seed}, {"accuracy": n / 10}) for n in (1, 2) for seed in (0, 1)]
+
+    table = best(write(tmp_path / "e", rows))
+
+    assert table["runs (hyperparameter)"].tolist() == [2, 1]
+    assert load_run(table["runs"].iloc[0][0]).number == 3
+
+
+def test_several_experiments_are_one_axis_of_effects(tmp_path):
+    for name in "ab":
+        rows = [({"lr": lr, "seed": seed}, {"accuracy": lr}) for lr in (0.1, 0.2) for seed in (0, 1)]
+        write(tmp_path / name, rows)
+
+    table = effects(load_runs(tmp_path))
+
+    assert table["axis"].tolist() == ["lr", "lr", "experiment", "experiment"]
+
+
+def test_sums_that_round_to_nothing_are_a_tie(tmp_path):
+    values = {1: (0.1, 0.2, -0.3), 2: (0.0, 0.0, 0.0)}
+    rows = [
+        ({"lr": lr, "seed": seed}, {"reward": value})
+        for lr, numbers in values.items()
+        for seed, value in enumerate(numbers)
+    ]
+
+    assert ranking_of(write(tmp_path / "e", rows, Design(Goal("reward", 1)))).num_ties == 1
+
+
+def test_a_grid_that_adds_seeds_ends_with_the_ranking_of_all(tmp_path):
+    values = {1: (0.9, 0.9, 0.9), 2: (0.5, 0.5, 0.95)}
+
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(test_accuracy=values[run.lr][run.seed])
+
+    for seeds in ([0, 1], [2]):
+        grid = {"lr": [1, 2], "seed": seeds}
+        outcome = run_grid(grid, train, experiment="e", root=tmp_path, executor="inline", display=False)
+
+    panel = " ".join(str(outcome.panel).split())
+    assert best(load_runs(tmp_path)).iloc[0]["lr"] == 1
+    assert "Highest: lr=1, test_accuracy 0.9, the mean of 3 seeds" in panel
+    assert "Ranked are all 6 runs of the experiment; this grid has 2." in panel
+
+
+def test_columns_that_hold_no_numbers_are_refused_by_default_too():
+    for values in ([True, False], [0.5, pd.NA], ["0.5", "0.6"]):
+        runs = pd.DataFrame({"run": [1, 2], "accuracy": pd.Series(values, dtype=object)})
+        for function in (best, verdict, effects):
+            with pytest.raises(InvalidArgumentError, match=r"'accuracy' does not hold numbers: .* as 'loss'"):
+                function(runs)
+
+
+def test_settings_without_a_number_are_counted_by_the_command(tmp_path):
+    write(tmp_path / "e", [({"lr": 1}, {"accuracy": math.nan})], Design(Goal("accuracy", 1)))
+
+    assert "1 run without a number" in call("best", tmp_path / "e")[1]
+
+
+def test_the_list_of_experiments_says_what_it_has_assumed(tmp_path):
+    for name in "ab":
+        write(tmp_path / name, [({"lr": 1, "seed": seed}, {"accuracy": 0.5}) for seed in (0, 1)])
+
+    assert call("list", tmp_path)[1].count("By its name, seed only repeats a setting") == 1
+
+
+def test_the_list_of_runs_names_the_experiment_of_the_best_one(tmp_path):
+    for name, accuracy in (("a", 0.2), ("b", 0.4)):
+        write(tmp_path / name, [({"lr": lr}, {"accuracy": accuracy / lr}) for lr in (1, 2)])
+
+    assert "best accuracy: 0.4 (run 1 of b)" in repr(show(load_runs(tmp_path))) + call(
+        "list", tmp_path, "--where", "lr<9"
+    )[1].replace("\n", " ")
 
 
 @pytest.mark.parametrize("batch", [0, *(pytest.param(n, marks=pytest.mark.slow(1)) for n in range(1, 10))])

@@ -214,9 +214,12 @@ def test_an_axis_is_compared_where_all_else_is_equal_and_a_seed_counts_once():
 def test_without_repeats_nothing_is_decided():
     runs = table_of({"adam": 0.83, "sgd": 0.80})
 
-    assert verdict(runs, repeats=()).sentence == (
-        'undecided: each setting ran once, so any lead may be chance; repeat them, as with the axis "seed": '
-        'range(6) and repeats="seed"'
+    once = "undecided: each setting ran once, so any lead may be chance; "
+    assert (
+        verdict(runs, repeats=()).sentence == f"{once}repeats='seed' takes the runs of a setting as its repeats"
+    )
+    assert verdict(runs.drop(columns="seed")).sentence == (
+        f'{once}repeat them, as with the axis "seed": range(6) and repeats="seed"'
     )
     assert not verdict(runs[runs["optimizer"] == "adam"]).decided
     assert verdict(runs.iloc[:0]).sentence == "undecided: there are no two settings to compare"
