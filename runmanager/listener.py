@@ -43,12 +43,12 @@ class Listener:
         >>> class Tell(Listener):
         ...     def run_ended(self, outcome):
         ...         if outcome.status.is_fault:
-        ...             print(f"{self.run}: {outcome.error}")
+        ...             print(f"{self.run}: {outcome.status}")
         >>> def train(run, manager):
         ...     raise ValueError("no data")
         >>> how = {"experiment": "told", "executor": "inline", "display": False, "listeners": [Tell()]}
         >>> run_grid({"lr": [0.1]}, train, **how).exit_code
-        Run(lr=0.1): ValueError: no data
+        Run(lr=0.1): failed
         1
     """
 

@@ -13,7 +13,7 @@ from runmanager.wording import label
 
 
 class BestSoFar:
-    """Ranks runs as `best` does, by the table of those that were added.
+    """Ranks runs as `best` does, by the table of the runs that were added.
 
     Args:
         design: What decides; without a goal, that of ``keep=``, else the metric that decides by its name.
