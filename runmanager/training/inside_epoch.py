@@ -236,8 +236,8 @@ class InsideEpoch:
             self._say(f"checkpoint_every= saves nothing after batch {epoch.step}: {reason}, {_COSTS}")
             return
         torch_devices.wait_for(run.device)
-        before = perf_counter()
         epoch.add_logging(run.steps.write())
+        before = perf_counter()
         inside: dict[str, Any] = {
             "batch": epoch.step,
             "epoch": epoch.state(before),

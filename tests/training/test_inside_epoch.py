@@ -1,6 +1,7 @@
 import contextlib
 import gc
 import random
+import time
 import warnings
 import weakref
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from runmanager.storage import checkpoints, paths
 from runmanager.storage.folders import read_runs
 from runmanager.storage.journal import read_attempt
 from runmanager.storage.run_state import read_run
-from runmanager.training import inside_epoch, weighted_sum
+from runmanager.training import inside_epoch, step_log, weighted_sum
 from runmanager.training.loaders import ImageTensors, TensorLoader
 from tests.board.reading import folder_scalars
 from tests.damaging import flip
@@ -725,3 +726,29 @@ def test_the_number_of_threads_is_that_of_the_part_that_was_killed(tmp_path):
 
     assert load_runs(tmp_path / "exp")["threads"].tolist() == [1]
     assert load_run(tmp_path / "exp" / "1").epochs == 3
+
+
+def test_the_time_to_write_steps_is_left_out_of_the_epoch_once(tmp_path, monkeypatch):
+    write = step_log.StepLog.write
+
+    def slow_write(steps):
+        before = time.perf_counter()
+        seconds = write(steps)
+        while time.perf_counter() < before + 0.05:
+            pass
+        return seconds + 0.05
+
+    monkeypatch.setattr(step_log.StepLog, "write", slow_write)
+    network = nn.Linear(4, 3)
+    manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
+    with manager.run({"lr": 0.1}, network, DataLoader(DATA, batch_size=4)):
+        for _ in manager.epochs(1, checkpoint={"network": network}, checkpoint_every=1):
+            for inputs, labels in manager.batches():
+                loss = functional.cross_entropy(network(inputs), labels)
+                manager.track_loss(loss, inputs)
+                manager.log(step_loss=loss)
+
+    (record,) = read_run(read_runs(tmp_path / "exp")[0]).epochs
+    outside = record.times["phase_log_s"] + record.times["phase_checkpoint_s"]
+    assert record.metrics["epoch duration"] > 0
+    assert outside + record.metrics["epoch duration"] <= record.metrics["run duration"]
