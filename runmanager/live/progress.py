@@ -289,8 +289,8 @@ class GridProgress(Listener):
     def _in_order(self, metrics: Iterable[str]) -> list[str]:
         """Return the metrics to show: those that decide, then losses and accuracies."""
         names = list(dict.fromkeys(metrics))
-        goals = [*self._best.goals, self._goal or default_goal(names)]
-        first = [each for each in dict.fromkeys(goal.metric for goal in goals if goal) if each in names]
+        goals = self._best.goals or [*filter(None, [self._goal or default_goal(names)])]
+        first = [each for each in dict.fromkeys(goal.metric for goal in goals) if each in names]
         return [*first, *(n for n in names if n.endswith(("loss", "accuracy")) and n not in first)]
 
     def _keep_up_to_date(self) -> None:
