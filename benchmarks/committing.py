@@ -13,11 +13,9 @@ from unittest import mock
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.measuring import spread
+from benchmarks.measuring import quiet_manager, spread
 from experiments.fashion_grid import make_network
-from runmanager import RunManager
 from runmanager.storage.journal import Journal
-from runmanager.training.grid_context import GridContext
 from runmanager.training.inside_epoch import InsideEpoch
 from runmanager.training.resuming import ResumeState
 
@@ -71,7 +69,7 @@ def train(root: str, num_epochs: int, num_batches: int = 1, every: int | str | N
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
     images = torch.rand(8 * num_batches, 1, 28, 28)
     loader = DataLoader(TensorDataset(images), batch_size=8, shuffle=True)
-    manager = RunManager("commit", root, tensorboard=False, display=False, _grid=GridContext())
+    manager = quiet_manager("commit", root, tensorboard=False)
     parts = {"network": network, "optimizer": optimizer}
     with manager.run({"lr": 0.01}, network, loader):
         for _ in manager.epochs(num_epochs, checkpoint=parts, checkpoint_every=every):

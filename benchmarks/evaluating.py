@@ -16,10 +16,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from benchmarks.measuring import spread
+from benchmarks.measuring import quiet_manager, spread
 from experiments.fashion_grid import make_network
-from runmanager import RunManager
-from runmanager.training.grid_context import GridContext
 
 PAIRS, NUM_IMAGES, NUM_CLASSES = 15, 10_000, 10
 BATCH_SIZES = (100, 1000)
@@ -49,7 +47,7 @@ def measure(batches: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[Times, Ti
     network = make_network()
     of_loop, of_manager = three_metrics(), three_metrics()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as root:
-        manager = RunManager("evaluating", root, display=False, _grid=GridContext())
+        manager = quiet_manager("evaluating", root)
         with manager.run({"batches": len(batches)}, network):
             manager.begin_epoch()
             loops, managed = [], []

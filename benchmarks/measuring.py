@@ -4,6 +4,13 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from runmanager import RunManager
+from runmanager.board.run_log import RunLogs
+from runmanager.storage.folders import RunFolders
+from runmanager.training.grid_context import GridContext
+from runmanager.training.hooks import Hooks
 
 
 def seconds(function: Callable[[], object], times: int) -> list[float]:
@@ -39,3 +46,9 @@ def interval(ordered: Sequence[float]) -> tuple[float, float]:
         left_out += 1
     left_out = max(left_out - 1, 0)
     return ordered[left_out], ordered[-1 - left_out]
+
+
+def quiet_manager(experiment: str, root: str | Path, *, tensorboard: bool = True) -> RunManager:
+    """Make a manager as a grid gives it to a training function: tables and screen belong to the grid."""
+    boards = RunLogs() if tensorboard else None
+    return RunManager(_hooks=Hooks(RunFolders(experiment, root), grid=GridContext(), boards=boards))

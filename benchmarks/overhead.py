@@ -17,11 +17,9 @@ from unittest import mock
 import torch
 from torch.nn import functional
 
-from benchmarks.measuring import spread
+from benchmarks.measuring import quiet_manager, spread
 from experiments.fashion_grid import make_network
-from runmanager import RunManager
 from runmanager.storage.journal import Journal
-from runmanager.training.grid_context import GridContext
 
 Cost = list[tuple[float, float]]
 """Seconds that passed and seconds of this thread's processor time, of each pair."""
@@ -68,7 +66,7 @@ class Epochs:
         self.batches = [(torch.rand(SMALL, 1, 28, 28), torch.arange(SMALL)) for _ in range(num_batches)]
         self.network = make_network()
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=0.01, fused=True)
-        self.manager = RunManager("overhead", root, display=False, _grid=GridContext(), **options)
+        self.manager = quiet_manager("overhead", root, **options)
 
     def added(self) -> Cost:
         """Return what the manager adds to an epoch that is not the first."""
@@ -111,7 +109,7 @@ class Epochs:
 def begun(root: str) -> Cost:
     """Return what it takes to begin a run; sending the network and warming the device are in it."""
     found = []
-    manager = RunManager("begun", root, display=False, _grid=GridContext())
+    manager = quiet_manager("begun", root)
     for number in range(PAIRS):
         network = make_network()
         found.append(timed(partial(manager.begin_run, {"lr": number + 1}, network)))

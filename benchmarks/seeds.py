@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from benchmarks.measuring import quiet_manager
 from experiments.fashion_grid import make_network
-from runmanager import RunManager, fit
+from runmanager import fit
 from runmanager.datasets import fashion_mnist
-from runmanager.training.grid_context import GridContext
 from runmanager.training.loaders import ImageTensors, TensorLoader
 
 SEEDS, IMAGES, BATCH_SIZE, EPOCHS, LR = 10, 10_000, 100, 2, 0.002
@@ -75,7 +75,7 @@ def by_fit(data: ImageTensors, test: TensorLoader, seed: int, options: dict[str,
     network = make_network()
     adam = partial(torch.optim.Adam, lr=LR, fused=True)
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as root:
-        manager = RunManager("seeds", root, display=False, tensorboard=False, _grid=GridContext())
+        manager = quiet_manager("seeds", root, tensorboard=False)
         loader = TensorLoader(data, BATCH_SIZE, seed=seed)
         fit(
             {"seed": seed}, network, loader, manager, optimizer=adam, epochs=EPOCHS, test_loader=test, **options

@@ -50,9 +50,9 @@ def calls() -> None:
                         for _ in range(CALLS):
                             manager.log(values, every=every)
                         taken[name].append((time.perf_counter() - before) / CALLS)
-                    assert manager._current  # noqa: SLF001 - the writing by itself
+                    assert manager.hooks.current  # the writing by itself
                     before = time.perf_counter()
-                    manager._current.steps.write()  # noqa: SLF001
+                    manager.hooks.current.steps.write()
                     taken["a block"].append(time.perf_counter() - before)
     for name in ("every step", "every=50", "four values"):
         print(f"log(), {name:<12}{spread(taken[name][1:], 'us', 1e6)}; target 50")

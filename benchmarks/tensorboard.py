@@ -26,6 +26,7 @@ from runmanager.board.confusion import Confusion, draw
 from runmanager.board.run_log import RunLog
 from runmanager.board.tags import tag
 from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.run import Run
 from runmanager.storage.folders import Experiment
 
 PAIRS, EPOCHS = 21, 10
@@ -74,15 +75,16 @@ def by_us(folder: Path, network: nn.Module, images: torch.Tensor) -> float:
     """Return the seconds that our board takes."""
     run = Experiment(folder).open(PARAMS, 0)
     board = RunLog(folder.name, run, 1, {})
-    board.watch(network)
+    board.run_began(Run(), network, None)
     backward(network, images)
     counted = confused()
     before = time.perf_counter()
-    board.open()
-    board.confusion("test", counted, None)
+    board.attempt_began()
+    board.classes_counted("test", counted, None)
     for epoch in range(1, EPOCHS + 1):
-        board.epoch(EpochRecord(epoch, METRICS, TIMES), network, 0.01)
-    board.end(Outcome(Status.COMPLETED, "", EPOCHS))
+        board.learning_rate = 0.01
+        board.epoch_ended(EpochRecord(epoch, METRICS, TIMES), network)
+    board.run_ended(Outcome(Status.COMPLETED, "", EPOCHS))
     return time.perf_counter() - before
 
 

@@ -15,9 +15,7 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from benchmarks.measuring import spread
-from runmanager import RunManager
-from runmanager.training.grid_context import GridContext
+from benchmarks.measuring import quiet_manager, spread
 
 RUNS, EPOCHS = 9, 10
 PARAMS = {"lr": 0.01, "batch_size": 64, "device": "cpu"}
@@ -48,7 +46,7 @@ def main() -> None:
 
 def ours(root: str, number: int) -> None:
     """Commit the run."""
-    manager = RunManager("ours", root, display=False, _grid=GridContext())
+    manager = quiet_manager("ours", root)
     with manager.run(PARAMS | {"number": number}):
         for _ in manager.epochs(EPOCHS):
             manager.track_loss(METRICS["loss"], 1)

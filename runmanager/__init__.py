@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from runmanager.integrations.mlflow import export_mlflow as export_mlflow
     from runmanager.integrations.wandb import export_wandb as export_wandb
     from runmanager.launch.ask_tell import AskTell as AskTell
+    from runmanager.launch.fit import fit as fit
     from runmanager.launch.grid_outcome import GridOutcome as GridOutcome
+    from runmanager.launch.manager import RunManager as RunManager
     from runmanager.launch.run_grid import run_grid as run_grid
     from runmanager.launch.script import main as main
     from runmanager.listener import Listener as Listener
@@ -79,10 +81,8 @@ if TYPE_CHECKING:
     from runmanager.search.decide import Decide as Decide
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.search.optuna_search import OptunaSearch as OptunaSearch
-    from runmanager.training.fit import fit as fit
     from runmanager.training.loaders import ImageTensors as ImageTensors
     from runmanager.training.loaders import TensorLoader as TensorLoader
-    from runmanager.training.manager import RunManager as RunManager
 
 _HOMES = {
     "board.import_events": ("from_tensorboard",),
@@ -124,9 +124,9 @@ _HOMES = {
     "search.decide": ("Decide",),
     "search.halving": ("SuccessiveHalving",),
     "search.optuna_search": ("OptunaSearch",),
-    "training.fit": ("fit",),
+    "launch.fit": ("fit",),
     "training.loaders": ("ImageTensors", "TensorLoader"),
-    "training.manager": ("RunManager",),
+    "launch.manager": ("RunManager",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -15,8 +15,8 @@ from runmanager.results.evidence import ERROR
 from runmanager.search.decide import Decide
 
 if TYPE_CHECKING:
+    from runmanager.launch.manager import RunManager
     from runmanager.results.verdict import Verdict
-    from runmanager.training.manager import RunManager
 
 Train = Callable[[Run, "RunManager"], object]
 

@@ -58,6 +58,6 @@ def _rebuild(experiment: str, run: RunResult, design: Design, damaged: list[str]
         name: run.start[name] for name in ("device", "device_name", "versions", "commit") if name in run.start
     }
     board = RunLog(experiment, run.folder, run.attempts, details, goal=design.goal, x_axis=design.x_axis)
-    board.open(run.epochs, keep=run.start.get("keep"), before=kept)
+    board.attempt_began(run.epochs, keep=run.start.get("keep"), before=kept)
     has_ended = run.status is Status.COMPLETED or run.status.is_fault
-    board.end(Outcome(run.status if has_ended else Status.INTERRUPTED, run.error, len(run.epochs)))
+    board.run_ended(Outcome(run.status if has_ended else Status.INTERRUPTED, run.error, len(run.epochs)))

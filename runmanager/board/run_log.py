@@ -6,6 +6,7 @@ import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
@@ -26,6 +27,8 @@ from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.steps import Block, Points, read_steps
 from runmanager.storage.x_axis import EPOCH, x_of, x_value
+from runmanager.training.grid_context import GridContext
+from runmanager.training.listeners import RunListener
 
 CHARTS = {
     "side by side": {  # two charts in a row
@@ -71,7 +74,7 @@ def _guarded(method: Method[P]) -> Method[P]:
     return guarded
 
 
-class RunLog:
+class RunLog(RunListener):
     """The event file of one attempt, from begin to end. No method raises.
 
     The configuration shows `details` beside the hyperparameters. `histogram_every` counts epochs, 0 is never;
@@ -112,7 +115,7 @@ class RunLog:
         self._first: list[Event] = []
 
     @_guarded
-    def open(
+    def attempt_began(
         self,
         records: Sequence[EpochRecord] = (),
         *,
@@ -180,29 +183,29 @@ class RunLog:
         return self._writer
 
     @_guarded
-    def watch(self, network: nn.Module | None) -> None:
+    def run_began(self, run: Any, network: nn.Module | None, loader: Any) -> None:
         """Keep the network's first input, to show it after the first epoch."""
         if network is not None:
             self._first_input.watch(network, self._see)
 
     @_guarded
-    def evaluation(self, metrics: Mapping[str, float]) -> None:
+    def evaluated(self, values: Mapping[str, float]) -> None:
         """Write metrics from before the first epoch, as step 0, if the attempt begins with that."""
-        event = event_file.event(0, [event_file.scalar(tag(name), v) for name, v in metrics.items()])
+        event = event_file.event(0, [event_file.scalar(tag(name), v) for name, v in values.items()])
         if self._waiting is None:
             self._write(event)
         else:
             self._first.append(event)
 
-    def confusion(self, name: str, counted: Confusion, loader: Any) -> None:
+    def classes_counted(self, name: str, counts: Confusion, loader: Any) -> None:
         """Keep the counts of an evaluation; the last ones of a name are drawn at the end of the run."""
-        self._confusions[name] = counted, loader
+        self._confusions[name] = counts, loader
 
     @_guarded
-    def epoch(self, record: EpochRecord, network: nn.Module | None, lr: float | None = None) -> None:
+    def epoch_ended(self, record: EpochRecord, network: nn.Module | None) -> None:
         """Write an epoch's scalars and histograms; the first time, the samples and the graph too.
 
-        The network is that at its end, the learning rate that at its beginning.
+        The network is that at its end, `learning_rate` that at its beginning.
         """
         step = self._x(record)
         if x_value(record, self._x_axis) is None:
@@ -210,7 +213,7 @@ class RunLog:
                 f"no x_axis={self._x_axis!r} in epoch {record.epoch}, which is drawn at its number: track it"
             )
         self._last = step, network
-        self._write(event_file.event(step, self._scalars(record, network, lr)))
+        self._write(event_file.event(step, self._scalars(record, network, self.learning_rate)))
         if network is not None and not self._described:
             self._described = True
             self._first_input.forget()
@@ -220,12 +223,12 @@ class RunLog:
             self._histograms(step, network)
 
     @_guarded
-    def steps(self, block: Block) -> None:
+    def steps_logged(self, block: Block) -> None:
         """Write the values of single steps."""
         self._write(*_step_events(block))
 
     @_guarded
-    def end(self, outcome: Outcome) -> None:
+    def run_ended(self, outcome: Outcome) -> None:
         """Write the last pictures and how the run ended, and close the file."""
         self._first_input.forget()
         try:
@@ -323,6 +326,33 @@ class RunLog:
         file, self._file = self._file, None
         if file:
             file.close()
+
+
+@dataclass(frozen=True)
+class RunLogs:
+    """Makes the event file of each run."""
+
+    histogram_every: int = 1
+
+    def follow(
+        self, folder: RunFolder, attempt: int, grid: GridContext, details: Mapping[str, Any], kinds: Any
+    ) -> RunLog:
+        """Return the event file of an attempt at a run."""
+        name = folder.path.parent.name
+        return RunLog(name, folder, attempt, details, self.histogram_every, kinds, grid.goal, grid.x_axis)
+
+    def counts(self) -> Confusion:
+        """Return a confusion matrix."""
+        return Confusion()
+
+
+def writer_of(board: RunListener | None, folder: Path) -> SummaryWriter:
+    """Return a SummaryWriter into a run's event file, or into nothing if it has none."""
+    if isinstance(board, RunLog):
+        return board.writer
+    from runmanager.board.summary_writer import RunWriter
+
+    return RunWriter(folder, lambda _: None)
 
 
 def end_abandoned(folder: Path, outcome: Outcome) -> None:

@@ -16,7 +16,7 @@ from runmanager.outcome import Outcome, Status
 
 _PRELOADED = [
     "runmanager.executors.forkserver_preload",
-    "runmanager.training.manager",
+    "runmanager.launch.manager",
     "runmanager.board.run_log",
     "torch._dynamo",  # which torch imports when the first optimizer is made
 ]

@@ -11,8 +11,8 @@ import torch
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, MissingExtraError, is_count
 from runmanager.integrations.trainers import TrainedRun, columns
+from runmanager.launch.manager import RunManager
 from runmanager.training.checking import NUM_STEPS, CheckEnded
-from runmanager.training.manager import RunManager
 
 try:
     from transformers import TrainerCallback, TrainingArguments

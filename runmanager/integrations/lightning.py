@@ -21,10 +21,10 @@ from runmanager.integrations.lightning_logger import (
     extract_batch_size,
 )
 from runmanager.integrations.trainers import TrainedRun
+from runmanager.launch.manager import RunManager
 from runmanager.storage import checkpoints, durable, paths
 from runmanager.training.checking import NUM_STEPS
 from runmanager.training.loaders import generators
-from runmanager.training.manager import RunManager
 
 __all__ = ["RunManagerCallback", "RunManagerLogger", "checkpoint_path", "trainer_options"]
 

@@ -22,13 +22,14 @@ from runmanager.outcome import BatchProgress, Outcome, Status
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage import paths
 from runmanager.storage.fingerprint import Fingerprint
-from runmanager.storage.folders import Experiment
+from runmanager.storage.folders import Experiment, RunFolders
 from runmanager.storage.run_state import read_run
 from runmanager.training.grid_context import GridContext
 
 if TYPE_CHECKING:
+    from runmanager.launch.manager import RunManager
     from runmanager.training.batch_size import Measure
-    from runmanager.training.manager import RunManager
+    from runmanager.training.hooks import Hooks
 
 Train = Callable[[Run, "RunManager"], object]
 
@@ -70,8 +71,9 @@ class RunTask:
             Exception: That of `train`, if the task `raises`, and under torchrun: the other ranks wait for this
                 process until it ends.
         """
+        from runmanager.board.run_log import RunLogs
         from runmanager.devices import ranks
-        from runmanager.training.manager import RunManager
+        from runmanager.training.hooks import Hooks
         from runmanager.training.threads import Threads
 
         reads = Reads(run)
@@ -90,23 +92,21 @@ class RunTask:
             listeners=self.listeners,
             is_check=self.is_check,
         )
-        manager = RunManager(
-            self.experiment,
-            tensorboard=self.tensorboard,
-            histogram_every=self.histogram_every,
-            display=False,
-            batch_size=self.batch_size,
-            _grid=context,
+        hooks = Hooks(
+            RunFolders(self.experiment, ""),
+            measure=self.batch_size,
+            grid=context,
+            boards=RunLogs(self.histogram_every) if self.tensorboard else None,
         )
         # before train() computes anything
         num_threads = ranks.from_main(lambda: self._threads_of(run, context))
         threads = Threads()
         threads.keep(num_threads)
         try:
-            outcome = self._execute(reads.run, manager)
+            outcome = self._execute(reads.run, hooks)
             return replace(outcome, unread=without_named(reads.unread, self.train))
         except (StorageError, PruneError, KeyboardInterrupt):
-            manager._end_interrupted()  # noqa: SLF001 - for this module alone
+            hooks.end_interrupted()
             raise
         finally:
             _forget_compiled()
@@ -121,17 +121,19 @@ class RunTask:
         earlier = read_run(folder)
         return None if context.starts_over(earlier) else earlier.threads
 
-    def _execute(self, run: Run, manager: "RunManager") -> Outcome:
+    def _execute(self, run: Run, hooks: "Hooks") -> Outcome:
         from runmanager.devices.process_state import as_before, process_state
+        from runmanager.launch.manager import RunManager
 
+        manager = RunManager(_hooks=hooks)
         process, before = os.getpid(), process_state()
         try:
             with _spare_descriptors(), self._without_debugger(run):
                 call(self.train, run, manager)
-            if manager._is_open:  # noqa: SLF001 - for this module and fit() alone
+            if hooks.is_open:
                 with as_before(before):
                     manager.end_run()
-            if manager.outcome is None:
+            if hooks.outcome is None:
                 raise LifecycleError(  # noqa: TRY301 - recorded like an exception of train()
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
@@ -141,15 +143,15 @@ class RunTask:
             is_here = process == self.process
             with as_before(before):
                 if is_here and isinstance(error, bdb.BdbQuit):  # whoever leaves the debugger stops the grid
-                    manager._end_interrupted()  # noqa: SLF001 - for this module alone
+                    hooks.end_interrupted()
                     if not self.raises:
                         raise KeyboardInterrupt from error
                 else:
-                    outcome = _outcome_of(error if is_here else self._explained(error, run), run, manager)
+                    outcome = _outcome_of(error if is_here else self._explained(error, run), run, hooks)
             if self.raises:
                 raise
             return outcome
-        return manager.outcome
+        return hooks.outcome
 
     @contextmanager
     def _without_debugger(self, run: Run) -> Iterator[None]:
@@ -193,7 +195,7 @@ def _spare_descriptors() -> Iterator[None]:
                 os.close(descriptor)
 
 
-def _outcome_of(error: BaseException, run: Run, manager: "RunManager") -> Outcome:
+def _outcome_of(error: BaseException, run: Run, hooks: "Hooks") -> Outcome:
     """Commit how a run ended that an exception has left, unless the exception ends the grid: then raise it."""
     from runmanager.devices import ranks
 
@@ -204,10 +206,10 @@ def _outcome_of(error: BaseException, run: Run, manager: "RunManager") -> Outcom
     is_of_the_grid = isinstance(error, (PruneError, StorageError)) and not is_of_the_run
     if is_stopped(error) or is_of_the_grid:
         raise error
-    outcome = manager.outcome
+    outcome = hooks.outcome
     endings = (Status.KILLED, Status.PRUNED)
     if outcome is None or not (outcome.status.is_exception or outcome.status in endings):
-        outcome = _failed(manager, error, run)
+        outcome = _failed(hooks, error, run)
     if outcome.status is Status.PRUNED:
         return outcome
     if ranks.num_ranks() > 1:
@@ -215,14 +217,14 @@ def _outcome_of(error: BaseException, run: Run, manager: "RunManager") -> Outcom
     return outcome
 
 
-def _failed(manager: "RunManager", error: BaseException, run: Run) -> Outcome:
+def _failed(hooks: "Hooks", error: BaseException, run: Run) -> Outcome:
     try:
-        return manager._end_failed(error, run)  # noqa: SLF001 - for this module alone
+        return hooks.end_failed(error, run)
     except StorageError:
         raise
     except Exception:  # noqa: BLE001 - whatever the code of its class does
         name = type(error).__name__
-        return manager._end_failed(RuntimeError(f"{name}, which cannot be written as text"), run)  # noqa: SLF001
+        return hooks.end_failed(RuntimeError(f"{name}, which cannot be written as text"), run)
 
 
 def _forget_compiled() -> None:

@@ -16,7 +16,7 @@ from runmanager.launch.calling import call
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.storage.beginning import begin_nothing
 from runmanager.storage.fingerprint import fingerprint, fingerprint_changes
-from runmanager.storage.folders import Experiment
+from runmanager.storage.folders import Experiment, RunFolders
 
 if TYPE_CHECKING:
     from runmanager.launch.task import Train
@@ -93,9 +93,10 @@ def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping
     import torch
 
     from runmanager.grid import RunBuilder
+    from runmanager.launch.manager import RunManager
     from runmanager.training import faults
     from runmanager.training.grid_context import GridContext
-    from runmanager.training.manager import RunManager
+    from runmanager.training.hooks import Hooks
 
     (run,) = RunBuilder.get_runs({name: [value] for name, value in result.folder.params.items()} or {"lr": [0]})
     records: list[EpochRecord] = []
@@ -106,7 +107,7 @@ def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping
 
     x_axis = Experiment(result.folder.path.parent).design.x_axis
     context = GridContext(run=run, on_epoch=ended, x_axis=x_axis)
-    manager = RunManager(Experiment(folder), tensorboard=False, display=False, _grid=context)
+    manager = RunManager(_hooks=Hooks(RunFolders(Experiment(folder), ""), grid=context))
     threads = torch.get_num_threads()
     # the order of sums depends on their number
     torch.set_num_threads(result.threads or max(1, threads // result.jobs))

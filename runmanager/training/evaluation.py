@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from runmanager.board.confusion import Confusion
 from runmanager.devices import torch_devices
 from runmanager.errors import LifecycleError
 from runmanager.training import faults
@@ -33,10 +32,8 @@ from runmanager.training.batch_step import (
     of_step,
     pair_of,
 )
+from runmanager.training.listeners import Counts
 from runmanager.training.metrics import EpochSums, How, check_column, column_of, single
-
-if TYPE_CHECKING:
-    from runmanager.board.confusion import Confusion
 
 
 class Metric(Protocol):
@@ -150,11 +147,11 @@ def evaluate(
     loss: Loss,
     step: BatchStep | None = None,
     metrics: Mapping[str, Metric] | None = None,
-    confusion: "Confusion | None" = None,
+    counts: "Counts | None" = None,
 ) -> None:
     """Let a network compute what an evaluation measures; `OpenEvaluation.read` is left to the caller.
 
-    If targets are classes, `confusion` counts the predictions of each. The other arguments are those of
+    If targets are classes, `counts` counts the predictions of each. The other arguments are those of
     `RunManager.evaluate`.
     """
     metrics = _ready(metrics, evaluation)
@@ -166,16 +163,16 @@ def evaluate(
         evaluation.add_loss(value, counted_part(batch, targets, is_measured=sums.is_measured))
         if has_classes(outputs, targets, step):
             sums.add_correct(outputs, targets)
-            if confusion:
-                confusion.add(outputs, targets)
+            if counts:
+                counts.add(outputs, targets)
         for metric in metrics.values():
             metric.update(outputs, targets)
     for name, metric in metrics.items() if evaluation.num_batches else ():
         computed = metric.compute()
         parts = computed.items() if isinstance(computed, Mapping) else [("", computed)]
         evaluation.computed |= {f"{name}_{key}" if key else name: _number(name, part) for key, part in parts}
-    if confusion:
-        confusion.add_ranks()
+    if counts:
+        counts.add_ranks()
 
 
 @contextmanager
@@ -285,9 +282,9 @@ def evaluate_run(
 ) -> Evaluation:
     """Evaluate the run's network, see `RunManager.evaluate`."""
     assert run.network is not None
-    confusion = Confusion() if run.has_board else None
+    counts = run.counts()
     results: list[Evaluation] = []
     with evaluating(run, loader, name, results) as evaluation:
-        evaluate(run.network, evaluation, loss, step, metrics, confusion)
-    run.add_confusion(name, confusion, loader)
+        evaluate(run.network, evaluation, loss, step, metrics, counts)
+    run.add_counts(name, counts, loader)
     return results[0]

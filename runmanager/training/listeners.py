@@ -1,10 +1,10 @@
 """The listeners that follow a run in the process that executes it: whatever they do, its numbers stay."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -13,10 +13,65 @@ from runmanager.devices.torch_devices import undisturbed_random, wait_for
 from runmanager.errors import RunsWarning
 from runmanager.listener import Listener, Slot
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.steps import Block
+from runmanager.training.grid_context import GridContext
 from runmanager.wording import printable
 
 EVERY_S = 0.5
 """From one step that is told to the next, at least."""
+
+
+class Counts(Protocol):
+    """Counts the predictions of each class in an evaluation."""
+
+    def add(self, outputs: Any, targets: Any) -> None:
+        """Count the predictions of a batch."""
+
+    def add_ranks(self) -> None:
+        """Add what the other ranks have counted."""
+
+
+class RunListener(Listener):
+    """Follows one run in its process, and hears more of it; no method raises.
+
+    Attributes:
+        learning_rate: That the epoch began with, None if it is not known.
+    """
+
+    learning_rate: float | None = None
+
+    def attempt_began(
+        self, records: Sequence[EpochRecord] = (), *, keep: str | None = None, until: float = 0.0
+    ) -> None:
+        """The journal has begun.
+
+        Args:
+            records: The epochs that were committed before.
+            keep: What decides which weights are kept.
+            until: A wall time (s) until which what was written counts: the attempt continues inside an epoch.
+        """
+
+    def steps_logged(self, block: Block) -> None:
+        """The values of single steps were written."""
+
+    def evaluated(self, values: Mapping[str, float]) -> None:
+        """The network was evaluated before the first epoch."""
+
+    def classes_counted(self, name: str, counts: Any, loader: Any) -> None:
+        """The predictions of each class were counted in an evaluation."""
+
+
+class RunListeners(Protocol):
+    """Makes what follows each run in its process."""
+
+    def follow(
+        self, folder: RunFolder, attempt: int, grid: GridContext, details: Mapping[str, Any], kinds: Any
+    ) -> RunListener:
+        """Return what follows an attempt at a run."""
+
+    def counts(self) -> Counts:
+        """Return what counts the predictions of each class; the same on all ranks."""
 
 
 class WorkerListeners:

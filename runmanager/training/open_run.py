@@ -3,15 +3,14 @@
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-from runmanager.board.confusion import Confusion
 from runmanager.devices import ranks, torch_devices
+from runmanager.grid import Run
 from runmanager.outcome import BatchProgress, EpochRecord, OnStep, Outcome, Status
 from runmanager.storage import checkpoints, durable, fingerprint, paths
 from runmanager.storage.folders import RunFolder
@@ -24,18 +23,13 @@ from runmanager.training.ending import Ending
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.grid_context import GridContext
 from runmanager.training.inside_epoch import Every, InsideEpoch
-from runmanager.training.listeners import WorkerListeners
+from runmanager.training.listeners import Counts, RunListener, RunListeners, WorkerListeners
 from runmanager.training.metrics import EpochSums, summary_of
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import Parts, ResumeState
 from runmanager.training.step_log import StepLog
 from runmanager.training.threads import Threads
 from runmanager.training.trainer_state import TrainerState
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
-    from runmanager.board.run_log import RunLog
 
 
 class OpenRun:
@@ -44,19 +38,18 @@ class OpenRun:
     It expects its calls in order: `RunManager` checks that.
 
     Args:
-        histogram_every: Epochs from one set of histograms to the next; None for no event file at all.
+        boards: Makes what follows the run for TensorBoard, None for nothing.
         kinds: How the hyperparameters of the grid are written to TensorBoard; None if that is not known.
     """
 
     def __init__(
         self,
-        experiment: str,
         folder: RunFolder,
         device: torch.device,
         network: nn.Module | None = None,
         loader: Any = None,
         *,
-        histogram_every: int | None = None,
+        boards: RunListeners | None = None,
         kinds: Mapping[str, str] | None = None,
         measure: Measure | None = None,
         grid: GridContext,
@@ -79,7 +72,7 @@ class OpenRun:
         self.attempt = max(paths.journals_by_attempt(folder.path), default=0) + 1 if ranks.is_main() else 0
         self.journal: Journal | None = None  # until the attempt begins
         self._committed, self._num_resumed = 0, 0  # the last epoch that is; epochs that journals had before
-        self._resume_state: ResumeState | TrainerState | None = None
+        self.resume_state: ResumeState | TrainerState | None = None
         self._inside: InsideEpoch | None = None
         self._replaced = 0  # the earlier attempt whose weights are kept
         self._threads = Threads()
@@ -88,17 +81,14 @@ class OpenRun:
         self._lr: float | None = None  # that the epoch began with
         self._sums: EpochSums | None = None  # of the current or the last epoch
         self._last_metrics: Mapping[str, float] = {}
-        self.has_board = histogram_every is not None  # the same on all ranks, of which one has the board
-        self._board: RunLog | None = None
+        self._boards = boards  # the same on all ranks, of which one has the board
+        self.board: RunListener | None = None
         details = _circumstances(device, network)
         self._details = {**details, **grid.facts()}
-        if histogram_every is not None and ranks.is_main():
-            from runmanager.board import run_log
-
-            settings = (histogram_every, kinds, grid.goal, grid.x_axis)
-            self._board = run_log.RunLog(experiment, folder, self.attempt, details, *settings)
-            self._board.watch(network)
-        self.steps = StepLog(folder.path, self.attempt, folder.params, self._board, grid.x_axis)
+        if boards is not None and ranks.is_main():
+            self.board = boards.follow(folder, self.attempt, grid, details, kinds)
+            self.board.run_began(grid.run or Run(), network, loader)
+        self.steps = StepLog(folder.path, self.attempt, folder.params, self.board, grid.x_axis)
 
     def start_clock(self) -> None:
         """Start the run's clock, after everything that was asked of the device so far."""
@@ -118,7 +108,7 @@ class OpenRun:
         self, state: ResumeState | TrainerState, every: Every = None
     ) -> tuple[list[EpochRecord], list[str]]:
         """Resume the run after the last epoch whose state there is, see `resume`."""
-        self._resume_state = state
+        self.resume_state = state
         problems: list[str] = []
         committed: Sequence[EpochRecord] = []
         is_mixed, threads = False, None
@@ -155,7 +145,7 @@ class OpenRun:
         return loop
 
     def _loop_to(self, last: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
-        if self._resume_state and self._resume_state.was_left:
+        if self.resume_state and self.resume_state.was_left:
             self.is_trained = True
             return
         self.ending.ask_again()
@@ -183,11 +173,11 @@ class OpenRun:
             PruneError: The run is to be stopped at a rung, and saves no checkpoint.
             StorageError: The journal could not be begun.
         """
-        self._grid.check_resumable(is_saved=bool(self._resume_state and self._resume_state.is_saved))
+        self._grid.check_resumable(is_saved=bool(self.resume_state and self.resume_state.is_saved))
         self.ending.go_on()
         self._begin_attempt()
         self.number += 1
-        self._lr = self._resume_state.learning_rate() if self._board and self._resume_state else None
+        self._lr = self.resume_state.learning_rate() if self.board and self.resume_state else None
         arguments = (self.number, self.device, self.loader, self.folder.params, self.num_epochs)
         self.epoch = self._epoch_type(*arguments, self._on_step(), self.measure)
         self._sums, self.epoch.inside = self.epoch.sums, self._inside
@@ -212,14 +202,15 @@ class OpenRun:
         self.ending.add(record)
         if self._replaced and record.epoch == 1:
             checkpoints.set_weights_aside(self.folder.path, self._replaced)
-        if self._resume_state and self.ending.status is Status.COMPLETED:
+        if self.resume_state and self.ending.status is Status.COMPLETED:
             # first: its row completes a journal that lacks it
-            self._resume_state.save(record, self.network, is_left=is_left)
+            self.resume_state.save(record, self.network, is_left=is_left)
         self.journal.epoch(record)
         self._committed = record.epoch
-        if self._board:
+        if self.board:
             self._peak = torch_devices.peak_memory(self.device, self._peak)  # what is drawn takes some too
-            self._board.epoch(record, self.network, self._lr)
+            self.board.learning_rate = self._lr
+            self.board.epoch_ended(record, self.network)
             torch_devices.reset_peak(self.device)
         self.ending.end_epoch(record.metrics)
         return ranks.broadcast(record)  # when it is committed
@@ -246,17 +237,21 @@ class OpenRun:
             self.epoch.add_evaluation(values, seconds)
         elif self.is_trained:
             self.add_summary(values)
-        elif self._board:
-            self._board.evaluation(values)
+        elif self.board:
+            self.board.evaluated(values)
 
     def add_summary(self, values: Mapping[str, torch.Tensor | float]) -> None:
         """Add results of the whole run, see `RunManager.summary`."""
         self._summary |= summary_of(values, self._last_metrics, self.folder.params)
 
-    def add_confusion(self, name: str, confusion: Confusion | None, loader: Iterable[Any]) -> None:
-        """Remember the confusion matrix of an evaluation for the end of the run."""
-        if confusion and self._board:
-            self._board.confusion(name, confusion, loader)
+    def counts(self) -> Counts | None:
+        """Return what counts the predictions of each class in an evaluation, None if nobody shows them."""
+        return self._boards.counts() if self._boards else None
+
+    def add_counts(self, name: str, counts: Counts | None, loader: Iterable[Any]) -> None:
+        """Pass on how often each class was predicted in an evaluation."""
+        if counts and self.board:
+            self.board.classes_counted(name, counts, loader)
 
     def report_step(self) -> None:
         """Report that the run makes progress."""
@@ -305,13 +300,13 @@ class OpenRun:
         self.steps.close()
         try:
             self.journal.end(outcome, self._summary, **facts)
-            if self._resume_state and outcome.status is Status.COMPLETED:
-                self._resume_state.forget()
+            if self.resume_state and outcome.status is Status.COMPLETED:
+                self.resume_state.forget()
         finally:
             self._threads.give_back()
             self.journal.close()
-            if self._board:
-                self._board.end(outcome)
+            if self.board:
+                self.board.run_ended(outcome)
         self.listeners.run_ended(outcome)
 
     def commit_lost_end(self) -> None:
@@ -322,15 +317,6 @@ class OpenRun:
     def total(self, name: str) -> float:
         """Read a sum of the current or the last epoch, waiting for the device; 0 if nothing was added."""
         return self._sums.total(name) if self._sums else 0
-
-    @cached_property
-    def writer(self) -> "SummaryWriter":
-        """A SummaryWriter into the event file, or into nothing if TensorBoard is off."""
-        if self._board:
-            return self._board.writer
-        from runmanager.board.summary_writer import RunWriter
-
-        return RunWriter(self.folder.path, lambda _: None)
 
     def keep_committed(self) -> None:
         """Begin an attempt that leaves the epochs of earlier ones valid."""
@@ -358,9 +344,9 @@ class OpenRun:
             self.journal = NoJournal()
         for record in records[num_committed:]:
             self.journal.epoch(record)
-        if self._board:
+        if self.board:
             until = self._inside.until if self._inside else 0.0
-            self._board.open(records, keep=self._details.get("keep"), until=until)
+            self.board.attempt_began(records, keep=self._details.get("keep"), until=until)
         self._committed = records[-1].epoch if records else num_committed
         if records:
             self._last_metrics = records[-1].metrics

@@ -16,7 +16,7 @@ from runmanager.training import metrics
 from runmanager.training.weighted_sum import read_values
 
 if TYPE_CHECKING:
-    from runmanager.board.run_log import RunLog
+    from runmanager.training.listeners import RunListener
     from runmanager.training.open_run import OpenRun
 
 BLOCK = 4096
@@ -37,7 +37,7 @@ class StepLog:
         folder: Path,
         attempt: int,
         params: Mapping[str, Any],
-        board: "RunLog | None" = None,
+        board: "RunListener | None" = None,
         x_axis: str | None = None,
     ) -> None:
         self.before = 0  # steps of the epochs that have ended
@@ -140,7 +140,7 @@ class StepLog:
         block = {column: (of_column, [next(numbers) for _ in of_column]) for column, of_column in steps.items()}
         self._file.append(self._epoch, block)
         if self._board:
-            self._board.steps(block)
+            self._board.steps_logged(block)
         return perf_counter() - before
 
     def close(self) -> None:

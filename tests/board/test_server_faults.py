@@ -256,11 +256,11 @@ def test_500_runs_are_loaded_within_10_seconds(tmp_path, load_fast):
     decide(root / "many")
     for folder in folders:
         board = RunLog("many", folder, 1, {})
-        board.open()
+        board.attempt_began()
         for epoch in range(1, 11):
             metrics = {"loss": 1 / epoch, "accuracy": 0.5, "test_loss": 1.0, "test_accuracy": 0.5}
-            board.epoch(EpochRecord(epoch, {**metrics, "epoch duration": 1.0, "run duration": 1.0}), None)
-        board.end(Outcome(Status.COMPLETED, "", 10))
+            board.epoch_ended(EpochRecord(epoch, {**metrics, "epoch duration": 1.0, "run duration": 1.0}), None)
+        board.run_ended(Outcome(Status.COMPLETED, "", 10))
 
     times: list[float] = []
     while len(times) < 5 and min(times, default=10) >= 10:  # another process may be in the way

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import runmanager
-from runmanager.training import manager
+from runmanager.launch import manager
 
 PROPERTIES = (property, manager._settable)
 NOTHING = (None, "None", inspect.Signature.empty)

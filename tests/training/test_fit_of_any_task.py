@@ -12,9 +12,9 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import RunManager, fit, load_results, load_runs
+from runmanager import fit, load_results, load_runs
 from runmanager.errors import MetricError, SettingError
-from runmanager.training.grid_context import GridContext
+from tests.of_grid import manager_of_grid
 
 INPUTS = torch.linspace(-2, 2, 48 * 4).reshape(48, 4).sin()
 LABELS = (INPUTS.sum(dim=1) > 0).long()
@@ -44,7 +44,7 @@ class MeanAbsoluteError:
 
 
 def make_manager(root, **options):
-    return RunManager("exp", root, tensorboard=False, display=False, _grid=GridContext(), **options)
+    return manager_of_grid("exp", root, **options)
 
 
 def make_network(outputs=2, dropout=0.0):

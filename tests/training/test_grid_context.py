@@ -4,8 +4,9 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from runmanager import RunManager, load_results, load_runs
+from runmanager import load_results, load_runs
 from runmanager.training.grid_context import GridContext
+from tests.of_grid import manager_of_grid
 
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(10) % 3
@@ -27,7 +28,7 @@ def train_epoch(manager, network, loss=functional.cross_entropy):
 def steps_of(tmp_path, train, **options):
     steps = []
     context = GridContext(on_step=lambda progress: steps.append(progress()[:3]), **options)
-    manager = RunManager("exp", tmp_path, display=False, tensorboard=False, _grid=context)
+    manager = manager_of_grid("exp", tmp_path, context)
     with manager.run(RUN, nn.Linear(4, 3), batches_of()):
         train(manager)
     return steps
@@ -72,7 +73,7 @@ def test_a_run_that_shared_the_machine_says_so(tmp_path, jobs, columns):
 
 
 def test_tables_belong_to_the_parent_where_it_says_so(tmp_path):
-    with RunManager("exp", tmp_path, display=False, tensorboard=False, _grid=GridContext()).run(RUN):
+    with manager_of_grid("exp", tmp_path).run(RUN):
         pass
 
     assert [path.name for path in (tmp_path / "exp").iterdir()] == ["001-lr=0.1"]
@@ -84,9 +85,7 @@ def test_each_epoch_is_reported_once_it_is_committed(tmp_path):
     def on_epoch(record):
         seen.append((record.epoch, load_results(tmp_path)["epoch"].tolist()))
 
-    manager = RunManager(
-        "exp", tmp_path, display=False, tensorboard=False, _grid=GridContext(on_epoch=on_epoch)
-    )
+    manager = manager_of_grid("exp", tmp_path, GridContext(on_epoch=on_epoch))
     with manager.run(RUN):
         for _ in manager.epochs(2):
             pass

@@ -1,12 +1,9 @@
 """RunManager: the hooks of a training loop, which check their order and delegate."""
 
-import bdb
-import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager
 from functools import wraps
 from os import PathLike
 from pathlib import Path
@@ -16,59 +13,40 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from runmanager.console import choose_screen
-from runmanager.devices import ranks, torch_devices
-from runmanager.devices.process_state import Leftovers
-from runmanager.errors import (
-    DeviceError,
-    InvalidArgumentError,
-    LifecycleError,
-    Problems,
-    PruneError,
-    RunsWarning,
-    StorageError,
-    is_count,
-)
-from runmanager.goal import Goal, parse_goal
-from runmanager.grid import kinds_of, params_of
-from runmanager.hyperparameters import column
-from runmanager.outcome import EpochRecord, Outcome, Status, in_order
+from runmanager.devices import ranks
+from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
+from runmanager.goal import parse_goal
+from runmanager.grid import params_of
+from runmanager.launch import loop_output
+from runmanager.launch.loop_output import LoopOutput
+from runmanager.outcome import Outcome, Status
 from runmanager.results.loading import load_results
 from runmanager.storage import artifacts, checkpoints
 from runmanager.storage.design import Design
-from runmanager.storage.folders import Experiment, RunFolder, RunFolders
-from runmanager.storage.identity import identity
+from runmanager.storage.folders import Experiment, RunFolders
 from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
 from runmanager.storage.x_axis import check_x_axis
-from runmanager.training import at_exit, early_stop, faults, inside_epoch, loop_output, metrics, resuming
+from runmanager.training import metrics
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss
-from runmanager.training.checking import CheckEnded
 from runmanager.training.correct import num_correct
-from runmanager.training.evaluation import Evaluation, Metric, OpenEvaluation, evaluate_run, evaluating
-from runmanager.training.grid_context import GridContext
-from runmanager.training.loop_output import epoch_line
-from runmanager.training.open_epoch import OpenEpoch
-from runmanager.training.open_run import OpenRun
+from runmanager.training.evaluation import Evaluation, Metric, evaluate_run, evaluating
+from runmanager.training.hooks import Hooks
 from runmanager.training.step_log import log_step
-from runmanager.training.trainer_state import TrainerState, continued
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch.utils.tensorboard import SummaryWriter
 
+    from runmanager.board.run_log import RunLogs
+    from runmanager.training.open_run import OpenRun
 
-_TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
-"""Network -> the run that trained it, in this process: `run_grid` has a manager for every run."""
 
 _PAGE = (
     "docs/from-the-tutorial.md lists what is here for validation, saved models, further metrics and other "
     "additions to the tutorial's class"
 )
-
-_NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, CheckEnded)
-"""Exceptions that interrupt a run, which can be resumed: what failed was not the run."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,6 +82,12 @@ class _settable(Generic[T]):  # noqa: N801 - used like property
         def __set__(self, manager: Any, value: Any) -> None: ...
 
 
+def _boards(histogram_every: int) -> "RunLogs":
+    from runmanager.board.run_log import RunLogs
+
+    return RunLogs(histogram_every)
+
+
 class RunManager:
     """Log runs: hooks for a training loop, one row per epoch, one event file per run.
 
@@ -126,10 +110,7 @@ class RunManager:
         x_axis: What curves are drawn over, as for `run_grid`; it is written with the experiment.
 
     Attributes:
-        run_params: The current run.
-        run_count: How many runs this manager has begun.
-        run_data: One row per finished epoch of this manager's runs.
-        outcome: How the last run ended, None before the first run and while one is open.
+        hooks: What executes the open run, for adapters of trainers.
 
     Raises:
         GridError: `experiment` cannot be a folder's name, `batch_size` is no function, or `goal` or `x_axis` is
@@ -171,28 +152,21 @@ class RunManager:
         batch_size: Measure | None = None,
         goal: str | None = None,
         x_axis: str | None = None,
-        _grid: GridContext | None = None,
+        _hooks: Hooks | None = None,
     ) -> None:
         problems = Problems()
         problems.check_batch_size(batch_size)
         problems.raise_if_any(InvalidArgumentError)
-        self.run_params: Any = None
-        self.run_count: int = 0
-        self.run_data: list[OrderedDict[str, Any]] = []
-        self.outcome: Outcome | None = None
-        self._goal = None if goal is None else parse_goal(goal)
         axis = None if x_axis is None else check_x_axis(x_axis)
-        self._design: Design | None = Design(self._goal, x_axis=axis)  # until it is written
-        self._folders = RunFolders(experiment, root)
-        self._histogram_every = histogram_every if tensorboard else None
-        self._batch_size = batch_size
-        self._has_warned_of_open_run = False
-        self._leftovers = Leftovers()
-        self._screen = choose_screen(show=display is not False)
-        self._tables = _grid is None  # a grid's parent process writes them
-        self._grid = _grid or GridContext()
-        self._current: OpenRun | None = None  # after end_run() too, for the properties below
-        self._scope = ExitStack()  # of the open run: its device is the current one
+        design = Design(None if goal is None else parse_goal(goal), x_axis=axis)
+        self.hooks = _hooks or Hooks(
+            RunFolders(experiment, root),
+            measure=batch_size,
+            design=design,
+            boards=_boards(histogram_every) if tensorboard else None,
+            output=LoopOutput(show=display is not False),
+        )
+        self._writers: weakref.WeakKeyDictionary[OpenRun, SummaryWriter] = weakref.WeakKeyDictionary()
 
     @_hook
     def begin_run(self, run: Any, network: nn.Module | None = None, loader: Any = None) -> None:
@@ -223,42 +197,7 @@ class RunManager:
             >>> manager.results["loss"].tolist()
             [0.5, 0.5]
         """
-        if self._is_open:
-            self._end_open_run()
-        params = params_of(run)
-        given = run if self._grid.run is None else self._grid.run
-        if given is not run and identity(params) != identity(params_of(given)):
-            raise LifecycleError(f"train() was given {given!r} and began {run!r}: give manager.run() the run")
-        device = self._device_of(params, network)
-        with ExitStack() as scope:
-            scope.enter_context(torch_devices.as_current(device))
-            if network is not None and len(torch_devices.devices_of(network)) <= 1:
-                network.to(device)
-            torch_devices.warm(device)
-            metrics.warm_sums(device)
-            torch_devices.reset_peak(device)
-            folder = self._folders.open_on_all_ranks(params)
-            self._write_goal()
-            opened = self._open(folder, device, network, loader, kinds=kinds_of(run))
-            self._scope = scope.pop_all()
-        self.run_count += 1
-        self.run_params = run
-        if network is not None:
-            number = opened.folder.number
-            if network in _TRAINED:
-                warnings.warn(
-                    f"the network of run {number} was trained by run {_TRAINED[network]} already and begins "
-                    "with its weights: make a new network for every run",
-                    RunsWarning,
-                    stacklevel=3,
-                )
-            _TRAINED[network] = number
-        if self._tables:
-            at_exit.watch(self, opened.folder, opened.attempt)
-        if sentence := self._leftovers.run_begins(f"run {opened.folder.number}"):
-            warnings.warn(sentence, RunsWarning, stacklevel=3)
-        opened.listeners.run_began(network, loader)
-        opened.start_clock()
+        self.hooks.begin_run(run, network, loader, self.end_run)
 
     @_hook
     def end_run(self) -> None:
@@ -274,19 +213,7 @@ class RunManager:
             >>> manager.outcome.status
             <Status.COMPLETED: 'completed'>
         """
-        opened = self._open_run("end_run()")
-        if opened.epoch is not None:
-            if not opened.epoch.is_left:
-                number = opened.number
-                opened.interrupt("ended inside an epoch")
-                self._close()
-                raise LifecycleError(
-                    f"end_run() inside epoch {number}: call end_epoch() first; run "
-                    f"{opened.folder.number} is recorded as interrupted, without that epoch"
-                )
-            self._commit_epoch()
-        self._close()
-        ranks.broadcast(None)  # when everything is written
+        self.hooks.end_run()
 
     @_hook
     def begin_epoch(self) -> None:
@@ -305,12 +232,7 @@ class RunManager:
             >>> manager.end_epoch()
             >>> manager.end_run()
         """
-        opened = self._open_run("begin_epoch()")
-        if opened.epoch is not None:
-            raise LifecycleError(f"begin_epoch() inside epoch {opened.number}: call end_epoch() first")
-        if self._resume_by_trainer():
-            opened.num_epochs = opened.ending.begin_trainer_loop(None)
-        opened.begin_epoch()
+        self.hooks.begin_epoch()
 
     @_hook
     def end_epoch(self) -> None:
@@ -331,8 +253,7 @@ class RunManager:
             0.5
             >>> manager.end_run()
         """
-        self._open_epoch("end_epoch()")
-        self._commit_epoch()
+        self.hooks.end_epoch()
 
     def track_loss(self, loss: torch.Tensor | float, batch: Any = None) -> None:
         """Add a batch's loss to the epoch's mean. Does not wait for the device.
@@ -355,7 +276,7 @@ class RunManager:
             >>> manager.results["loss"].tolist()
             [0.625]
         """
-        self._tracking("track_loss()").add_loss(loss, batch)
+        self.hooks.tracking("track_loss()").add_loss(loss, batch)
 
     def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count where the largest score is the label's. Does not wait for the device.
@@ -380,7 +301,7 @@ class RunManager:
             >>> manager.results["accuracy"].tolist()
             [0.75]
         """
-        sums = self._tracking("track_num_correct()").sums
+        sums = self.hooks.tracking("track_num_correct()").sums
         for name in ("_get_num_correct", "get_num_correct"):
             if getattr(type(self), name) is not getattr(RunManager, name):
                 sums.add_count(getattr(self, name)(preds, labels), len(labels), len(labels))
@@ -421,7 +342,7 @@ class RunManager:
             >>> manager.results[["f1", "norm_largest"]].values.tolist()
             [[0.5, 1.5]]
         """
-        self._tracking("track()").track({**(values or {}), **named}, how)
+        self.hooks.tracking("track()").track({**(values or {}), **named}, how)
 
     def log(
         self,
@@ -462,7 +383,7 @@ class RunManager:
             >>> load_steps("runs/example")["step_loss"].tolist()
             [0.9, 0.8]
         """
-        log_step(self._open_run("log()"), {**(values or {}), **named}, every)
+        log_step(self.hooks.open_run("log()"), {**(values or {}), **named}, every)
 
     def summary(
         self, values: Mapping[str, torch.Tensor | float] | None = None, /, **named: torch.Tensor | float
@@ -488,7 +409,7 @@ class RunManager:
             >>> load_runs("runs/example")["num_parameters"].tolist()
             [9.0]
         """
-        self._open_run("summary()").add_summary({**(values or {}), **named})
+        self.hooks.open_run("summary()").add_summary({**(values or {}), **named})
 
     def artifact(self, content: Any, name: str | None = None) -> Path:
         """Keep a file, a folder, a figure or a text with the run, in its folder under ``artifacts/``.
@@ -518,7 +439,7 @@ class RunManager:
             ('notes.txt', '3 of 4 are right')
         """
         return artifacts.keep(
-            self._open_run("artifact()").folder.path, content, name, is_writer=ranks.is_main()
+            self.hooks.open_run("artifact()").folder.path, content, name, is_writer=ranks.is_main()
         )
 
     def load_weights(self, network: nn.Module | None = None) -> None:
@@ -540,7 +461,7 @@ class RunManager:
             ...     manager.load_weights()  # those of epoch 2
             ...     final = manager.evaluate(loader, "final")  # the column final_loss
         """
-        opened = self._open_run("load_weights()")
+        opened = self.hooks.open_run("load_weights()")
         network = network or opened.network
         if network is None:
             raise LifecycleError("load_weights() without a network: pass it to begin_run(run, network, loader)")
@@ -624,19 +545,8 @@ class RunManager:
             >>> manager.outcome.status, manager.outcome.epochs
             (<Status.DIVERGED: 'diverged'>, 1)
         """
-        try:
-            self.begin_run(run, network, loader)
-            try:
-                yield self
-            except BaseException as error:
-                self._end_by(error, run)
-                raise
-            if self._is_open:
-                self._open_run("end_run()").close_loop()
-                self.end_run()
-        except KeyboardInterrupt:
-            self._end_interrupted()  # while it began or ended
-            raise
+        with self.hooks.run(run, lambda: self.begin_run(run, network, loader), self.end_run):
+            yield self
 
     def epochs(
         self,
@@ -699,25 +609,10 @@ class RunManager:
             >>> manager.results["epoch"].tolist()  # epoch 2 was the best
             [1, 2, 3, 4]
         """
-        opened = self._open_run("epochs()")
-        if not is_count(n):
-            raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
-        problems_of_options = early_stop.stop_problems(patience, min_delta, max_seconds)
-        problems_of_options += inside_epoch.commit_problems(checkpoint_every, checkpoint)
-        problems_of_options.raise_if_any(InvalidArgumentError)
-        goal = self._watched(patience, keep)
-        opened.ending.early_stop = early_stop.EarlyStop(goal, patience, min_delta, max_seconds)
-        if checkpoint is not None or keep is not None:
-            if opened.has_begun:
-                raise LifecycleError(
-                    "epochs(checkpoint=...) after an epoch of this run: call it once, before the first"
-                )
-            records, problems = opened.resume(checkpoint, keep, checkpoint_every)
-            self._add_rows(records)
-            if problems:
-                warnings.warn("; ".join(problems), RunsWarning, stacklevel=2)
-        self._resume_by_trainer()
-        return opened.epochs(min(n, 1) if self._grid.is_check else n, self.begin_epoch, self.end_epoch)
+        return self.hooks.epochs(
+            n, self.begin_epoch, self.end_epoch, checkpoint=checkpoint, keep=keep, patience=patience,
+            min_delta=min_delta, max_seconds=max_seconds, checkpoint_every=checkpoint_every,
+        )  # fmt: skip
 
     def batches(self) -> Iterator[Any]:
         """Iterate over the loader's batches on the run's device.
@@ -737,7 +632,7 @@ class RunManager:
             >>> manager.results["loss"].tolist()
             [1.0]
         """
-        epoch = self._open_epoch("batches()")
+        epoch = self.hooks.open_epoch("batches()")
         if self.loader is None:
             raise LifecycleError("batches() without a loader: pass it to begin_run(run, network, loader)")
         return epoch.batches()
@@ -784,10 +679,10 @@ class RunManager:
             >>> manager.results["validation_loss"].item() == means.loss, 0 <= means.accuracy <= 1
             (True, True)
         """
-        opened = self._open_run("evaluate()")
+        opened = self.hooks.open_run("evaluate()")
         if opened.network is None:
             raise LifecycleError("evaluate() without a network: pass it to begin_run(run, network, loader)")
-        self._check_evaluation("evaluate()")
+        self.hooks.open_for_evaluation("evaluate()")
         return evaluate_run(opened, loader, name, loss, step, metrics)
 
     @contextmanager
@@ -821,8 +716,7 @@ class RunManager:
             >>> [name for name in manager.results if name.startswith("validation")]
             ['validation_mae']
         """
-        opened = self._open_run("evaluating()")
-        self._check_evaluation("evaluating()")
+        opened = self.hooks.open_for_evaluation("evaluating()")
         with evaluating(opened, loader, name) as evaluation:
             yield evaluation.batches()
 
@@ -846,9 +740,9 @@ class RunManager:
             >>> list(manager.remaining([{"lr": 0.1}, {"lr": 0.01}]))
             [{'lr': 0.01}]
         """
-        if self._folders.name is None:
+        if self.hooks.folders.name is None:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
-        experiment = self._folders.experiment
+        experiment = self.hooks.folders.experiment
         if ranks.is_main():
             check_free(experiment.path)
         for run in runs:
@@ -859,140 +753,30 @@ class RunManager:
             if not ranks.broadcast(is_completed):
                 yield run
 
-    def _write_goal(self) -> None:
-        """Write the goal and the x-axis with the experiment, once; say so if it had others."""
-        design, self._design = self._design, None
-        if design is None or not ranks.is_main():
-            return
-        for sentence in self._folders.experiment.decide(design) if design != Design() else ():
-            warnings.warn(sentence, RunsWarning, stacklevel=4)
-        if self._tables:  # no grid has given it
-            design = self._folders.experiment.design
-            self._grid = replace(self._grid, goal=design.goal, x_axis=design.x_axis)
-
-    def _end_by(self, error: BaseException, run: Any) -> None:
-        """End the run as an exception that leaves the loop says."""
-        if isinstance(error, _NOT_OF_THE_RUN):
-            self._end_interrupted()
-            return
-        if self._current:
-            faults.explain_devices(error, self._current.device, self.network)
-        if faults.is_pruned(error) and self._is_open:
-            self._end_left_epoch()
-        self._end_failed(error, run)
-
-    def _end_left_epoch(self) -> None:
-        """Commit the epoch in which a loop over `epochs` was left, as after a break, if no batch is left."""
-        opened = self._open_run("end_run()")
-        opened.close_loop()
-        if opened.epoch is not None and opened.epoch.is_left and opened.epoch.is_whole:
-            self._commit_epoch(is_left=False)  # resumed, the run goes on
-
-    def _end_at_exit(self, error: BaseException | None) -> Outcome:
-        """End the run that is open when the program ends: by an exception, or by none."""
-        opened = self._open_run("end_run()")
-        if error is not None:
-            self._end_by(error, self.run_params)
-        else:
-            if opened.outcome.status is Status.COMPLETED:  # but whether it is, nobody has said
-                opened.interrupt(at_exit.CAUSE)
-            self._close()
-        return self.outcome or opened.outcome
-
-    def _end_failed(self, error: BaseException, run: Any) -> Outcome:
-        """End the open run as failed or out of memory; if none is open, open `run` for that."""
-        if not self._is_open and not ranks.is_main():
-            self.outcome = Outcome(faults.status_of(error), faults.cause_of(error, torch.device("cpu")))
-            return self.outcome
-        if not self._is_open:
-            again = self.outcome is not None  # the run that has just ended, not another with its parameters
-            folder = self._folders.open(params_of(run), again=again)
-            self._open(folder, torch.device("cpu"), has_board=False).keep_committed()
-        self._open_run("end_run()").fail(error)
-        return self._close()
-
-    def _end_open_run(self) -> None:
-        """End the run that is open when the next one begins, as the tutorial's class did."""
-        opened = self._open_run("begin_run()")
-        number = opened.folder.number
-        if self._grid.run is not None:
-            raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
-        if opened.epoch is not None and not opened.epoch.is_left:
-            opened.interrupt(f"run {self.run_count + 1} began inside an epoch")
-            self._close()
-        else:
-            self.end_run()
-        assert self.outcome is not None
-        if not self._has_warned_of_open_run:
-            self._has_warned_of_open_run = True
-            warnings.warn(
-                f"begin_run() while run {number} was open: it is recorded as {self.outcome.status}; "
-                "call end_run() after its last epoch",
-                RunsWarning,
-                stacklevel=4,
-            )
-
-    def _end_interrupted(self) -> None:
-        """End the run as interrupted unless it has ended; what was committed is kept."""
-        if self._current is None:
-            return
-        if self._is_open:
-            self._current.interrupt("interrupted")
-            with suppress(StorageError):  # a journal without an end means the same
-                self._close()
-        self._current.commit_lost_end()
-
-    def _watched(self, patience: int | None, keep: str | None) -> Goal | None:
-        """Return the goal that `patience` watches, None without it: that of `keep`, else the experiment's.
-
-        Raises:
-            CheckpointError: `keep` is nothing that `epochs` takes.
-            InvalidArgumentError: There is none.
-        """
-        goal = resuming.goal_of(keep) or self._goal
-        if patience is not None and goal is None and (self._folders.name or self._folders.opened):
-            goal = self._folders.experiment.design.goal
-        if patience is not None and goal is None:
-            what = "keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
-            raise InvalidArgumentError([f"patience={patience} without a metric to watch: write {what}"])
-        return goal
-
-    @contextmanager
-    def _counting(self, measure: Measure | None) -> Iterator[None]:
-        """Let `measure` count the samples of batches in the block: for fit() alone."""
-        before, self._batch_size = self._batch_size, measure
-        if self._current:
-            self._current.measure = measure
-        try:
-            yield
-        finally:
-            self._batch_size = before
-            if self._current:
-                self._current.measure = before
-
-    def _device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
-        """Return the device of a run; without one, that of its network.
-
-        Raises:
-            DeviceError: It is not there.
-        """
-        device = params.get("device", torch_devices.network_device(network))
-        try:
-            return torch_devices.require(ranks.own_device(device))
-        except DeviceError as error:
-            if not self._tables:
-                raise
-            advice = "leave it out of the axis 'device', or use run_grid, which marks its runs as unavailable"
-            raise DeviceError(f"{error}; {advice}") from None
+    @property
+    def run_params(self) -> Any:
+        """The current run."""
+        return self.hooks.run_params
 
     @property
-    def _is_open(self) -> bool:
-        return self._current is not None and self.outcome is None
+    def run_count(self) -> int:
+        """How many runs this manager has begun."""
+        return self.hooks.run_count
+
+    @property
+    def run_data(self) -> list[OrderedDict[str, Any]]:
+        """One row per finished epoch of this manager's runs."""
+        return self.hooks.rows
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the last run ended, None before the first run and while one is open."""
+        return self.hooks.outcome
 
     @property
     def results(self) -> "pd.DataFrame":
         """One row per finished epoch of this experiment so far, as `load_results` gives it."""
-        experiment = self._folders.opened
+        experiment = self.hooks.folders.opened
         if experiment is None or not (ranks.is_main() or experiment.path.exists()):
             return loop_output.table_of(self.run_data)
         return load_results(experiment.path)
@@ -1000,7 +784,7 @@ class RunManager:
     @property
     def folder(self) -> Path | None:
         """The folder of the current or the last run, None before the first; what is put there stays with it."""
-        return self._current.folder.path if self._current else None
+        return self.hooks.current.folder.path if self.hooks.current else None
 
     @property
     def should_stop(self) -> bool:
@@ -1010,27 +794,34 @@ class RunManager:
         or the grid's pruning stop the run. A loop over `epochs` ends by itself then; any other asks, and ends
         with ``break``. False while no run is open.
         """
-        return self._current is not None and self._is_open and self._current.ending.should_stop
+        return self.hooks.should_stop
 
     @_settable
     def tb(self) -> "SummaryWriter | None":
         """A SummaryWriter into the run's event file; None before the first run."""
-        return self._current.writer if self._current else None
+        opened = self.hooks.current
+        if opened is None:
+            return None
+        if opened not in self._writers:
+            from runmanager.board.run_log import writer_of
+
+            self._writers[opened] = writer_of(opened.board, opened.folder.path)
+        return self._writers[opened]
 
     @_settable
     def network(self) -> nn.Module | None:
         """The network of the current or the last run."""
-        return self._current.network if self._current else None
+        return self.hooks.current.network if self.hooks.current else None
 
     @_settable
     def loader(self) -> Any:
         """The loader of the current or the last run."""
-        return self._current.loader if self._current else None
+        return self.hooks.current.loader if self.hooks.current else None
 
     @_settable
     def epoch_count(self) -> int:
         """The number of the current epoch, 0 between runs."""
-        return self._current.number if self._current else 0
+        return self.hooks.current.number if self.hooks.current else 0
 
     @property
     def resume_epoch(self) -> int:
@@ -1051,40 +842,31 @@ class RunManager:
             >>> manager.results["epoch"].tolist()
             [1, 2, 3]
         """
-        opened = self._open_run("resume_epoch")
-        if opened.resume_epoch is None:
-            opened.resume_epoch = 0 if opened.has_begun else self._last_continued()
-        return opened.resume_epoch
+        return self.hooks.resume_epoch
 
     @resume_epoch.setter
     def resume_epoch(self, epoch: int) -> None:
-        opened = self._open_run("resume_epoch")
-        if opened.has_begun:
-            raise LifecycleError("resume_epoch is set after an epoch of this run: set it before the first")
-        last = self._last_continued()
-        if not is_count(epoch) or epoch > last:
-            raise LifecycleError(f"resume_epoch must be a whole number from 0 to {last}, got {epoch!r}")
-        opened.resume_epoch = epoch
+        self.hooks.resume_epoch = epoch
 
     @_settable
     def epoch_loss(self) -> float:
         """The sum of the losses of the epoch's samples so far; waits for the device."""
-        return self._current.total("loss") if self._current else 0
+        return self.hooks.current.total("loss") if self.hooks.current else 0
 
     @_settable
     def epoch_num_correct(self) -> int:
         """The number of correct predictions in the epoch so far; waits for the device."""
-        return int(self._current.total("accuracy")) if self._current else 0
+        return int(self.hooks.current.total("accuracy")) if self.hooks.current else 0
 
     @_settable
     def epoch_start_time(self) -> float | None:
         """When the epoch began, as `time.time()` says (s), None between epochs."""
-        return self._current.epoch.start_time if self._current and self._current.epoch else None
+        return self.hooks.current.epoch.start_time if self.hooks.current and self.hooks.current.epoch else None
 
     @_settable
     def run_start_time(self) -> float | None:
         """When the current or the last run began, as `time.time()` says (s), None before the first."""
-        return self._current.start_time if self._current else None
+        return self.hooks.current.start_time if self.hooks.current else None
 
     if not TYPE_CHECKING:
 
@@ -1092,109 +874,3 @@ class RunManager:
             if name.startswith("__"):
                 raise AttributeError(name)
             raise AttributeError(f"RunManager has no {name!r}: {_PAGE}")
-
-    def _open_run(self, call: str) -> OpenRun:
-        if self._current is None or self.outcome is not None:
-            raise LifecycleError(f"{call} outside a run: call begin_run(run, network, loader) first")
-        return self._current
-
-    def _tracking(self, call: str) -> OpenEpoch | OpenEvaluation:
-        """Return what values go to: the evaluation that is open, else the epoch."""
-        evaluation = None if self._current is None else self._current.evaluation
-        return self._open_epoch(call) if evaluation is None else evaluation
-
-    def _check_evaluation(self, call: str) -> None:
-        opened = self._open_run(call)
-        if opened.number and opened.epoch is None and not opened.is_trained:
-            raise LifecycleError(f"{call} after epoch {opened.number} has ended: call it before end_epoch()")
-
-    def _open_epoch(self, call: str) -> OpenEpoch:
-        epoch = None if self._current is None else self._current.epoch
-        if epoch is None:
-            self._open_run(call)
-            raise LifecycleError(f"{call} outside an epoch: call begin_epoch() first")
-        return epoch
-
-    def _open(
-        self,
-        folder: RunFolder,
-        device: torch.device,
-        network: nn.Module | None = None,
-        loader: Any = None,
-        *,
-        kinds: Mapping[str, str] | None = None,
-        has_board: bool = True,
-    ) -> OpenRun:
-        every = self._histogram_every if has_board else None
-        name = self._folders.experiment.path.name
-        self._current = OpenRun(
-            name,
-            folder,
-            device,
-            network,
-            loader,
-            histogram_every=every,
-            kinds=kinds,
-            measure=self._batch_size,
-            grid=self._grid,
-        )
-        self.outcome = None
-        return self._current
-
-    def _commit_epoch(self, *, is_left: bool | None = None) -> None:
-        opened = self._open_run("end_epoch()")
-        if is_left is None:
-            is_left = opened.epoch is not None and opened.epoch.is_left
-        record = opened.end_epoch(is_left=is_left)
-        self._add_rows([record])
-        opened.ending.report(record, is_left=is_left)
-        if ranks.is_main():
-            number, params = opened.folder.number, opened.folder.params
-            self._screen.epoch_ended(
-                lambda: loop_output.table_of(self.run_data),
-                lambda width: epoch_line(number, params, record, opened.num_epochs, width, self._goal),
-            )
-
-    def _close(self) -> Outcome:
-        self._resume_by_trainer()
-        opened = self._open_run("end_run()")
-        self.outcome = opened.outcome
-        at_exit.forget(self)
-        try:
-            opened.end()
-            self._leftovers.run_ended()
-        finally:
-            if ranks.num_ranks() == 1:  # else ranks send each other something through it
-                self._scope.close()
-        if ranks.is_main():
-            if self._tables:
-                from runmanager.results.files import write_results
-
-                write_results(self.results, self._folders.experiment.path)
-            if self._screen.is_shown:
-                self._screen.run_ended(loop_output.table_of(self.run_data))
-        return self.outcome
-
-    def _last_continued(self) -> int:
-        """Return the last epoch of earlier attempts that the open run may continue after."""
-        folder = self._open_run("resume_epoch").folder
-        return ranks.from_main(lambda: len(continued(read_run(folder), self._grid)))
-
-    def _resume_by_trainer(self) -> bool:
-        """Continue after `resume_epoch` if that was asked for; return whether the attempt begins so."""
-        opened = self._open_run("resume_epoch")
-        after = opened.resume_epoch
-        if after is None or opened.has_begun:
-            return False
-        records, problems = opened.resume_with(TrainerState(last=lambda committed: min(after, committed)))
-        self._add_rows(records)
-        if problems:
-            warnings.warn("; ".join(problems), RunsWarning, stacklevel=4)
-        return True
-
-    def _add_rows(self, records: Iterable[EpochRecord]) -> None:
-        folder = self._open_run("end_epoch()").folder
-        for record in records:
-            params = {column(name): value for name, value in folder.params.items()}
-            row = in_order(folder.number, record.epoch, params, record.metrics)
-            self.run_data.append(OrderedDict(row))

@@ -8,8 +8,9 @@ import pytest
 
 from runmanager import RunManager, RunsWarning, load_runs
 from runmanager.errors import StorageError
+from runmanager.launch import at_exit
 from runmanager.storage import paths
-from runmanager.training import at_exit
+from runmanager.training.hooks import LEFT_OPEN
 from tests.locations import line_with
 
 START = """
@@ -215,7 +216,7 @@ def test_an_exception_at_a_prompt_does_not_fail_the_run(manager, tmp_path, monke
     with pytest.warns(RunsWarning, match=message(1, 1)):
         at_exit._end_open_runs()
 
-    assert ended(tmp_path) == [("interrupted", 1, at_exit.CAUSE)]
+    assert ended(tmp_path) == [("interrupted", 1, LEFT_OPEN)]
 
 
 def test_an_earlier_exception_that_did_not_end_the_program_is_not_the_runs(manager, tmp_path, monkeypatch):
@@ -226,7 +227,7 @@ def test_an_earlier_exception_that_did_not_end_the_program_is_not_the_runs(manag
         at_exit._end_open_runs()
     at_exit._end_open_runs()  # is told once
 
-    assert ended(tmp_path) == [("interrupted", 1, at_exit.CAUSE)]
+    assert ended(tmp_path) == [("interrupted", 1, LEFT_OPEN)]
 
 
 def test_a_full_disk_interrupts_the_run(manager, tmp_path, monkeypatch):
@@ -249,7 +250,7 @@ def test_the_run_that_is_open_is_named_from_another_folder(manager, tmp_path, mo
     with pytest.warns(RunsWarning, match=message(2, 1)):
         at_exit._end_open_runs()
 
-    assert ended(tmp_path) == [("completed", 0, ""), ("interrupted", 1, at_exit.CAUSE)]
+    assert ended(tmp_path) == [("completed", 0, ""), ("interrupted", 1, LEFT_OPEN)]
     assert num_rows(tmp_path) == 1
 
 

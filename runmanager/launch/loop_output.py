@@ -15,12 +15,56 @@ from collections.abc import Callable
 
 from rich.cells import cell_len
 
-from runmanager.console import cell, duration, join, printable
+from runmanager.console import cell, choose_screen, duration, join, printable
+from runmanager.devices import ranks
 from runmanager.goal import Goal
 from runmanager.hyperparameters import text
+from runmanager.launch import at_exit
 from runmanager.outcome import EpochRecord
+from runmanager.results.loading import load_results
+from runmanager.training.hooks import Hooks
+from runmanager.training.open_run import OpenRun
 
 _VALUE = 7  # characters of most values, so that the lines of a run are aligned
+
+
+class LoopOutput:
+    """The lines and tables of a loop, and its results.csv; what is open when the program ends is ended.
+
+    Args:
+        show: False shows nothing.
+    """
+
+    def __init__(self, *, show: bool) -> None:
+        self._screen = choose_screen(show=show)
+
+    def run_began(self, hooks: Hooks, opened: OpenRun) -> None:
+        """Watch that the run is ended."""
+        at_exit.watch(hooks, opened.folder, opened.attempt)
+
+    def epoch_ended(self, hooks: Hooks, opened: OpenRun, record: EpochRecord) -> None:
+        """Show an epoch."""
+        if ranks.is_main():
+            number, params = opened.folder.number, opened.folder.params
+            self._screen.epoch_ended(
+                lambda: table_of(hooks.rows),
+                lambda width: epoch_line(number, params, record, opened.num_epochs, width, hooks.goal),
+            )
+
+    def run_ends(self, hooks: Hooks) -> None:
+        """Watch the run no more."""
+        at_exit.forget(hooks)
+
+    def run_ended(self, hooks: Hooks) -> None:
+        """Write the tables, and show the results."""
+        if not ranks.is_main():
+            return
+        from runmanager.results.files import write_results
+
+        path = hooks.folders.experiment.path
+        write_results(load_results(path), path)
+        if self._screen.is_shown:
+            self._screen.run_ended(table_of(hooks.rows))
 
 
 def epoch_line(

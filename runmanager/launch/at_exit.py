@@ -7,7 +7,6 @@ import warnings
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from runmanager.devices import ranks
 from runmanager.errors import RunsWarning, StorageError
@@ -18,19 +17,14 @@ from runmanager.storage import paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import end_if_running, read_run
 from runmanager.storage.user_code import caller
-
-if TYPE_CHECKING:
-    from runmanager.training.manager import RunManager
-
-
-CAUSE = "the program ended without end_run()"
+from runmanager.training.hooks import LEFT_OPEN, Hooks
 
 
 @dataclass(frozen=True)
 class _Watched:
-    """A run that is open. Its manager, and so its network, may be gone before the program ends."""
+    """A run that is open. Its hooks, and so its network, may be gone before the program ends."""
 
-    manager: "weakref.ref[RunManager]"
+    hooks: "weakref.ref[Hooks]"
     folder: RunFolder
     attempt: int
     begun_at: tuple[str, int]  # file and line
@@ -41,18 +35,18 @@ class _Watched:
 _watched: list[_Watched] = []  # the program ends once, for the runs of all managers
 
 
-def watch(manager: "RunManager", folder: RunFolder, attempt: int) -> None:
+def watch(hooks: "Hooks", folder: RunFolder, attempt: int) -> None:
     """End this run when the program ends, unless `forget` is called before."""
     if not _watched:
         atexit.unregister(_end_open_runs)
         atexit.register(_end_open_runs)  # again: what was registered last is called first
     is_first = _uncaught() is None
-    _watched.append(_Watched(weakref.ref(manager), folder, attempt, caller(), os.getpid(), is_first))
+    _watched.append(_Watched(weakref.ref(hooks), folder, attempt, caller(), os.getpid(), is_first))
 
 
-def forget(manager: "RunManager") -> None:
-    """Do nothing when the program ends: the manager has no open run."""
-    _watched[:] = [watched for watched in _watched if watched.manager() is not manager]
+def forget(hooks: "Hooks") -> None:
+    """Do nothing when the program ends: there is no open run."""
+    _watched[:] = [watched for watched in _watched if watched.hooks() is not hooks]
 
 
 def _end_open_runs() -> None:
@@ -65,9 +59,9 @@ def _end_open_runs() -> None:
             continue
         error = _uncaught() if watched.is_first and not _is_prompt() else None
         with suppress(StorageError):
-            manager = watched.manager()
-            outcome = manager._end_at_exit(error) if manager else _end_without(watched)  # noqa: SLF001 - for this module
-            if manager is None or error is None:
+            hooks = watched.hooks()
+            outcome = hooks.end_at_exit(error) if hooks else _end_without(watched)
+            if hooks is None or error is None:
                 problems.append((_problem(watched, outcome), *watched.begun_at))
     if isinstance(_uncaught(), KeyboardInterrupt):
         # Python forgets it when it executes text, as the import of pandas does, and would exit with 1
@@ -81,10 +75,10 @@ def _end_without(watched: _Watched) -> Outcome:
     """End a run whose manager is gone."""
     from runmanager.results.files import write_results  # pandas
 
-    end_if_running(watched.folder, watched.attempt, CAUSE)
+    end_if_running(watched.folder, watched.attempt, LEFT_OPEN)
     experiment = watched.folder.path.parent
     write_results(load_results(experiment), experiment)
-    return Outcome(Status.INTERRUPTED, CAUSE, len(read_run(watched.folder).epochs))
+    return Outcome(Status.INTERRUPTED, LEFT_OPEN, len(read_run(watched.folder).epochs))
 
 
 def _problem(watched: _Watched, outcome: Outcome) -> str:

@@ -1,0 +1,494 @@
+"""The hooks of a training loop: they check their order, and drive the open run."""
+
+import bdb
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from runmanager.devices import ranks, torch_devices
+from runmanager.devices.process_state import Leftovers
+from runmanager.errors import (
+    DeviceError,
+    InvalidArgumentError,
+    LifecycleError,
+    PruneError,
+    RunsWarning,
+    StorageError,
+    is_count,
+)
+from runmanager.goal import Goal
+from runmanager.grid import kinds_of, params_of
+from runmanager.hyperparameters import column
+from runmanager.outcome import EpochRecord, Outcome, Status, in_order
+from runmanager.storage.design import Design
+from runmanager.storage.folders import RunFolder, RunFolders
+from runmanager.storage.identity import identity
+from runmanager.storage.run_state import read_run
+from runmanager.training import early_stop, faults, inside_epoch, metrics, resuming
+from runmanager.training.batch_size import Measure
+from runmanager.training.checking import CheckEnded
+from runmanager.training.evaluation import OpenEvaluation
+from runmanager.training.grid_context import GridContext
+from runmanager.training.listeners import RunListeners
+from runmanager.training.open_epoch import OpenEpoch
+from runmanager.training.open_run import OpenRun
+from runmanager.training.trainer_state import TrainerState, continued
+
+_TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
+"""Network -> the run that trained it, in this process: `run_grid` has a manager for every run."""
+
+_NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, CheckEnded)
+"""Exceptions that interrupt a run, which can be resumed: what failed was not the run."""
+
+LEFT_OPEN = "the program ended without end_run()"
+"""Why a run is interrupted that nobody has ended."""
+
+
+class Output(Protocol):
+    """What a loop without a grid shows and writes; a grid does that itself."""
+
+    def run_began(self, hooks: "Hooks", opened: OpenRun) -> None:
+        """A run is open."""
+
+    def epoch_ended(self, hooks: "Hooks", opened: OpenRun, record: EpochRecord) -> None:
+        """An epoch is committed."""
+
+    def run_ends(self, hooks: "Hooks") -> None:
+        """The run is about to be closed."""
+
+    def run_ended(self, hooks: "Hooks") -> None:
+        """The run is closed."""
+
+
+class Hooks:
+    """The hooks of a loop, which executes one run after the other.
+
+    Args:
+        folders: Where the runs live.
+        measure: Counts the samples of a batch, None where that follows from the batch.
+        design: The goal and the x-axis to be written with the experiment.
+        grid: What a grid decides, None for a loop without one.
+        boards: Makes what follows a run for TensorBoard, None for nothing.
+        output: What a loop without a grid shows and writes.
+
+    Attributes:
+        run_params: The current run.
+        run_count: How many runs were begun.
+        rows: One row per finished epoch.
+        outcome: How the last run ended, None before the first run and while one is open.
+    """
+
+    def __init__(
+        self,
+        folders: RunFolders,
+        *,
+        measure: Measure | None = None,
+        design: Design | None = None,
+        grid: GridContext | None = None,
+        boards: RunListeners | None = None,
+        output: Output | None = None,
+    ) -> None:
+        self.run_params: Any = None
+        self.run_count = 0
+        self.rows: list[OrderedDict[str, Any]] = []
+        self.outcome: Outcome | None = None
+        self.folders, self.measure = folders, measure
+        self.is_of_grid = grid is not None
+        self.grid = grid or GridContext()
+        self.goal: Goal | None = design.goal if design else None
+        self.current: OpenRun | None = None  # after the run has ended too
+        self._design = design  # until it is written
+        self._boards, self._output = boards, output
+        self._has_warned_of_open_run = False
+        self._leftovers = Leftovers()
+        self._scope = ExitStack()  # of the open run: its device is the current one
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a run is open."""
+        return self.current is not None and self.outcome is None
+
+    def open_run(self, call: str) -> OpenRun:
+        """Return the open run.
+
+        Raises:
+            LifecycleError: There is none; `call` is what needs it.
+        """
+        if self.current is None or self.outcome is not None:
+            raise LifecycleError(f"{call} outside a run: call begin_run(run, network, loader) first")
+        return self.current
+
+    def open_epoch(self, call: str) -> OpenEpoch:
+        """Return the open epoch.
+
+        Raises:
+            LifecycleError: There is none.
+        """
+        epoch = None if self.current is None else self.current.epoch
+        if epoch is None:
+            self.open_run(call)
+            raise LifecycleError(f"{call} outside an epoch: call begin_epoch() first")
+        return epoch
+
+    def tracking(self, call: str) -> OpenEpoch | OpenEvaluation:
+        """Return what values go to: the evaluation that is open, else the epoch."""
+        evaluation = None if self.current is None else self.current.evaluation
+        return self.open_epoch(call) if evaluation is None else evaluation
+
+    def open_for_evaluation(self, call: str) -> OpenRun:
+        """Return the open run.
+
+        Raises:
+            LifecycleError: There is none, or its epoch has ended.
+        """
+        opened = self.open_run(call)
+        if opened.number and opened.epoch is None and not opened.is_trained:
+            raise LifecycleError(f"{call} after epoch {opened.number} has ended: call it before end_epoch()")
+        return opened
+
+    def begin_run(self, run: Any, network: nn.Module | None, loader: Any, end: Callable[[], None]) -> None:
+        """Begin a run, see `RunManager.begin_run`; `end` is the manager's own hook for one that is open."""
+        if self.is_open:
+            self._end_open_run(end)
+        params = params_of(run)
+        given = run if self.grid.run is None else self.grid.run
+        if given is not run and identity(params) != identity(params_of(given)):
+            raise LifecycleError(f"train() was given {given!r} and began {run!r}: give manager.run() the run")
+        device = self.device_of(params, network)
+        with ExitStack() as scope:
+            scope.enter_context(torch_devices.as_current(device))
+            if network is not None and len(torch_devices.devices_of(network)) <= 1:
+                network.to(device)
+            torch_devices.warm(device)
+            metrics.warm_sums(device)
+            torch_devices.reset_peak(device)
+            folder = self.folders.open_on_all_ranks(params)
+            self._write_design()
+            opened = self._open(folder, device, network, loader, kinds=kinds_of(run))
+            self._scope = scope.pop_all()
+        self.run_count += 1
+        self.run_params = run
+        self._warn_of_trained(network, opened.folder.number)
+        if self._output:
+            self._output.run_began(self, opened)
+        if sentence := self._leftovers.run_begins(f"run {opened.folder.number}"):
+            warnings.warn(sentence, RunsWarning, stacklevel=4)
+        opened.listeners.run_began(network, loader)
+        opened.start_clock()
+
+    def end_run(self) -> None:
+        """End the run, see `RunManager.end_run`."""
+        opened = self.open_run("end_run()")
+        if opened.epoch is not None:
+            if not opened.epoch.is_left:
+                number = opened.number
+                opened.interrupt("ended inside an epoch")
+                self._close()
+                raise LifecycleError(
+                    f"end_run() inside epoch {number}: call end_epoch() first; run "
+                    f"{opened.folder.number} is recorded as interrupted, without that epoch"
+                )
+            self._commit_epoch()
+        self._close()
+        ranks.broadcast(None)  # when everything is written
+
+    def begin_epoch(self) -> None:
+        """Begin an epoch, see `RunManager.begin_epoch`."""
+        opened = self.open_run("begin_epoch()")
+        if opened.epoch is not None:
+            raise LifecycleError(f"begin_epoch() inside epoch {opened.number}: call end_epoch() first")
+        if self._resume_by_trainer():
+            opened.num_epochs = opened.ending.begin_trainer_loop(None)
+        opened.begin_epoch()
+
+    def end_epoch(self) -> None:
+        """End the epoch, see `RunManager.end_epoch`."""
+        self.open_epoch("end_epoch()")
+        self._commit_epoch()
+
+    @contextmanager
+    def run(self, run: Any, begin: Callable[[], None], end: Callable[[], None]) -> Iterator[None]:
+        """Begin a run and end it however the block ends, by hooks that a user may have overridden."""
+        try:
+            begin()
+            try:
+                yield
+            except BaseException as error:
+                self.end_by(error, run)
+                raise
+            if self.is_open:
+                self.open_run("end_run()").close_loop()
+                end()
+        except KeyboardInterrupt:
+            self.end_interrupted()  # while it began or ended
+            raise
+
+    def epochs(
+        self,
+        n: int,
+        begin: Callable[[], None],
+        end: Callable[[], None],
+        *,
+        checkpoint: Mapping[str, Any] | None = None,
+        keep: str | None = None,
+        patience: int | None = None,
+        min_delta: float = 0.0,
+        max_seconds: float | None = None,
+        checkpoint_every: int | str | None = None,
+    ) -> Iterator[int]:
+        """Return the loop over `n` epochs, see `RunManager.epochs`; it calls the manager's own hooks."""
+        opened = self.open_run("epochs()")
+        if not is_count(n):
+            raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
+        problems_of_options = early_stop.stop_problems(patience, min_delta, max_seconds)
+        problems_of_options += inside_epoch.commit_problems(checkpoint_every, checkpoint)
+        problems_of_options.raise_if_any(InvalidArgumentError)
+        goal = self.watched(patience, keep)
+        opened.ending.early_stop = early_stop.EarlyStop(goal, patience, min_delta, max_seconds)
+        if checkpoint is not None or keep is not None:
+            if opened.has_begun:
+                raise LifecycleError(
+                    "epochs(checkpoint=...) after an epoch of this run: call it once, before the first"
+                )
+            records, problems = opened.resume(checkpoint, keep, checkpoint_every)
+            self.add_rows(records)
+            if problems:
+                warnings.warn("; ".join(problems), RunsWarning, stacklevel=3)
+        self._resume_by_trainer()
+        return opened.epochs(min(n, 1) if self.grid.is_check else n, begin, end)
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the run is to end after the epoch that has ended."""
+        return self.current is not None and self.is_open and self.current.ending.should_stop
+
+    @property
+    def resume_epoch(self) -> int:
+        """The last committed epoch, after which a loop that saves its own state continues."""
+        opened = self.open_run("resume_epoch")
+        if opened.resume_epoch is None:
+            opened.resume_epoch = 0 if opened.has_begun else self._last_continued()
+        return opened.resume_epoch
+
+    @resume_epoch.setter
+    def resume_epoch(self, epoch: int) -> None:
+        opened = self.open_run("resume_epoch")
+        if opened.has_begun:
+            raise LifecycleError("resume_epoch is set after an epoch of this run: set it before the first")
+        last = self._last_continued()
+        if not is_count(epoch) or epoch > last:
+            raise LifecycleError(f"resume_epoch must be a whole number from 0 to {last}, got {epoch!r}")
+        opened.resume_epoch = epoch
+
+    def end_by(self, error: BaseException, run: Any) -> None:
+        """End the run as an exception that leaves the loop says."""
+        if isinstance(error, _NOT_OF_THE_RUN):
+            self.end_interrupted()
+            return
+        if self.current:
+            faults.explain_devices(error, self.current.device, self.current.network)
+        if faults.is_pruned(error) and self.is_open:
+            self._end_left_epoch()
+        self.end_failed(error, run)
+
+    def end_at_exit(self, error: BaseException | None) -> Outcome:
+        """End the run that is open when the program ends: by an exception, or by none."""
+        opened = self.open_run("end_run()")
+        if error is not None:
+            self.end_by(error, self.run_params)
+        else:
+            if opened.outcome.status is Status.COMPLETED:  # but whether it is, nobody has said
+                opened.interrupt(LEFT_OPEN)
+            self._close()
+        return self.outcome or opened.outcome
+
+    def end_failed(self, error: BaseException, run: Any) -> Outcome:
+        """End the open run as failed or out of memory; if none is open, open `run` for that."""
+        if not self.is_open and not ranks.is_main():
+            self.outcome = Outcome(faults.status_of(error), faults.cause_of(error, torch.device("cpu")))
+            return self.outcome
+        if not self.is_open:
+            again = self.outcome is not None  # the run that has just ended, not another with its parameters
+            folder = self.folders.open(params_of(run), again=again)
+            self._open(folder, torch.device("cpu"), has_board=False).keep_committed()
+        self.open_run("end_run()").fail(error)
+        return self._close()
+
+    def end_interrupted(self) -> None:
+        """End the run as interrupted unless it has ended; what was committed is kept."""
+        if self.current is None:
+            return
+        if self.is_open:
+            self.current.interrupt("interrupted")
+            with suppress(StorageError):  # a journal without an end means the same
+                self._close()
+        self.current.commit_lost_end()
+
+    def watched(self, patience: int | None, keep: str | None) -> Goal | None:
+        """Return the goal that `patience` watches, None without it: that of `keep`, else the experiment's.
+
+        Raises:
+            CheckpointError: `keep` is nothing that `epochs` takes.
+            InvalidArgumentError: There is none.
+        """
+        goal = resuming.goal_of(keep) or self.goal
+        if patience is not None and goal is None and (self.folders.name or self.folders.opened):
+            goal = self.folders.experiment.design.goal
+        if patience is not None and goal is None:
+            what = "keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
+            raise InvalidArgumentError([f"patience={patience} without a metric to watch: write {what}"])
+        return goal
+
+    @contextmanager
+    def counting(self, measure: Measure | None) -> Iterator[None]:
+        """Let `measure` count the samples of batches in the block."""
+        before, self.measure = self.measure, measure
+        if self.current:
+            self.current.measure = measure
+        try:
+            yield
+        finally:
+            self.measure = before
+            if self.current:
+                self.current.measure = before
+
+    def device_of(self, params: Mapping[str, Any], network: nn.Module | None) -> torch.device:
+        """Return the device of a run; without one, that of its network.
+
+        Raises:
+            DeviceError: It is not there.
+        """
+        device = params.get("device", torch_devices.network_device(network))
+        try:
+            return torch_devices.require(ranks.own_device(device))
+        except DeviceError as error:
+            if self.is_of_grid:
+                raise
+            advice = "leave it out of the axis 'device', or use run_grid, which marks its runs as unavailable"
+            raise DeviceError(f"{error}; {advice}") from None
+
+    def add_rows(self, records: Iterable[EpochRecord]) -> None:
+        """Add the rows of epochs of the open run."""
+        folder = self.open_run("end_epoch()").folder
+        for record in records:
+            params = {column(name): value for name, value in folder.params.items()}
+            row = in_order(folder.number, record.epoch, params, record.metrics)
+            self.rows.append(OrderedDict(row))
+
+    def _warn_of_trained(self, network: nn.Module | None, number: int) -> None:
+        if network is None:
+            return
+        if network in _TRAINED:
+            warnings.warn(
+                f"the network of run {number} was trained by run {_TRAINED[network]} already and begins "
+                "with its weights: make a new network for every run",
+                RunsWarning,
+                stacklevel=5,
+            )
+        _TRAINED[network] = number
+
+    def _write_design(self) -> None:
+        """Write the goal and the x-axis with the experiment, once; say so if it had others."""
+        design, self._design = self._design, None
+        if design is None or not ranks.is_main():
+            return
+        for sentence in self.folders.experiment.decide(design) if design != Design() else ():
+            warnings.warn(sentence, RunsWarning, stacklevel=5)
+        if not self.is_of_grid:
+            design = self.folders.experiment.design
+            self.grid = replace(self.grid, goal=design.goal, x_axis=design.x_axis)
+
+    def _end_left_epoch(self) -> None:
+        """Commit the epoch in which a loop over `epochs` was left, as after a break, if no batch is left."""
+        opened = self.open_run("end_run()")
+        opened.close_loop()
+        if opened.epoch is not None and opened.epoch.is_left and opened.epoch.is_whole:
+            self._commit_epoch(is_left=False)  # resumed, the run goes on
+
+    def _end_open_run(self, end: Callable[[], None]) -> None:
+        """End the run that is open when the next one begins, as the tutorial's class did."""
+        opened = self.open_run("begin_run()")
+        number = opened.folder.number
+        if self.grid.run is not None:
+            raise LifecycleError(f"begin_run() while run {number} is open: call end_run() first")
+        if opened.epoch is not None and not opened.epoch.is_left:
+            opened.interrupt(f"run {self.run_count + 1} began inside an epoch")
+            self._close()
+        else:
+            end()
+        assert self.outcome is not None
+        if not self._has_warned_of_open_run:
+            self._has_warned_of_open_run = True
+            warnings.warn(
+                f"begin_run() while run {number} was open: it is recorded as {self.outcome.status}; "
+                "call end_run() after its last epoch",
+                RunsWarning,
+                stacklevel=5,
+            )
+
+    def _open(
+        self,
+        folder: RunFolder,
+        device: torch.device,
+        network: nn.Module | None = None,
+        loader: Any = None,
+        *,
+        kinds: Mapping[str, str] | None = None,
+        has_board: bool = True,
+    ) -> OpenRun:
+        self.current = OpenRun(
+            folder, device, network, loader, boards=self._boards if has_board else None, kinds=kinds,
+            measure=self.measure, grid=self.grid,
+        )  # fmt: skip
+        self.outcome = None
+        return self.current
+
+    def _commit_epoch(self, *, is_left: bool | None = None) -> None:
+        opened = self.open_run("end_epoch()")
+        if is_left is None:
+            is_left = opened.epoch is not None and opened.epoch.is_left
+        record = opened.end_epoch(is_left=is_left)
+        self.add_rows([record])
+        opened.ending.report(record, is_left=is_left)
+        if self._output:
+            self._output.epoch_ended(self, opened, record)
+
+    def _close(self) -> Outcome:
+        self._resume_by_trainer()
+        opened = self.open_run("end_run()")
+        self.outcome = opened.outcome
+        if self._output:
+            self._output.run_ends(self)
+        try:
+            opened.end()
+            self._leftovers.run_ended()
+        finally:
+            if ranks.num_ranks() == 1:  # else ranks send each other something through it
+                self._scope.close()
+        if self._output:
+            self._output.run_ended(self)
+        return self.outcome
+
+    def _last_continued(self) -> int:
+        """Return the last epoch of earlier attempts that the open run may continue after."""
+        folder = self.open_run("resume_epoch").folder
+        return ranks.from_main(lambda: len(continued(read_run(folder), self.grid)))
+
+    def _resume_by_trainer(self) -> bool:
+        """Continue after `resume_epoch` if that was asked for; return whether the attempt begins so."""
+        opened = self.open_run("resume_epoch")
+        after = opened.resume_epoch
+        if after is None or opened.has_begun:
+            return False
+        records, problems = opened.resume_with(TrainerState(last=lambda committed: min(after, committed)))
+        self.add_rows(records)
+        if problems:
+            warnings.warn("; ".join(problems), RunsWarning, stacklevel=5)
+        return True
