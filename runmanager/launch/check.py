@@ -76,7 +76,7 @@ class _Cut:
         except CheckEnded:
             pass
         except StopIteration:  # whoever takes batches one by one meets the end of a loop that was cut
-            manager.hooks.outcome = Outcome(Status.INTERRUPTED)
+            manager.outcome = Outcome(Status.INTERRUPTED)
 
 
 class _Watch:

@@ -67,6 +67,15 @@ def _hook(method: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+def _of_hooks(name: str, doc: str) -> Any:
+    """Return a property that is an attribute of the hooks; a loop may set it."""
+    return property(
+        lambda manager: getattr(manager.hooks, name),
+        lambda manager, value: setattr(manager.hooks, name, value),
+        doc=doc,
+    )
+
+
 class _settable(Generic[T]):  # noqa: N801 - used like property
     """A property that a subclass or a loop may set: a plain attribute of that name has precedence."""
 
@@ -110,7 +119,11 @@ class RunManager:
         x_axis: What curves are drawn over, as for `run_grid`; it is written with the experiment.
 
     Attributes:
-        hooks: What executes the open run, for adapters of trainers.
+        run_params: The current run.
+        run_count: How many runs this manager has begun.
+        run_data: One row per finished epoch of this manager's runs.
+        outcome: How the last run ended, None before the first run and while one is open.
+        hooks: What drives the open run, for adapters of trainers.
 
     Raises:
         GridError: `experiment` cannot be a folder's name, `batch_size` is no function, or `goal` or `x_axis` is
@@ -139,7 +152,18 @@ class RunManager:
         [1, 2]
         >>> manager.folder.name, manager.network is network, manager.loader is loader
         ('001-lr=0.1', True, True)
+        >>> manager.run_params, manager.run_count, len(manager.run_data), manager.hooks.is_open
+        ({'lr': 0.1}, 1, 2, False)
+        >>> manager.outcome.status.value
+        'completed'
     """
+
+    run_params: Any = _of_hooks("run_params", "The current run.")
+    run_count: int = _of_hooks("run_count", "How many runs this manager has begun.")
+    run_data: list[OrderedDict[str, Any]] = _of_hooks("rows", "One row per finished epoch of its runs.")
+    outcome: Outcome | None = _of_hooks(
+        "outcome", "How the last run ended, None before the first run and while one is open."
+    )
 
     def __init__(
         self,
@@ -752,26 +776,6 @@ class RunManager:
                 is_completed = folder is not None and read_run(folder).status is Status.COMPLETED
             if not ranks.broadcast(is_completed):
                 yield run
-
-    @property
-    def run_params(self) -> Any:
-        """The current run."""
-        return self.hooks.run_params
-
-    @property
-    def run_count(self) -> int:
-        """How many runs this manager has begun."""
-        return self.hooks.run_count
-
-    @property
-    def run_data(self) -> list[OrderedDict[str, Any]]:
-        """One row per finished epoch of this manager's runs."""
-        return self.hooks.rows
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """How the last run ended, None before the first run and while one is open."""
-        return self.hooks.outcome
 
     @property
     def results(self) -> "pd.DataFrame":

@@ -1,8 +1,8 @@
 """What a grid gives the manager of one of its runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from runmanager.devices import ranks
 from runmanager.errors import PruneError
@@ -10,9 +10,18 @@ from runmanager.goal import Goal
 from runmanager.grid import Run
 from runmanager.listener import Listener
 from runmanager.outcome import EpochRecord, OnStep, Question, Status
-from runmanager.search.halving import SuccessiveHalving
 from runmanager.storage.fingerprint import Fingerprint, fingerprint_changes
 from runmanager.storage.run_state import RunResult
+
+
+class Rungs(Protocol):
+    """The numbers of epochs after which a run waits until the others are there too."""
+
+    def next_rung(self, epoch: int, /) -> int:
+        """Return the first one after an epoch."""
+
+    def check(self, metrics: Mapping[str, float], /) -> None:
+        """Raise a PruneError if runs cannot be compared by the metrics of an epoch."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class GridContext:
     jobs: int = 1
     fingerprint: Fingerprint = field(default_factory=dict)
     keep_changed: bool = False
-    prune: SuccessiveHalving | None = None
+    prune: Rungs | None = None
     rule: str = ""
     goal: Goal | None = None
     x_axis: str | None = None
