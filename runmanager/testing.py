@@ -22,14 +22,14 @@ Train = Callable[[Run, "RunManager"], object]
 
 _AXIS, _NEW, _BASELINE = "variant", "new", "baseline"
 _SEED = "seed"
-_OWN = ("decide", "experiment", "goal", "only", "plan_only", "prune", "repeats")
+_OWN = ("decide", "experiment", "only", "plan_only", "prune", "repeats")
 """The arguments of `run_grid` that an assertion sets itself, or cannot do with."""
 
 
 def assert_not_worse(
     new: Train,
     baseline: Train,
-    metric: str,
+    goal: str,
     margin: float,
     *,
     params: Mapping[Any, Sequence[Any]] | None = None,
@@ -47,7 +47,7 @@ def assert_not_worse(
     Args:
         new: Called as by `run_grid`, ``new(run, manager)``; ``run.seed`` is 0, 1, 2, ....
         baseline: The same of what it is compared with.
-        metric: "max:f1", "min:wer", or a name whose direction is known, as "test_accuracy".
+        goal: "max:f1", "min:wer", or a name whose direction is known, as "test_accuracy".
         margin: The difference that does not matter, in units of the metric.
         params: Further axes, as ``{"device": ["cuda"], "lr": [0.1]}``; by default the device is the CPU. Of
             several settings, the means count.
@@ -89,7 +89,7 @@ def assert_not_worse(
             experiment="not_worse",
             root=folder if root is None else root,
             repeats=_SEED,
-            goal=metric,
+            goal=goal,
             decide=decide,
             **usual | options,
         )
