@@ -12,7 +12,6 @@ from runmanager.devices import ranks
 from runmanager.errors import RunsWarning, StorageError
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Outcome, Status
-from runmanager.results.loading import load_results
 from runmanager.storage import paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import end_if_running, read_run
@@ -74,6 +73,7 @@ def _end_open_runs() -> None:
 def _end_without(watched: _Watched) -> Outcome:
     """End a run whose manager is gone."""
     from runmanager.results.files import write_results  # pandas
+    from runmanager.results.loading import load_results
 
     end_if_running(watched.folder, watched.attempt, LEFT_OPEN)
     experiment = watched.folder.path.parent

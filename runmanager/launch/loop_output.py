@@ -21,7 +21,6 @@ from runmanager.goal import Goal
 from runmanager.hyperparameters import text
 from runmanager.launch import at_exit
 from runmanager.outcome import EpochRecord
-from runmanager.results.loading import load_results
 from runmanager.training.hooks import Hooks
 from runmanager.training.open_run import OpenRun
 
@@ -60,6 +59,7 @@ class LoopOutput:
         if not ranks.is_main():
             return
         from runmanager.results.files import write_results
+        from runmanager.results.loading import load_results
 
         path = hooks.folders.experiment.path
         write_results(load_results(path), path)

@@ -20,7 +20,6 @@ from runmanager.grid import params_of
 from runmanager.launch import loop_output
 from runmanager.launch.loop_output import LoopOutput
 from runmanager.outcome import Outcome, Status
-from runmanager.results.loading import load_results
 from runmanager.storage import artifacts, checkpoints
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolders
@@ -783,6 +782,8 @@ class RunManager:
         experiment = self.hooks.folders.opened
         if experiment is None or not (ranks.is_main() or experiment.path.exists()):
             return loop_output.table_of(self.run_data)
+        from runmanager.results.loading import load_results
+
         return load_results(experiment.path)
 
     @property
