@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import LifecycleError, MissingExtraError
 from runmanager.integrations.trainers import TrainedRun, columns
-from runmanager.launch.manager import RunManager
+from runmanager.launch.manager import RunManager, hooks_of
 
 __all__ = ["Checkpoint", "RunManagerLogger", "SIGTERMException", "extract_batch_size"]
 
@@ -67,7 +67,7 @@ class RunManagerLogger(Logger):  # type: ignore[misc]  # mypy does not follow li
             LifecycleError: No epoch is open.
         """
         del step
-        if self.is_followed and not self.manager.hooks.is_open:
+        if self.is_followed and not hooks_of(self.manager).is_open:
             return
         run = TrainedRun(self.manager)
         if not run.is_in_epoch:

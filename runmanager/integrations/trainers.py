@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError, RunsWarning
 from runmanager.hyperparameters import RESERVED
-from runmanager.launch.manager import RunManager
+from runmanager.launch.manager import RunManager, hooks_of
 from runmanager.storage import paths
 from runmanager.training.trainer_state import TrainerState
 
@@ -39,17 +39,17 @@ class TrainedRun:
     @property
     def opened(self) -> "OpenRun":
         """The open run."""
-        return self.manager.hooks.open_run("a trainer's epoch")
+        return hooks_of(self.manager).open_run("a trainer's epoch")
 
     @property
     def is_in_epoch(self) -> bool:
         """Whether an epoch is open."""
-        return self.manager.hooks.is_open and self.opened.epoch is not None
+        return hooks_of(self.manager).is_open and self.opened.epoch is not None
 
     @property
     def is_check(self) -> bool:
         """Whether the run is only tried: two steps, and one batch of each evaluation."""
-        return self.manager.hooks.grid.is_check
+        return hooks_of(self.manager).grid.is_check
 
     def resume_trainer(self, last: Callable[[int], int]) -> int:
         """Resume the run after an epoch of which the trainer has a checkpoint.
@@ -67,7 +67,7 @@ class TrainedRun:
             raise LifecycleError("checkpoint_path() after an epoch of this run: call it once, before the first")
         state = TrainerState(last=last, forget=lambda: remove_trainer_files(self.folder))
         records, problems = self.opened.resume_with(state)
-        self.manager.hooks.add_rows(records)
+        hooks_of(self.manager).add_rows(records)
         if problems:
             warnings.warn("; ".join(problems), RunsWarning, stacklevel=4)
         if not records:
@@ -114,7 +114,7 @@ class TrainedRun:
 
     def add_test(self, values: Mapping[str, Any]) -> None:
         """Add what a test after the epochs has reported to the results of the run, while it is open."""
-        if self.manager.hooks.is_open and not self.is_in_epoch:
+        if hooks_of(self.manager).is_open and not self.is_in_epoch:
             of_test = {name: value for name, value in values.items() if name.startswith("test")}
             self.opened.add_summary(columns(of_test, self.opened.folder.params))
 

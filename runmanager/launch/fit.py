@@ -16,7 +16,7 @@ from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, Problems, SettingError, is_count
 from runmanager.grid import params_of
-from runmanager.launch.manager import RunManager
+from runmanager.launch.manager import RunManager, hooks_of
 from runmanager.training import early_stop, inside_epoch
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss, counted_part, pair_of
@@ -118,8 +118,8 @@ def fit(
     """
     _refuse(*_problems_of_several(network, loader, optimizer, scheduler))
     params = params_of(run)
-    is_open = manager.hooks.is_open
-    device = manager.hooks.device_of(params, network)
+    is_open = hooks_of(manager).is_open
+    device = hooks_of(manager).device_of(params, network)
     _refuse(
         *_problems_of_run(manager, network, loader, is_open=is_open),
         *_problems_of_numbers(epochs, clip_grad_norm, batch_size),
@@ -139,7 +139,7 @@ def fit(
     # before the clock starts: a process's first optimizer imports for seconds
     optimizer = _optimizer_of(network, optimizer)
     scheduler = _scheduler_of(optimizer, scheduler)
-    measure = batch_size or manager.hooks.measure
+    measure = batch_size or hooks_of(manager).measure
     take_step = OptimizerStep(
         network, loss, optimizer, device, compute=step, precision=precision, micro_batch=micro_batch,
         memory_format=memory_format, clip_grad_norm=clip_grad_norm,
@@ -149,7 +149,7 @@ def fit(
     after_step, after_epoch = (scheduler if scheduler_every == every else None for every in EVERY)
     quietly = quiet if precision == "fp16" else nullcontext  # torch warns if the scaler skips the first step
     column = "micro_batch" if "micro_batch" not in params else "micro_batch_used"
-    counting = manager.hooks.counting(measure)
+    counting = hooks_of(manager).counting(measure)
     named = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
     test_loaders = {name: part for name, part in named.items() if part is not None}
     stops: dict[str, Any] = {"patience": patience, "min_delta": min_delta, "max_seconds": max_seconds}
@@ -267,7 +267,7 @@ def _problems_of_stop(
     problems = early_stop.stop_problems(patience, min_delta, max_seconds)
     try:
         with problems.collecting():
-            manager.hooks.watched(patience, keep)
+            hooks_of(manager).watched(patience, keep)
     except CheckpointError as error:
         problems.append(str(error))
     return problems

@@ -69,8 +69,8 @@ def _hook(method: Callable[P, T]) -> Callable[P, T]:
 def _of_hooks(name: str, doc: str) -> Any:
     """Return a property that is an attribute of the hooks; a loop may set it."""
     return property(
-        lambda manager: getattr(manager.hooks, name),
-        lambda manager, value: setattr(manager.hooks, name, value),
+        lambda manager: getattr(hooks_of(manager), name),
+        lambda manager, value: setattr(hooks_of(manager), name, value),
         doc=doc,
     )
 
@@ -122,7 +122,6 @@ class RunManager:
         run_count: How many runs this manager has begun.
         run_data: One row per finished epoch of this manager's runs.
         outcome: How the last run ended, None before the first run and while one is open.
-        hooks: What drives the open run, for adapters of trainers.
 
     Raises:
         GridError: `experiment` cannot be a folder's name, `batch_size` is no function, or `goal` or `x_axis` is
@@ -151,8 +150,8 @@ class RunManager:
         [1, 2]
         >>> manager.folder.name, manager.network is network, manager.loader is loader
         ('001-lr=0.1', True, True)
-        >>> manager.run_params, manager.run_count, len(manager.run_data), manager.hooks.is_open
-        ({'lr': 0.1}, 1, 2, False)
+        >>> manager.run_params, manager.run_count, len(manager.run_data)
+        ({'lr': 0.1}, 1, 2)
         >>> manager.outcome.status.value
         'completed'
     """
@@ -175,14 +174,14 @@ class RunManager:
         batch_size: Measure | None = None,
         goal: str | None = None,
         x_axis: str | None = None,
-        _hooks: Hooks | None = None,
+        _hooks: Any = None,
     ) -> None:
         problems = Problems()
         problems.check_batch_size(batch_size)
         problems.raise_if_any(InvalidArgumentError)
         axis = None if x_axis is None else check_x_axis(x_axis)
         design = Design(None if goal is None else parse_goal(goal), x_axis=axis)
-        self.hooks = _hooks or Hooks(
+        self._hooks: Hooks = _hooks or Hooks(
             RunFolders(experiment, root),
             measure=batch_size,
             design=design,
@@ -220,7 +219,7 @@ class RunManager:
             >>> manager.results["loss"].tolist()
             [0.5, 0.5]
         """
-        self.hooks.begin_run(run, network, loader, self.end_run)
+        self._hooks.begin_run(run, network, loader, self.end_run)
 
     @_hook
     def end_run(self) -> None:
@@ -236,7 +235,7 @@ class RunManager:
             >>> manager.outcome.status
             <Status.COMPLETED: 'completed'>
         """
-        self.hooks.end_run()
+        self._hooks.end_run()
 
     @_hook
     def begin_epoch(self) -> None:
@@ -255,7 +254,7 @@ class RunManager:
             >>> manager.end_epoch()
             >>> manager.end_run()
         """
-        self.hooks.begin_epoch()
+        self._hooks.begin_epoch()
 
     @_hook
     def end_epoch(self) -> None:
@@ -276,7 +275,7 @@ class RunManager:
             0.5
             >>> manager.end_run()
         """
-        self.hooks.end_epoch()
+        self._hooks.end_epoch()
 
     def track_loss(self, loss: torch.Tensor | float, batch: Any = None) -> None:
         """Add a batch's loss to the epoch's mean. Does not wait for the device.
@@ -299,7 +298,7 @@ class RunManager:
             >>> manager.results["loss"].tolist()
             [0.625]
         """
-        self.hooks.tracking("track_loss()").add_loss(loss, batch)
+        self._hooks.tracking("track_loss()").add_loss(loss, batch)
 
     def track_num_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
         """Count where the largest score is the label's. Does not wait for the device.
@@ -324,7 +323,7 @@ class RunManager:
             >>> manager.results["accuracy"].tolist()
             [0.75]
         """
-        sums = self.hooks.tracking("track_num_correct()").sums
+        sums = self._hooks.tracking("track_num_correct()").sums
         for name in ("_get_num_correct", "get_num_correct"):
             if getattr(type(self), name) is not getattr(RunManager, name):
                 sums.add_count(getattr(self, name)(preds, labels), len(labels), len(labels))
@@ -365,7 +364,7 @@ class RunManager:
             >>> manager.results[["f1", "norm_largest"]].values.tolist()
             [[0.5, 1.5]]
         """
-        self.hooks.tracking("track()").track({**(values or {}), **named}, how)
+        self._hooks.tracking("track()").track({**(values or {}), **named}, how)
 
     def log(
         self,
@@ -406,7 +405,7 @@ class RunManager:
             >>> load_steps("runs/example")["step_loss"].tolist()
             [0.9, 0.8]
         """
-        log_step(self.hooks.open_run("log()"), {**(values or {}), **named}, every)
+        log_step(self._hooks.open_run("log()"), {**(values or {}), **named}, every)
 
     def summary(
         self, values: Mapping[str, torch.Tensor | float] | None = None, /, **named: torch.Tensor | float
@@ -432,7 +431,7 @@ class RunManager:
             >>> load_runs("runs/example")["num_parameters"].tolist()
             [9.0]
         """
-        self.hooks.open_run("summary()").add_summary({**(values or {}), **named})
+        self._hooks.open_run("summary()").add_summary({**(values or {}), **named})
 
     def artifact(self, content: Any, name: str | None = None) -> Path:
         """Keep a file, a folder, a figure or a text with the run, in its folder under ``artifacts/``.
@@ -462,7 +461,7 @@ class RunManager:
             ('notes.txt', '3 of 4 are right')
         """
         return artifacts.keep(
-            self.hooks.open_run("artifact()").folder.path, content, name, is_writer=ranks.is_main()
+            self._hooks.open_run("artifact()").folder.path, content, name, is_writer=ranks.is_main()
         )
 
     def load_weights(self, network: nn.Module | None = None) -> None:
@@ -484,7 +483,7 @@ class RunManager:
             ...     manager.load_weights()  # those of epoch 2
             ...     final = manager.evaluate(loader, "final")  # the column final_loss
         """
-        opened = self.hooks.open_run("load_weights()")
+        opened = self._hooks.open_run("load_weights()")
         network = network or opened.network
         if network is None:
             raise LifecycleError("load_weights() without a network: pass it to begin_run(run, network, loader)")
@@ -568,7 +567,7 @@ class RunManager:
             >>> manager.outcome.status, manager.outcome.epochs
             (<Status.DIVERGED: 'diverged'>, 1)
         """
-        with self.hooks.run(run, lambda: self.begin_run(run, network, loader), self.end_run):
+        with self._hooks.run(run, lambda: self.begin_run(run, network, loader), self.end_run):
             yield self
 
     def epochs(
@@ -632,7 +631,7 @@ class RunManager:
             >>> manager.results["epoch"].tolist()  # epoch 2 was the best
             [1, 2, 3, 4]
         """
-        return self.hooks.epochs(
+        return self._hooks.epochs(
             n, self.begin_epoch, self.end_epoch, checkpoint=checkpoint, keep=keep, patience=patience,
             min_delta=min_delta, max_seconds=max_seconds, checkpoint_every=checkpoint_every,
         )  # fmt: skip
@@ -655,7 +654,7 @@ class RunManager:
             >>> manager.results["loss"].tolist()
             [1.0]
         """
-        epoch = self.hooks.open_epoch("batches()")
+        epoch = self._hooks.open_epoch("batches()")
         if self.loader is None:
             raise LifecycleError("batches() without a loader: pass it to begin_run(run, network, loader)")
         return epoch.batches()
@@ -702,10 +701,10 @@ class RunManager:
             >>> manager.results["validation_loss"].item() == means.loss, 0 <= means.accuracy <= 1
             (True, True)
         """
-        opened = self.hooks.open_run("evaluate()")
+        opened = self._hooks.open_run("evaluate()")
         if opened.network is None:
             raise LifecycleError("evaluate() without a network: pass it to begin_run(run, network, loader)")
-        self.hooks.open_for_evaluation("evaluate()")
+        self._hooks.open_for_evaluation("evaluate()")
         return evaluate_run(opened, loader, name, loss, step, metrics)
 
     @contextmanager
@@ -739,7 +738,7 @@ class RunManager:
             >>> [name for name in manager.results if name.startswith("validation")]
             ['validation_mae']
         """
-        opened = self.hooks.open_for_evaluation("evaluating()")
+        opened = self._hooks.open_for_evaluation("evaluating()")
         with evaluating(opened, loader, name) as evaluation:
             yield evaluation.batches()
 
@@ -763,9 +762,9 @@ class RunManager:
             >>> list(manager.remaining([{"lr": 0.1}, {"lr": 0.01}]))
             [{'lr': 0.01}]
         """
-        if self.hooks.folders.name is None:
+        if self._hooks.folders.name is None:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
-        experiment = self.hooks.folders.experiment
+        experiment = self._hooks.folders.experiment
         if ranks.is_main():
             check_free(experiment.path)
         for run in runs:
@@ -779,7 +778,7 @@ class RunManager:
     @property
     def results(self) -> "pd.DataFrame":
         """One row per finished epoch of this experiment so far, as `load_results` gives it."""
-        experiment = self.hooks.folders.opened
+        experiment = self._hooks.folders.opened
         if experiment is None or not (ranks.is_main() or experiment.path.exists()):
             return loop_output.table_of(self.run_data)
         from runmanager.results.loading import load_results
@@ -789,7 +788,7 @@ class RunManager:
     @property
     def folder(self) -> Path | None:
         """The folder of the current or the last run, None before the first; what is put there stays with it."""
-        return self.hooks.current.folder.path if self.hooks.current else None
+        return self._hooks.current.folder.path if self._hooks.current else None
 
     @property
     def should_stop(self) -> bool:
@@ -799,12 +798,12 @@ class RunManager:
         or the grid's pruning stop the run. A loop over `epochs` ends by itself then; any other asks, and ends
         with ``break``. False while no run is open.
         """
-        return self.hooks.should_stop
+        return self._hooks.should_stop
 
     @_settable
     def tb(self) -> "SummaryWriter | None":
         """A SummaryWriter into the run's event file; None before the first run."""
-        opened = self.hooks.current
+        opened = self._hooks.current
         if opened is None:
             return None
         if opened not in self._writers:
@@ -816,17 +815,17 @@ class RunManager:
     @_settable
     def network(self) -> nn.Module | None:
         """The network of the current or the last run."""
-        return self.hooks.current.network if self.hooks.current else None
+        return self._hooks.current.network if self._hooks.current else None
 
     @_settable
     def loader(self) -> Any:
         """The loader of the current or the last run."""
-        return self.hooks.current.loader if self.hooks.current else None
+        return self._hooks.current.loader if self._hooks.current else None
 
     @_settable
     def epoch_count(self) -> int:
         """The number of the current epoch, 0 between runs."""
-        return self.hooks.current.number if self.hooks.current else 0
+        return self._hooks.current.number if self._hooks.current else 0
 
     @property
     def resume_epoch(self) -> int:
@@ -847,31 +846,33 @@ class RunManager:
             >>> manager.results["epoch"].tolist()
             [1, 2, 3]
         """
-        return self.hooks.resume_epoch
+        return self._hooks.resume_epoch
 
     @resume_epoch.setter
     def resume_epoch(self, epoch: int) -> None:
-        self.hooks.resume_epoch = epoch
+        self._hooks.resume_epoch = epoch
 
     @_settable
     def epoch_loss(self) -> float:
         """The sum of the losses of the epoch's samples so far; waits for the device."""
-        return self.hooks.current.total("loss") if self.hooks.current else 0
+        return self._hooks.current.total("loss") if self._hooks.current else 0
 
     @_settable
     def epoch_num_correct(self) -> int:
         """The number of correct predictions in the epoch so far; waits for the device."""
-        return int(self.hooks.current.total("accuracy")) if self.hooks.current else 0
+        return int(self._hooks.current.total("accuracy")) if self._hooks.current else 0
 
     @_settable
     def epoch_start_time(self) -> float | None:
         """When the epoch began, as `time.time()` says (s), None between epochs."""
-        return self.hooks.current.epoch.start_time if self.hooks.current and self.hooks.current.epoch else None
+        return (
+            self._hooks.current.epoch.start_time if self._hooks.current and self._hooks.current.epoch else None
+        )
 
     @_settable
     def run_start_time(self) -> float | None:
         """When the current or the last run began, as `time.time()` says (s), None before the first."""
-        return self.hooks.current.start_time if self.hooks.current else None
+        return self._hooks.current.start_time if self._hooks.current else None
 
     if not TYPE_CHECKING:
 
@@ -879,3 +880,8 @@ class RunManager:
             if name.startswith("__"):
                 raise AttributeError(name)
             raise AttributeError(f"RunManager has no {name!r}: {_PAGE}")
+
+
+def hooks_of(manager: RunManager) -> Hooks:
+    """Return what drives the open run of a manager: for `fit` and the adapters of trainers."""
+    return manager._hooks  # noqa: SLF001 - of this module

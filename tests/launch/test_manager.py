@@ -220,7 +220,7 @@ def test_a_run_is_recorded_as_it_ended(tmp_path, tensorboard, error, loss, statu
 
     assert statuses(tmp_path) == [(status, 1, cause)]
     assert manager.outcome == Outcome(Status(status), cause, 1)
-    assert not manager.hooks.is_open
+    assert not manager._hooks.is_open
 
 
 def test_ctrl_c_before_the_first_epoch_leaves_the_same_run_of_another_process_alone(

@@ -145,7 +145,7 @@ class Life(RuleBasedStateMachine):
 
     def end_manager(self) -> None:
         if self.manager and self.run:
-            self.manager.hooks.end_interrupted()
+            self.manager._hooks.end_interrupted()
             self.models[self.run.seed].attempts[-1].end = "interrupted"
         if self.hold:
             self.hold.__exit__(None, None, None)
@@ -212,7 +212,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def fail(self) -> None:
         assert self.manager
-        self.manager.hooks.end_failed(ValueError("no"), self.run)
+        self.manager._hooks.end_failed(ValueError("no"), self.run)
         self.models[self.run.seed].attempts[-1].end = "failed"
         self.run = None
 
@@ -228,7 +228,7 @@ class Life(RuleBasedStateMachine):
         held = json.loads((self.path / "holder.json").read_bytes())
         if self.run:
             assert self.manager
-            opened = self.manager.hooks.current
+            opened = self.manager._hooks.current
             assert opened
             assert opened.journal
             opened.journal.close()

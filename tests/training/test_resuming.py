@@ -431,7 +431,7 @@ def test_weights_can_be_kept_without_checkpoints(tmp_path):
     assert [path.name for path in run_folder(tmp_path).glob("*.pt")] == ["weights.pt"]
 
 
-@pytest.mark.parametrize(("end", "status"), [("end_run", "failed"), ("hooks.end_interrupted", "interrupted")])
+@pytest.mark.parametrize(("end", "status"), [("end_run", "failed"), ("_hooks.end_interrupted", "interrupted")])
 def test_a_run_that_is_ended_inside_the_loop_can_be_left(tmp_path, end, status):
     manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
 
