@@ -106,8 +106,7 @@ class Guarded(Listener):
         self._waiting: deque[_Event] = deque()
         self._is_closed = self._is_late = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name=f"listener {self._name}", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None  # until there is something to hear
 
     def run_began(self, run: Run, network: Any, loader: Any) -> None:
         """Let the listener hear of it."""
@@ -141,6 +140,8 @@ class Guarded(Listener):
 
     def close(self) -> None:
         """Let the listener hear of what waits, and end its thread."""
+        if self._thread is None:
+            return
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -149,6 +150,9 @@ class Guarded(Listener):
             self._say_once(f"did not come to an end in {ANSWER_S:g} s: {len(self._waiting)} events are lost")
 
     def _put(self, name: str, *arguments: Any, answer: "Future[Any] | None" = None) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=f"listener {self._name}", daemon=True)
+            self._thread.start()
         with self._changed:
             if len(self._waiting) >= _MOST_WAITING:
                 self._drop_one()
