@@ -117,12 +117,6 @@ class RunManager:
         goal: The metric that decides, as for `run_grid`; it is written with the experiment.
         x_axis: What curves are drawn over, as for `run_grid`; it is written with the experiment.
 
-    Attributes:
-        run_params: The current run.
-        run_count: How many runs this manager has begun.
-        run_data: One row per finished epoch of this manager's runs.
-        outcome: How the last run ended, None before the first run and while one is open.
-
     Raises:
         GridError: `experiment` cannot be a folder's name, `batch_size` is no function, or `goal` or `x_axis` is
             none.
