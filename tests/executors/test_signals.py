@@ -1,5 +1,4 @@
 import multiprocessing
-import os
 import signal
 import subprocess
 import sys
@@ -130,7 +129,7 @@ def test_a_signal_whose_exception_python_drops_ends_the_block_nevertheless_and_p
 def test_signals_wait_for_the_end_of_a_block(block):
     before = signal.getsignal(signal.SIGINT)
 
-    assert done_in(block(), lambda: os.kill(os.getpid(), signal.SIGINT), nothing) == 2
+    assert done_in(block(), interrupt, nothing) == 2
     assert signal.getsignal(signal.SIGINT) is before
 
 
