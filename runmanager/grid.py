@@ -19,8 +19,6 @@ T = TypeVar("T")
 _MOST_RUNS = 1_000_000  # combinations walked or drawn for where=
 _MOST_REPEATED = 100_000  # draws in a row that have all been drawn before
 
-_make_run = make_run  # as runs name it that were pickled before
-
 
 class RunBuilder:
     """Expand a grid of hyperparameters into runs.

@@ -168,7 +168,7 @@ def report_data(
     notes = table.attrs.get(tables.NOTES) or {}
     return ReportData(
         title, results, names, table, findings, findings.metric, is_larger, scores, order, axes, changed,
-        interaction(table, findings), failures(table),
+        interaction(table, findings), failures(table, repeats=findings.repeats),
         "; ".join(f"{name}: {note}" if len(experiments) > 1 else note for name, note in notes.items()),
         important, measure, _x_axis(results),
     )  # fmt: skip

@@ -139,7 +139,8 @@ def _goal(sides: Sequence[tuple[str, Sequence[RunResult]]]) -> list[Row]:
     # in other hands' files, a goal may be called like a column of text
     if goal is None or any(goal.metric not in runs or runs[goal.metric].dtype != "float64" for runs in each):
         return rows
-    best = [ranking_of(runs, str(goal)).settings[:1] for runs in each]
+    own = [None if mine == goal else str(goal) for mine in goals]  # whose further goals count too
+    best = [ranking_of(runs, given).settings[:1] for runs, given in zip(each, own, strict=True)]
     means = [settings[0].mean if settings else math.nan for settings in best]
     if means[0] != means[1]:
         rows.append(_row("metric", f"{goal.metric}, best setting", *means))

@@ -38,8 +38,13 @@ class Failure(NamedTuple):
         return steps[Status(self.status)]
 
 
-def failures(runs: pd.DataFrame, what: str = "run") -> list[Failure]:
-    """Group the runs that failed, or whose device is not there, by their cause; `what` is the word for a run.
+def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | None = None) -> list[Failure]:
+    """Group the runs that failed, or whose device is not there, by their cause.
+
+    Args:
+        runs: What `load_runs` returned.
+        what: The word for a run.
+        repeats: As in `best`: these axes cause no failure.
 
     Returns:
         The cause of most runs first, but missing devices last.
@@ -53,7 +58,7 @@ def failures(runs: pd.DataFrame, what: str = "run") -> list[Failure]:
     for row, has_failed in enumerate(lost(runs)):
         if has_failed or is_missing[row]:
             groups.setdefault((statuses[row], VARIABLE.sub("\0", errors[row])), []).append(row)
-    repeats, _ = repeats_of(runs)
+    repeats, _ = repeats_of(runs, repeats)
     codes = {name: numbered(runs[name]) for name in axes_of(runs) if name not in repeats}
     failed: list[Failure] = []
     for (status, _), rows in groups.items():

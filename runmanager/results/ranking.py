@@ -397,7 +397,7 @@ def _known_goals(runs: pd.DataFrame) -> list[Goal]:
 def own_goals(runs: pd.DataFrame) -> list[Goal]:
     """Return the goals of the experiments of runs, else the metric of ``keep=``, else what the names tell.
 
-    None if no run has a metric that could decide. Of several goals, those count of which a run has a number.
+    Nothing if no run has a metric that could decide. Of several goals, those count of which a run has a number.
 
     Raises:
         InvalidArgumentError: Several experiments have different goals, or no run has the metric of the goal.

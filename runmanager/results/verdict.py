@@ -24,7 +24,7 @@ from runmanager.results.ranking import (
 from runmanager.results.rivals import Lead
 from runmanager.results.tables import HYPERPARAMETERS, KEPT, Numbers, from_columns
 from runmanager.results.verdict_sentence import UNDECIDED, Race
-from runmanager.storage.design import SEEDS, Rule, assumption
+from runmanager.storage.design import Rule, assumption
 from runmanager.table import Table
 from runmanager.wording import label, printable
 
@@ -161,8 +161,7 @@ def verdict(
     race = between.race(order, margin, error) if order else Race([], [], between.unit, between.rivals)
     lead = race.leads[0] if race.leads else _NONE
     ran_once = axis is None and not axes and bool(race.leads)
-    by_name = [name for name in axes_of(runs) if name in SEEDS]
-    sentence = _ran_once(error, by_name) if ran_once else race.sentence
+    sentence = _ran_once(error, repeats_of(runs)[0]) if ran_once else race.sentence
     if (
         not race.leads
         and axis not in (None, "experiment")

@@ -38,6 +38,7 @@ from runmanager.launch.panel import Panel
 from runmanager.live.best import BestSoFar
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.results.conclusion import conclude
+from runmanager.results.diff import diff
 from runmanager.results.effects import effects
 from runmanager.results.importance import importances
 from runmanager.results.ranking import ranking_of
@@ -509,6 +510,28 @@ def test_settings_without_a_number_are_counted_by_the_command(tmp_path):
     write(tmp_path / "e", [({"lr": 1}, {"accuracy": math.nan})], Design(Goal("accuracy", 1)))
 
     assert "1 run without a number" in call("best", tmp_path / "e")[1]
+
+
+def test_two_experiments_are_compared_by_all_their_goals(tmp_path):
+    for name in "ab":
+        accuracy = 0.8 if name == "a" else 0.7
+        other = ({"lr": 2}, {"accuracy": accuracy, "cost": 1.0})
+        write(tmp_path / name, [({"lr": 1}, {"accuracy": 0.9}), other], TWO)
+
+    rows = diff(tmp_path / "a", tmp_path / "b")
+
+    (row,) = [row for row in rows if "best setting" in str(row)]
+    assert "0.8" in str(row)
+    assert "0.7" in str(row)
+    assert "0.9" not in str(row)
+
+
+def test_an_axis_of_one_value_is_not_offered_as_a_repeat(tmp_path):
+    rows = [({"lr": lr, "seed": 0}, {"accuracy": lr / 10}) for lr in (1, 2)]
+
+    sentence = verdict(write(tmp_path / "e", rows), repeats=()).sentence
+
+    assert sentence.endswith('repeat them, as with the axis "seed": range(6) and repeats="seed"')
 
 
 def test_the_list_of_experiments_says_what_it_has_assumed(tmp_path):
