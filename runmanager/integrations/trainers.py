@@ -83,7 +83,7 @@ class TrainedRun:
 
     def begin_epoch(self, num_epochs: int | None) -> None:
         """Begin an epoch of `num_epochs`, None if that is not known."""
-        self.opened.num_epochs = self.opened.ending.begin_trainer_loop(num_epochs)
+        self.opened.num_epochs = self.opened.ending.begin_loop(num_epochs)
         self.manager.begin_epoch()
 
     def begin_evaluation(self) -> None:

@@ -1,14 +1,15 @@
 """When a loop over epochs ends before its last one: nothing became better, or its time is over."""
 
 import math
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from runmanager.errors import CheckpointError, Problems
 from runmanager.goal import Goal
+from runmanager.listener import Listener
 from runmanager.outcome import EpochRecord
 
 
-class EarlyStop:
+class EarlyStop(Listener):
     """Decides from the committed epochs alone, so that a resumed run stops after the same epoch.
 
     Args:
@@ -17,6 +18,8 @@ class EarlyStop:
         min_delta: By how much a value has to be better than the best one so far.
         max_seconds: The run's duration (s) after which no epoch begins; None for any.
     """
+
+    may_stop = True
 
     def __init__(
         self,
@@ -35,18 +38,18 @@ class EarlyStop:
         self.reason = ""
         """Why no epoch begins any more, "" while the loop goes on."""
 
-    def add(self, *records: EpochRecord) -> None:
-        """Take the epochs that were committed.
+    def epoch_ended(self, record: EpochRecord, network: Any) -> str:
+        """Return why no further epoch is to begin, "" to go on.
 
         Raises:
-            CheckpointError: One lacks the metric.
+            CheckpointError: The epoch lacks the metric.
         """
-        for record in records:
-            if self._patience is not None and self._goal is not None:
-                self._compare(record, self._goal, self._patience)
-            duration = record.metrics["run duration"]
-            if not self.reason and self._max_seconds is not None and duration >= self._max_seconds:
-                self.reason = f"max_seconds={self._max_seconds:g} were over after {duration:.4g} s"
+        if self._patience is not None and self._goal is not None:
+            self._compare(record, self._goal, self._patience)
+        duration = record.metrics["run duration"]
+        if not self.reason and self._max_seconds is not None and duration >= self._max_seconds:
+            self.reason = f"max_seconds={self._max_seconds:g} were over after {duration:.4g} s"
+        return self.reason
 
     def _compare(self, record: EpochRecord, goal: Goal, patience: int) -> None:
         if goal.metric not in record.metrics:

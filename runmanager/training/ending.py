@@ -1,8 +1,5 @@
 """How an open run will end, and whether its loop goes on."""
 
-import math
-from collections.abc import Mapping
-
 from runmanager.devices import ranks
 from runmanager.outcome import BY_TRAIN, EpochRecord, Outcome, Question, Status
 from runmanager.training.early_stop import EarlyStop
@@ -11,75 +8,85 @@ from runmanager.training.listeners import WorkerListeners
 
 
 class Ending:
-    """Completed, unless something happens: the run diverges, fails, is interrupted, or stopped by its grid."""
+    """Completed, unless something happens: the run diverges, fails, is interrupted, or is to stop early.
+
+    After each epoch, all that may stop the run is asked: its loop's own rule, the next rung, the listeners. The
+    first reason counts.
+    """
 
     def __init__(self, grid: GridContext, listeners: WorkerListeners) -> None:
         self._grid, self._listeners = grid, listeners
         self.status, self.cause = Status.COMPLETED, ""
         self.early_stop = EarlyStop()  # of the loop
         self.stopped_early = ""  # why the loop ended before its last epoch
-        self._last: int | None = None  # the epoch after which the loop ends, None if there is none
         self._num_epochs: int | None = None  # that the loop was asked for
-        self._is_of_trainer = False  # whether the loop is another's than that over `epochs`
+        self._rung: int | None = None  # the epoch after which the run waits for the others
         self._epoch = 0  # the last one that was committed
         self._resumed: EpochRecord | None = None  # the last one of earlier attempts
         self._pruned_by = ""  # see `Outcome`
 
-    def begin_loop(self, num_epochs: int | None, num_resumed: int) -> int | None:
+    def begin_loop(self, num_epochs: int | None, num_resumed: int | None = None) -> int | None:
         """Return the last epoch of a loop: the one that was asked for, or that of the next rung before it.
 
-        `num_epochs` is None if only the loop itself has that number.
+        Args:
+            num_epochs: None if only the loop itself has that number.
+            num_resumed: How many epochs were committed before it; by default all that were.
         """
         rule = self._grid.prune
-        lasts = [] if num_epochs is None else [num_epochs]
-        lasts += [rule.next_rung(num_resumed)] if rule else []
-        self._last, self._num_epochs = min(lasts, default=None), num_epochs
-        return self._last
-
-    def begin_trainer_loop(self, num_epochs: int | None) -> int | None:
-        """Return the last epoch of a loop whose epochs begin and end one by one, see `begin_loop`."""
-        self._is_of_trainer = True
-        return self.begin_loop(num_epochs, self._epoch)
+        self._rung = rule.next_rung(self._epoch if num_resumed is None else num_resumed) if rule else None
+        self._num_epochs, self.stopped_early = num_epochs, ""
+        return min((last for last in (num_epochs, self._rung) if last is not None), default=None)
 
     def resume(self, *records: EpochRecord) -> None:
         """Take the epochs of earlier attempts."""
-        self.early_stop.add(*records)
-        self._resumed = records[-1] if records else None
-        self._epoch = records[-1].epoch if records else 0
-
-    def add(self, record: EpochRecord) -> None:
-        """Take an epoch of this attempt."""
-        self.early_stop.add(record)
-        self._epoch = record.epoch
+        for self._resumed in records:
+            self.early_stop.epoch_ended(self._resumed, None)
+            self._epoch = self._resumed.epoch
 
     def ask_again(self) -> None:
-        """Ask the grid about the last epoch before the run was resumed: it may not have come to an answer."""
+        """Ask about the last epoch before the run was resumed: there may have been no answer."""
         resumed, self._resumed = self._resumed, None
-        if resumed is not None and self._may_be_stopped:
-            why = self._listeners.epoch_ended(resumed, is_new=False)
-            self._take(why or (self._grid.ask and self._grid.ask(Question(resumed, is_new=False))))
+        if resumed is not None:
+            self._decide(resumed, self.early_stop.reason, self._asked(resumed, is_new=False))
 
-    def report(self, record: EpochRecord, *, is_left: bool) -> None:
-        """Report an epoch that was committed, and ask whether the run goes on, unless its loop was left."""
-        why: str | None = self._listeners.epoch_ended(record)
-        if self._grid.ask is not None:
-            why = self._grid.ask(Question(record)) or why
-        elif self._grid.on_epoch is not None:
+    def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:
+        """Tell of an epoch that was committed; stop the run if an answer says so, unless its loop was left.
+
+        Raises:
+            CheckpointError: The epoch lacks the metric of the loop's own rule.
+            PruneError: The run is at a rung, where it cannot be compared.
+        """
+        self._epoch = record.epoch
+        own, asked = self.early_stop.epoch_ended(record, None), self._asked(record)
+        if not is_left:
+            self._decide(record, own, asked)
+
+    def _asked(self, record: EpochRecord, *, is_new: bool = True) -> str:
+        """Tell the listeners of an epoch, and return the answer of rank 0, "" if they cannot stop the run."""
+        ask = self._grid.ask
+        may_stop = ask is not None or bool(self._grid.listeners)
+        if not (is_new or may_stop):
+            return ""
+        why: str | None = self._listeners.epoch_ended(record, is_new=is_new)
+        if ask is not None:
+            why = ask(Question(record, is_new)) or why
+        elif is_new and self._grid.on_epoch is not None:
             self._grid.on_epoch(record)
-        if self._may_be_stopped:
-            self._take(why, is_left=is_left)
+        return (ranks.broadcast(why) if may_stop else None) or ""
 
-    @property
-    def _may_be_stopped(self) -> bool:
-        return self._grid.ask is not None or bool(self._grid.listeners)
-
-    def _take(self, answer: str | None, *, is_left: bool = False) -> None:
-        """Stop the run if the answer, that of rank 0, says so, and it would not end here anyway."""
-        why = ranks.broadcast(answer)
-        is_last = self._num_epochs is not None and self._epoch >= self._num_epochs
-        if why and not (is_left or is_last or self.should_stop):
-            of = "" if self._num_epochs is None else f" of {self._num_epochs}"
-            self.set(Status.PRUNED, f"after epoch {self._epoch}{of}: {why}")
+    def _decide(self, record: EpochRecord, own: str, asked: str) -> None:
+        """Stop the run by the first reason, if it would not end here anyway."""
+        last = self._num_epochs
+        if self.status is not Status.COMPLETED or (last is not None and record.epoch >= last):
+            return
+        where = f"after epoch {record.epoch}" + ("" if last is None else f" of {last}")
+        if own:
+            self.stopped_early = own
+        elif self._grid.prune and record.epoch == self._rung:
+            self._grid.prune.check(record.metrics)
+            self.set(Status.PRUNED, where)
+        elif asked:
+            self.set(Status.PRUNED, f"{where}: {asked}")
             self._pruned_by = self._grid.rule
 
     def go_on(self) -> None:
@@ -91,41 +98,12 @@ class Ending:
         """Let the run end as pruned because `train` says so, unless its grid has said that before."""
         if not self._pruned_by:
             self.set(Status.PRUNED, cause)
-            self._pruned_by = BY_TRAIN
+            self._pruned_by, self.stopped_early = BY_TRAIN, ""
 
     @property
     def should_stop(self) -> bool:
         """Whether no further epoch is to begin, however many were asked for."""
-        is_there = self._is_at_rung and self._last is not None and self._epoch >= self._last
-        return self.status is not Status.COMPLETED or bool(self.early_stop.reason) or is_there
-
-    @property
-    def _is_at_rung(self) -> bool:
-        """Whether the loop ends before the last epoch that was asked for."""
-        return self._last is not None and self._last < self._most
-
-    @property
-    def _most(self) -> float:
-        return math.inf if self._num_epochs is None else self._num_epochs
-
-    def end_epoch(self, metrics: Mapping[str, float]) -> None:
-        """End the loop of a trainer after its last epoch, which has been committed, see `end_loop`."""
-        if self._is_of_trainer:
-            self.end_loop(metrics)
-
-    def end_loop(self, metrics: Mapping[str, float]) -> None:
-        """Decide what the end of the loop means for the run; `metrics` are those of its last epoch.
-
-        Raises:
-            PruneError: It ends at a rung, where it cannot be compared.
-        """
-        if self.status is not Status.COMPLETED or self._last is None or self._epoch >= self._most:
-            return
-        self.stopped_early = self.early_stop.reason
-        if self._grid.prune and self._epoch == self._last and not self.stopped_early:
-            self._grid.prune.check(metrics)
-            of = "" if self._num_epochs is None else f" of {self._num_epochs}"
-            self.set(Status.PRUNED, f"after epoch {self._epoch}{of}")
+        return self.status is not Status.COMPLETED or bool(self.stopped_early)
 
     def set(self, status: Status, cause: str) -> None:
         """Let the run end so, whatever happened before."""

@@ -205,7 +205,7 @@ class Hooks:
         if opened.epoch is not None:
             raise LifecycleError(f"begin_epoch() inside epoch {opened.number}: call end_epoch() first")
         if self._resume_by_trainer():
-            opened.num_epochs = opened.ending.begin_trainer_loop(None)
+            opened.num_epochs = opened.ending.begin_loop(None)
         opened.begin_epoch()
 
     def end_epoch(self) -> None:
@@ -456,7 +456,7 @@ class Hooks:
             is_left = opened.epoch is not None and opened.epoch.is_left
         record = opened.end_epoch(is_left=is_left)
         self.add_rows([record])
-        opened.ending.report(record, is_left=is_left)
+        opened.ending.epoch_ended(record, is_left=is_left)
         if self._output:
             self._output.epoch_ended(self, opened, record)
 

@@ -159,7 +159,6 @@ class OpenRun:
                 raise
             end()
         self.is_trained = True
-        self.ending.end_loop(self._last_metrics)
 
     def close_loop(self) -> None:
         """Close the loop over `epochs`, to which a user who left it by break may hold a reference."""
@@ -199,7 +198,6 @@ class OpenRun:
         if cause and self.ending.status is Status.COMPLETED:
             self.ending.set(Status.DIVERGED, cause)
         self._last_metrics = record.metrics
-        self.ending.add(record)
         if self._replaced and record.epoch == 1:
             checkpoints.set_weights_aside(self.folder.path, self._replaced)
         if self.resume_state and self.ending.status is Status.COMPLETED:
@@ -212,7 +210,6 @@ class OpenRun:
             self.board.learning_rate = self._lr
             self.board.epoch_ended(record, self.network)
             torch_devices.reset_peak(self.device)
-        self.ending.end_epoch(record.metrics)
         return ranks.broadcast(record)  # when it is committed
 
     def _on_step(self) -> OnStep | None:

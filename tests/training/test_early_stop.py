@@ -19,7 +19,7 @@ def stopped_after(values, **options):
     """Return the epoch after which the loop ends, None if it does not, and why."""
     stop = EarlyStop(**{"goal": LOSS, **options})
     for epoch, value in enumerate(values, 1):
-        stop.add(EpochRecord(epoch, {"validation_loss": value, "run duration": float(epoch)}))
+        stop.epoch_ended(EpochRecord(epoch, {"validation_loss": value, "run duration": float(epoch)}), None)
         if stop.reason:
             return epoch, stop.reason
     return None, stop.reason
