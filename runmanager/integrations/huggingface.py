@@ -12,7 +12,7 @@ from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, MissingExtraError, is_count
 from runmanager.integrations.trainers import TrainedRun, columns
 from runmanager.launch.manager import RunManager
-from runmanager.training.checking import NUM_STEPS, CheckEnded
+from runmanager.training.ending import LeaveTrain
 
 try:
     from transformers import TrainerCallback, TrainingArguments
@@ -159,7 +159,8 @@ class RunManagerCallback(TrainerCallback):
         epoch.report_step()
         if control.should_evaluate:
             self.run.begin_evaluation()
-        if self.run.is_check and state.global_step - self._first_step >= NUM_STEPS:
+        most = self.run.most_steps
+        if most and state.global_step - self._first_step >= most:
             control.should_epoch_stop = control.should_training_stop = True
 
     def on_epoch_end(
@@ -169,9 +170,9 @@ class RunManagerCallback(TrainerCallback):
         del args, state, kwargs
         epoch = self.run.opened.epoch
         assert epoch is not None
-        epoch.leave()
+        epoch.stop_clock()
         self._has_ended = control.should_log = True
-        control.should_save = self._is_saving and not self.run.is_check
+        control.should_save = self._is_saving and not self.run.most_steps
         if control.should_evaluate:
             self.run.begin_evaluation()
 
@@ -207,8 +208,8 @@ class RunManagerCallback(TrainerCallback):
     ) -> None:
         """Leave the evaluation of a run that is only tried."""
         del args, state, control, kwargs
-        if self.run.is_check:
-            raise CheckEnded
+        if self.run.most_steps:
+            raise LeaveTrain
 
     def on_evaluate(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any

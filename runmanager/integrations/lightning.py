@@ -23,7 +23,6 @@ from runmanager.integrations.lightning_logger import (
 from runmanager.integrations.trainers import TrainedRun
 from runmanager.launch.manager import RunManager
 from runmanager.storage import checkpoints, durable, paths
-from runmanager.training.checking import NUM_STEPS
 from runmanager.training.loaders import generators
 
 __all__ = ["RunManagerCallback", "RunManagerLogger", "checkpoint_path", "trainer_options"]
@@ -67,8 +66,8 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
         "callbacks": given["callbacks"],
         "logger": [RunManagerLogger(manager), *given["logger"]],
     }
-    if run.is_check:
-        limits = {"train": NUM_STEPS, "val": 1, "test": 1, "predict": 1}
+    if run.most_steps:
+        limits = {"train": run.most_steps, "val": 1, "test": 1, "predict": 1}
         arguments |= {f"limit_{name}_batches": number for name, number in limits.items()}
         arguments |= {"max_epochs": 1, "num_sanity_val_steps": 0, "val_check_interval": 1.0}
     return arguments

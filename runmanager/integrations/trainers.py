@@ -47,9 +47,9 @@ class TrainedRun:
         return hooks_of(self.manager).is_open and self.opened.epoch is not None
 
     @property
-    def is_check(self) -> bool:
-        """Whether the run is only tried: two steps, and one batch of each evaluation."""
-        return hooks_of(self.manager).grid.is_check
+    def most_steps(self) -> int | None:
+        """The most steps of an epoch where the run is only tried, with one batch of each evaluation."""
+        return self.opened.epoch_type.most_steps
 
     def resume_trainer(self, last: Callable[[int], int]) -> int:
         """Resume the run after an epoch of which the trainer has a checkpoint.

@@ -5,10 +5,9 @@ import json
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from runmanager.console import Screen
 from runmanager.errors import Problems
@@ -16,7 +15,6 @@ from runmanager.executors import Executor, Report
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run, device_of
 from runmanager.hyperparameters import column, counted
-from runmanager.launch.calling import call
 from runmanager.launch.task import RunTask
 from runmanager.outcome import News, Outcome, Status
 from runmanager.storage import durable
@@ -41,7 +39,7 @@ class CheckTask:
         import torch
 
         from runmanager.devices import ranks
-        from runmanager.training.checking import leaving_nothing
+        from runmanager.launch.trial import CheckedEpoch, CheckedEvaluation, Cut, OneEpoch, leaving_nothing
 
         name = self.task.experiment.path.name
         with (
@@ -49,34 +47,16 @@ class CheckTask:
             leaving_nothing(torch.device(ranks.own_device(device_of(run)))),
         ):
             experiment = Experiment(Path(folder) / name)
-            cut = _Cut(self.task.train)
             task = replace(
-                self.task, experiment=experiment, train=cut, tensorboard=False, prune=None, rule="",
-                asks=False, listeners=(),
-                raises=False, is_check=True,
+                self.task, experiment=experiment, train=Cut(self.task.train), tensorboard=False, prune=None,
+                rule="", asks=False, listeners=[OneEpoch()], raises=False,
+                epoch_type=CheckedEpoch, evaluation_type=CheckedEvaluation,
             )  # fmt: skip
             return task(run, report)
 
 
 def _temporary(parent: str | None = None) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="runmanager-check-", dir=parent, ignore_cleanup_errors=True)
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """A training function that may be left once enough of it was tried."""
-
-    train: Callable[..., object]
-
-    def __call__(self, run: Run, manager: Any) -> None:
-        from runmanager.training.checking import CheckEnded
-
-        try:
-            call(self.train, run, manager)
-        except CheckEnded:
-            pass
-        except StopIteration:  # whoever takes batches one by one meets the end of a loop that was cut
-            manager.outcome = Outcome(Status.INTERRUPTED)
 
 
 class _Watch:

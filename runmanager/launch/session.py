@@ -25,6 +25,7 @@ from runmanager.launch.grid_outcome import GridOutcome, conclude_grid, export_ta
 from runmanager.launch.live_page import LivePage
 from runmanager.launch.plan import Action, Decisions, Plan, PlannedRun, make_plan
 from runmanager.launch.task import RunTask, Train
+from runmanager.launch.verification import Verification, execute_first_epoch
 from runmanager.outcome import BY_TRAIN, Status
 from runmanager.search.halving import NO_METRIC, SuccessiveHalving
 from runmanager.search.optuna_pruner import OptunaPruner
@@ -187,6 +188,11 @@ class Session:
                 listener.close()
             exit_code = export_tables(path, progress.say) if ranks.is_main() else COMPLETED
         return ranks.from_main(lambda: read_outcome(plan, exit_code, path, is_over=True))
+
+    def verify(self, recorded: RunResult) -> Verification:
+        """Execute the first epoch of the grid's one run in this process, and compare it with a recorded one."""
+        (run,) = self.runs
+        return execute_first_epoch(run, self.task, recorded, self.stop)
 
     def execute(self) -> GridOutcome:
         """Execute the runs that are due, after a check if that was asked for."""

@@ -29,7 +29,9 @@ from runmanager.training.grid_context import GridContext
 if TYPE_CHECKING:
     from runmanager.launch.manager import RunManager
     from runmanager.training.batch_size import Measure
+    from runmanager.training.evaluation import OpenEvaluation
     from runmanager.training.hooks import Hooks
+    from runmanager.training.open_epoch import OpenEpoch
 
 Train = Callable[[Run, "RunManager"], object]
 
@@ -58,7 +60,8 @@ class RunTask:
     batch_size: "Measure | None" = None
     goal: Goal | None = None
     x_axis: str | None = None
-    is_check: bool = False  # two steps, and one batch of each evaluation
+    epoch_type: "type[OpenEpoch] | None" = None  # what measures epochs if they are cut short
+    evaluation_type: "type[OpenEvaluation] | None" = None
     raises: bool = False  # what `train` raises, once it is recorded: for a debugger
     process: int = field(default_factory=os.getpid)  # of whoever started the grid, and may type
 
@@ -90,13 +93,14 @@ class RunTask:
             goal=self.goal,
             x_axis=self.x_axis,
             listeners=self.listeners,
-            is_check=self.is_check,
         )
         hooks = Hooks(
             RunFolders(self.experiment, ""),
             measure=self.batch_size,
             grid=context,
             boards=RunLogs(self.histogram_every) if self.tensorboard else None,
+            epoch_type=self.epoch_type,
+            evaluation_type=self.evaluation_type,
         )
         # before train() computes anything
         num_threads = ranks.from_main(lambda: self._threads_of(run, context))

@@ -1,73 +1,44 @@
-"""Execute the first epoch of a run again, in another folder, and compare the metrics."""
+"""verify: load a training function, and execute the first epoch of a run again with it."""
 
 import importlib
 import importlib.util
-import math
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import InvalidArgumentError, LifecycleError
-from runmanager.launch.calling import call
-from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.launch.grid_options import GridOptions
+from runmanager.launch.session import Session
+from runmanager.launch.task import Train
+from runmanager.launch.verification import Verification, first_epoch
 from runmanager.storage.beginning import begin_nothing
-from runmanager.storage.fingerprint import fingerprint, fingerprint_changes
-from runmanager.storage.folders import Experiment, RunFolders
-
-if TYPE_CHECKING:
-    from runmanager.launch.task import Train
-    from runmanager.storage.run_state import RunResult
-
-TIMES = ("epoch duration", "run duration")
-"""Metrics that differ from one execution to the next."""
+from runmanager.storage.folders import Experiment
+from runmanager.storage.run_state import RunResult
 
 
-@dataclass(frozen=True)
-class Verification:
-    """The metrics of the first epoch of a run as recorded, and as executed again."""
-
-    before: Mapping[str, float]
-    again: Mapping[str, float]  # empty if the epoch did not end
-    changed: Sequence[str]  # the code and the versions that have changed since
-    error: str = ""  # why the epoch did not end
-
-    @property
-    def differing(self) -> list[str]:
-        """The metrics that differ, if only by a bit, or that are missing on one side."""
-        names = [name for name in {**self.before, **self.again} if name not in TIMES]
-        return [name for name in names if not _same(self.before.get(name), self.again.get(name))]
-
-    @property
-    def is_identical(self) -> bool:
-        """Whether all metrics are the same to the last bit."""
-        return not self.error and not self.differing
-
-
-class _FirstEpochEnded(BaseException):
-    """Leaves `train` after its first epoch; no Exception, as a loop may catch those."""
-
-
-def verify_first_epoch(result: "RunResult", train: "Train") -> Verification:
+def verify_first_epoch(result: RunResult, train: Train) -> Verification:
     """Execute the first epoch of a run again in this process, in a folder that is removed afterwards.
 
     Raises:
         InvalidArgumentError: The run has no first epoch.
+        GridError: `train` cannot be called with its hyperparameters.
         DeviceError: Its device is not there.
     """
-    before = next((record.metrics for record in result.epochs if record.epoch == 1), None)
-    if before is None:
+    if not first_epoch(result):
         raise InvalidArgumentError([f"{result.folder.path} has no first epoch: it is {result.status}"])
-    with tempfile.TemporaryDirectory(prefix="runmanager-verify-") as folder:
-        again, outcome = _execute(result, train, Path(folder) / "verify")
-    error = "" if again else outcome.error or "train() ended before the first epoch"
-    return Verification(before, again, _changed(result, train), error)
+    params = {name: [value] for name, value in result.folder.params.items()} or {"lr": [0]}
+    x_axis = Experiment(result.folder.path.parent).design.x_axis
+    with tempfile.TemporaryDirectory(prefix="runmanager-verify-") as root:
+        options = GridOptions(
+            experiment="verify", root=root, executor="inline", missing_device="error", tensorboard=False,
+            display=False, x_axis=x_axis,
+        )  # fmt: skip
+        with Session.open(params, train, options) as session:
+            return session.verify(result)
 
 
-def load_function(name: str) -> "Train":
+def load_function(name: str) -> Train:
     """Load a function by ``module:function`` or ``folder/file.py:function``.
 
     Its module is imported: what is under ``if __name__ == "__main__":`` is not executed.
@@ -87,48 +58,6 @@ def load_function(name: str) -> "Train":
         raise InvalidArgumentError([f"{source} has no function {attribute!r}; it has: {names}"])
     train: Train = function
     return train
-
-
-def _execute(result: "RunResult", train: "Train", folder: Path) -> tuple[Mapping[str, float], Outcome]:
-    import torch
-
-    from runmanager.grid import RunBuilder
-    from runmanager.launch.manager import RunManager
-    from runmanager.training import faults
-    from runmanager.training.grid_context import GridContext
-    from runmanager.training.hooks import Hooks
-
-    (run,) = RunBuilder.get_runs({name: [value] for name, value in result.folder.params.items()} or {"lr": [0]})
-    records: list[EpochRecord] = []
-
-    def ended(record: EpochRecord) -> None:
-        records.append(record)
-        raise _FirstEpochEnded
-
-    x_axis = Experiment(result.folder.path.parent).design.x_axis
-    context = GridContext(run=run, on_epoch=ended, x_axis=x_axis)
-    manager = RunManager(_hooks=Hooks(RunFolders(Experiment(folder), ""), grid=context))
-    threads = torch.get_num_threads()
-    # the order of sums depends on their number
-    torch.set_num_threads(result.threads or max(1, threads // result.jobs))
-    try:
-        call(train, run, manager)
-    except _FirstEpochEnded:
-        return records[0].metrics, Outcome(Status.COMPLETED)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a result like any other
-        return {}, Outcome(Status.FAILED, faults.cause_of(error, torch.device("cpu")))
-    finally:
-        torch.set_num_threads(threads)
-    return {}, manager.outcome or Outcome(Status.FAILED)
-
-
-def _changed(result: "RunResult", train: "Train") -> list[str]:
-    before = result.start.get("fingerprint")
-    if not isinstance(before, Mapping):
-        return []
-    return fingerprint_changes(
-        before, fingerprint(train), only_common=True
-    )  # a partial's arguments are unknown here
 
 
 def _import(source: str) -> ModuleType:
@@ -156,9 +85,3 @@ def _imported(source: str) -> ModuleType:
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _same(one: Any, other: Any) -> bool:
-    if one is None or other is None:
-        return one is other
-    return bool(one == other) or (math.isnan(one) and math.isnan(other))

@@ -7,6 +7,10 @@ from runmanager.training.grid_context import GridContext
 from runmanager.training.listeners import WorkerListeners
 
 
+class LeaveTrain(BaseException):
+    """Leaves `train` where its loop cannot be stopped; no Exception, as a loop may catch those."""
+
+
 class Ending:
     """Completed, unless something happens: the run diverges, fails, is interrupted, or is to stop early.
 

@@ -43,7 +43,6 @@ class GridContext:
         goal: That of the experiment, which TensorBoard shows.
         x_axis: What the curves of the experiment are drawn over.
         listeners: Those that follow the run in its process.
-        is_check: The run is only tried: two steps, and one batch of each evaluation.
     """
 
     run: Run | None = None
@@ -58,7 +57,6 @@ class GridContext:
     goal: Goal | None = None
     x_axis: str | None = None
     listeners: Sequence[Listener] = ()
-    is_check: bool = False
 
     def facts(self) -> dict[str, Any]:
         """Return what a journal says of a run's grid: what results depend on, and who shared the machine."""

@@ -33,7 +33,7 @@ from runmanager.storage.identity import identity
 from runmanager.storage.run_state import read_run
 from runmanager.training import early_stop, faults, inside_epoch, metrics, resuming
 from runmanager.training.batch_size import Measure
-from runmanager.training.checking import CheckEnded
+from runmanager.training.ending import LeaveTrain
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.grid_context import GridContext
 from runmanager.training.listeners import RunListeners
@@ -44,7 +44,7 @@ from runmanager.training.trainer_state import TrainerState, continued
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 """Network -> the run that trained it, in this process: `run_grid` has a manager for every run."""
 
-_NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, CheckEnded)
+_NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, LeaveTrain)
 """Exceptions that interrupt a run, which can be resumed: what failed was not the run."""
 
 LEFT_OPEN = "the program ended without end_run()"
@@ -77,6 +77,8 @@ class Hooks:
         grid: What a grid decides, None for a loop without one.
         boards: Makes what follows a run for TensorBoard, None for nothing.
         output: What a loop without a grid shows and writes.
+        epoch_type: What measures an epoch, by default `OpenEpoch`.
+        evaluation_type: What measures an evaluation, by default `OpenEvaluation`.
 
     Attributes:
         run_params: The current run.
@@ -94,6 +96,8 @@ class Hooks:
         grid: GridContext | None = None,
         boards: RunListeners | None = None,
         output: Output | None = None,
+        epoch_type: type[OpenEpoch] | None = None,
+        evaluation_type: type[OpenEvaluation] | None = None,
     ) -> None:
         self.run_params: Any = None
         self.run_count = 0
@@ -106,6 +110,7 @@ class Hooks:
         self.current: OpenRun | None = None  # after the run has ended too
         self._design = design  # until it is written
         self._boards, self._output = boards, output
+        self._types = epoch_type or OpenEpoch, evaluation_type or OpenEvaluation
         self._has_warned_of_open_run = False
         self._leftovers = Leftovers()
         self._scope = ExitStack()  # of the open run: its device is the current one
@@ -262,7 +267,7 @@ class Hooks:
             if problems:
                 warnings.warn("; ".join(problems), RunsWarning, stacklevel=3)
         self._resume_by_trainer()
-        return opened.epochs(min(n, 1) if self.grid.is_check else n, begin, end)
+        return opened.epochs(n, begin, end)
 
     @property
     def should_stop(self) -> bool:
@@ -445,7 +450,7 @@ class Hooks:
     ) -> OpenRun:
         self.current = OpenRun(
             folder, device, network, loader, boards=self._boards if has_board else None, kinds=kinds,
-            measure=self.measure, grid=self.grid,
+            measure=self.measure, grid=self.grid, types=self._types,
         )  # fmt: skip
         self.outcome = None
         return self.current

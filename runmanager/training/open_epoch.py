@@ -35,6 +35,9 @@ class OpenEpoch:
         measure: Counts the samples of a batch, None where that follows from the batch.
     """
 
+    most_steps: int | None = None
+    """How many batches it has at most where a run is only tried."""
+
     def __init__(
         self,
         number: int,
@@ -49,6 +52,7 @@ class OpenEpoch:
         self.sums = metrics.EpochSums(measure)
         self.counts_batches = False  # whether `step` counts the batches of `batches`, else the losses
         self.is_whole = True  # whether no batch of `batches` is left
+        self.is_left = False  # whether the loop over `epochs` was left in it, by break or an exception
         self.number = number
         self.inside: InsideEpoch | None = None  # where checkpoints are written inside the epoch
         self._device = device
@@ -67,11 +71,6 @@ class OpenEpoch:
         _begun.add(first_use)
         torch_devices.wait_for(device)
         self.start, self.start_time = perf_counter(), time.time()  # the second one is wall time
-
-    @property
-    def is_left(self) -> bool:
-        """Whether its clock was stopped, as by a break out of the loop over `epochs`."""
-        return self._end is not None
 
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the device; the time that the loader takes is `phase_data_s`.
@@ -173,6 +172,11 @@ class OpenEpoch:
         self.sums.load(state["sums"], self._device)
 
     def leave(self) -> None:
+        """Stop the clock: the loop over `epochs` was left."""
+        self.is_left = True
+        self.stop_clock()
+
+    def stop_clock(self) -> None:
         """Stop the clock, once: what follows does not count into the epoch's duration."""
         if self._end is None:
             torch_devices.wait_for(self._device)
@@ -192,7 +196,7 @@ class OpenEpoch:
             MetricError: The losses cannot be weighed.
             StorageError: The steps could not be written.
         """
-        self.leave()
+        self.stop_clock()
         assert self._end is not None
         num_steps = steps.end_epoch(self.step)
         self.sums.settle(lambda batch: loaders.size_of_batch(self._loader, batch))

@@ -18,7 +18,6 @@ from runmanager.storage.journal import Journal, NoJournal
 from runmanager.storage.run_state import end_if_running, read_run
 from runmanager.training import faults, resuming
 from runmanager.training.batch_size import Measure
-from runmanager.training.checking import measured_by
 from runmanager.training.ending import Ending
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.grid_context import GridContext
@@ -40,6 +39,7 @@ class OpenRun:
     Args:
         boards: Makes what follows the run for TensorBoard, None for nothing.
         kinds: How the hyperparameters of the grid are written to TensorBoard; None if that is not known.
+        types: What measures an epoch, and an evaluation.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class OpenRun:
         kinds: Mapping[str, str] | None = None,
         measure: Measure | None = None,
         grid: GridContext,
+        types: tuple[type[OpenEpoch], type[OpenEvaluation]] = (OpenEpoch, OpenEvaluation),
     ) -> None:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
         self.epoch: OpenEpoch | None = None  # None between epochs
@@ -67,7 +68,7 @@ class OpenRun:
         self._summary: dict[str, float] = {}  # results of the whole run
         self.start, self.start_time = 0.0, 0.0  # of the run's clock (perf_counter, s), and as wall time (s)
         self._grid = grid
-        self._epoch_type, self.evaluation_type = measured_by(is_check=grid.is_check)
+        self.epoch_type, self.evaluation_type = types
         self.measure = measure  # counts the samples of a batch, None where that follows from the batch
         self.attempt = max(paths.journals_by_attempt(folder.path), default=0) + 1 if ranks.is_main() else 0
         self.journal: Journal | None = None  # until the attempt begins
@@ -116,7 +117,7 @@ class OpenRun:
             committed, is_mixed, threads = resuming.earlier_of(self.folder, self._grid, problems)
         records, unusable = state.restore(committed)
         state.was_left &= not is_mixed
-        if isinstance(state, ResumeState) and state.is_saved and not self._grid.is_check:
+        if isinstance(state, ResumeState) and state.is_saved and self.epoch_type.most_steps is None:
             self._inside = InsideEpoch(self, state, every, records, unusable)
         is_resumed = bool(records or (self._inside and self._inside.position))
         if is_resumed and (why := self._threads.keep(ranks.broadcast(threads))):
@@ -178,7 +179,7 @@ class OpenRun:
         self.number += 1
         self._lr = self.resume_state.learning_rate() if self.board and self.resume_state else None
         arguments = (self.number, self.device, self.loader, self.folder.params, self.num_epochs)
-        self.epoch = self._epoch_type(*arguments, self._on_step(), self.measure)
+        self.epoch = self.epoch_type(*arguments, self._on_step(), self.measure)
         self._sums, self.epoch.inside = self.epoch.sums, self._inside
 
     def end_epoch(self, *, is_left: bool) -> EpochRecord:

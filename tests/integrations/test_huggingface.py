@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runmanager import SuccessiveHalving, load_results, load_runs, load_steps, run_grid
+from runmanager import Listener, SuccessiveHalving, load_results, load_runs, load_steps, run_grid
 from runmanager.errors import MissingExtraError
 
 GRID = {"lr": [0.1], "seed": [1], "device": ["cpu"]}
@@ -130,6 +130,21 @@ def test_pruned_runs_stop_at_their_rung_and_the_best_continue(tmp_path, study):
     runs = load_runs(tmp_path / "exp")
     assert sorted(runs[["status", "epochs"]].values.tolist()) == [["completed", 4], ["pruned", 2]]
     assert sorted(len(reported(folder)) for folder in (tmp_path / "exp").glob("00*")) == [2, 4]
+
+
+class StopInSecond(Listener):
+    may_stop = True
+
+    def epoch_ended(self, record, network):
+        return "two are enough" if record.epoch == 2 else None
+
+
+def test_a_listener_stops_a_trainer(tmp_path, study):
+    execute(tmp_path, study.train, listeners=[StopInSecond()])
+
+    (run,) = load_runs(tmp_path / "exp").to_dict("records")
+    assert (run["status"], run["epochs"]) == ("pruned", 2)
+    assert run["error"] == "after epoch 2 of 4: two are enough"
 
 
 def test_a_trainer_that_saves_elsewhere_is_refused_unless_it_is_to_save_nothing(tmp_path, study):

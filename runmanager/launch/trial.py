@@ -1,47 +1,72 @@
-"""A run that is checked: one epoch of two steps, and one batch of each evaluation."""
+"""Runs that are cut short: two steps and one evaluation batch for a check, one epoch for a comparison."""
 
 import gc
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from runmanager.devices.torch_devices import undisturbed_random
+from runmanager.grid import Run
+from runmanager.launch.calling import call
+from runmanager.listener import Listener
+from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.training.ending import LeaveTrain
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.metrics import How
 from runmanager.training.open_epoch import OpenEpoch
 
-NUM_STEPS = 2
-"""Of the one epoch."""
-
-_NUM_BATCHES = 1  # of an evaluation
+_NUM_STEPS = 2  # of the one epoch of a check
+_NUM_BATCHES = 1  # of each of its evaluations
 
 
-class CheckEnded(BaseException):
-    """Leaves `train` where its loop cannot be cut; no Exception, as a loop may catch those."""
+class OneEpoch(Listener):
+    """Lets a run end after its first epoch.
+
+    Args:
+        leaves: Leave `train` there, whatever its loop is; else what follows the loop is executed.
+    """
+
+    where, may_stop = "worker", True
+
+    def __init__(self, *, leaves: bool = False) -> None:
+        self._leaves = leaves
+
+    def epoch_ended(self, record: EpochRecord, network: Any) -> str:
+        """Return why the run is to stop.
+
+        Raises:
+            LeaveTrain: In place of that, if `train` is to be left.
+        """
+        if self._leaves:
+            raise LeaveTrain
+        return "enough was tried"
 
 
 class CheckedEpoch(OpenEpoch):
     """An epoch of two steps. A loop that takes its batches elsewhere is left when it tracks the third one."""
 
+    most_steps = _NUM_STEPS
+
     def __init__(self, number: int, *args: Any) -> None:
         if number > 1:  # of a loop that is not over `epochs`
-            raise CheckEnded
+            raise LeaveTrain
         super().__init__(number, *args)
         self._tracked: Counter[str] = Counter()
 
     def batches(self) -> Iterator[Any]:
         """Yield the first batches of the loader."""
-        yield from itertools.islice(super().batches(), NUM_STEPS)
+        yield from itertools.islice(super().batches(), _NUM_STEPS)
 
     def add_loss(self, loss: torch.Tensor | float, batch: Any) -> None:
         """Add the mean loss of a batch.
 
         Raises:
-            CheckEnded: It is one too many.
+            LeaveTrain: It is one too many.
         """
         self._count("loss")
         super().add_loss(loss, batch)
@@ -50,7 +75,7 @@ class CheckedEpoch(OpenEpoch):
         """Add values of the current batch.
 
         Raises:
-            CheckEnded: They are those of one batch too many.
+            LeaveTrain: They are those of one batch too many.
         """
         for name in values:
             self._count(f"value {name}")
@@ -58,8 +83,8 @@ class CheckedEpoch(OpenEpoch):
 
     def _count(self, name: str) -> None:
         self._tracked[name] += 1
-        if not self.counts_batches and self._tracked[name] > NUM_STEPS:
-            raise CheckEnded
+        if not self.counts_batches and self._tracked[name] > _NUM_STEPS:
+            raise LeaveTrain
 
 
 class CheckedEvaluation(OpenEvaluation):
@@ -70,9 +95,20 @@ class CheckedEvaluation(OpenEvaluation):
         yield from itertools.islice(super().batches(), _NUM_BATCHES)
 
 
-def measured_by(*, is_check: bool) -> tuple[type[OpenEpoch], type[OpenEvaluation]]:
-    """Return what measures the epochs and the evaluations of a run."""
-    return (CheckedEpoch, CheckedEvaluation) if is_check else (OpenEpoch, OpenEvaluation)
+@dataclass(frozen=True)
+class Cut:
+    """A training function that may be left once enough of it was executed."""
+
+    train: Callable[..., object]
+
+    def __call__(self, run: Run, manager: Any) -> None:
+        """Call it."""
+        try:
+            call(self.train, run, manager)
+        except LeaveTrain:
+            pass
+        except StopIteration:  # whoever takes batches one by one meets the end of a loop that was cut
+            manager.outcome = Outcome(Status.INTERRUPTED)
 
 
 @contextmanager

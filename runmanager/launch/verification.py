@@ -1,0 +1,75 @@
+"""The first epoch of a run as it was recorded, and as it is executed again in another folder."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runmanager.executors.signals import Stop
+from runmanager.grid import Run
+from runmanager.launch.task import RunTask
+from runmanager.storage.fingerprint import fingerprint_changes
+from runmanager.storage.run_state import RunResult, read_run
+
+TIMES = ("epoch duration", "run duration")
+"""Metrics that differ from one execution to the next."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The metrics of the first epoch of a run as recorded, and as executed again."""
+
+    before: Mapping[str, float]
+    again: Mapping[str, float]  # empty if the epoch did not end
+    changed: Sequence[str]  # the code and the versions that have changed since
+    error: str = ""  # why the epoch did not end
+
+    @property
+    def differing(self) -> list[str]:
+        """The metrics that differ, if only by a bit, or that are missing on one side."""
+        names = [name for name in {**self.before, **self.again} if name not in TIMES]
+        return [name for name in names if not _same(self.before.get(name), self.again.get(name))]
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether all metrics are the same to the last bit."""
+        return not self.error and not self.differing
+
+
+def execute_first_epoch(run: Run, task: RunTask, recorded: RunResult, stop: Stop) -> Verification:
+    """Execute the first epoch of a run in this process, and compare it with a recorded one.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+    """
+    import torch
+
+    from runmanager.launch.trial import Cut, OneEpoch
+
+    threads = torch.get_num_threads()
+    # the order of sums depends on their number
+    torch.set_num_threads(recorded.threads or max(1, threads // recorded.jobs))
+    task = replace(task, train=Cut(task.train), listeners=[OneEpoch(leaves=True)])
+    try:
+        with stop.at_once():
+            outcome = task(run, lambda _: None)
+    finally:
+        torch.set_num_threads(threads)
+    (folder,) = task.experiment.runs.values()
+    again = first_epoch(read_run(folder))
+    error = "" if again else outcome.error or "train() ended before the first epoch"
+    # a partial's arguments are unknown here
+    begun_with = recorded.start.get("fingerprint", {})
+    changed = fingerprint_changes(begun_with, task.fingerprint, only_common=True)
+    return Verification(first_epoch(recorded), again, changed, error)
+
+
+def first_epoch(result: RunResult) -> Mapping[str, float]:
+    """Return the metrics of the first epoch of a run, none if it has not ended."""
+    return next((record.metrics for record in result.epochs if record.epoch == 1), {})
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    return bool(one == other) or (math.isnan(one) and math.isnan(other))
