@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from runmanager.integrations.wandb import export_wandb as export_wandb
     from runmanager.launch.ask_tell import AskTell as AskTell
     from runmanager.launch.fit import fit as fit
-    from runmanager.launch.grid_outcome import GridOutcome as GridOutcome
     from runmanager.launch.manager import RunManager as RunManager
     from runmanager.launch.run_grid import run_grid as run_grid
     from runmanager.launch.script import main as main
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     from runmanager.search.decide import Decide as Decide
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving
     from runmanager.search.optuna_search import OptunaSearch as OptunaSearch
+    from runmanager.session.grid_outcome import GridOutcome as GridOutcome
     from runmanager.training.loaders import ImageTensors as ImageTensors
     from runmanager.training.loaders import TensorLoader as TensorLoader
 
@@ -103,7 +103,7 @@ _HOMES = {
     "integrations.mlflow": ("export_mlflow",),
     "integrations.wandb": ("export_wandb",),
     "launch.ask_tell": ("AskTell",),
-    "launch.grid_outcome": ("GridOutcome",),
+    "session.grid_outcome": ("GridOutcome",),
     "launch.run_grid": ("run_grid",),
     "launch.script": ("main",),
     "listener": ("Listener",),

@@ -1,24 +1,23 @@
 """Assertions on trainings, for pytest and the like."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import GridError, InvalidArgumentError, Problems
 from runmanager.grid import Run, RunBuilder
-from runmanager.launch.calling import call, check_calls
 from runmanager.launch.run_grid import run_grid
+from runmanager.launch.train_function import Train
 from runmanager.outcome import Status
 from runmanager.results.evidence import ERROR
 from runmanager.search.decide import Decide
+from runmanager.session.train_call import call, check_calls
 
 if TYPE_CHECKING:
     from runmanager.launch.manager import RunManager
     from runmanager.results.verdict import Verdict
-
-Train = Callable[[Run, "RunManager"], object]
 
 _AXIS, _NEW, _BASELINE = "variant", "new", "baseline"
 _SEED = "seed"

@@ -21,7 +21,7 @@ from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import json_value
 
 if TYPE_CHECKING:
-    from runmanager.launch.verification import Verification
+    from runmanager.session.verification import Verification
     from runmanager.storage.run_state import RunResult
 
 
@@ -170,7 +170,7 @@ def devices_command(
 
 def _print_verdict(recorded: "RunResult", verdict: "Verification") -> None:
     from runmanager.console import print_table
-    from runmanager.launch.verification import TIMES
+    from runmanager.session.verification import TIMES
 
     for change in verdict.changed:
         say(f"! {change} changed since the run was executed")

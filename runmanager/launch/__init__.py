@@ -1,1 +1,1 @@
-"""How a grid is planned and executed."""
+"""What users call, each a facade: RunManager, run_grid, AskTell, fit, main, verify_first_epoch."""

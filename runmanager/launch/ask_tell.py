@@ -14,10 +14,7 @@ from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems, RunsWarning
 from runmanager.executors import Executor
 from runmanager.grid import Run
-from runmanager.launch import arguments
-from runmanager.launch.grid_options import GridOptions
-from runmanager.launch.started_runs import StartedRuns
-from runmanager.launch.task import Train
+from runmanager.launch.train_function import Train, manager_of
 from runmanager.listener import Listener
 from runmanager.nested import Grid
 from runmanager.search.asking import Asking, SearchResult
@@ -25,6 +22,9 @@ from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.sampler import check_optuna, check_sampler
 from runmanager.search.space import SearchSpace
+from runmanager.session import arguments
+from runmanager.session.grid_options import GridOptions
+from runmanager.session.started_runs import StartedRuns
 from runmanager.storage import durable, paths
 from runmanager.storage.folders import Experiment
 from runmanager.storage.lock import hold
@@ -127,7 +127,9 @@ class AskTell:
         check_sampler(space, goals, search.sampler)
         self._path = options.path
         self._search = Asking(search, space, goals, self._path)
-        self._started = StartedRuns(self._search, train, executor, options) if train and executor else None
+        self._started = (
+            StartedRuns(self._search, train, executor, options, manager_of) if train and executor else None
+        )
         self._closing = ExitStack()
 
     def _checked(self, params: Any, train: Train | None, problems: Problems) -> Executor | None:

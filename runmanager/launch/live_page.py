@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from runmanager.listener import Listener
 from runmanager.outcome import EpochRecord, Outcome
+from runmanager.session.dispatch import GridListener
 from runmanager.storage import paths
 
 _SHARE = 20  # of the time that passes, one part is for the page
 _LEAST_S = 2.0  # between two pages
 
 
-class LivePage(Listener):
+class LivePage(GridListener):
     """Writes the page of an experiment, in at most a twentieth of the time that passes.
 
     It is a view: if it cannot be written, that is said once, and the grid goes on.
@@ -37,7 +37,7 @@ class LivePage(Listener):
         self._interval = _LEAST_S
         self._say: Callable[[str], None] | None = None
 
-    def begin(self, say: Callable[[str], None]) -> None:
+    def grid_began(self, say: Callable[[str], None]) -> None:
         """Write the first page, and say where it is."""
         if self._target is None:
             return

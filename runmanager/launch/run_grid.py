@@ -5,17 +5,19 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from runmanager.devices import ranks
 from runmanager.executors import Executor
 from runmanager.grid import Run
-from runmanager.launch.grid_options import GridOptions
-from runmanager.launch.grid_outcome import GridOutcome
-from runmanager.launch.session import Session
-from runmanager.launch.task import Train
+from runmanager.launch.live_page import LivePage
+from runmanager.launch.train_function import Train, manager_of
 from runmanager.listener import Listener
 from runmanager.nested import Grid
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_search import OptunaSearch
+from runmanager.session.grid_options import GridOptions
+from runmanager.session.grid_outcome import GridOutcome
+from runmanager.session.session import Session
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -159,9 +161,13 @@ def run_grid(
     options = GridOptions(
         **{name: value for name, value in locals().items() if name not in ("params", "train")}
     )
-    with Session.open(params, train, options) as session:
+    with Session.open(params, train, options, manager_of) as session:
         if options.plan_only:
             outcome = session.show_plan()
+        elif options.is_alone:
+            outcome = session.only()
         else:
-            outcome = session.only() if options.is_alone else session.execute()
+            report = options.report if ranks.is_main() else False
+            with LivePage(options.path, report, is_alone=session.executor.is_in_process) as page:
+                outcome = session.execute([page])
     return replace(outcome, exit_code=session.stop.exit_code or outcome.exit_code)

@@ -14,11 +14,11 @@ from runmanager.axes import space_of
 from runmanager.errors import GridError, InvalidArgumentError, Problems, RunManagerError, StorageError
 from runmanager.grid import RunBuilder
 from runmanager.hyperparameters import text
-from runmanager.launch.calling import defaults_of
-from runmanager.launch.grid_options import EXECUTION, GridOptions
 from runmanager.launch.run_grid import run_grid
 from runmanager.nested import Grid, flat, mapping_of
 from runmanager.ranges import IntRange, Range
+from runmanager.session.grid_options import EXECUTION, GridOptions
+from runmanager.session.train_call import defaults_of
 from runmanager.wording import listed
 
 REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import ModuleType
 
 from runmanager.errors import InvalidArgumentError, LifecycleError
-from runmanager.launch.grid_options import GridOptions
-from runmanager.launch.session import Session
-from runmanager.launch.task import Train
-from runmanager.launch.verification import Verification, first_epoch
+from runmanager.launch.train_function import Train, manager_of
+from runmanager.session.grid_options import GridOptions
+from runmanager.session.session import Session
+from runmanager.session.verification import Verification, first_epoch
 from runmanager.storage.beginning import begin_nothing
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
@@ -34,7 +34,7 @@ def verify_first_epoch(result: RunResult, train: Train) -> Verification:
             experiment="verify", root=root, executor="inline", missing_device="error", tensorboard=False,
             display=False, x_axis=x_axis,
         )  # fmt: skip
-        with Session.open(params, train, options) as session:
+        with Session.open(params, train, options, manager_of) as session:
             return session.verify(result)
 
 

@@ -15,8 +15,8 @@ from runmanager.board.link import page_of
 from runmanager.board.run_log import RunLog
 from runmanager.board.tags import tag
 from runmanager.errors import RunsWarning
-from runmanager.launch.grid_outcome import GridOutcome
 from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.session.grid_outcome import GridOutcome
 from runmanager.storage.folders import Experiment
 from tests.board.reading import event_files, train
 from tests.board.test_server import ALL, Server, serve

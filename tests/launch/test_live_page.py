@@ -53,7 +53,7 @@ def test_a_page_that_costs_much_is_renewed_less_often(tmp_path, monkeypatch):
     page = live_page.LivePage(tmp_path, True)
 
     with page:
-        page.begin(lambda _: None)
+        page.grid_began(lambda _: None)
         for _ in range(25):
             page.epoch_ended(EpochRecord(1, {}), None)
         assert len(pages) == 2  # 200 s later
@@ -69,7 +69,7 @@ def test_a_page_that_cannot_be_written_does_not_end_the_grid(tmp_path):
     lines: list[str] = []
     page = live_page.LivePage(tmp_path, tmp_path / "missing" / "report.html")
     with page:
-        page.begin(lines.append)
+        page.grid_began(lines.append)
         page.run_ended(Outcome(Status.COMPLETED))
     target = tmp_path / "missing" / "report.html"
     outcome = run_grid({"lr": [0.1]}, train, experiment="e", root=tmp_path, report=target, **OPTIONS)

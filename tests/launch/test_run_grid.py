@@ -788,7 +788,7 @@ def test_tables_that_cannot_be_written_at_the_end_are_a_failure_of_storage(start
         raise StorageError(f"cannot write results.csv ({os.strerror(errno.ENOSPC)})")
 
     monkeypatch.setattr(files, "write_results", full)
-    monkeypatch.setattr("runmanager.launch.execute.Exports.run_ended", lambda *_: None)
+    monkeypatch.setattr("runmanager.session.execute.Exports.run_ended", lambda *_: None)
 
     outcome = start({"lr": [0.1]}, Train(), display=None)
 

@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass
 from weakref import WeakKeyDictionary
 
 from runmanager.executors.signals import Stop
-from runmanager.launch.dispatch import Dispatcher
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Outcome
+from runmanager.session.dispatch import Dispatcher
 
 _told: WeakKeyDictionary[GridProgress, "Telling"] = WeakKeyDictionary()
 

@@ -10,12 +10,12 @@ import pytest
 from runmanager import RunBuilder, run_grid
 from runmanager.executors import BatchProgress, InlineExecutor
 from runmanager.executors.signals import Stop
-from runmanager.launch import plan
-from runmanager.launch.announce import estimated_seconds, plan_summary, plan_table
-from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.live import progress
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.session import plan
+from runmanager.session.announce import estimated_seconds, plan_summary, plan_table
+from runmanager.session.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult
@@ -358,7 +358,7 @@ def test_the_first_line_is_there_again_once_the_data_are_loaded(
         seen.append(terminal.last_lines())
         return planned(*arguments, **options)
 
-    monkeypatch.setattr("runmanager.launch.session.make_plan", make_plan)
+    monkeypatch.setattr("runmanager.session.session.make_plan", make_plan)
 
     run_grid({"lr": [0.1]}, train_nothing, experiment="exp", root=tmp_path, data=load, executor="inline")
 

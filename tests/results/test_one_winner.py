@@ -33,9 +33,8 @@ from runmanager.cli.listing import overview
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
 from runmanager.grid import RunBuilder
-from runmanager.launch.check import settings_of
-from runmanager.launch.panel import Panel
 from runmanager.live.best import BestSoFar
+from runmanager.live.panel import Panel
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.results.conclusion import conclude
 from runmanager.results.diff import diff
@@ -43,6 +42,7 @@ from runmanager.results.effects import effects
 from runmanager.results.importance import importances
 from runmanager.results.ranking import ranking_of
 from runmanager.run import make_run
+from runmanager.session.check import settings_of
 from runmanager.storage.design import Design, assumption
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal

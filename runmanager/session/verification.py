@@ -7,7 +7,7 @@ from typing import Any
 
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run
-from runmanager.launch.task import RunTask
+from runmanager.session.task import RunTask
 from runmanager.storage.fingerprint import fingerprint_changes
 from runmanager.storage.run_state import RunResult, read_run
 
@@ -44,7 +44,7 @@ def execute_first_epoch(run: Run, task: RunTask, recorded: RunResult, stop: Stop
     """
     import torch
 
-    from runmanager.launch.trial import Cut, OneEpoch
+    from runmanager.session.trial import Cut, OneEpoch
 
     threads = torch.get_num_threads()
     # the order of sums depends on their number

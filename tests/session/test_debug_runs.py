@@ -131,7 +131,7 @@ def test_what_train_raises_is_recorded_and_raised_with_the_frames_of_the_user(st
 def line_of_raise():
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     number = next(i for i, line in enumerate(lines, 1) if "raise ZeroDivisionError" in line)
-    return f"tests/launch/test_only.py:{number}"
+    return f"tests/session/test_debug_runs.py:{number}"
 
 
 def test_a_run_that_failed_is_executed_again_without_more_ado(start):

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from runmanager.grid import params_of
-from runmanager.launch.plan import PlannedRun
-from runmanager.launch.task import RunTask
 from runmanager.listener import Listener
 from runmanager.outcome import Outcome, Status
+from runmanager.session.plan import PlannedRun
+from runmanager.session.task import RunTask
 from runmanager.storage import durable, paths
 from runmanager.storage.journal import end_abandoned_attempt
 from runmanager.storage.run_state import read_experiment, read_run

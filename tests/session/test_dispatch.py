@@ -11,9 +11,9 @@ from torch import nn
 
 from runmanager import GridError, Listener, RunBuilder, RunsWarning, load_results, load_runs, run_grid
 from runmanager.executors.signals import Stop
-from runmanager.launch import dispatch
-from runmanager.launch.dispatch import Dispatcher, Guarded
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question, Status
+from runmanager.session import dispatch
+from runmanager.session.dispatch import Dispatcher, Guarded
 
 GRID = {"lr": [0.1, 0.2, 0.3]}
 RUN = RunBuilder.get_runs(GRID)[0]

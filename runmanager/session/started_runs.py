@@ -1,18 +1,19 @@
 """The runs that a loop of one's own has started: executed like those of a grid, while the loop waits."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from typing import Any
 
 from runmanager.executors import Executor, LanesExecutor
 from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.grid import Run
-from runmanager.launch import announce, arguments
-from runmanager.launch.execute import Execution
-from runmanager.launch.grid_options import GridOptions
-from runmanager.launch.plan import Action
-from runmanager.launch.session import Session
-from runmanager.launch.task import Train
 from runmanager.search.asking import Asking, SearchResult
+from runmanager.session import announce, arguments
+from runmanager.session.execute import Execution
+from runmanager.session.grid_options import GridOptions
+from runmanager.session.plan import Action
+from runmanager.session.session import Session
+from runmanager.session.task import Train
 from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
@@ -25,8 +26,16 @@ class StartedRuns:
     one that comes in the loop's own code does what it does in any program.
     """
 
-    def __init__(self, search: Asking, train: Train, executor: Executor, options: GridOptions) -> None:
+    def __init__(
+        self,
+        search: Asking,
+        train: Train,
+        executor: Executor,
+        options: GridOptions,
+        manager_of: Callable[[Any], Any],
+    ) -> None:
         self._search, self._train, self._executor, self._options = search, train, executor, options
+        self._manager_of = manager_of
         self._fingerprint: Fingerprint = {}
         self._session: Session
         self._execution: Execution | None = None
@@ -173,8 +182,8 @@ class StartedRuns:
         num_runs = len(runs) + self._search.num_more()
         screen = closing.enter_context(announce.starting(self._options.experiment, num_runs, show=is_shown))
         return Session(
-            self._train, self._options, self._executor, self._search, experiment.design, self._fingerprint,
-            Stop(), screen, runs, missing, closing=closing,
+            self._train, self._manager_of, self._options, self._executor, self._search, experiment.design,
+            self._fingerprint, Stop(), screen, runs, missing, closing=closing,
         )  # fmt: skip
 
     def _stop_lanes(self) -> None:

@@ -13,11 +13,11 @@ from runmanager.errors import DeviceError, GridError, InvalidArgumentError, Prob
 from runmanager.goal import parse_goal
 from runmanager.grid import Run, RunBuilder, device_of
 from runmanager.hyperparameters import RESERVED, counted
-from runmanager.launch.calling import check_calls
-from runmanager.launch.grid_options import GridOptions
 from runmanager.nested import flat, mapping_of
 from runmanager.search.decide import Decide
 from runmanager.search.space import SearchSpace
+from runmanager.session.grid_options import GridOptions
+from runmanager.session.train_call import check_calls
 from runmanager.storage import paths
 from runmanager.storage.design import Design, check_note
 from runmanager.storage.fingerprint import Fingerprint, fingerprint

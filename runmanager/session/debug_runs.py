@@ -9,13 +9,13 @@ from typing import Any
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors.signals import Stop
 from runmanager.grid import device_of
-from runmanager.launch.dispatch import Dispatcher
-from runmanager.launch.plan import Plan
-from runmanager.launch.reads import unread_axes
-from runmanager.launch.task import RunTask
 from runmanager.listener import Listener
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Status
+from runmanager.session.dispatch import Dispatcher
+from runmanager.session.plan import Plan
+from runmanager.session.task import RunTask
+from runmanager.session.unread_axes import unread_axes
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.naming import varying

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import InlineExecutor, RunBuilder, fit, main, run_grid
 from runmanager.errors import ExperimentLockedError, GridError
-from runmanager.launch import check
 from runmanager.outcome import Status
+from runmanager.session import check
 from runmanager.storage.lock import hold
 from tests.locations import line_with
 

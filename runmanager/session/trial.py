@@ -12,9 +12,9 @@ import torch
 
 from runmanager.devices.torch_devices import undisturbed_random
 from runmanager.grid import Run
-from runmanager.launch.calling import call
 from runmanager.listener import Listener
 from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.session.train_call import call
 from runmanager.training.ending import LeaveTrain
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.metrics import How

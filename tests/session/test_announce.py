@@ -5,9 +5,9 @@ import pytest
 from rich.console import Console
 
 from runmanager import RunBuilder
-from runmanager.launch.announce import estimated_seconds, plan_summary, plan_table
-from runmanager.launch.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.outcome import EpochRecord, Status
+from runmanager.session.announce import estimated_seconds, plan_summary, plan_table
+from runmanager.session.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.storage import paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult

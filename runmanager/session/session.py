@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,16 +16,6 @@ from runmanager.executors import Executor, serialize
 from runmanager.executors.signals import Stop
 from runmanager.goal import Goal
 from runmanager.grid import Run
-from runmanager.launch import announce, arguments, only
-from runmanager.launch.check import try_settings
-from runmanager.launch.dispatch import Guarded
-from runmanager.launch.execute import COMPLETED, Execution
-from runmanager.launch.grid_options import GridOptions
-from runmanager.launch.grid_outcome import GridOutcome, conclude_grid, export_tables, read_outcome
-from runmanager.launch.live_page import LivePage
-from runmanager.launch.plan import Action, Decisions, Plan, PlannedRun, make_plan
-from runmanager.launch.task import RunTask, Train
-from runmanager.launch.verification import Verification, execute_first_epoch
 from runmanager.outcome import BY_TRAIN, Status
 from runmanager.search.halving import NO_METRIC, SuccessiveHalving
 from runmanager.search.optuna_pruner import OptunaPruner
@@ -33,6 +23,15 @@ from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.search import AllRuns, Pruner, Search
 from runmanager.search.searching import Searching
 from runmanager.search.space import SearchSpace
+from runmanager.session import announce, arguments, debug_runs
+from runmanager.session.check import try_settings
+from runmanager.session.dispatch import Guarded, GridListener
+from runmanager.session.execute import COMPLETED, Execution
+from runmanager.session.grid_options import GridOptions
+from runmanager.session.grid_outcome import GridOutcome, conclude_grid, export_tables, read_outcome
+from runmanager.session.plan import Action, Decisions, Plan, PlannedRun, make_plan
+from runmanager.session.task import RunTask, Train
+from runmanager.session.verification import Verification, execute_first_epoch
 from runmanager.storage import durable, naming
 from runmanager.storage.beginning import check_beginning
 from runmanager.storage.design import Design
@@ -52,6 +51,7 @@ class Session:
     """
 
     train: Train
+    manager_of: Callable[[Any], Any]  # hooks -> the manager that `train` is given
     options: GridOptions
     executor: Executor
     search: Search  # chooses which of the runs are due, or brings them forth
@@ -72,7 +72,9 @@ class Session:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, params: Any, train: Train, options: GridOptions) -> Iterator[Self]:
+    def open(
+        cls, params: Any, train: Train, options: GridOptions, manager_of: Callable[[Any], Any]
+    ) -> Iterator[Self]:
         """Open the grid that `run_grid` is given; nothing is written.
 
         Raises:
@@ -84,7 +86,7 @@ class Session:
         began = time.monotonic()
         check_beginning()  # before data are loaded
         problems = Problems()
-        numbers = only.numbers_of(options.only, problems)
+        numbers = debug_runs.numbers_of(options.only, problems)
         executor = options.make_executor(problems)
         options.check_values(problems)
         with ExitStack() as closing:
@@ -105,7 +107,7 @@ class Session:
             missing = arguments.missing_devices(
                 [*listed, *runs], executor.missing, "skip" if numbers else options.missing_device
             )
-            chosen = only.choose(numbers, [run._asdict() for run in runs], missing, experiment)
+            chosen = debug_runs.choose(numbers, [run._asdict() for run in runs], missing, experiment)
             starting = announce.starting_line(options.experiment, num_runs)
             with (
                 announce.cleared(screen, when=options.plan_only or bool(numbers)),
@@ -115,7 +117,7 @@ class Session:
                 # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
                 now = arguments.take_fingerprint(train, options.data)
             yield cls(
-                train, options, executor, search, design, now, stop, screen, runs, missing, chosen,
+                train, manager_of, options, executor, search, design, now, stop, screen, runs, missing, chosen,
                 [f"! {change}" for change in changes], began, closing,
             )  # fmt: skip
 
@@ -179,10 +181,10 @@ class Session:
         __tracebackhide__ = True  # for IPython and pytest
         self.hold()
         plan, path = self.begin(), self.experiment.path
-        progress = only.begin(plan, self.experiment, num_runs=len(self.runs), show=self.options.is_shown)
+        progress = debug_runs.begin(plan, self.experiment, num_runs=len(self.runs), show=self.options.is_shown)
         listeners = [Guarded(each, progress.say) for each in self.options.listeners_in("parent")]
         try:
-            only.execute_here(plan, self.task, progress, listeners)
+            debug_runs.execute_here(plan, self.task, progress, listeners)
         finally:
             for listener in listeners:
                 listener.close()
@@ -194,14 +196,11 @@ class Session:
         (run,) = self.runs
         return execute_first_epoch(run, self.task, recorded, self.stop)
 
-    def execute(self) -> GridOutcome:
-        """Execute the runs that are due, after a check if that was asked for."""
+    def execute(self, followers: Sequence[GridListener] = ()) -> GridOutcome:
+        """Execute the runs that are due, after a check if that was asked for; `followers` follow them."""
         notes = [*self.notes, *(self.check() if self.options.check else [])]
         self.hold()
-        plan, path = self.begin(), self.experiment.path
-        report = self.options.report if ranks.is_main() else False
-        page = self.closing.enter_context(LivePage(path, report, is_alone=self.executor.is_in_process))
-        execution = self.execution(plan, notes, page)
+        execution = self.execution(self.begin(), notes, followers)
         self.stop.end_after(self.began, self.options.max_seconds)
         return self.conclude(execution, execution.run())
 
@@ -228,11 +227,11 @@ class Session:
             hparams.decide(self.experiment.path)
         return plan
 
-    def execution(self, plan: Plan, notes: Sequence[str], page: LivePage | None = None) -> Execution:
+    def execution(self, plan: Plan, notes: Sequence[str], followers: Sequence[GridListener] = ()) -> Execution:
         """Return what executes the runs of a plan, and those that the search brings forth."""
         return Execution(
             plan, self.search, self.executor, self.task, self.stop, self.options, self.design, notes=notes,
-            screen=self.screen, page=page, pruner=self.pruner,
+            screen=self.screen, followers=followers, pruner=self.pruner,
             plan_new=self.plan_new if self.search.axes else None,
         )  # fmt: skip
 
@@ -241,9 +240,9 @@ class Session:
         """What executes one run, wherever it is sent."""
         options, design = self.options, self.design
         return RunTask(
-            self.train, self.experiment, options.tensorboard, options.histogram_every, self.fingerprint,
-            options.changed == "keep", 1, self._rule, rule=self.stopping_rule,
-            asks=self._is_asked,
+            self.train, self.manager_of, self.experiment, options.tensorboard,
+            options.histogram_every, self.fingerprint, options.changed == "keep", 1, self._rule,
+            rule=self.stopping_rule, asks=self._is_asked,
             listeners=options.listeners_in("worker"),
             batch_size=options.batch_size, goal=design.goal, x_axis=design.x_axis, raises=options.is_alone,
         )  # fmt: skip

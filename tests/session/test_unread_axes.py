@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from runmanager import RunBuilder, expand, run_grid
-from runmanager.launch.reads import Reads, unread_axes
+from runmanager.session.unread_axes import Reads, unread_axes
 
 GRID = {"opt": {"lr": [0.1], "deep": {"x": [1]}}, "width": [3], "device": ["cpu"]}
 (RUN,) = RunBuilder.get_runs(GRID)

@@ -15,8 +15,8 @@ from runmanager.executors import Executor, Report
 from runmanager.executors.signals import Stop
 from runmanager.grid import Run, device_of
 from runmanager.hyperparameters import column, counted
-from runmanager.launch.task import RunTask
 from runmanager.outcome import News, Outcome, Status
+from runmanager.session.task import RunTask
 from runmanager.storage import durable
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import canonical
@@ -39,7 +39,7 @@ class CheckTask:
         import torch
 
         from runmanager.devices import ranks
-        from runmanager.launch.trial import CheckedEpoch, CheckedEvaluation, Cut, OneEpoch, leaving_nothing
+        from runmanager.session.trial import CheckedEpoch, CheckedEvaluation, Cut, OneEpoch, leaving_nothing
 
         name = self.task.experiment.path.name
         with (

@@ -8,11 +8,11 @@ from pathlib import Path
 from runmanager.board.link import hint
 from runmanager.console import Screen, Table, cell, choose_screen, duration, join
 from runmanager.hyperparameters import counted
-from runmanager.launch.plan import Action, Plan, PlannedRun
 from runmanager.live import time_left
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import RETRY_FAILED, Status
 from runmanager.search.search import Pruner, Search
+from runmanager.session.plan import Action, Plan, PlannedRun
 from runmanager.storage import paths
 
 Say = Callable[[str], None]

@@ -8,18 +8,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import LifecycleError, PruneError, StorageError
 from runmanager.executors import Report
 from runmanager.executors.signals import is_stopped
 from runmanager.goal import Goal
 from runmanager.grid import Run, params_of
-from runmanager.launch.calling import call
-from runmanager.launch.reads import Reads, without_named
 from runmanager.listener import Listener
 from runmanager.outcome import BatchProgress, Outcome, Status
 from runmanager.search.halving import SuccessiveHalving
+from runmanager.session.train_call import call
+from runmanager.session.unread_axes import Reads, without_named
 from runmanager.storage import paths
 from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import Experiment, RunFolders
@@ -27,13 +27,12 @@ from runmanager.storage.run_state import read_run
 from runmanager.training.grid_context import GridContext
 
 if TYPE_CHECKING:
-    from runmanager.launch.manager import RunManager
     from runmanager.training.batch_size import Measure
     from runmanager.training.evaluation import OpenEvaluation
     from runmanager.training.hooks import Hooks
     from runmanager.training.open_epoch import OpenEpoch
 
-Train = Callable[[Run, "RunManager"], object]
+Train = Callable[[Run, Any], object]  # a run and its manager
 
 _DEBUGGER = "PYTHONBREAKPOINT"  # names what breakpoint() calls: a debugger by network works anywhere
 _REPORT_EVERY_S = 0.5
@@ -47,6 +46,7 @@ class RunTask:
     """Executes one run in the process that calls it, as `run_grid` was asked to. Workers get it pickled."""
 
     train: Train
+    manager_of: "Callable[[Hooks], Any]"  # what `train` is given
     experiment: Experiment
     tensorboard: bool
     histogram_every: int
@@ -127,9 +127,8 @@ class RunTask:
 
     def _execute(self, run: Run, hooks: "Hooks") -> Outcome:
         from runmanager.devices.process_state import as_before, process_state
-        from runmanager.launch.manager import RunManager
 
-        manager = RunManager(_hooks=hooks)
+        manager = self.manager_of(hooks)
         process, before = os.getpid(), process_state()
         try:
             with _spare_descriptors(), self._without_debugger(run):

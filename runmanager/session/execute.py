@@ -13,19 +13,18 @@ from runmanager.executors import Executor
 from runmanager.executors.base import uncommitted
 from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.grid import Run
-from runmanager.launch.announce import announce, point_to_tensorboard
-from runmanager.launch.commit import Exports, commit_outcome
-from runmanager.launch.dispatch import Dispatcher, Guarded
-from runmanager.launch.grid_options import GridOptions
-from runmanager.launch.live_page import LivePage
-from runmanager.launch.plan import Action, Decisions, Plan, PlannedRun
-from runmanager.launch.reads import unread_axes
-from runmanager.launch.stopwatch import Stopwatch
-from runmanager.launch.task import RunTask
 from runmanager.live.best import BestSoFar
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Outcome, Status
 from runmanager.search.search import Pruner, Search
+from runmanager.session.announce import announce, point_to_tensorboard
+from runmanager.session.commit import Exports, commit_outcome
+from runmanager.session.dispatch import Dispatcher, Guarded, GridListener
+from runmanager.session.grid_options import GridOptions
+from runmanager.session.plan import Action, Decisions, Plan, PlannedRun
+from runmanager.session.stopwatch import Stopwatch
+from runmanager.session.task import RunTask
+from runmanager.session.unread_axes import unread_axes
 from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.identity import identity
@@ -64,7 +63,7 @@ class Execution:
         *,
         notes: Sequence[str] = (),
         screen: Screen | None = None,
-        page: LivePage | None = None,
+        followers: Sequence[GridListener] = (),
         pruner: Pruner | None = None,
         plan_new: Callable[[Sequence[Run]], Plan] | None = None,
     ) -> None:
@@ -88,7 +87,7 @@ class Execution:
         self._notes = notes  # to say at the start
         self.experiment = task.experiment.path
         self._exports = Exports(self.experiment)
-        self._report = page or LivePage(self.experiment)
+        self._followers = followers
         self._pruner = pruner
         self.stopwatch = Stopwatch()
         self._guarded = [Guarded(each, self._say) for each in options.listeners_in("parent")]
@@ -138,11 +137,12 @@ class Execution:
                     self.progress.say(note)
                 where = paths.for_people(self.experiment)
                 announce(self.progress.say, where, batch, self._search, self._pruner)
-                self._report.begin(self.progress.say)
+                for follower in self._followers:
+                    follower.grid_began(self.progress.say)
                 if self._task.tensorboard and self._show and batch.due:
                     point_to_tensorboard(self.progress.say, paths.for_people(self.experiment))
             own = [*filter(None, [self._pruner]), self.stopwatch, self.progress]
-            own += [self._exports, self._report] if ranks.is_main() else []
+            own += [self._exports, *self._followers] if ranks.is_main() else []
             self._told = Dispatcher(
                 [*own, *self._guarded], self._stop, self.progress.say, self.progress.stopping
             )

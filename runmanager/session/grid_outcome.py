@@ -12,11 +12,11 @@ from runmanager.console import printable
 from runmanager.devices import ranks
 from runmanager.errors import StorageError
 from runmanager.grid import Run
-from runmanager.launch.announce import Say
-from runmanager.launch.commit import write_tables
-from runmanager.launch.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
-from runmanager.launch.plan import Action, Plan
 from runmanager.outcome import Outcome, Status
+from runmanager.session.announce import Say
+from runmanager.session.commit import write_tables
+from runmanager.session.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
+from runmanager.session.plan import Action, Plan
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import read_experiment, read_run
@@ -24,7 +24,7 @@ from runmanager.storage.run_state import read_experiment, read_run
 if TYPE_CHECKING:
     import pandas as pd
 
-    from runmanager.launch.panel import Panel
+    from runmanager.live.panel import Panel
     from runmanager.results.time_spent import TimeSpent
 
 
@@ -106,7 +106,7 @@ def export_tables(experiment: Path, say: Say) -> int:
 
 def _panel(outcome: GridOutcome, execution: Execution, began: float, *, has_events: bool) -> "Panel":
     """Make the panel; the grid was begun at `began` (time.monotonic)."""
-    from runmanager.launch.panel import Panel
+    from runmanager.live.panel import Panel
     from runmanager.results.conclusion import conclude
     from runmanager.results.tables import runs_table
 

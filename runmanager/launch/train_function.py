@@ -1,0 +1,19 @@
+"""What a training function is, and the manager that it gets."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from runmanager.run import Run
+
+if TYPE_CHECKING:
+    from runmanager.launch.manager import RunManager
+    from runmanager.training.hooks import Hooks
+
+Train = Callable[[Run, "RunManager"], object]
+
+
+def manager_of(hooks: "Hooks") -> "RunManager":
+    """Return the manager over hooks; torch is loaded by then."""
+    from runmanager.launch.manager import RunManager
+
+    return RunManager(_hooks=hooks)

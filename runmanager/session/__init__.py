@@ -1,0 +1,1 @@
+"""A grid from its options to its outcome: what is planned, executed, checked and concluded."""
