@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,9 +18,9 @@ from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, Problems, SettingError, is_count
 from runmanager.grid import params_of
 from runmanager.launch.manager import RunManager, hooks_of
-from runmanager.training import early_stop, inside_epoch
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss, counted_part, pair_of
+from runmanager.training.epoch_options import EpochOptions
 from runmanager.training.evaluation import Metric
 from runmanager.training.optimizer_step import PRECISIONS, OptimizerStep, usable_precisions
 
@@ -116,6 +117,7 @@ def fit(
         >>> manager.results["epoch"].tolist()
         [1, 2]
     """
+    options = EpochOptions({}, keep, patience, min_delta, max_seconds, checkpoint_every)
     _refuse(*_problems_of_several(network, loader, optimizer, scheduler))
     params = params_of(run)
     is_open = hooks_of(manager).is_open
@@ -124,8 +126,7 @@ def fit(
         *_problems_of_run(manager, network, loader, is_open=is_open),
         *_problems_of_numbers(epochs, clip_grad_norm, batch_size),
         *_problems_of_step(step, loss, metrics, test_loader),
-        *_problems_of_stop(manager, patience, min_delta, max_seconds, keep),
-        *inside_epoch.commit_problems(checkpoint_every, {}),
+        *_problems_of_epochs(manager, options),
         *_problems_of_precision(precision, device),
         *_problems_of_pieces(micro_batch, network, accepted=batch_norm_per_piece),
         *_problems_of_optimizer(optimizer, network),
@@ -152,10 +153,9 @@ def fit(
     counting = hooks_of(manager).counting(measure)
     named = test_loader if isinstance(test_loader, Mapping) else {"test": test_loader}
     test_loaders = {name: part for name, part in named.items() if part is not None}
-    stops: dict[str, Any] = {"patience": patience, "min_delta": min_delta, "max_seconds": max_seconds}
-    stops |= {"checkpoint_every": checkpoint_every}
+    options = replace(options, checkpoint=parts)
     with counting, nullcontext() if is_open else manager.run(run, network, loader):
-        for _ in manager.epochs(epochs, checkpoint=parts, keep=keep, **stops):
+        for _ in manager.epochs(epochs, **vars(options)):
             for sent in manager.batches():
                 batch = sent if step else pair_of(sent, "fit()")
                 value, scores, targets = take_step(batch)
@@ -261,13 +261,11 @@ def _problems_of_step(step: object, loss: object, metrics: object, test_loader: 
     return problems
 
 
-def _problems_of_stop(
-    manager: RunManager, patience: int | None, min_delta: float, max_seconds: float | None, keep: str | None
-) -> Problems:
-    problems = early_stop.stop_problems(patience, min_delta, max_seconds)
+def _problems_of_epochs(manager: RunManager, options: EpochOptions) -> Problems:
+    problems = options.problems()
     try:
         with problems.collecting():
-            hooks_of(manager).watched(patience, keep)
+            hooks_of(manager).watched(options)
     except CheckpointError as error:
         problems.append(str(error))
     return problems

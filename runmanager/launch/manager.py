@@ -30,6 +30,7 @@ from runmanager.training import metrics
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss
 from runmanager.training.correct import num_correct
+from runmanager.training.epoch_options import EpochOptions
 from runmanager.training.evaluation import Evaluation, Metric, evaluate_run, evaluating
 from runmanager.training.hooks import Hooks
 from runmanager.training.step_log import log_step
@@ -625,10 +626,8 @@ class RunManager:
             >>> manager.results["epoch"].tolist()  # epoch 2 was the best
             [1, 2, 3, 4]
         """
-        return self._hooks.epochs(
-            n, self.begin_epoch, self.end_epoch, checkpoint=checkpoint, keep=keep, patience=patience,
-            min_delta=min_delta, max_seconds=max_seconds, checkpoint_every=checkpoint_every,
-        )  # fmt: skip
+        options = EpochOptions(checkpoint, keep, patience, min_delta, max_seconds, checkpoint_every)
+        return self._hooks.epochs(n, options, self.begin_epoch, self.end_epoch)
 
     def batches(self) -> Iterator[Any]:
         """Iterate over the loader's batches on the run's device.

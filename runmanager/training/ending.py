@@ -3,6 +3,7 @@
 from runmanager.devices import ranks
 from runmanager.outcome import BY_TRAIN, EpochRecord, Outcome, Question, Status
 from runmanager.training.early_stop import EarlyStop
+from runmanager.training.epoch_options import EpochOptions
 from runmanager.training.grid_context import GridContext
 from runmanager.training.listeners import WorkerListeners
 
@@ -21,7 +22,7 @@ class Ending:
     def __init__(self, grid: GridContext, listeners: WorkerListeners) -> None:
         self._grid, self._listeners = grid, listeners
         self.status, self.cause = Status.COMPLETED, ""
-        self.early_stop = EarlyStop()  # of the loop
+        self.early_stop = EarlyStop(EpochOptions())  # of the loop
         self.stopped_early = ""  # why the loop ended before its last epoch
         self._num_epochs: int | None = None  # that the loop was asked for
         self._rung: int | None = None  # the epoch after which the run waits for the others

@@ -31,9 +31,11 @@ from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder, RunFolders
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import read_run
-from runmanager.training import early_stop, faults, inside_epoch, metrics, resuming
+from runmanager.training import faults, metrics, resuming
 from runmanager.training.batch_size import Measure
+from runmanager.training.early_stop import EarlyStop
 from runmanager.training.ending import LeaveTrain
+from runmanager.training.epoch_options import EpochOptions
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.grid_context import GridContext
 from runmanager.training.listeners import RunListeners
@@ -238,31 +240,22 @@ class Hooks:
     def epochs(
         self,
         n: int,
+        options: EpochOptions,
         begin: Callable[[], None],
         end: Callable[[], None],
-        *,
-        checkpoint: Mapping[str, Any] | None = None,
-        keep: str | None = None,
-        patience: int | None = None,
-        min_delta: float = 0.0,
-        max_seconds: float | None = None,
-        checkpoint_every: int | str | None = None,
     ) -> Iterator[int]:
         """Return the loop over `n` epochs, see `RunManager.epochs`; it calls the manager's own hooks."""
         opened = self.open_run("epochs()")
         if not is_count(n):
             raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
-        problems_of_options = early_stop.stop_problems(patience, min_delta, max_seconds)
-        problems_of_options += inside_epoch.commit_problems(checkpoint_every, checkpoint)
-        problems_of_options.raise_if_any(InvalidArgumentError)
-        goal = self.watched(patience, keep)
-        opened.ending.early_stop = early_stop.EarlyStop(goal, patience, min_delta, max_seconds)
-        if checkpoint is not None or keep is not None:
+        options.problems().raise_if_any(InvalidArgumentError)
+        opened.ending.early_stop = EarlyStop(options, self.watched(options))
+        if options.checkpoint is not None or options.keep is not None:
             if opened.has_begun:
                 raise LifecycleError(
                     "epochs(checkpoint=...) after an epoch of this run: call it once, before the first"
                 )
-            records, problems = opened.resume(checkpoint, keep, checkpoint_every)
+            records, problems = opened.resume(options)
             self.add_rows(records)
             if problems:
                 warnings.warn("; ".join(problems), RunsWarning, stacklevel=3)
@@ -336,14 +329,15 @@ class Hooks:
                 self._close()
         self.current.commit_lost_end()
 
-    def watched(self, patience: int | None, keep: str | None) -> Goal | None:
+    def watched(self, options: EpochOptions) -> Goal | None:
         """Return the goal that `patience` watches, None without it: that of `keep`, else the experiment's.
 
         Raises:
             CheckpointError: `keep` is nothing that `epochs` takes.
             InvalidArgumentError: There is none.
         """
-        goal = resuming.goal_of(keep) or self.goal
+        patience = options.patience
+        goal = resuming.goal_of(options.keep) or self.goal
         if patience is not None and goal is None and (self.folders.name or self.folders.opened):
             goal = self.folders.experiment.design.goal
         if patience is not None and goal is None:

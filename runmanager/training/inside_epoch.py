@@ -14,12 +14,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runmanager.devices import ranks, torch_devices
-from runmanager.errors import CheckpointError, Problems, RunsWarning, is_count
+from runmanager.errors import CheckpointError, RunsWarning
 from runmanager.outcome import EpochRecord, Inside
 from runmanager.storage import checkpoints
 from runmanager.storage.checkpoints import Checkpoint
 from runmanager.training import loaders
 from runmanager.training.batch_iterator import Asking
+from runmanager.training.epoch_options import Interval
 from runmanager.training.loader_position import LoaderPass, NotContinuedError, problem_of
 
 if TYPE_CHECKING:
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
     from runmanager.training.open_run import OpenRun
     from runmanager.training.resuming import ResumeState
 
-Every = int | str | None
-"""What `checkpoint_every=` takes: batches, a duration, or nothing."""
-
-_UNITS = {"s": 1, "min": 60, "h": 3600}
-_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>s|min|h)")
 _COSTS = "so a kill inside an epoch costs that epoch"
 
 
@@ -43,7 +39,7 @@ class InsideEpoch:
     batches is executed again; the state is restored behind it, before the next batch.
 
     Args:
-        every: Batches or a duration from one commit to the next; None commits nothing, but continues.
+        interval: From one commit to the next; without any it commits nothing, but continues.
         records: Those of the epochs that need not be executed again.
         problems: Gets a sentence for what cannot be continued.
 
@@ -55,13 +51,13 @@ class InsideEpoch:
         self,
         run: "OpenRun",
         state: "ResumeState",
-        every: Every,
+        interval: Interval,
         records: Sequence[EpochRecord],
         problems: list[str],
     ) -> None:
         self._run, self._state = weakref.proxy(run), state  # else both stay until garbage is looked for
         self._seconds_before = records[-1].metrics["run duration"] if records else 0.0
-        self._batches, self._seconds = interval_of(every)
+        self._batches, self._seconds = interval
         self._said: set[str] = set()
         self._last = 0.0  # when the last commit ended (perf_counter, s)
         self._epoch = 0  # whose first loop over the batches has begun
@@ -72,7 +68,7 @@ class InsideEpoch:
         self._untrained: list[Any] = []  # what the parts held before the first batch
         self._is_untracked = False  # whether batches show in the parts alone
         self._saved = self._read(len(records), problems) if ranks.num_ranks() == 1 else None
-        if every is None:
+        if interval == (None, None):
             return
         if ranks.num_ranks() > 1:
             self._batches = self._seconds = None
@@ -277,39 +273,6 @@ class InsideEpoch:
         if kind not in self._said:
             self._said.add(kind)
             warnings.warn(f"run {self._run.folder.number}: {sentence}", RunsWarning, stacklevel=5)
-
-
-def commit_problems(every: object, checkpoint: Mapping[str, Any] | None) -> Problems:
-    """Return what is wrong with `checkpoint_every` and what it saves."""
-    problems = Problems()
-    if every is None:
-        return problems
-    is_duration = isinstance(every, str) and (match := _DURATION.fullmatch(every)) and float(match["number"])
-    if not is_duration and not is_count(every, 1):
-        rule = "checkpoint_every must be a number of batches, 1 or more, or a duration"
-        problems.append(f"{rule} such as '30s', '10min' or '2h', got {every!r}")
-    elif checkpoint is None:
-        what = "checkpoint={'network': network, 'optimizer': optimizer}"
-        problems.append(f"checkpoint_every={every!r} without checkpoint=: write {what}")
-    for name, part in (checkpoint or {}).items():
-        # torchmetrics' metrics leave their state out of state_dict() unless asked for it
-        if getattr(part, "metric_state", None) and not part.state_dict():
-            advice = "call its persistent(True) before epochs()"
-            problems.append(f"checkpoint[{name!r}] is a metric that saves no state inside epochs: {advice}")
-    return problems
-
-
-def interval_of(every: Every) -> tuple[int | None, float | None]:
-    """Return how many batches, or else how many seconds, there are from one commit to the next.
-
-    >>> interval_of(500), interval_of("10min"), interval_of("1.5h"), interval_of(None)
-    ((500, None), (None, 600.0), (None, 5400.0), (None, None))
-    """
-    if not isinstance(every, str):
-        return every, None
-    match = _DURATION.fullmatch(every)
-    assert match
-    return None, float(match["number"]) * _UNITS[match["unit"]]
 
 
 def _position_of(saved: Checkpoint) -> Inside:

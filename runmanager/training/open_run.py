@@ -19,13 +19,14 @@ from runmanager.storage.run_state import end_if_running, read_run
 from runmanager.training import faults, resuming
 from runmanager.training.batch_size import Measure
 from runmanager.training.ending import Ending
+from runmanager.training.epoch_options import EpochOptions, Interval
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.grid_context import GridContext
-from runmanager.training.inside_epoch import Every, InsideEpoch
+from runmanager.training.inside_epoch import InsideEpoch
 from runmanager.training.listeners import Counts, RunListener, RunListeners, WorkerListeners
 from runmanager.training.metrics import EpochSums, summary_of
 from runmanager.training.open_epoch import OpenEpoch
-from runmanager.training.resuming import Parts, ResumeState
+from runmanager.training.resuming import ResumeState
 from runmanager.training.step_log import StepLog
 from runmanager.training.threads import Threads
 from runmanager.training.trainer_state import TrainerState
@@ -97,16 +98,18 @@ class OpenRun:
         self.listeners.seconds = 0.0
         self.start, self.start_time = perf_counter(), time.time()
 
-    def resume(self, parts: Parts, keep: str | None, every: Every) -> tuple[list[EpochRecord], list[str]]:
+    def resume(self, options: EpochOptions) -> tuple[list[EpochRecord], list[str]]:
         """Resume the run after its last committed epoch, or inside the next; save the parts from now on.
 
         Returns the records of the epochs before, and a sentence for each file that is not used.
         """
+        keep = options.keep
         self._details |= {} if keep is None else {"keep": keep}
-        return self.resume_with(ResumeState(self.folder, self.device, parts, self.loader, keep), every)
+        state = ResumeState(self.folder, self.device, options.checkpoint, self.loader, keep)
+        return self.resume_with(state, options.interval)
 
     def resume_with(
-        self, state: ResumeState | TrainerState, every: Every = None
+        self, state: ResumeState | TrainerState, interval: Interval = (None, None)
     ) -> tuple[list[EpochRecord], list[str]]:
         """Resume the run after the last epoch whose state there is, see `resume`."""
         self.resume_state = state
@@ -118,7 +121,7 @@ class OpenRun:
         records, unusable = state.restore(committed)
         state.was_left &= not is_mixed
         if isinstance(state, ResumeState) and state.is_saved and self.epoch_type.most_steps is None:
-            self._inside = InsideEpoch(self, state, every, records, unusable)
+            self._inside = InsideEpoch(self, state, interval, records, unusable)
         is_resumed = bool(records or (self._inside and self._inside.position))
         if is_resumed and (why := self._threads.keep(ranks.broadcast(threads))):
             is_mixed = True

@@ -11,13 +11,14 @@ from runmanager.outcome import EpochRecord
 from runmanager.storage import paths
 from runmanager.storage.journal import Journal
 from runmanager.training.early_stop import EarlyStop
+from runmanager.training.epoch_options import EpochOptions
 
 LOSS = Goal("validation_loss", -1)
 
 
-def stopped_after(values, **options):
+def stopped_after(values, goal=LOSS, **options):
     """Return the epoch after which the loop ends, None if it does not, and why."""
-    stop = EarlyStop(**{"goal": LOSS, **options})
+    stop = EarlyStop(EpochOptions(**options), goal)
     for epoch, value in enumerate(values, 1):
         stop.epoch_ended(EpochRecord(epoch, {"validation_loss": value, "run duration": float(epoch)}), None)
         if stop.reason:

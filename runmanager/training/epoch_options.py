@@ -1,0 +1,79 @@
+"""What a loop over epochs is asked for: what is saved, and when it ends early."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from runmanager.errors import Problems, is_count
+
+Interval = tuple[int | None, float | None]
+"""Batches, or else seconds, from one commit inside an epoch to the next; None and None: there is none."""
+
+_UNITS = {"s": 1, "min": 60, "h": 3600}
+_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>s|min|h)")
+
+
+@dataclass(frozen=True)
+class EpochOptions:
+    """The options of `RunManager.epochs`, which documents them, and of `fit`."""
+
+    checkpoint: Mapping[str, Any] | None = None
+    keep: str | None = None
+    patience: int | None = None
+    min_delta: float = 0.0
+    max_seconds: float | None = None
+    checkpoint_every: int | str | None = None
+
+    def problems(self) -> Problems:
+        """Return what is wrong with them."""
+        problems = Problems()
+        if self.patience is not None:
+            problems.check_count("patience", self.patience, 1)
+        elif self.min_delta:
+            advice = "write patience=10, the epochs to wait"
+            problems.append(f"min_delta={self.min_delta!r} without patience=: {advice}")
+        if not _is_number(self.min_delta) or self.min_delta < 0:
+            problems.append(f"min_delta must be a number, 0 or more, got {self.min_delta!r}")
+        problems.check_seconds("max_seconds", self.max_seconds)
+        problems += self._problems_inside_epochs()
+        return problems
+
+    @property
+    def interval(self) -> Interval:
+        """From one commit inside an epoch to the next.
+
+        >>> EpochOptions(checkpoint_every=500).interval, EpochOptions(checkpoint_every="1.5h").interval
+        ((500, None), (None, 5400.0))
+        """
+        every = self.checkpoint_every
+        if not isinstance(every, str):
+            return every, None
+        match = _DURATION.fullmatch(every)
+        assert match
+        return None, float(match["number"]) * _UNITS[match["unit"]]
+
+    def _problems_inside_epochs(self) -> Problems:
+        problems, every = Problems(), self.checkpoint_every
+        if every is None:
+            return problems
+        is_duration = (
+            isinstance(every, str) and (match := _DURATION.fullmatch(every)) and float(match["number"])
+        )
+        if not is_duration and not is_count(every, 1):
+            rule = "checkpoint_every must be a number of batches, 1 or more, or a duration"
+            problems.append(f"{rule} such as '30s', '10min' or '2h', got {every!r}")
+        elif self.checkpoint is None:
+            what = "checkpoint={'network': network, 'optimizer': optimizer}"
+            problems.append(f"checkpoint_every={every!r} without checkpoint=: write {what}")
+        for name, part in (self.checkpoint or {}).items():
+            # torchmetrics' metrics leave their state out of state_dict() unless asked for it
+            if getattr(part, "metric_state", None) and not part.state_dict():
+                advice = "call its persistent(True) before epochs()"
+                problems.append(f"checkpoint[{name!r}] is a metric that saves no state inside epochs: {advice}")
+        return problems
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
