@@ -20,7 +20,7 @@ from runmanager.nested import Grid
 from runmanager.search.asking import Asking, SearchResult
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_search import OptunaSearch
-from runmanager.search.sampler import check_optuna, check_sampler
+from runmanager.search.sampler import space_for
 from runmanager.search.space import SearchSpace
 from runmanager.session import arguments
 from runmanager.session.grid_options import GridOptions
@@ -122,9 +122,8 @@ class AskTell:
         with problems.collecting():
             SearchSpace(params).check()
         Problems(dict.fromkeys(problems)).raise_if_any(InvalidArgumentError)
-        check_optuna()
-        space, goals = SearchSpace(params), self._design.all_goals
-        check_sampler(space, goals, search.sampler)
+        goals = self._design.all_goals
+        space = space_for(params, goals, search.sampler)
         self._path = options.path
         self._search = Asking(search, space, goals, self._path)
         self._started = (

@@ -1,16 +1,9 @@
 """A sampler of Optuna decides which run is next, from the results so far."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runmanager.errors import InvalidArgumentError, Problems
-from runmanager.goal import Goal
-from runmanager.nested import Grid
-from runmanager.search.sampler import check_optuna, check_sampler
-from runmanager.search.searching import Searching
-from runmanager.search.space import SearchSpace
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -68,34 +61,3 @@ class OptunaSearch:
             problems.append(f"{rule}: write sampler=optuna.samplers.CmaEsSampler(seed=0)")
         problems.check_seconds("max_seconds", self.max_seconds)
         problems.raise_if_any(InvalidArgumentError)
-
-    def search(
-        self, params: Grid, goals: Sequence[Goal], experiment: Path, repeats: Sequence[str] = ()
-    ) -> Searching:
-        """Return a search for one start of a grid.
-
-        Args:
-            params: The axes, some of which may be ranges.
-            goals: What the runs are compared by.
-            experiment: The folder of the experiment.
-            repeats: The axes that only repeat a setting.
-
-        Returns:
-            The search, which no other start may use.
-
-        Raises:
-            GridError: The axes cannot be searched, or not by this sampler; with all problems.
-            MissingExtraError: Optuna, or a package that the sampler needs, is not installed.
-
-        Example:
-            >>> from runmanager import IntRange
-            >>> from runmanager.goal import parse_goal
-            >>> goals = [parse_goal("min:loss")]
-            >>> OptunaSearch(n=5).search({"width": IntRange(8, 64)}, goals, Path("runs/a")).is_asynchronous
-            True
-        """
-        check_optuna()
-        space = SearchSpace(params, repeats)
-        space.check()
-        check_sampler(space, goals, self.sampler)
-        return Searching(self, space, goals, experiment)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import GridError, MissingExtraError, first_line
 from runmanager.goal import Goal
+from runmanager.nested import Grid
 from runmanager.ranges import IntRange
 from runmanager.search.memory import Memory
 from runmanager.search.record import Ask, Record, Saved, Tell, Trial
@@ -35,20 +36,27 @@ class DifferentError(Exception):
     """A sampler has not suggested again what it did before."""
 
 
-def check_optuna() -> None:
-    """Make sure that Optuna is there.
+def space_for(
+    params: Grid, goals: Sequence[Goal], sampler: "BaseSampler | None", repeats: Sequence[str] = ()
+) -> SearchSpace:
+    """Return the space of the axes that are searched, once it is sure that this sampler can do it.
 
     Raises:
-        MissingExtraError: It is not installed.
+        GridError: The axes cannot be searched, or not by this sampler; with all problems.
+        MissingExtraError: Optuna, or a package that the sampler needs, is not installed.
     """
     try:
         import optuna  # noqa: F401
     except ImportError as error:
         needs = "OptunaSearch needs optuna: pip install 'torch-runmanager[optuna]'"
         raise MissingExtraError([needs]) from error
+    space = SearchSpace(params, repeats)
+    space.check()
+    _check_sampler(space, goals, sampler)
+    return space
 
 
-def check_sampler(space: SearchSpace, goals: Sequence[Goal], sampler: "BaseSampler | None") -> None:
+def _check_sampler(space: SearchSpace, goals: Sequence[Goal], sampler: "BaseSampler | None") -> None:
     """Make sure that a sampler of the user suggests points of these axes; Optuna's default does.
 
     Raises:

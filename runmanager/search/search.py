@@ -10,7 +10,7 @@ from runmanager.goal import Goal
 from runmanager.grid import Run
 from runmanager.listener import Listener
 from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.storage.folders import RunFolder
+from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.run_state import RunResult, read_run
 
 
@@ -77,6 +77,14 @@ class Search(ABC):
                 it has been executed. Reading costs time: ask for the runs that matter.
             in_progress: The identities of the runs that are due and have not ended.
         """
+
+    def runs(self, experiment: Experiment) -> list[Run] | None:
+        """Return the runs of the grid that an experiment has, None if the grid lists its runs."""
+        return None
+
+    def to_try(self) -> list[Run]:
+        """Return runs like those that it will bring forth, to check the grid by."""
+        return []
 
     def examples(self) -> Sequence[Run]:
         """Return runs like those that it brings forth, as many as may be executed at the same time."""

@@ -3,13 +3,13 @@
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from runmanager.console import join
 from runmanager.goal import Goal
 from runmanager.grid import Run
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Outcome, Status
+from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.record import Trial
 from runmanager.search.search import Decision, Search
 from runmanager.search.space import SearchSpace
@@ -17,9 +17,6 @@ from runmanager.search.trials import Trials
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult, read_run
-
-if TYPE_CHECKING:
-    from runmanager.search.optuna_search import OptunaSearch
 
 _MOST_LANES = 1024
 
@@ -34,7 +31,7 @@ class Searching(Search):
     is_asynchronous = True
 
     def __init__(
-        self, options: "OptunaSearch", space: SearchSpace, goals: Sequence[Goal], experiment: Path
+        self, options: OptunaSearch, space: SearchSpace, goals: Sequence[Goal], experiment: Path
     ) -> None:
         self.space: SearchSpace = space
         self.axes: Sequence[str] = space.varying

@@ -21,11 +21,10 @@ from runmanager.search.halving import NO_METRIC, SuccessiveHalving
 from runmanager.search.optuna_pruner import OptunaPruner
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.search import AllRuns, Pruner, Search
-from runmanager.search.searching import Searching
 from runmanager.search.space import SearchSpace
 from runmanager.session import announce, arguments, debug_runs
 from runmanager.session.check import try_settings
-from runmanager.session.dispatch import Guarded, GridListener
+from runmanager.session.dispatch import GridListener, Guarded
 from runmanager.session.execute import COMPLETED, Execution
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.grid_outcome import GridOutcome, conclude_grid, export_tables, read_outcome
@@ -91,12 +90,12 @@ class Session:
         options.check_values(problems)
         with ExitStack() as closing:
             stop = Stop() if numbers else closing.enter_context(Stop())  # a debugger wants Ctrl-C for itself
-            runs = listed = arguments.check_runs(params, train, options, problems)
+            listed = arguments.check_runs(params, train, options, problems)
             experiment = Experiment(options.path)
-            design, changes = experiment.design.updated(arguments.check_design(options, runs))
+            design, changes = experiment.design.updated(arguments.check_design(options, listed))
             search = _search_of(params, options, design)
-            if isinstance(search, Searching):
-                runs = search.runs(experiment)
+            suggested = search.runs(experiment)
+            runs = listed if suggested is None else suggested
             num_runs = len(runs) + search.num_more()
             screen = closing.enter_context(
                 announce.starting(options.experiment, num_runs, show=options.is_shown)
@@ -151,7 +150,7 @@ class Session:
 
     def show_plan(self) -> GridOutcome:
         """Show what would be executed where, and what is done already; nothing is written."""
-        search = AllRuns() if isinstance(self.search, Searching) else self.search
+        search = AllRuns() if self.search.axes else self.search
         batch = Decisions(self.plan(is_written=False), search).next()
         lanes = self.executor.num_lanes([planned.run for planned in batch.due])
         announce.show_plan(self.experiment.path.name, batch, self.search, lanes, show=ranks.is_main())
@@ -165,7 +164,7 @@ class Session:
             GridError: Some fail, with all causes; nothing was written.
         """
         plan = self.plan(is_written=False)
-        likely = self.search.to_try() if isinstance(self.search, Searching) else []
+        likely = self.search.to_try()
         absent = arguments.missing_devices(likely, self.executor.missing, "skip")
         runs = [planned.run for planned in plan.due]
         runs += [run for run in likely if identity(run._asdict()) not in absent]
@@ -305,7 +304,10 @@ def _search_of(params: Any, options: GridOptions, design: Design) -> Search:
     return rule.search() if rule else AllRuns()
 
 
-def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Path) -> Searching:
+def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Path) -> Search:
+    from runmanager.search.sampler import space_for
+    from runmanager.search.searching import Searching
+
     problems = Problems()
     space = SearchSpace(params)
     ranges = [axis.name for axis in space.axes if axis.range]
@@ -315,7 +317,8 @@ def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Pa
     if not design.all_goals:
         problems.append("search= has nothing to compare runs by: give run_grid(goal='max:<metric>')")
     problems.raise_if_any()
-    return search.search(params, design.all_goals, experiment, repeats)
+    goals = design.all_goals
+    return Searching(search, space_for(params, goals, search.sampler, repeats), goals, experiment)
 
 
 def _rules_of(options: GridOptions, goal: Goal | None) -> tuple[SuccessiveHalving | None, Pruner | None]:
