@@ -1,7 +1,7 @@
 """The status of a run and what it implies; the outcome of an attempt, its cause and the next step."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -194,9 +194,6 @@ class Question(NamedTuple):
 
 News = EpochRecord | BatchProgress | Question
 """What a run reports while it is executed; the answer to a question is why it is to stop, "" to go on."""
-
-OnStep = Callable[[Callable[[], BatchProgress]], object]
-"""Called at each batch, with a function that returns the progress."""
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,7 @@ class RunLog(RunListener):
         self._details = details
         self._waiting: list[Event] | None = []  # written before the file is open
         self._first: list[Event] = []
+        self._lr: float | None = None  # that the epoch began with
 
     @_guarded
     def attempt_began(
@@ -122,6 +123,7 @@ class RunLog(RunListener):
         keep: str | None = None,
         before: Sequence[Event] = (),
         until: float = 0.0,
+        num_committed: int = 0,
     ) -> None:
         """Begin the event file.
 
@@ -188,6 +190,10 @@ class RunLog(RunListener):
         if network is not None:
             self._first_input.watch(network, self._see)
 
+    def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
+        """Keep the learning rate, to show it after the epoch."""
+        self._lr = learning_rate
+
     @_guarded
     def evaluated(self, values: Mapping[str, float]) -> None:
         """Write metrics from before the first epoch, as step 0, if the attempt begins with that."""
@@ -205,7 +211,7 @@ class RunLog(RunListener):
     def epoch_ended(self, record: EpochRecord, network: nn.Module | None) -> None:
         """Write an epoch's scalars and histograms; the first time, the samples and the graph too.
 
-        The network is that at its end, `learning_rate` that at its beginning.
+        The network is that at its end, the learning rate that at its beginning.
         """
         step = self._x(record)
         if x_value(record, self._x_axis) is None:
@@ -213,7 +219,7 @@ class RunLog(RunListener):
                 f"no x_axis={self._x_axis!r} in epoch {record.epoch}, which is drawn at its number: track it"
             )
         self._last = step, network
-        self._write(event_file.event(step, self._scalars(record, network, self.learning_rate)))
+        self._write(event_file.event(step, self._scalars(record, network, self._lr)))
         if network is not None and not self._described:
             self._described = True
             self._first_input.forget()

@@ -31,9 +31,8 @@ from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss
 from runmanager.training.correct import num_correct
 from runmanager.training.epoch_options import EpochOptions
-from runmanager.training.evaluation import Evaluation, Metric, evaluate_run, evaluating
+from runmanager.training.evaluation import Evaluation, Metric
 from runmanager.training.hooks import Hooks
-from runmanager.training.step_log import log_step
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -400,7 +399,7 @@ class RunManager:
             >>> load_steps("runs/example")["step_loss"].tolist()
             [0.9, 0.8]
         """
-        log_step(self._hooks.open_run("log()"), {**(values or {}), **named}, every)
+        self._hooks.open_run("log()").log({**(values or {}), **named}, every)
 
     def summary(
         self, values: Mapping[str, torch.Tensor | float] | None = None, /, **named: torch.Tensor | float
@@ -698,7 +697,7 @@ class RunManager:
         if opened.network is None:
             raise LifecycleError("evaluate() without a network: pass it to begin_run(run, network, loader)")
         self._hooks.open_for_evaluation("evaluate()")
-        return evaluate_run(opened, loader, name, loss, step, metrics)
+        return opened.evaluate(loader, name, loss, step, metrics)
 
     @contextmanager
     def evaluating(self, loader: Iterable[Any], name: str = "validation") -> Iterator[Iterator[Any]]:
@@ -732,7 +731,7 @@ class RunManager:
             ['validation_mae']
         """
         opened = self._hooks.open_for_evaluation("evaluating()")
-        with evaluating(opened, loader, name) as evaluation:
+        with opened.evaluating(loader, name) as evaluation:
             yield evaluation.batches()
 
     def remaining(self, runs: Iterable[Any]) -> Iterator[Any]:

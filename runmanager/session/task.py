@@ -4,7 +4,6 @@ import bdb
 import errno
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from runmanager.executors.signals import is_stopped
 from runmanager.goal import Goal
 from runmanager.grid import Run, params_of
 from runmanager.listener import Listener
-from runmanager.outcome import BatchProgress, Outcome, Status
+from runmanager.outcome import Outcome, Status
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.session.train_call import call
 from runmanager.session.unread_axes import Reads, without_named
@@ -24,18 +23,17 @@ from runmanager.storage import paths
 from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import Experiment, RunFolders
 from runmanager.storage.run_state import read_run
-from runmanager.training.grid_context import GridContext
 
 if TYPE_CHECKING:
     from runmanager.training.batch_size import Measure
     from runmanager.training.evaluation import OpenEvaluation
+    from runmanager.training.grid_context import GridContext
     from runmanager.training.hooks import Hooks
     from runmanager.training.open_epoch import OpenEpoch
 
 Train = Callable[[Run, Any], object]  # a run and its manager
 
 _DEBUGGER = "PYTHONBREAKPOINT"  # names what breakpoint() calls: a debugger by network works anywhere
-_REPORT_EVERY_S = 0.5
 _SPARE = 16  # descriptors with which the end of a run is committed that has used up all others
 _OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
 """Why nothing can be written when a run has opened too many files, or has limited their size."""
@@ -76,23 +74,24 @@ class RunTask:
         """
         from runmanager.board.run_log import RunLogs
         from runmanager.devices import ranks
+        from runmanager.session.run_listeners import Messenger, NextRung
+        from runmanager.training.grid_context import GridContext
         from runmanager.training.hooks import Hooks
+        from runmanager.training.listeners import UserListeners
         from runmanager.training.threads import Threads
 
         reads = Reads(run)
+        rung = [NextRung(self.prune)] if self.prune else []
+        users = [UserListeners(self.listeners, self.rule)] if self.listeners and ranks.is_main() else []
         context = GridContext(
             run=reads.run,
-            on_epoch=report,
-            ask=report if self.asks else None,
-            on_step=_Steps(report),
             jobs=self.jobs,
             fingerprint=self.fingerprint,
             keep_changed=self.keep_changed,
-            prune=self.prune,
-            rule=self.rule,
             goal=self.goal,
             x_axis=self.x_axis,
-            listeners=self.listeners,
+            # the messenger is the last one: it may stop the grid
+            listeners=[*rung, *users, Messenger(report, self.rule, asks=self.asks)],
         )
         hooks = Hooks(
             RunFolders(self.experiment, ""),
@@ -116,7 +115,7 @@ class RunTask:
             _forget_compiled()
             threads.give_back()
 
-    def _threads_of(self, run: Run, context: GridContext) -> int | None:
+    def _threads_of(self, run: Run, context: "GridContext") -> int | None:
         """Return how many threads a run began with that is resumed, None if it begins now."""
         folder = self.experiment.find(params_of(run))
         checkpoints = (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT, paths.INSIDE_CHECKPOINT)
@@ -237,17 +236,3 @@ def _forget_compiled() -> None:
     """
     if dynamo := sys.modules.get("torch._dynamo"):
         dynamo.reset()
-
-
-class _Steps:
-    """Reports a step every half second: reporting each would cost more than the step of a small network."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._next = 0.0
-
-    def __call__(self, progress: Callable[[], BatchProgress]) -> None:
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + _REPORT_EVERY_S
-            self._report(progress())

@@ -1,11 +1,10 @@
 """How an open run will end, and whether its loop goes on."""
 
 from runmanager.devices import ranks
-from runmanager.outcome import BY_TRAIN, EpochRecord, Outcome, Question, Status
+from runmanager.outcome import BY_TRAIN, EpochRecord, Outcome, Status
 from runmanager.training.early_stop import EarlyStop
 from runmanager.training.epoch_options import EpochOptions
-from runmanager.training.grid_context import GridContext
-from runmanager.training.listeners import WorkerListeners
+from runmanager.training.listeners import Listeners, Reason
 
 
 class LeaveTrain(BaseException):
@@ -15,44 +14,39 @@ class LeaveTrain(BaseException):
 class Ending:
     """Completed, unless something happens: the run diverges, fails, is interrupted, or is to stop early.
 
-    After each epoch, all that may stop the run is asked: its loop's own rule, the next rung, the listeners. The
-    first reason counts.
+    After each epoch, the loop's own rule and the listeners say whether the run goes on; the first
+    reason counts.
     """
 
-    def __init__(self, grid: GridContext, listeners: WorkerListeners) -> None:
-        self._grid, self._listeners = grid, listeners
+    def __init__(self, listeners: Listeners) -> None:
+        self._listeners = listeners
         self.status, self.cause = Status.COMPLETED, ""
         self.early_stop = EarlyStop(EpochOptions())  # of the loop
         self.stopped_early = ""  # why the loop ended before its last epoch
         self._num_epochs: int | None = None  # that the loop was asked for
-        self._rung: int | None = None  # the epoch after which the run waits for the others
-        self._epoch = 0  # the last one that was committed
         self._resumed: EpochRecord | None = None  # the last one of earlier attempts
         self._pruned_by = ""  # see `Outcome`
 
-    def begin_loop(self, num_epochs: int | None, num_resumed: int | None = None) -> int | None:
-        """Return the last epoch of a loop: the one that was asked for, or that of the next rung before it.
+    def begin_loop(self, num_epochs: int | None) -> int | None:
+        """Return the last epoch of a loop: the one that was asked for, or an earlier one that ends the run.
 
-        Args:
-            num_epochs: None if only the loop itself has that number.
-            num_resumed: How many epochs were committed before it; by default all that were.
+        `num_epochs` is None if only the loop itself has that number.
         """
-        rule = self._grid.prune
-        self._rung = rule.next_rung(self._epoch if num_resumed is None else num_resumed) if rule else None
         self._num_epochs, self.stopped_early = num_epochs, ""
-        return min((last for last in (num_epochs, self._rung) if last is not None), default=None)
+        ends = (num_epochs, self._listeners.last_epoch)
+        return min((last for last in ends if last is not None), default=None)
 
     def resume(self, *records: EpochRecord) -> None:
         """Take the epochs of earlier attempts."""
         for self._resumed in records:
             self.early_stop.epoch_ended(self._resumed, None)
-            self._epoch = self._resumed.epoch
 
     def ask_again(self) -> None:
         """Ask about the last epoch before the run was resumed: there may have been no answer."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
-            self._decide(resumed, self.early_stop.reason, self._asked(resumed, is_new=False))
+            reason = ranks.broadcast(self._listeners.asked_again(resumed))
+            self._decide(resumed, self.early_stop.reason, reason)
 
     def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:
         """Tell of an epoch that was committed; stop the run if an answer says so, unless its loop was left.
@@ -61,38 +55,23 @@ class Ending:
             CheckpointError: The epoch lacks the metric of the loop's own rule.
             PruneError: The run is at a rung, where it cannot be compared.
         """
-        self._epoch = record.epoch
-        own, asked = self.early_stop.epoch_ended(record, None), self._asked(record)
+        own = self.early_stop.epoch_ended(record, None)
+        # the answer of rank 0, when all that it draws is drawn: no rank is to wait for it in its next epoch
+        reason = ranks.broadcast(self._listeners.epoch_ended(record))
         if not is_left:
-            self._decide(record, own, asked)
+            self._decide(record, own, reason)
 
-    def _asked(self, record: EpochRecord, *, is_new: bool = True) -> str:
-        """Tell the listeners of an epoch, and return the answer of rank 0, "" if they cannot stop the run."""
-        ask = self._grid.ask
-        may_stop = ask is not None or bool(self._grid.listeners)
-        if not (is_new or may_stop):
-            return ""
-        why: str | None = self._listeners.epoch_ended(record, is_new=is_new)
-        if ask is not None:
-            why = ask(Question(record, is_new)) or why
-        elif is_new and self._grid.on_epoch is not None:
-            self._grid.on_epoch(record)
-        return (ranks.broadcast(why) if may_stop else None) or ""
-
-    def _decide(self, record: EpochRecord, own: str, asked: str) -> None:
+    def _decide(self, record: EpochRecord, own: str, reason: Reason | None) -> None:
         """Stop the run by the first reason, if it would not end here anyway."""
         last = self._num_epochs
         if self.status is not Status.COMPLETED or (last is not None and record.epoch >= last):
             return
-        where = f"after epoch {record.epoch}" + ("" if last is None else f" of {last}")
         if own:
             self.stopped_early = own
-        elif self._grid.prune and record.epoch == self._rung:
-            self._grid.prune.check(record.metrics)
-            self.set(Status.PRUNED, where)
-        elif asked:
-            self.set(Status.PRUNED, f"{where}: {asked}")
-            self._pruned_by = self._grid.rule
+        elif reason is not None:
+            where = f"after epoch {record.epoch}" + ("" if last is None else f" of {last}")
+            self.set(Status.PRUNED, f"{where}: {reason.why}" if reason.why else where)
+            self._pruned_by = reason.rule
 
     def go_on(self) -> None:
         """Let a further epoch begin: a loop that is not over `epochs` need not stop when it is told to."""

@@ -1,22 +1,9 @@
 """Evaluating a network: means and metrics over the batches of a loader, without changing its training."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
-
-from runmanager.devices import torch_devices
-from runmanager.errors import LifecycleError
-from runmanager.training import faults
-from runmanager.training.batch_step import BatchStep, Loss
-
-if TYPE_CHECKING:
-    from runmanager.training.open_run import OpenRun
-
-from collections.abc import Callable, Container
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from math import nan
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import nn
@@ -26,7 +13,9 @@ from runmanager.errors import MetricError
 from runmanager.training import loaders
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import (
+    BatchStep,
     Computed,
+    Loss,
     counted_part,
     has_classes,
     of_step,
@@ -242,49 +231,3 @@ def _eval_mode(network: nn.Module | None) -> Iterator[None]:
         # one by one: a part may have been in eval mode while the rest was training
         for module, training in modes:
             module.training = training
-
-
-@contextmanager
-def evaluating(
-    run: "OpenRun", loader: Iterable[Any], name: str, results: list[Evaluation] | None = None
-) -> Iterator[OpenEvaluation]:
-    """Let everything that is tracked in the block go to the columns of an evaluation; add it to the results.
-
-    Raises:
-        LifecycleError: Another evaluation is open.
-    """
-    if run.evaluation is not None:
-        raise LifecycleError(f"an evaluation within another one, of {name!r}: end the first one before")
-    torch_devices.wait_for(run.device)
-    before = perf_counter()
-    run.evaluation = run.evaluation_type(
-        name, loader, run.device, run.report_step, run.measure, run.folder.params
-    )
-    try:
-        with faults.explained_evaluation(name), undisturbed(run.network, loader, run.device):
-            yield run.evaluation
-            result, values = run.evaluation.read()
-    finally:
-        run.evaluation = None
-    torch_devices.wait_for(run.device)
-    run.add_evaluation(values, perf_counter() - before)
-    if results is not None:
-        results.append(result)
-
-
-def evaluate_run(
-    run: "OpenRun",
-    loader: Iterable[Any],
-    name: str,
-    loss: Loss,
-    step: BatchStep | None,
-    metrics: Mapping[str, Metric] | None,
-) -> Evaluation:
-    """Evaluate the run's network, see `RunManager.evaluate`."""
-    assert run.network is not None
-    counts = run.counts()
-    results: list[Evaluation] = []
-    with evaluating(run, loader, name, results) as evaluation:
-        evaluate(run.network, evaluation, loss, step, metrics, counts)
-    run.add_counts(name, counts, loader)
-    return results[0]

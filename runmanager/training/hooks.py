@@ -38,9 +38,8 @@ from runmanager.training.ending import LeaveTrain
 from runmanager.training.epoch_options import EpochOptions
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.grid_context import GridContext
-from runmanager.training.listeners import RunListeners
 from runmanager.training.open_epoch import OpenEpoch
-from runmanager.training.open_run import OpenRun
+from runmanager.training.open_run import Boards, OpenRun
 from runmanager.training.trainer_state import TrainerState, continued
 
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
@@ -77,7 +76,7 @@ class Hooks:
         measure: Counts the samples of a batch, None where that follows from the batch.
         design: The goal and the x-axis to be written with the experiment.
         grid: What a grid decides, None for a loop without one.
-        boards: Makes what follows a run for TensorBoard, None for nothing.
+        boards: Makes what shows a run in TensorBoard, None for nothing.
         output: What a loop without a grid shows and writes.
         epoch_type: What measures an epoch, by default `OpenEpoch`.
         evaluation_type: What measures an evaluation, by default `OpenEvaluation`.
@@ -96,7 +95,7 @@ class Hooks:
         measure: Measure | None = None,
         design: Design | None = None,
         grid: GridContext | None = None,
-        boards: RunListeners | None = None,
+        boards: Boards | None = None,
         output: Output | None = None,
         epoch_type: type[OpenEpoch] | None = None,
         evaluation_type: type[OpenEvaluation] | None = None,
@@ -455,7 +454,7 @@ class Hooks:
             is_left = opened.epoch is not None and opened.epoch.is_left
         record = opened.end_epoch(is_left=is_left)
         self.add_rows([record])
-        opened.ending.epoch_ended(record, is_left=is_left)
+        opened.epoch_ended(record, is_left=is_left)
         if self._output:
             self._output.epoch_ended(self, opened, record)
 

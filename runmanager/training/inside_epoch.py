@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -18,17 +18,32 @@ from runmanager.errors import CheckpointError, RunsWarning
 from runmanager.outcome import EpochRecord, Inside
 from runmanager.storage import checkpoints
 from runmanager.storage.checkpoints import Checkpoint
+from runmanager.storage.folders import RunFolder
+from runmanager.storage.journal import Journal
 from runmanager.training import loaders
 from runmanager.training.batch_iterator import Asking
 from runmanager.training.epoch_options import Interval
 from runmanager.training.loader_position import LoaderPass, NotContinuedError, problem_of
-
-if TYPE_CHECKING:
-    from runmanager.training.open_epoch import OpenEpoch
-    from runmanager.training.open_run import OpenRun
-    from runmanager.training.resuming import ResumeState
+from runmanager.training.open_epoch import OpenEpoch
+from runmanager.training.resuming import ResumeState
+from runmanager.training.step_log import StepLog
 
 _COSTS = "so a kill inside an epoch costs that epoch"
+
+
+class _Run(Protocol):
+    """What it needs of the open run."""
+
+    folder: RunFolder
+    device: torch.device
+    loader: Any
+    steps: StepLog
+    journal: Journal | None
+    start: float
+
+    @property
+    def seconds(self) -> float:
+        """The run's time so far (s)."""
 
 
 class InsideEpoch:
@@ -49,8 +64,8 @@ class InsideEpoch:
 
     def __init__(
         self,
-        run: "OpenRun",
-        state: "ResumeState",
+        run: _Run,
+        state: ResumeState,
         interval: Interval,
         records: Sequence[EpochRecord],
         problems: list[str],
@@ -87,7 +102,7 @@ class InsideEpoch:
         """When the state was saved where the next epoch continues, as wall time (s); 0 if there is none."""
         return float(self._saved.inside["wall_time"]) if self._saved and self._saved.inside else 0.0
 
-    def look_beside(self, epoch: "OpenEpoch", asking: Asking) -> None:
+    def look_beside(self, epoch: OpenEpoch, asking: Asking) -> None:
         """Find what counts or loads beside the first loop over the batches, once in an attempt."""
         batches = asking()
         if self._around is not None or batches is None or not (self._is_on or self._saved):
@@ -108,7 +123,7 @@ class InsideEpoch:
                 "batches() yields its next batch, others may begin again"
             )
 
-    def begin_pass(self, epoch: "OpenEpoch", loader: Any, asking: Asking) -> Iterator[Any]:
+    def begin_pass(self, epoch: OpenEpoch, loader: Any, asking: Asking) -> Iterator[Any]:
         """Begin to load batches: with the first one, or where a saved epoch was."""
         saved, self._saved, self._pass = self._saved, None, None
         if epoch.number == self._epoch:
@@ -141,7 +156,7 @@ class InsideEpoch:
             self._say(f"checkpoint_every= saves nothing: {_type(loader)} does not use its sampler, {_COSTS}")
         return loader_pass.batches
 
-    def batch_ended(self, epoch: "OpenEpoch") -> None:
+    def batch_ended(self, epoch: OpenEpoch) -> None:
         """Commit the state after a batch, if it is time.
 
         A batch that nothing was tracked of when the next one is asked for is left out: the loop may not have
@@ -198,7 +213,7 @@ class InsideEpoch:
         checkpoints.remove_checkpoint_files(folder.path, is_inside=True)
         return None
 
-    def _continued(self, epoch: "OpenEpoch", loader: Any, saved: Checkpoint) -> LoaderPass | None:
+    def _continued(self, epoch: OpenEpoch, loader: Any, saved: Checkpoint) -> LoaderPass | None:
         assert saved.inside is not None
         position = _position_of(saved)
 
@@ -223,7 +238,7 @@ class InsideEpoch:
         position = _position_of(saved)
         self._say(f"epoch {position.epoch} starts over, not after batch {position.batch}: {reason}")
 
-    def _commit(self, epoch: "OpenEpoch", loader_pass: LoaderPass) -> None:
+    def _commit(self, epoch: OpenEpoch, loader_pass: LoaderPass) -> None:
         run, state = self._run, self._state
         try:
             of_loader = loader_pass.state(epoch.step)
@@ -237,7 +252,7 @@ class InsideEpoch:
         inside: dict[str, Any] = {
             "batch": epoch.step,
             "epoch": epoch.state(before),
-            "run_seconds": before - run.start,
+            "run_seconds": run.seconds,
             "wall_time": time.time(),
             "steps": run.steps.state(),
             "loader": of_loader,
@@ -251,7 +266,7 @@ class InsideEpoch:
         run.journal.inside(position)
         epoch.add_checkpointing(perf_counter() - before)
 
-    def _restore(self, epoch: "OpenEpoch", loader: Any, saved: Checkpoint, *, with_generators: bool) -> None:
+    def _restore(self, epoch: OpenEpoch, loader: Any, saved: Checkpoint, *, with_generators: bool) -> None:
         """Restore what was saved: the random states last, so that the next batch is loaded with them."""
         run, inside = self._run, saved.inside
         assert inside is not None

@@ -1,10 +1,10 @@
-"""The listeners that follow a run in the process that executes it: whatever they do, its numbers stay."""
+"""The listeners of an open run, in the process that executes it."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
@@ -13,13 +13,11 @@ from runmanager.devices.torch_devices import undisturbed_random, wait_for
 from runmanager.errors import RunsWarning
 from runmanager.listener import Listener, Slot
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome
-from runmanager.storage.folders import RunFolder
 from runmanager.storage.steps import Block
-from runmanager.training.grid_context import GridContext
 from runmanager.wording import printable
 
 EVERY_S = 0.5
-"""From one step that is told to the next, at least."""
+"""From one step that listeners hear of to the next, at least."""
 
 
 class Counts(Protocol):
@@ -33,24 +31,48 @@ class Counts(Protocol):
 
 
 class RunListener(Listener):
-    """Follows one run in its process, and hears more of it; no method raises.
+    """A listener of the program's own: it follows one run, and hears more of it.
+
+    What it raises ends the run. Its answer None lets the run go on; any text stops it, also "".
 
     Attributes:
-        learning_rate: That the epoch began with, None if it is not known.
+        rule: What the journal names if it stops the run: the same rule stops no run a second time. "" if the
+            run only waits for the others.
+        last_epoch: After which it stops the run, None if that is not known before.
+        seconds: How long it has taken so far (s), as far as that is no part of any duration.
     """
 
-    learning_rate: float | None = None
+    rule = ""
+    last_epoch: int | None = None
+    seconds = 0.0
 
     def attempt_began(
-        self, records: Sequence[EpochRecord] = (), *, keep: str | None = None, until: float = 0.0
+        self,
+        records: Sequence[EpochRecord] = (),
+        *,
+        num_committed: int = 0,
+        keep: str | None = None,
+        until: float = 0.0,
     ) -> None:
         """The journal has begun.
 
         Args:
-            records: The epochs that were committed before.
+            records: The epochs that need not be executed again.
+            num_committed: How many of them earlier journals have.
             keep: What decides which weights are kept.
             until: A wall time (s) until which what was written counts: the attempt continues inside an epoch.
         """
+
+    def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
+        """An epoch begins.
+
+        Args:
+            is_saved: Whether the run saves checkpoints.
+            learning_rate: That of the epoch, None if it is not known.
+        """
+
+    def asked_again(self, record: EpochRecord) -> str | None:
+        """The run was resumed after an epoch: there may have been no answer. Return why it is to stop."""
 
     def steps_logged(self, block: Block) -> None:
         """The values of single steps were written."""
@@ -62,53 +84,112 @@ class RunListener(Listener):
         """The predictions of each class were counted in an evaluation."""
 
 
-class RunListeners(Protocol):
-    """Makes what follows each run in its process."""
-
-    def follow(
-        self, folder: RunFolder, attempt: int, grid: GridContext, details: Mapping[str, Any], kinds: Any
-    ) -> RunListener:
-        """Return what follows an attempt at a run."""
-
-    def counts(self) -> Counts:
-        """Return what counts the predictions of each class; the same on all ranks."""
-
-
-class WorkerListeners:
-    """Tells listeners of one run what happens to it; random states and the network's modes are given back.
+class Reason(NamedTuple):
+    """Why a listener stops the run.
 
     Attributes:
-        seconds: How long they have taken so far (s), which is no part of any duration.
+        why: In words, "" for none.
+        rule: That of the listener.
     """
 
-    def __init__(self, listeners: Sequence[Listener], run: Any, id_: str, device: torch.device) -> None:
-        self.seconds = 0.0
+    why: str
+    rule: str
+
+
+class Listeners:
+    """Tells the listeners of one run, in their order, what happens to it."""
+
+    def __init__(self, listeners: Sequence[RunListener], run: Any, slot: Slot) -> None:
         self._listeners = listeners
-        self._run, self._slot, self._device = run, Slot(id_, device=str(device)), device
+        self._next = 0.0  # when they hear of a step
         self._network: nn.Module | None = None
-        self._next = 0.0
-        self._has_said: set[int] = set()
+        for listener in listeners:
+            listener.run, listener.slot = run, slot
+
+    def __iter__(self) -> Iterator[RunListener]:
+        return iter(self._listeners)
+
+    @property
+    def hear_steps(self) -> bool:
+        """Whether one of them wants to hear of steps."""
+        return any(type(listener).step_ended is not Listener.step_ended for listener in self)
+
+    @property
+    def last_epoch(self) -> int | None:
+        """After which one of them stops the run, None if that is not known before."""
+        return min((each.last_epoch for each in self if each.last_epoch is not None), default=None)
+
+    @property
+    def seconds(self) -> float:
+        """How long they have taken so far (s), as far as that is no part of any duration."""
+        return sum(listener.seconds for listener in self)
 
     def run_began(self, network: nn.Module | None, loader: Any) -> None:
         """Tell that the run has begun."""
         self._network = network
-        self._tell(lambda listener: listener.run_began(self._run, network, loader))
+        for listener in self:
+            listener.run_began(listener.run, network, loader)
 
-    def step_ended(self, progress: Callable[[], BatchProgress]) -> None:
-        """Tell how far it is, unless that was just done."""
-        if perf_counter() >= self._next:
-            self._next = perf_counter() + EVERY_S
-            self._tell(lambda listener: listener.step_ended(progress()), waits=False)
+    def step_ended(self, progress: Callable[[], BatchProgress]) -> float:
+        """Tell how far the run is, unless that was just done; return the seconds that are no part of it."""
+        now = perf_counter()
+        if now < self._next:
+            return 0.0
+        self._next = now + EVERY_S
+        before, step = self.seconds, progress()
+        for listener in self:
+            listener.step_ended(step)
+        return self.seconds - before
 
-    def epoch_ended(self, record: EpochRecord, *, is_new: bool = True) -> str:
-        """Tell of an epoch, and return why the run is to stop, "" to go on; an old one is only asked about."""
-        heard = [listener for listener in self._listeners if is_new or listener.may_stop]
-        answers = self._tell(lambda listener: listener.epoch_ended(record, self._network), heard)
-        return next((why for each, why in zip(heard, answers, strict=True) if each.may_stop and why), "")
+    def epoch_ended(self, record: EpochRecord) -> Reason | None:
+        """Tell of an epoch that is committed; return the first answer that stops the run."""
+        return self._first(lambda listener: listener.epoch_ended(record, self._network))
+
+    def asked_again(self, record: EpochRecord) -> Reason | None:
+        """Ask about the epoch after which the run was resumed; return the first answer that stops it."""
+        return self._first(lambda listener: listener.asked_again(record))
+
+    def _first(self, ask: Callable[[RunListener], str | None]) -> Reason | None:
+        answers = [(listener, ask(listener)) for listener in self]
+        return next((Reason(why, listener.rule) for listener, why in answers if why is not None), None)
+
+
+class UserListeners(RunListener):
+    """The listeners of a user: what they raise is said once, and they change no number.
+
+    Random states and the network's modes are given back, and their time is no part of any duration.
+    """
+
+    def __init__(self, listeners: Sequence[Listener], rule: str) -> None:
+        self._listeners, self.rule = listeners, rule
+        self._network: nn.Module | None = None
+        self._has_said: set[int] = set()
+
+    def run_began(self, run: Any, network: nn.Module | None, loader: Any) -> None:
+        """Tell that the run has begun."""
+        self._network = network
+        self._tell(lambda listener: listener.run_began(run, network, loader))
+
+    def step_ended(self, progress: BatchProgress) -> None:
+        """Tell how far it is."""
+        self._tell(lambda listener: listener.step_ended(progress), waits=False)
+
+    def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
+        """Tell of an epoch; return why the run is to stop."""
+        return self._answer(record, network, self._listeners)
+
+    def asked_again(self, record: EpochRecord) -> str | None:
+        """Ask those whose answers count."""
+        return self._answer(record, self._network, [each for each in self._listeners if each.may_stop])
 
     def run_ended(self, outcome: Outcome) -> None:
         """Tell how the run has ended."""
         self._tell(lambda listener: listener.run_ended(outcome))
+
+    def _answer(self, record: EpochRecord, network: Any, listeners: Sequence[Listener]) -> str | None:
+        answers = self._tell(lambda listener: listener.epoch_ended(record, network), listeners)
+        pairs = zip(listeners, answers, strict=True)
+        return next((why for listener, why in pairs if listener.may_stop and why), None)
 
     def _tell(
         self,
@@ -117,27 +198,25 @@ class WorkerListeners:
         *,
         waits: bool = True,
     ) -> list[Any]:
-        if not self._listeners:
-            return []
-        before, answers = perf_counter(), []
-        with undisturbed_random(self._device), _same_modes(self._network):
-            for index, listener in enumerate(self._listeners if listeners is None else listeners):
-                listener.run, listener.slot = self._run, self._slot
+        before, answers, device = perf_counter(), [], torch.device(self.slot.device)
+        with undisturbed_random(device), _same_modes(self._network):
+            for listener in self._listeners if listeners is None else listeners:
+                listener.run, listener.slot = self.run, self.slot
                 try:
                     answers.append(call(listener))
                 except Exception as error:  # noqa: BLE001 - no listener may end a run
                     answers.append(None)
-                    self._say(listener, index, error)
+                    self._say(listener, error)
         if waits:  # for what it asked of the device: that counts into no epoch
-            wait_for(self._device)
+            wait_for(device)
         self.seconds += perf_counter() - before
         return answers
 
-    def _say(self, listener: Listener, index: int, error: Exception) -> None:
-        if index not in self._has_said:
-            self._has_said.add(index)
+    def _say(self, listener: Listener, error: Exception) -> None:
+        if id(listener) not in self._has_said:
+            self._has_said.add(id(listener))
             cause = f"{type(error).__name__}: {printable(str(error))}; the run goes on"
-            warnings.warn(f"listener {type(listener).__name__} raised {cause}", RunsWarning, stacklevel=5)
+            warnings.warn(f"listener {type(listener).__name__} raised {cause}", RunsWarning, stacklevel=6)
 
 
 @contextmanager

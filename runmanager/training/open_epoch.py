@@ -3,26 +3,42 @@
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from runmanager.devices import ranks, torch_devices
-from runmanager.outcome import LEADING, BatchProgress, EpochRecord, OnStep
+from runmanager.outcome import LEADING, BatchProgress, EpochRecord
 from runmanager.training import loaders, metrics
 from runmanager.training.batch_iterator import Asking, BatchIterator
 from runmanager.training.batch_size import Measure
 from runmanager.training.step_log import StepLog
 
-if TYPE_CHECKING:
-    from runmanager.training.inside_epoch import InsideEpoch
-
 _OUTSIDE = ("phase_eval_s", "phase_log_s", "phase_checkpoint_s")
 """Times that are no part of the epoch's duration."""
 _begun: set[tuple[int, str, int]] = set()  # process, device: the first epoch there is marked in its row
+
+OnStep = Callable[[Callable[[], BatchProgress]], float]
+"""Called at each batch, with a function that returns the progress; returns seconds that do not count."""
+
+
+class Continuing(Protocol):
+    """Writes checkpoints inside an epoch, and continues it there; see `InsideEpoch`."""
+
+    def look_beside(self, epoch: "OpenEpoch", asking: Asking, /) -> None:
+        """Find what counts or loads beside the loop over the batches."""
+
+    def begin_pass(self, epoch: "OpenEpoch", loader: Any, asking: Asking, /) -> Iterator[Any]:
+        """Begin to load batches."""
+
+    def batch_ended(self, epoch: "OpenEpoch", /) -> None:
+        """Commit the state after a batch, if it is time."""
+
+    def is_uncounted(self) -> None:
+        """Say that batches come from elsewhere than `batches`."""
 
 
 class OpenEpoch:
@@ -31,7 +47,7 @@ class OpenEpoch:
     Args:
         params: The run's hyperparameters, whose names no metric may have.
         num_epochs: How many epochs the loop is for, None if there is no loop.
-        on_step: Called at each batch, with a function that returns the progress.
+        on_step: Called at each batch, None if nobody wants to hear of them.
         measure: Counts the samples of a batch, None where that follows from the batch.
     """
 
@@ -54,7 +70,7 @@ class OpenEpoch:
         self.is_whole = True  # whether no batch of `batches` is left
         self.is_left = False  # whether the loop over `epochs` was left in it, by break or an exception
         self.number = number
-        self.inside: InsideEpoch | None = None  # where checkpoints are written inside the epoch
+        self.inside: Continuing | None = None  # where checkpoints are written inside the epoch
         self._device = device
         self._loader = loader
         self._params = params
@@ -99,8 +115,8 @@ class OpenEpoch:
             batch = torch_devices.send(batch, device)
             self.step += 1
             sums.begin_batch(batch)
-            if on_step is not None:
-                on_step(self.progress)
+            if on_step is not None and (seconds := on_step(self.progress)):
+                self.add_logging(seconds)
             yield batch
             if self.inside is not None:
                 self.inside.batch_ended(self)
@@ -128,8 +144,8 @@ class OpenEpoch:
 
     def report_step(self) -> None:
         """Report that the run makes progress."""
-        if self._on_step is not None:
-            self._on_step(self.progress)
+        if self._on_step is not None and (seconds := self._on_step(self.progress)):
+            self.add_logging(seconds)
 
     def progress(self) -> BatchProgress:
         """Return how far the epoch is, without waiting for the device."""

@@ -2,28 +2,31 @@
 
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from runmanager.devices import ranks, torch_devices
-from runmanager.grid import Run
-from runmanager.outcome import BatchProgress, EpochRecord, OnStep, Outcome, Status
+from runmanager.errors import LifecycleError
+from runmanager.listener import Slot
+from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.storage import checkpoints, durable, fingerprint, paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal
 from runmanager.storage.run_state import end_if_running, read_run
 from runmanager.training import faults, resuming
 from runmanager.training.batch_size import Measure
+from runmanager.training.batch_step import BatchStep, Loss
 from runmanager.training.ending import Ending
 from runmanager.training.epoch_options import EpochOptions, Interval
-from runmanager.training.evaluation import OpenEvaluation
+from runmanager.training.evaluation import Evaluation, Metric, OpenEvaluation, evaluate, undisturbed
 from runmanager.training.grid_context import GridContext
 from runmanager.training.inside_epoch import InsideEpoch
-from runmanager.training.listeners import Counts, RunListener, RunListeners, WorkerListeners
+from runmanager.training.listeners import Counts, Listeners, RunListener
 from runmanager.training.metrics import EpochSums, summary_of
 from runmanager.training.open_epoch import OpenEpoch
 from runmanager.training.resuming import ResumeState
@@ -32,13 +35,25 @@ from runmanager.training.threads import Threads
 from runmanager.training.trainer_state import TrainerState
 
 
+class Boards(Protocol):
+    """Makes what shows each run in TensorBoard."""
+
+    def follow(
+        self, folder: RunFolder, attempt: int, grid: GridContext, details: Mapping[str, Any], kinds: Any
+    ) -> RunListener:
+        """Return what shows an attempt at a run."""
+
+    def counts(self) -> Counts:
+        """Return what counts the predictions of each class; the same on all ranks."""
+
+
 class OpenRun:
     """The next attempt at a run, between `begin_run` and `end_run`; its files begin with its first epoch.
 
     It expects its calls in order: `RunManager` checks that.
 
     Args:
-        boards: Makes what follows the run for TensorBoard, None for nothing.
+        boards: Makes what shows the run in TensorBoard, None for nothing.
         kinds: How the hyperparameters of the grid are written to TensorBoard; None if that is not known.
         types: What measures an epoch, and an evaluation.
     """
@@ -50,7 +65,7 @@ class OpenRun:
         network: nn.Module | None = None,
         loader: Any = None,
         *,
-        boards: RunListeners | None = None,
+        boards: Boards | None = None,
         kinds: Mapping[str, str] | None = None,
         measure: Measure | None = None,
         grid: GridContext,
@@ -62,9 +77,6 @@ class OpenRun:
         self.number = 0  # of the last epoch that was begun or resumed; 0 before the first and after the end
         self.resume_epoch: int | None = None  # after which the attempt continues, None if nobody has asked
         self.num_epochs: int | None = None  # of the loop, None if there is none
-        told = grid.listeners if ranks.is_main() else ()
-        self.listeners = WorkerListeners(told, grid.run or folder.params, folder.id, device)
-        self.ending = Ending(grid, self.listeners)
         self.is_trained = False  # whether the loop has come to its end
         self._summary: dict[str, float] = {}  # results of the whole run
         self.start, self.start_time = 0.0, 0.0  # of the run's clock (perf_counter, s), and as wall time (s)
@@ -73,14 +85,13 @@ class OpenRun:
         self.measure = measure  # counts the samples of a batch, None where that follows from the batch
         self.attempt = max(paths.journals_by_attempt(folder.path), default=0) + 1 if ranks.is_main() else 0
         self.journal: Journal | None = None  # until the attempt begins
-        self._committed, self._num_resumed = 0, 0  # the last epoch that is; epochs that journals had before
+        self._committed = 0  # the last epoch that is
         self.resume_state: ResumeState | TrainerState | None = None
         self._inside: InsideEpoch | None = None
         self._replaced = 0  # the earlier attempt whose weights are kept
         self._threads = Threads()
         self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
         self._peak: int | None = None  # the most bytes of tensors on its accelerator so far
-        self._lr: float | None = None  # that the epoch began with
         self._sums: EpochSums | None = None  # of the current or the last epoch
         self._last_metrics: Mapping[str, float] = {}
         self._boards = boards  # the same on all ranks, of which one has the board
@@ -89,14 +100,20 @@ class OpenRun:
         self._details = {**details, **grid.facts()}
         if boards is not None and ranks.is_main():
             self.board = boards.follow(folder, self.attempt, grid, details, kinds)
-            self.board.run_began(grid.run or Run(), network, loader)
-        self.steps = StepLog(folder.path, self.attempt, folder.params, self.board, grid.x_axis)
+        listeners = [*filter(None, [self.board]), *grid.listeners]
+        self.listeners = Listeners(listeners, grid.run or folder.params, Slot(folder.id, device=str(device)))
+        self.ending = Ending(self.listeners)
+        self.steps = StepLog(folder.path, self.attempt, folder.params, self.listeners, grid.x_axis)
 
     def start_clock(self) -> None:
         """Start the run's clock, after everything that was asked of the device so far."""
         torch_devices.wait_for(self.device)
-        self.listeners.seconds = 0.0
-        self.start, self.start_time = perf_counter(), time.time()
+        self.start, self.start_time = perf_counter() - self.listeners.seconds, time.time()
+
+    @property
+    def seconds(self) -> float:
+        """The run's time so far (s)."""
+        return perf_counter() - self.start - self.listeners.seconds
 
     def resume(self, options: EpochOptions) -> tuple[list[EpochRecord], list[str]]:
         """Resume the run after its last committed epoch, or inside the next; save the parts from now on.
@@ -126,10 +143,10 @@ class OpenRun:
         if is_resumed and (why := self._threads.keep(ranks.broadcast(threads))):
             is_mixed = True
             problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
-        num_committed = min(len(records), len(committed))  # the last one may be in the checkpoint alone
+        # the last one may be in the checkpoint alone
+        num_committed = ranks.broadcast(min(len(records), len(committed)))
         self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self.resume_epoch = self._committed
-        self._num_resumed = ranks.broadcast(num_committed)
         self.ending.resume(*records)
         return records, problems + unusable
 
@@ -143,7 +160,7 @@ class OpenRun:
 
         It calls `begin` and `end`, which are the manager's: the user may have overridden them.
         """
-        last = self.ending.begin_loop(n, self._num_resumed) or 0
+        last = self.ending.begin_loop(n) or 0
         loop = self._loop_to(last, begin, end)
         self._loop, self.num_epochs = weakref.ref(loop), last
         return loop
@@ -176,17 +193,20 @@ class OpenRun:
             PruneError: The run is to be stopped at a rung, and saves no checkpoint.
             StorageError: The journal could not be begun.
         """
-        self._grid.check_resumable(is_saved=bool(self.resume_state and self.resume_state.is_saved))
+        state = self.resume_state
+        learning_rate = state.learning_rate() if self.board and state else None
+        for listener in self.listeners:
+            listener.epoch_began(is_saved=state is not None and state.is_saved, learning_rate=learning_rate)
         self.ending.go_on()
         self._begin_attempt()
         self.number += 1
-        self._lr = self.resume_state.learning_rate() if self.board and self.resume_state else None
         arguments = (self.number, self.device, self.loader, self.folder.params, self.num_epochs)
-        self.epoch = self.epoch_type(*arguments, self._on_step(), self.measure)
+        on_step = self.listeners.step_ended if self.listeners.hear_steps else None
+        self.epoch = self.epoch_type(*arguments, on_step, self.measure)
         self._sums, self.epoch.inside = self.epoch.sums, self._inside
 
     def end_epoch(self, *, is_left: bool) -> EpochRecord:
-        """Stop the clock, read the sums of all ranks, commit the epoch, show it; the loop may be left in it.
+        """Stop the clock, read the sums of all ranks, commit the epoch; the loop may be left in it.
 
         Raises:
             RankError: Another rank is gone.
@@ -209,28 +229,74 @@ class OpenRun:
             self.resume_state.save(record, self.network, is_left=is_left)
         self.journal.epoch(record)
         self._committed = record.epoch
-        if self.board:
-            self._peak = torch_devices.peak_memory(self.device, self._peak)  # what is drawn takes some too
-            self.board.learning_rate = self._lr
-            self.board.epoch_ended(record, self.network)
-            torch_devices.reset_peak(self.device)
         return ranks.broadcast(record)  # when it is committed
 
-    def _on_step(self) -> OnStep | None:
-        """Return what is called at each batch: the grid's report, and the listeners that are here."""
-        report = self._grid.on_step
-        if not self._grid.listeners:
-            return report
+    def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:
+        """Tell the listeners of an epoch; the run is to stop if one of them says so."""
+        self._peak = torch_devices.peak_memory(self.device, self._peak)  # what is drawn takes some too
+        self.ending.epoch_ended(record, is_left=is_left)
+        torch_devices.reset_peak(self.device)
 
-        def told(progress: Callable[[], BatchProgress]) -> None:
-            if report is not None:
-                report(progress)
-            before = self.listeners.seconds
-            self.listeners.step_ended(progress)
-            if self.epoch is not None:
-                self.epoch.add_logging(self.listeners.seconds - before)
+    def log(self, values: Mapping[str, torch.Tensor | float], every: int) -> None:
+        """Log values of the current step, see `RunManager.log`.
 
-        return told
+        Raises:
+            LifecycleError: No epoch is open, or an evaluation is.
+        """
+        if self.evaluation is not None:
+            raise LifecycleError("log() in an evaluation, which has no steps: track() adds to its columns")
+        if self.epoch is None:
+            raise LifecycleError(
+                "log() outside an epoch: call begin_epoch() first; summary() takes a result of the whole run"
+            )
+        if self.steps.add(values, every, epoch=self.number, batch=self.epoch.step):
+            self.epoch.add_logging(self.steps.write())
+
+    def evaluate(
+        self,
+        loader: Iterable[Any],
+        name: str,
+        loss: Loss,
+        step: BatchStep | None,
+        metrics: Mapping[str, Metric] | None,
+    ) -> Evaluation:
+        """Evaluate the network, see `RunManager.evaluate`."""
+        assert self.network is not None
+        counts = self._boards.counts() if self._boards else None
+        results: list[Evaluation] = []
+        with self.evaluating(loader, name, results) as evaluation:
+            evaluate(self.network, evaluation, loss, step, metrics, counts)
+        if counts:
+            for listener in self.listeners:
+                listener.classes_counted(name, counts, loader)
+        return results[0]
+
+    @contextmanager
+    def evaluating(
+        self, loader: Iterable[Any], name: str, results: list[Evaluation] | None = None
+    ) -> Iterator[OpenEvaluation]:
+        """Let what is tracked in the block go to the columns of an evaluation; add it to the results.
+
+        Raises:
+            LifecycleError: Another evaluation is open.
+        """
+        if self.evaluation is not None:
+            raise LifecycleError(f"an evaluation within another one, of {name!r}: end the first one before")
+        torch_devices.wait_for(self.device)
+        before = perf_counter()
+        self.evaluation = self.evaluation_type(
+            name, loader, self.device, self.report_step, self.measure, self.folder.params
+        )
+        try:
+            with faults.explained_evaluation(name), undisturbed(self.network, loader, self.device):
+                yield self.evaluation
+                result, values = self.evaluation.read()
+        finally:
+            self.evaluation = None
+        torch_devices.wait_for(self.device)
+        self.add_evaluation(values, perf_counter() - before)
+        if results is not None:
+            results.append(result)
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
         """Add the columns of an evaluation to the epoch, else to the whole run, or to TensorBoard alone."""
@@ -238,28 +304,20 @@ class OpenRun:
             self.epoch.add_evaluation(values, seconds)
         elif self.is_trained:
             self.add_summary(values)
-        elif self.board:
-            self.board.evaluated(values)
+        else:
+            for listener in self.listeners:
+                listener.evaluated(values)
 
     def add_summary(self, values: Mapping[str, torch.Tensor | float]) -> None:
         """Add results of the whole run, see `RunManager.summary`."""
         self._summary |= summary_of(values, self._last_metrics, self.folder.params)
 
-    def counts(self) -> Counts | None:
-        """Return what counts the predictions of each class in an evaluation, None if nobody shows them."""
-        return self._boards.counts() if self._boards else None
-
-    def add_counts(self, name: str, counts: Counts | None, loader: Iterable[Any]) -> None:
-        """Pass on how often each class was predicted in an evaluation."""
-        if counts and self.board:
-            self.board.classes_counted(name, counts, loader)
-
     def report_step(self) -> None:
         """Report that the run makes progress."""
         if self.epoch is not None:
             self.epoch.report_step()
-        elif self._grid.on_step is not None:
-            self._grid.on_step(lambda: BatchProgress(self.number, 0, self.num_epochs))
+        else:
+            self.listeners.step_ended(lambda: BatchProgress(self.number, 0, self.num_epochs))
 
     def interrupt(self, cause: str) -> None:
         """Let the run end as interrupted."""
@@ -303,12 +361,15 @@ class OpenRun:
             self.journal.end(outcome, self._summary, **facts)
             if self.resume_state and outcome.status is Status.COMPLETED:
                 self.resume_state.forget()
+        except BaseException:
+            if self.board:
+                self.board.run_ended(outcome)  # closes its file
+            raise
         finally:
             self._threads.give_back()
             self.journal.close()
-            if self.board:
-                self.board.run_ended(outcome)
-        self.listeners.run_ended(outcome)
+        for listener in self.listeners:
+            listener.run_ended(outcome)
 
     def commit_lost_end(self) -> None:
         """Commit that the run was interrupted if its journal has no end: the signal may have cut it off."""
@@ -345,9 +406,9 @@ class OpenRun:
             self.journal = NoJournal()
         for record in records[num_committed:]:
             self.journal.epoch(record)
-        if self.board:
-            until = self._inside.until if self._inside else 0.0
-            self.board.attempt_began(records, keep=self._details.get("keep"), until=until)
+        keep, until = self._details.get("keep"), self._inside.until if self._inside else 0.0
+        for listener in self.listeners:
+            listener.attempt_began(records, num_committed=num_committed, keep=keep, until=until)
         self._committed = records[-1].epoch if records else num_committed
         if records:
             self._last_metrics = records[-1].metrics

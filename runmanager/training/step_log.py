@@ -1,23 +1,20 @@
 """What `manager.log` is given: kept on its device, and written in blocks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from runmanager.devices import ranks
-from runmanager.errors import LifecycleError, MetricError, is_count
+from runmanager.errors import MetricError, is_count
 from runmanager.outcome import EpochRecord
 from runmanager.storage.steps import STEP, StepFile
 from runmanager.storage.x_axis import samples_of, seen
 from runmanager.training import metrics
+from runmanager.training.listeners import RunListener
 from runmanager.training.weighted_sum import read_values
-
-if TYPE_CHECKING:
-    from runmanager.training.listeners import RunListener
-    from runmanager.training.open_run import OpenRun
 
 BLOCK = 4096
 """Values that are read and written at once, at most."""
@@ -37,7 +34,7 @@ class StepLog:
         folder: Path,
         attempt: int,
         params: Mapping[str, Any],
-        board: "RunListener | None" = None,
+        listeners: Iterable[RunListener] = (),
         x_axis: str | None = None,
     ) -> None:
         self.before = 0  # steps of the epochs that have ended
@@ -45,7 +42,7 @@ class StepLog:
         self._x_axis = x_axis
         self._file = StepFile(folder, attempt)
         self._params = params
-        self._board = board
+        self._listeners = listeners
         self._columns: dict[str, str] = {}  # name -> column, once it is checked
         self._epoch = 0
         self._step = 0  # in the epoch, from 1
@@ -139,8 +136,8 @@ class StepLog:
         before = perf_counter()
         block = {column: (of_column, [next(numbers) for _ in of_column]) for column, of_column in steps.items()}
         self._file.append(self._epoch, block)
-        if self._board:
-            self._board.steps_logged(block)
+        for listener in self._listeners:
+            listener.steps_logged(block)
         return perf_counter() - before
 
     def close(self) -> None:
@@ -161,19 +158,3 @@ class StepLog:
             metrics.check_column(column, self._params)
             self._columns[name] = column
         return column
-
-
-def log_step(run: "OpenRun", values: Mapping[str, torch.Tensor | float], every: int) -> None:
-    """Log values of the current step, see `RunManager.log`.
-
-    Raises:
-        LifecycleError: No epoch is open, or an evaluation is.
-    """
-    if run.evaluation is not None:
-        raise LifecycleError("log() in an evaluation, which has no steps: track() adds to its columns")
-    if run.epoch is None:
-        raise LifecycleError(
-            "log() outside an epoch: call begin_epoch() first; summary() takes a result of the whole run"
-        )
-    if run.steps.add(values, every, epoch=run.number, batch=run.epoch.step):
-        run.epoch.add_logging(run.steps.write())

@@ -5,7 +5,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import load_results, load_runs
+from runmanager.training import listeners
 from runmanager.training.grid_context import GridContext
+from runmanager.training.listeners import RunListener
 from tests.of_grid import manager_of_grid
 
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
@@ -25,13 +27,25 @@ def train_epoch(manager, network, loss=functional.cross_entropy):
         manager.track_loss(value, inputs)
 
 
+class Steps(RunListener):
+    def __init__(self):
+        self.steps = []
+
+    def step_ended(self, progress):
+        self.steps.append(progress[:3])
+
+
+@pytest.fixture(autouse=True)
+def every_step(monkeypatch):
+    monkeypatch.setattr(listeners, "EVERY_S", 0.0)
+
+
 def steps_of(tmp_path, train, **options):
-    steps = []
-    context = GridContext(on_step=lambda progress: steps.append(progress()[:3]), **options)
-    manager = manager_of_grid("exp", tmp_path, context)
+    heard = Steps()
+    manager = manager_of_grid("exp", tmp_path, GridContext(listeners=[heard], **options))
     with manager.run(RUN, nn.Linear(4, 3), batches_of()):
         train(manager)
-    return steps
+    return heard.steps
 
 
 def test_each_batch_is_told_once_with_the_number_of_epochs(tmp_path):
@@ -82,10 +96,11 @@ def test_tables_belong_to_the_parent_where_it_says_so(tmp_path):
 def test_each_epoch_is_reported_once_it_is_committed(tmp_path):
     seen = []
 
-    def on_epoch(record):
-        seen.append((record.epoch, load_results(tmp_path)["epoch"].tolist()))
+    class Epochs(RunListener):
+        def epoch_ended(self, record, network):
+            seen.append((record.epoch, load_results(tmp_path)["epoch"].tolist()))
 
-    manager = manager_of_grid("exp", tmp_path, GridContext(on_epoch=on_epoch))
+    manager = manager_of_grid("exp", tmp_path, GridContext(listeners=[Epochs()]))
     with manager.run(RUN):
         for _ in manager.epochs(2):
             pass

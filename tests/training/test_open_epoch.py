@@ -43,7 +43,6 @@ def clock(monkeypatch):
     read = lambda: now.seconds  # noqa: E731
     monkeypatch.setattr("runmanager.training.open_epoch.perf_counter", read)
     monkeypatch.setattr("runmanager.training.open_run.perf_counter", read)
-    monkeypatch.setattr("runmanager.training.evaluation.perf_counter", read)
     return now
 
 

@@ -1,0 +1,81 @@
+"""The grid's own listeners where a run is executed: its next rung, and the messenger to the parent."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from runmanager.errors import PruneError
+from runmanager.executors import Report
+from runmanager.outcome import BatchProgress, EpochRecord, Question
+from runmanager.search.halving import SuccessiveHalving
+from runmanager.training.listeners import RunListener
+
+
+class NextRung(RunListener):
+    """Stops a run at its next rung, where it waits until the other runs are there."""
+
+    def __init__(self, halving: SuccessiveHalving) -> None:
+        self._halving = halving
+        self.last_epoch = halving.next_rung(0)
+
+    def attempt_began(
+        self,
+        records: Sequence[EpochRecord] = (),
+        *,
+        num_committed: int = 0,
+        keep: str | None = None,
+        until: float = 0.0,
+    ) -> None:
+        """Find the rung: the first one after the epochs that journals had before."""
+        self.last_epoch = self._halving.next_rung(num_committed)
+
+    def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
+        """Make sure that the run can be resumed.
+
+        Raises:
+            PruneError: It saves no checkpoint.
+        """
+        if not is_saved:
+            raise PruneError(
+                "prune= stops runs at a rung and resumes the best of them, but this run saves no checkpoint: "
+                "write `for epoch in manager.epochs(n, checkpoint={...})`"
+            )
+
+    def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
+        """Stop the run if it is at the rung.
+
+        Raises:
+            PruneError: It has no metric to be compared by.
+        """
+        return self.asked_again(record)
+
+    def asked_again(self, record: EpochRecord) -> str | None:
+        """Stop the run if it is at the rung: its last epoch may be in the checkpoint alone."""
+        if record.epoch != self.last_epoch:
+            return None
+        self._halving.check(record.metrics)
+        return ""
+
+
+class Messenger(RunListener):
+    """Reports what a run does to the process that started the grid.
+
+    Args:
+        report: Sends it, and returns the answer to a question.
+        rule: By which the answers stop a run.
+        asks: Whether a listener there may stop runs: then the run waits for its answer.
+    """
+
+    def __init__(self, report: Report, rule: str, *, asks: bool) -> None:
+        self._report, self._asks, self.rule = report, asks, rule
+
+    def step_ended(self, progress: BatchProgress) -> None:
+        """Report how far the run is."""
+        self._report(progress)
+
+    def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
+        """Report an epoch; return why the run is to stop."""
+        return self._report(Question(record) if self._asks else record) or None
+
+    def asked_again(self, record: EpochRecord) -> str | None:
+        """Ask about the last epoch of earlier attempts."""
+        return self._report(Question(record, is_new=False)) or None if self._asks else None
