@@ -20,9 +20,10 @@ from pathlib import Path
 from benchmarks.measuring import spread
 from runmanager.executors import BatchProgress
 from runmanager.executors.signals import Stop
-from runmanager.grid import Run, RunBuilder
+from runmanager.grid import RunBuilder
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.run import Run
 from runmanager.session.dispatch import Dispatcher
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity

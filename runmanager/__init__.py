@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from runmanager.executors import InlineExecutor as InlineExecutor
     from runmanager.executors import LanesExecutor as LanesExecutor
     from runmanager.executors import RayExecutor as RayExecutor
-    from runmanager.grid import Run as Run
     from runmanager.grid import RunBuilder as RunBuilder
     from runmanager.integrations.mlflow import export_mlflow as export_mlflow
     from runmanager.integrations.wandb import export_wandb as export_wandb
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
     from runmanager.results.step_table import load_steps as load_steps
     from runmanager.results.verdict import Verdict as Verdict
     from runmanager.results.verdict import verdict as verdict
+    from runmanager.run import Run as Run
     from runmanager.search.asking import SearchResult as SearchResult
     from runmanager.search.decide import Decide as Decide
     from runmanager.search.halving import SuccessiveHalving as SuccessiveHalving

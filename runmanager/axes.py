@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from runmanager.errors import Problems
-from runmanager.hyperparameters import check_device, check_names, check_values, plain
-from runmanager.nested import Grid, check_groups, flat, mapping_of
+from runmanager.hyperparameters import check_device, check_groups, check_names, check_values, plain
+from runmanager.nested import Grid, flat, mapping_of
 from runmanager.ranges import Range
 from runmanager.wording import listed
 

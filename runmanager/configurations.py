@@ -5,10 +5,10 @@ from typing import Any
 
 from runmanager.close_names import closest
 from runmanager.errors import GridError, Problems, first_line
-from runmanager.grid import Run, RunBuilder
-from runmanager.hyperparameters import check_names, check_values, common_kind, kind, plain
-from runmanager.nested import Grid, check_groups, leaves, mapping_of, outline, plain_config, replaced
-from runmanager.run import make_run
+from runmanager.grid import RunBuilder
+from runmanager.hyperparameters import check_groups, check_names, check_values, common_kind, kind, plain
+from runmanager.nested import Grid, leaves, mapping_of, outline, plain_config, replaced
+from runmanager.run import Run, make_run
 from runmanager.wording import listed
 
 _DEVICE = "device"  # an axis that a configuration need not have

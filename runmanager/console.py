@@ -19,15 +19,9 @@ from rich.text import Text
 
 from runmanager.markup import marked
 from runmanager.table import ENDLESS, MARKS, Table
-from runmanager.wording import cell, duration, join, printable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "NotebookLines", "NotebookScreen", "Screen", "Table", "cell", "choose_screen", "duration", "encodable",
-    "in_notebook", "join", "print_fitted", "print_table", "printable", "wide_console",
-]  # fmt: skip
 
 _MOST_ROWS = 40  # of a table that is printed
 _MOST_LINES = 1000  # that a notebook keeps

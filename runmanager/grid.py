@@ -3,16 +3,15 @@
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from runmanager.axes import Axes, Space, axes_of_grid, space_of
 from runmanager.errors import GridError, Problems
-from runmanager.hyperparameters import check_device, check_names, check_values, common_kind, counted, kind
-from runmanager.nested import Grid, check_groups
+from runmanager.hyperparameters import common_kind, counted, kind
+from runmanager.nested import Grid
 from runmanager.ranges import Range
-from runmanager.run import Run as Run  # noqa: PLC0414 - everybody takes it from here
-from runmanager.run import make_run
+from runmanager.run import Run, make_run
 
 T = TypeVar("T")
 
@@ -140,37 +139,6 @@ def make(space: Space, values: Iterable[tuple[Any, ...]], kinds: tuple[str, ...]
     """
     names = tuple(itertools.chain.from_iterable(space))
     return make_run(names, itertools.chain.from_iterable(values), kinds or _kinds(space))
-
-
-def params_of(run: Any) -> dict[str, Any]:
-    """Return the hyperparameters of a run: a namedtuple, whoever made it, or a mapping.
-
-    Raises:
-        GridError: It is neither, or a name or its device cannot be used.
-    """
-    if isinstance(run, Run):
-        run = dict(zip(run._fields, tuple.__iter__(run), strict=True))  # which does not count as reading it
-    params = run._asdict() if hasattr(run, "_asdict") else run
-    if not isinstance(params, Mapping):
-        raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])
-    problems = Problems([*check_names(params), *check_groups(params)])
-    problems += check_values(params.items())
-    if not problems and "device" in params and (problem := check_device(params["device"])):
-        problems.append(problem)
-    problems.raise_if_any()
-    return dict(params)
-
-
-def device_of(run: Run) -> str:
-    """Return the device that a run asks for, as in ``"cuda:1"``; ``"cpu"`` if it has no such axis."""
-    return str(getattr(run, "device", "cpu"))
-
-
-def kinds_of(run: Any) -> dict[str, str]:
-    """Return the kind of each hyperparameter in the grid of a run, empty if RunBuilder did not make it."""
-    if not isinstance(run, Run):
-        return {}
-    return dict(zip(run._fields, run._kinds, strict=False))  # noqa: SLF001 - of this module
 
 
 def _expanded(axes: Axes, where: Callable[[Run], bool] | None, max_runs: int) -> list[Run]:

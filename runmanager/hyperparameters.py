@@ -37,6 +37,19 @@ def check_names(names: Iterable[str]) -> list[str]:
     return [problem for name in names if (problem := _name_problem(name))]
 
 
+def check_groups(names: Iterable[Any]) -> list[str]:
+    """Return a sentence for each name that is a hyperparameter and the beginning of others.
+
+    >>> check_groups(["opt", "opt.lr", "width"])
+    ["'opt' is an axis, and 'opt.lr' is below it: rename one"]
+    """
+    texts = [name for name in names if isinstance(name, str)]
+    first = {name[:end]: name for name in reversed(texts) for end in range(len(name)) if name[end] == "."}
+    return [
+        f"{name!r} is an axis, and {first[name]!r} is below it: rename one" for name in texts if name in first
+    ]
+
+
 def check_device(value: Any) -> str | None:
     """Return what is wrong with a device as written, or None; whether it exists is not asked.
 

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from runmanager.errors import GridError, first_line
@@ -98,19 +98,6 @@ def _yields_values(values: Any) -> bool:
 
 def _below(prefix: str, name: Any) -> Any:
     return f"{prefix}{name}" if isinstance(name, str) else name
-
-
-def check_groups(names: Iterable[Any]) -> list[str]:
-    """Return a sentence for each name that is a hyperparameter and the beginning of others.
-
-    >>> check_groups(["opt", "opt.lr", "width"])
-    ["'opt' is an axis, and 'opt.lr' is below it: rename one"]
-    """
-    texts = [name for name in names if isinstance(name, str)]
-    first = {name[:end]: name for name in reversed(texts) for end in range(len(name)) if name[end] == "."}
-    return [
-        f"{name!r} is an axis, and {first[name]!r} is below it: rename one" for name in texts if name in first
-    ]
 
 
 def leaves(config: Any, kept: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,11 +1,12 @@
 """Run: one assignment of hyperparameters, a namedtuple whose names may be nested."""
 
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from runmanager.errors import HyperparameterError
+from runmanager.errors import GridError, HyperparameterError, Problems
+from runmanager.hyperparameters import check_device, check_groups, check_names, check_values
 
 
 class Run(tuple[Any, ...]):
@@ -69,6 +70,37 @@ def make_run(
     if config:
         (vars(run)["config"],) = config
     return run
+
+
+def params_of(run: Any) -> dict[str, Any]:
+    """Return the hyperparameters of a run: a namedtuple, whoever made it, or a mapping.
+
+    Raises:
+        GridError: It is neither, or a name or its device cannot be used.
+    """
+    if isinstance(run, Run):
+        run = dict(zip(run._fields, tuple.__iter__(run), strict=True))  # which does not count as reading it
+    params = run._asdict() if hasattr(run, "_asdict") else run
+    if not isinstance(params, Mapping):
+        raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])
+    problems = Problems([*check_names(params), *check_groups(params)])
+    problems += check_values(params.items())
+    if not problems and "device" in params and (problem := check_device(params["device"])):
+        problems.append(problem)
+    problems.raise_if_any()
+    return dict(params)
+
+
+def device_of(run: Run) -> str:
+    """Return the device that a run asks for, as in ``"cuda:1"``; ``"cpu"`` if it has no such axis."""
+    return str(getattr(run, "device", "cpu"))
+
+
+def kinds_of(run: Any) -> dict[str, str]:
+    """Return the kind of each hyperparameter in the grid of a run, empty if RunBuilder did not make it."""
+    if not isinstance(run, Run):
+        return {}
+    return dict(zip(run._fields, run._kinds, strict=False))  # noqa: SLF001 - of this module
 
 
 @lru_cache(maxsize=256)

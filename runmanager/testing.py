@@ -7,11 +7,12 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import GridError, InvalidArgumentError, Problems
-from runmanager.grid import Run, RunBuilder
+from runmanager.grid import RunBuilder
 from runmanager.launch.run_grid import run_grid
 from runmanager.launch.train_function import Train
 from runmanager.outcome import Status
 from runmanager.results.evidence import ERROR
+from runmanager.run import Run
 from runmanager.search.decide import Decide
 from runmanager.session.train_call import call, check_calls
 

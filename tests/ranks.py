@@ -22,8 +22,9 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from runmanager import RunManager, run_grid
 from runmanager.board import run_log  # noqa: F401
 from runmanager.devices import ranks
-from runmanager.grid import Run, RunBuilder
+from runmanager.grid import RunBuilder
 from runmanager.results import tables  # noqa: F401
+from runmanager.run import Run
 
 INPUTS = torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
 SAMPLES = TensorDataset(INPUTS, (INPUTS.sum(dim=1) > 0).long())

@@ -7,7 +7,7 @@ import pytest
 
 from runmanager import RunBuilder, expand, load_runs, run_grid
 from runmanager.errors import GridError, HyperparameterError
-from runmanager.grid import kinds_of
+from runmanager.run import kinds_of
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,14 @@ from runmanager.console import (
     NotebookLines,
     NotebookScreen,
     Screen,
-    Table,
-    cell,
     choose_screen,
     in_notebook,
-    join,
     print_table,
-    printable,
     wide_console,
 )
 from runmanager.live.screen import LivePicture, Part
+from runmanager.table import Table
+from runmanager.wording import cell, join, printable
 
 ROW = {
     "run": 1, "epoch": 1, "loss": 0.598666, "accuracy": 0.7812, "epoch duration": 7.504123,

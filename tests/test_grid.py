@@ -19,8 +19,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runmanager.errors import GridError, HyperparameterError
-from runmanager.grid import Run, RunBuilder, device_of, kinds_of
+from runmanager.grid import RunBuilder
 from runmanager.hyperparameters import DEVICE_TYPES, RESERVED, check_device, column
+from runmanager.run import Run, device_of, kinds_of
 
 TUTORIAL: OrderedDict[str, list[Any]] = OrderedDict(
     lr=[0.01, 0.001], batch_size=[1000, 10000], device=["cuda", "cpu"]

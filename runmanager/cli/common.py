@@ -83,7 +83,7 @@ def say(message: str) -> None:
 
 def write(text: str, *, err: bool = False) -> None:
     """Write lines that cannot steer a terminal."""
-    from runmanager.console import printable
+    from runmanager.wording import printable
 
     typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
 

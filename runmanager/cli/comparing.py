@@ -23,8 +23,8 @@ from runmanager.cli.options import (
     axes_given,
 )
 from runmanager.cli.rows import Selection, load_selected, print_view, tell, write_rows
-from runmanager.console import printable
 from runmanager.hyperparameters import counted, json_value
+from runmanager.wording import printable
 
 _NUM_BEST = 10
 

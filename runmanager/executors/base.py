@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from runmanager.errors import InvalidArgumentError, Problems, is_count
-from runmanager.grid import Run
 from runmanager.outcome import News, Outcome, Status
+from runmanager.run import Run
 
 Report = Callable[[News], str | None]
 """Called for each epoch that is committed and, now and then, for a batch; returns the answer to a question."""

@@ -7,8 +7,8 @@ from functools import partial
 
 from runmanager.errors import InvalidArgumentError, RunsWarning
 from runmanager.executors.base import Executor, Task, Watch
-from runmanager.grid import Run, device_of
 from runmanager.outcome import Outcome
+from runmanager.run import Run, device_of
 
 
 class InlineExecutor(Executor):

@@ -13,8 +13,8 @@ from typing import Any
 from runmanager.executors import serialize, worker
 from runmanager.executors.deaths import MOST_LINES
 from runmanager.executors.spawn import without_main
-from runmanager.grid import Run
 from runmanager.outcome import BatchProgress, EpochRecord
+from runmanager.run import Run
 
 PREFIX = "lane "
 """The beginning of the name of a lane's process."""

@@ -11,8 +11,8 @@ from runmanager.executors.base import Executor, Task, Watch
 from runmanager.executors.placement import Placement
 from runmanager.executors.pool import Pool
 from runmanager.executors.spawn import signals_blocked, without_main
-from runmanager.grid import Run, device_of
 from runmanager.outcome import Outcome, Status
+from runmanager.run import Run, device_of
 
 _PRELOADED = [
     "runmanager.executors.forkserver_preload",

@@ -15,8 +15,8 @@ from runmanager.executors.lane import Lane
 from runmanager.executors.placement import Placement
 from runmanager.executors.spawn import signals_blocked
 from runmanager.executors.worker import Binding, Changed, Lost, Raised, Ready, Refused
-from runmanager.grid import Run, device_of
 from runmanager.outcome import BatchProgress, EpochRecord, News, Outcome, Question, Status
+from runmanager.run import Run, device_of
 
 _TICK_S = 1.0
 _PATIENCE_S = 5.0  # until a lane that is asked to end is killed

@@ -4,8 +4,8 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterable
 
-from runmanager.console import printable
 from runmanager.errors import RunsWarning
+from runmanager.wording import printable
 
 _MOST_NAMED = 5  # changes in a warning
 

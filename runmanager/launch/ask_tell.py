@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems, RunsWarning
 from runmanager.executors import Executor
-from runmanager.grid import Run
 from runmanager.launch.train_function import Train, manager_of
 from runmanager.listener import Listener
 from runmanager.nested import Grid
+from runmanager.run import Run
 from runmanager.search.asking import Asking, SearchResult
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_search import OptunaSearch

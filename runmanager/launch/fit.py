@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 from runmanager.devices import ranks, torch_devices
 from runmanager.devices.torch_devices import quiet
 from runmanager.errors import CheckpointError, Problems, SettingError, is_count
-from runmanager.grid import params_of
 from runmanager.launch.manager import RunManager, hooks_of
+from runmanager.run import params_of
 from runmanager.training.batch_size import Measure
 from runmanager.training.batch_step import BatchStep, Loss, counted_part, pair_of
 from runmanager.training.epoch_options import EpochOptions

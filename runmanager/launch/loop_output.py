@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from rich.cells import cell_len
 
-from runmanager.console import cell, choose_screen, duration, join, printable
+from runmanager.console import choose_screen
 from runmanager.devices import ranks
 from runmanager.goal import Goal
 from runmanager.hyperparameters import text
@@ -23,6 +23,7 @@ from runmanager.launch import at_exit
 from runmanager.outcome import EpochRecord
 from runmanager.training.hooks import Hooks
 from runmanager.training.open_run import OpenRun
+from runmanager.wording import cell, duration, join, printable
 
 _VALUE = 7  # characters of most values, so that the lines of a run are aligned
 

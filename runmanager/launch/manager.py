@@ -16,14 +16,11 @@ from torch.nn import functional
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
 from runmanager.goal import parse_goal
-from runmanager.grid import params_of
-from runmanager.launch import loop_output
-from runmanager.launch.loop_output import LoopOutput
 from runmanager.outcome import Outcome, Status
-from runmanager.storage import artifacts, checkpoints
+from runmanager.run import params_of
+from runmanager.storage import checkpoints
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolders
-from runmanager.storage.lock import check_free
 from runmanager.storage.run_state import read_run
 from runmanager.storage.x_axis import check_x_axis
 from runmanager.training import metrics
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
     from runmanager.board.run_log import RunLogs
+    from runmanager.launch.loop_output import LoopOutput
     from runmanager.training.open_run import OpenRun
 
 
@@ -94,6 +92,12 @@ def _boards(histogram_every: int) -> "RunLogs":
     from runmanager.board.run_log import RunLogs
 
     return RunLogs(histogram_every)
+
+
+def _output(*, show: bool) -> "LoopOutput":
+    from runmanager.launch.loop_output import LoopOutput
+
+    return LoopOutput(show=show)
 
 
 class RunManager:
@@ -180,7 +184,7 @@ class RunManager:
             measure=batch_size,
             design=design,
             boards=_boards(histogram_every) if tensorboard else None,
-            output=LoopOutput(show=display is not False),
+            output=_output(show=display is not False),
         )
         self._writers: weakref.WeakKeyDictionary[OpenRun, SummaryWriter] = weakref.WeakKeyDictionary()
 
@@ -454,6 +458,8 @@ class RunManager:
             >>> path.name, path.read_text()
             ('notes.txt', '3 of 4 are right')
         """
+        from runmanager.storage import artifacts
+
         return artifacts.keep(
             self._hooks.open_run("artifact()").folder.path, content, name, is_writer=ranks.is_main()
         )
@@ -528,6 +534,8 @@ class RunManager:
             ',run,epoch,loss,accuracy,epoch duration,run duration,lr'
         """
         if ranks.is_main():
+            from runmanager.launch import loop_output
+
             loop_output.save(self.run_data, Path(fileName))
 
     @contextmanager
@@ -758,6 +766,8 @@ class RunManager:
             raise LifecycleError("remaining() of an experiment without a name: write RunManager('name')")
         experiment = self._hooks.folders.experiment
         if ranks.is_main():
+            from runmanager.storage.lock import check_free
+
             check_free(experiment.path)
         for run in runs:
             is_completed = False
@@ -772,6 +782,8 @@ class RunManager:
         """One row per finished epoch of this experiment so far, as `load_results` gives it."""
         experiment = self._hooks.folders.opened
         if experiment is None or not (ranks.is_main() or experiment.path.exists()):
+            from runmanager.launch import loop_output
+
             return loop_output.table_of(self.run_data)
         from runmanager.results.loading import load_results
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.devices import ranks
 from runmanager.executors import Executor
-from runmanager.grid import Run
 from runmanager.launch.live_page import LivePage
 from runmanager.launch.train_function import Train, manager_of
 from runmanager.listener import Listener
 from runmanager.nested import Grid
+from runmanager.run import Run
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_search import OptunaSearch

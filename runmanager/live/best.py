@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from runmanager.console import cell, join, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
 from runmanager.outcome import Status
 from runmanager.storage.design import Design
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult
-from runmanager.wording import label
+from runmanager.wording import cell, join, label, printable
 
 
 class BestSoFar:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from runmanager.console import printable
 from runmanager.hyperparameters import text
+from runmanager.wording import printable
 
 GAP = "  "
 ALWAYS, FIRST_AXIS, GOAL, AXIS, STEP, LATER_AXIS, LOSS, ACCURACY, METRIC, EMPTY = range(10)

@@ -6,10 +6,10 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from runmanager.console import cell, duration, join, printable
 from runmanager.live import columns
 from runmanager.live.columns import GAP, AxisColumn, Column, clock
 from runmanager.outcome import Outcome, Status
+from runmanager.wording import cell, duration, join, printable
 
 _VALUE, _TIME = 7, 7  # the widths of most values, so that lines are aligned
 _GOAL = len("diverged")  # is in the column of the goal

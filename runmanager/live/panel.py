@@ -8,11 +8,11 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
 
-from runmanager.console import Table, join
 from runmanager.live.screen import Part
 from runmanager.outcome import Status
 from runmanager.results.conclusion import Conclusion, Sentence
-from runmanager.table import MARKS
+from runmanager.table import MARKS, Table
+from runmanager.wording import join
 
 _WIDEST = 120  # characters of a line of text
 _INDENT = "  "

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from runmanager.console import cell, printable
 from runmanager.live import columns
 from runmanager.live.columns import GAP, AxisColumn, Column, clock, cut
 from runmanager.live.running import Running
 from runmanager.live.screen import Part
 from runmanager.markup import COLORS
+from runmanager.wording import cell, printable
 
 _SILENT_S = 30  # without news before the line says so
 _VALUE, _STEP, _EPOCH, _TIME = 6, 5, 5, 7  # the widths of most values, so that columns keep theirs

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from runmanager.console import Screen, Table, choose_screen, printable
+from runmanager.console import Screen, choose_screen
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER, Stop
 from runmanager.goal import Goal, default_goal
-from runmanager.grid import Run
 from runmanager.listener import Listener
 from runmanager.live import time_left
 from runmanager.live.best import BestSoFar
@@ -23,11 +22,13 @@ from runmanager.live.picture import Picture
 from runmanager.live.running import Running
 from runmanager.live.screen import LivePicture
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.run import Run
 from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import read_run
-from runmanager.wording import VARIABLE
+from runmanager.table import Table
+from runmanager.wording import VARIABLE, printable
 
 _LIVE_S = 0.25  # from one picture to the next, at least
 _CLOCK_S = 1.0  # and at most, as clocks go on

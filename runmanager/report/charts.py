@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from runmanager.console import cell, duration
 from runmanager.report.colors import color
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.svg import (
@@ -22,6 +21,7 @@ from runmanager.report.svg import (
     spaced,
     value_scale,
 )
+from runmanager.wording import cell, duration
 
 _GOLDEN = 0.618034  # its multiples, modulo 1, lie evenly without a pattern
 _MOST_POINTS = 1500  # of a figure

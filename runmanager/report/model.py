@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.console import printable
 from runmanager.errors import MissingExtraError
 from runmanager.goal import Goal
 from runmanager.hyperparameters import text
@@ -28,7 +27,7 @@ from runmanager.storage.identity import canonical
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import EPOCH, x_value
-from runmanager.wording import brief
+from runmanager.wording import brief, printable
 
 MISSING = "none"
 MEASURE, EXPLAINED = "importance", "explained"

@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.console import printable
 from runmanager.hyperparameters import text
 from runmanager.report.colors import color_of
 from runmanager.report.curves import drawn_of, lines_of, points_of
 from runmanager.report.model import MISSING, PageAxis, ReportData
 from runmanager.storage.run_state import RunResult
 from runmanager.storage.x_axis import x_column, x_of
+from runmanager.wording import printable
 
 MOST_VIEWS = 300  # runs of which everything is in the page
 _MOST_WIDE = 2000  # runs of which every column can be filtered by, with all digits

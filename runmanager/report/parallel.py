@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
-from runmanager.console import cell
 from runmanager.report.colors import color
 from runmanager.report.curves import MANY, visible_of
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.svg import Figure, Scale, cut_text, smooth, spaced
+from runmanager.wording import cell
 
 _TOP, _BASE, _LOST = 50, 276, 308  # heights of the axes' ends, and of the runs without a score
 _HEIGHT = 322

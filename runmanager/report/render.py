@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from runmanager.console import cell, printable
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.goal import companion
 from runmanager.report import charts, curves, front, parallel, search_text, sections, slices, text, timeline
@@ -30,6 +29,7 @@ from runmanager.results.loading import Paths, read_results
 from runmanager.results.ranking import metrics_of
 from runmanager.storage import durable
 from runmanager.storage.folders import no_runs
+from runmanager.wording import cell, printable
 
 if TYPE_CHECKING:
     from jinja2 import Template

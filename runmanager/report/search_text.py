@@ -4,12 +4,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from runmanager.console import cell
 from runmanager.hyperparameters import counted
 from runmanager.report.model import MEASURE, PageAxis, ReportData
 from runmanager.report.svg import Scale
 from runmanager.results.importance import ENOUGH
 from runmanager.results.sampled import is_in_magnitudes
+from runmanager.wording import cell
 
 _ROOM = 0.03  # beside the outermost dots
 _OUTER = 0.25  # of a range, in which all of the best runs say that it may be too narrow

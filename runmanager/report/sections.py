@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from runmanager.console import cell, duration, join, printable
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report import text
@@ -15,7 +14,7 @@ from runmanager.report.model import ReportData
 from runmanager.report.search_text import percent
 from runmanager.results.changes import Interaction, repeats_differ
 from runmanager.storage import paths
-from runmanager.wording import aligned
+from runmanager.wording import aligned, cell, duration, join, printable
 
 _DEEPEST = 55  # per cent of the color, on which text is still read well
 _MOST_NAMED = 12  # runs of a cause

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from runmanager.console import cell
 from runmanager.hyperparameters import counted
 from runmanager.report.charts import points
 from runmanager.report.model import PageAxis, ReportData
@@ -22,7 +21,7 @@ from runmanager.report.svg import (
     value_scale,
 )
 from runmanager.report.timeline import Busy
-from runmanager.wording import aligned
+from runmanager.wording import aligned, cell
 
 NUM_CLASSES = 6  # of scores, as there are colors of the ramp
 

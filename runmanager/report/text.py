@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from runmanager.console import cell, duration
 from runmanager.goal import is_larger_better
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
@@ -18,6 +17,7 @@ from runmanager.results.pareto import first_of_goals
 from runmanager.results.ranking import is_same
 from runmanager.results.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.storage.run_state import RunResult
+from runmanager.wording import cell, duration
 
 _BETTER = 0.01  # how much better an earlier epoch must be to be mentioned, relative to the last one
 _MOST_NAMED = 4  # values in a sentence

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from runmanager.console import duration, printable
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report.colors import color
@@ -12,6 +11,7 @@ from runmanager.report.model import PageAxis
 from runmanager.report.svg import Figure, Scale, cut_text, spaced
 from runmanager.storage.journal import read_attempt
 from runmanager.storage.run_state import RunResult
+from runmanager.wording import duration, printable
 
 _MOST_RUNS = 2000  # whose journals are read once more
 _MOST_LANES = 24

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runmanager.console import cell, duration, printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import companion
 from runmanager.hyperparameters import counted
@@ -25,7 +24,7 @@ from runmanager.results.tables import INSIDE, notes_of
 from runmanager.results.time_spent import TimeSpent
 from runmanager.results.view import durations
 from runmanager.table import Table
-from runmanager.wording import brief
+from runmanager.wording import brief, cell, duration, printable
 
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5

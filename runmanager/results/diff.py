@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.console import cell, join, printable
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.goal import Goal
 from runmanager.hyperparameters import counted, text
@@ -21,6 +20,7 @@ from runmanager.results.ranking import own_goals, ranking_of
 from runmanager.storage.fingerprint import fingerprint_changes
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
+from runmanager.wording import cell, join, printable
 
 _FACTS = ("commit", "command", "host", "device", "device_name", "parameters", "jobs", "keep")
 _MOST_VALUES = 6  # of a hyperparameter that are listed

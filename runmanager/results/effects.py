@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runmanager.console import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import text
 from runmanager.results.evidence import difference
@@ -31,6 +30,7 @@ from runmanager.results.ranking import (
 from runmanager.results.sampled import in_parts, is_sampled
 from runmanager.results.tables import HYPERPARAMETERS, Numbers, beside, check_table
 from runmanager.storage.design import assumption
+from runmanager.wording import printable
 
 OVERALL, DIFFERENCES, LEFT_OUT, COMPARED, AXIS = "overall", "differences", "left out", "compared", "axis"
 """The keys in the `attrs` of what `compare` returns: ratios, differences, missing pairs, column, axis."""

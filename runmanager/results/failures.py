@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from runmanager.console import printable
 from runmanager.outcome import RETRY_FAILED, Status
 from runmanager.results.ranking import axes_of, lost, numbered, repeats_of
 from runmanager.results.tables import Numbers
-from runmanager.wording import VARIABLE, brief, label
+from runmanager.wording import VARIABLE, brief, label, printable
 
 _MOST_ALTERNATIVES = 2  # that a cause names
 _MOST_VALUES = 3  # of a hyperparameter that failed runs have in common

@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 
-from runmanager.console import printable
 from runmanager.errors import InvalidArgumentError, MissingExtraError
 from runmanager.hyperparameters import COLUMNS, decode, encode, json_value, plain, text
 from runmanager.outcome import LEADING
@@ -31,6 +30,7 @@ from runmanager.results.tables import (
 )
 from runmanager.storage import durable, paths
 from runmanager.storage.durable import strict_json
+from runmanager.wording import printable
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\0")
 """What text begins with that a spreadsheet would execute (OWASP ASVS 5, 1.2.10); it gets a ``'`` in front."""

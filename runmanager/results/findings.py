@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from runmanager.console import cell, printable
 from runmanager.results.contest import Contest, contest, of_values, rule_of
 from runmanager.results.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
 from runmanager.results.tables import KEPT
 from runmanager.results.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
 from runmanager.storage.design import Rule
 from runmanager.storage.naming import varying
-from runmanager.wording import label
+from runmanager.wording import cell, label, printable
 
 _WORDS = ("undecided", "all ", "the best ")  # that a sentence may begin with; names keep their case
 

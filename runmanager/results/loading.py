@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runmanager.console import printable
 from runmanager.errors import NoRunsError, NotAFolderError, RunsWarning, StorageError, is_count
 from runmanager.hyperparameters import decode, encode
 from runmanager.outcome import LARGEST
@@ -28,6 +27,7 @@ from runmanager.storage import durable, paths
 from runmanager.storage.durable import version
 from runmanager.storage.folders import Experiment, experiments, is_experiment, read_runs
 from runmanager.storage.run_state import RunResult, read_experiment, read_run
+from runmanager.wording import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from runmanager.console import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.results.ranking import ASSUMED, RANKED, goals_of, own_goals, ranking_of, rows_of
 from runmanager.results.tables import check_table
+from runmanager.wording import printable
 
 PARETO = "pareto"
 """The key in the `attrs` of what `pareto` returns: its goals, as "max:accuracy"."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runmanager.console import cell
 from runmanager.results.tables import Numbers
+from runmanager.wording import cell
 
 _FEWEST = 10  # distinct numbers of a range
 _MANY = 30  # of one in which they occur several times

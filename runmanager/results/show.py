@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pandas as pd
 
-from runmanager.console import cell
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal, companion
 from runmanager.hyperparameters import counted
@@ -33,6 +32,7 @@ from runmanager.results.readable import averages_view, effects_view, pairs_view,
 from runmanager.results.tables import HYPERPARAMETERS, check_table, hyperparameters_of, notes_of
 from runmanager.results.view import View, in_one_line, same_in_all, span
 from runmanager.results.where import select
+from runmanager.wording import cell
 
 _LEADING = ("experiment", "run", "epoch")
 _TIME = "run duration"

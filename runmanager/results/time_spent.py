@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from runmanager.console import duration
 from runmanager.hyperparameters import counted
 from runmanager.outcome import EpochRecord
+from runmanager.wording import duration
 
 _LITTLE = 0.01  # a share that is too small to list
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
-from runmanager.grid import Run
 from runmanager.nested import flat, mapping_of
 from runmanager.outcome import Status
+from runmanager.run import Run
 from runmanager.search.record import Trial
 from runmanager.search.search import Decision
 from runmanager.search.searching import Searching, has_result

@@ -8,13 +8,13 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from runmanager.console import cell
 from runmanager.errors import InvalidArgumentError, Problems, PruneError
 from runmanager.goal import Goal, parse_goal
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.search.search import Decision, Pruner, Search
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult
+from runmanager.wording import cell
 
 NO_METRIC = "prune= has nothing to compare runs by: give run_grid(goal='max:<metric>')"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from runmanager.errors import PruneError
 from runmanager.goal import Goal
-from runmanager.grid import Run
 from runmanager.listener import Listener
 from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.run import Run
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.run_state import RunResult, read_run
 

@@ -4,11 +4,10 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from runmanager.console import join
 from runmanager.goal import Goal
-from runmanager.grid import Run
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Outcome, Status
+from runmanager.run import Run
 from runmanager.search.optuna_search import OptunaSearch
 from runmanager.search.record import Trial
 from runmanager.search.search import Decision, Search
@@ -17,6 +16,7 @@ from runmanager.search.trials import Trials
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult, read_run
+from runmanager.wording import join
 
 _MOST_LANES = 1024
 

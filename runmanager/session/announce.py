@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from runmanager.board.link import hint
-from runmanager.console import Screen, Table, cell, choose_screen, duration, join
+from runmanager.console import Screen, choose_screen
 from runmanager.hyperparameters import counted
 from runmanager.live import time_left
 from runmanager.live.progress import GridProgress
@@ -14,6 +14,8 @@ from runmanager.outcome import RETRY_FAILED, Status
 from runmanager.search.search import Pruner, Search
 from runmanager.session.plan import Action, Plan, PlannedRun
 from runmanager.storage import paths
+from runmanager.table import Table
+from runmanager.wording import cell, duration, join
 
 Say = Callable[[str], None]
 Seconds = Sequence[float | None]

@@ -11,9 +11,10 @@ from typing import Any
 from runmanager.devices import ranks
 from runmanager.errors import DeviceError, GridError, InvalidArgumentError, Problems, RunsWarning
 from runmanager.goal import parse_goal
-from runmanager.grid import Run, RunBuilder, device_of
+from runmanager.grid import RunBuilder
 from runmanager.hyperparameters import RESERVED, counted
 from runmanager.nested import flat, mapping_of
+from runmanager.run import Run, device_of
 from runmanager.search.decide import Decide
 from runmanager.search.space import SearchSpace
 from runmanager.session.grid_options import GridOptions

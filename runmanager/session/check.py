@@ -13,9 +13,9 @@ from runmanager.console import Screen
 from runmanager.errors import Problems
 from runmanager.executors import Executor, Report
 from runmanager.executors.signals import Stop
-from runmanager.grid import Run, device_of
 from runmanager.hyperparameters import column, counted
 from runmanager.outcome import News, Outcome, Status
+from runmanager.run import Run, device_of
 from runmanager.session.task import RunTask
 from runmanager.storage import durable
 from runmanager.storage.folders import Experiment

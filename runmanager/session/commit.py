@@ -4,9 +4,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from runmanager.grid import params_of
 from runmanager.listener import Listener
 from runmanager.outcome import Outcome, Status
+from runmanager.run import params_of
 from runmanager.session.plan import PlannedRun
 from runmanager.session.task import RunTask
 from runmanager.storage import durable, paths

@@ -8,10 +8,10 @@ from typing import Any
 
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors.signals import Stop
-from runmanager.grid import device_of
 from runmanager.listener import Listener
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Status
+from runmanager.run import device_of
 from runmanager.session.dispatch import Dispatcher
 from runmanager.session.plan import Plan
 from runmanager.session.task import RunTask

@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from runmanager.executors.signals import Stop
-from runmanager.grid import Run
 from runmanager.listener import Listener, Slot
 from runmanager.outcome import EpochRecord, News, Outcome, Question
+from runmanager.run import Run
 from runmanager.storage.identity import identity
 from runmanager.wording import printable
 

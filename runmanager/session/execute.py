@@ -12,10 +12,10 @@ from runmanager.errors import BoardError, StorageError
 from runmanager.executors import Executor
 from runmanager.executors.base import uncommitted
 from runmanager.executors.signals import INTERRUPTED, Stop
-from runmanager.grid import Run
 from runmanager.live.best import BestSoFar
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import Outcome, Status
+from runmanager.run import Run
 from runmanager.search.search import Pruner, Search
 from runmanager.session.announce import announce, point_to_tensorboard
 from runmanager.session.commit import Exports, commit_outcome

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runmanager.console import printable
 from runmanager.devices import ranks
 from runmanager.errors import StorageError
-from runmanager.grid import Run
 from runmanager.outcome import Outcome, Status
+from runmanager.run import Run
 from runmanager.session.announce import Say
 from runmanager.session.commit import write_tables
 from runmanager.session.execute import COMPLETED, SOME_FAILED, STORAGE_FAILED, Execution
@@ -20,6 +19,7 @@ from runmanager.session.plan import Action, Plan
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import read_experiment, read_run
+from runmanager.wording import printable
 
 if TYPE_CHECKING:
     import pandas as pd

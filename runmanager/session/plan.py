@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from runmanager.devices import ranks
-from runmanager.grid import Run
 from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
+from runmanager.run import Run
 from runmanager.search.search import Journals, Search
 from runmanager.storage.fingerprint import Fingerprint, fingerprint_changes
 from runmanager.storage.folders import RunFolder

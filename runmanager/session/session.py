@@ -15,8 +15,8 @@ from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors import Executor, serialize
 from runmanager.executors.signals import Stop
 from runmanager.goal import Goal
-from runmanager.grid import Run
 from runmanager.outcome import BY_TRAIN, Status
+from runmanager.run import Run
 from runmanager.search.halving import NO_METRIC, SuccessiveHalving
 from runmanager.search.optuna_pruner import OptunaPruner
 from runmanager.search.optuna_search import OptunaSearch

@@ -6,7 +6,7 @@ from typing import Any
 
 from runmanager.executors import Executor, LanesExecutor
 from runmanager.executors.signals import INTERRUPTED, Stop
-from runmanager.grid import Run
+from runmanager.run import Run
 from runmanager.search.asking import Asking, SearchResult
 from runmanager.session import announce, arguments
 from runmanager.session.execute import Execution

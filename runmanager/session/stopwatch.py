@@ -3,9 +3,9 @@
 import time
 from typing import Any
 
-from runmanager.grid import Run
 from runmanager.listener import Listener
 from runmanager.outcome import Outcome
+from runmanager.run import Run
 
 
 class Stopwatch(Listener):

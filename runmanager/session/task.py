@@ -13,9 +13,9 @@ from runmanager.errors import LifecycleError, PruneError, StorageError
 from runmanager.executors import Report
 from runmanager.executors.signals import is_stopped
 from runmanager.goal import Goal
-from runmanager.grid import Run, params_of
 from runmanager.listener import Listener
 from runmanager.outcome import Outcome, Status
+from runmanager.run import Run, params_of
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.session.train_call import call
 from runmanager.session.unread_axes import Reads, without_named
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from runmanager.training.grid_context import GridContext
     from runmanager.training.hooks import Hooks
     from runmanager.training.open_epoch import OpenEpoch
+    from runmanager.training.open_run import Boards
 
 Train = Callable[[Run, Any], object]  # a run and its manager
 
@@ -72,7 +73,6 @@ class RunTask:
             Exception: That of `train`, if the task `raises`, and under torchrun: the other ranks wait for this
                 process until it ends.
         """
-        from runmanager.board.run_log import RunLogs
         from runmanager.devices import ranks
         from runmanager.session.run_listeners import Messenger, NextRung
         from runmanager.training.grid_context import GridContext
@@ -97,7 +97,7 @@ class RunTask:
             RunFolders(self.experiment, ""),
             measure=self.batch_size,
             grid=context,
-            boards=RunLogs(self.histogram_every) if self.tensorboard else None,
+            boards=_boards(self.histogram_every) if self.tensorboard else None,
             epoch_type=self.epoch_type,
             evaluation_type=self.evaluation_type,
         )
@@ -183,6 +183,12 @@ class RunTask:
         number = folder.number if folder else "NUMBER"
         step = f"only={number} (--only {number}) executes this run alone, in the process that starts the grid"
         return LifecycleError(f"a debugger has no keyboard in a worker process: {step}")
+
+
+def _boards(histogram_every: int) -> "Boards":
+    from runmanager.board.run_log import RunLogs
+
+    return RunLogs(histogram_every)
 
 
 @contextmanager

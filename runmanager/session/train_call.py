@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from runmanager.errors import Problems
-from runmanager.grid import Run
+from runmanager.run import Run
 
 _OWN = 2  # parameters: the run and the manager
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from runmanager.devices.torch_devices import undisturbed_random
-from runmanager.grid import Run
 from runmanager.listener import Listener
 from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.run import Run
 from runmanager.session.train_call import call
 from runmanager.training.ending import LeaveTrain
 from runmanager.training.evaluation import OpenEvaluation

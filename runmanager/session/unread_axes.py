@@ -7,7 +7,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from runmanager.close_names import closest
-from runmanager.grid import Run
+from runmanager.run import Run
 from runmanager.storage.code_parts import codes, functions_of, instructions, is_users_module, parts, unwrapped
 from runmanager.wording import listed
 

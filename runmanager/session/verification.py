@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runmanager.executors.signals import Stop
-from runmanager.grid import Run
+from runmanager.run import Run
 from runmanager.session.task import RunTask
 from runmanager.storage.fingerprint import fingerprint_changes
 from runmanager.storage.run_state import RunResult, read_run

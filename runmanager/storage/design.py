@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
 
-from runmanager.console import printable
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal, parse_goal
 from runmanager.storage.x_axis import check_x_axis
+from runmanager.wording import printable
 
 LONGEST_NOTE = 1000
 """Characters of a note."""

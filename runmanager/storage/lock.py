@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from runmanager.console import printable
 from runmanager.errors import ExperimentLockedError
 from runmanager.storage import durable, paths, processes
+from runmanager.wording import printable
 
 RENEWED_EVERY_S = 10.0
 GONE_AFTER_S = 90.0

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from runmanager.console import printable
 from runmanager.storage.paths import for_people
+from runmanager.wording import printable
 
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")

@@ -24,17 +24,16 @@ from runmanager.errors import (
     is_count,
 )
 from runmanager.goal import Goal
-from runmanager.grid import kinds_of, params_of
 from runmanager.hyperparameters import column
 from runmanager.outcome import EpochRecord, Outcome, Status, in_order
+from runmanager.run import kinds_of, params_of
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder, RunFolders
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import read_run
 from runmanager.training import faults, metrics, resuming
 from runmanager.training.batch_size import Measure
-from runmanager.training.early_stop import EarlyStop
-from runmanager.training.ending import LeaveTrain
+from runmanager.training.ending import EarlyStop, LeaveTrain
 from runmanager.training.epoch_options import EpochOptions
 from runmanager.training.evaluation import OpenEvaluation
 from runmanager.training.grid_context import GridContext

@@ -39,7 +39,7 @@ class RunListener(Listener):
         rule: What the journal names if it stops the run: the same rule stops no run a second time. "" if the
             run only waits for the others.
         last_epoch: After which it stops the run, None if that is not known before.
-        seconds: How long it has taken so far (s), as far as that is no part of any duration.
+        seconds: How long it has taken so far (s), where that is no part of any duration.
     """
 
     rule = ""
@@ -121,7 +121,7 @@ class Listeners:
 
     @property
     def seconds(self) -> float:
-        """How long they have taken so far (s), as far as that is no part of any duration."""
+        """How long they have taken so far (s), where that is no part of any duration."""
         return sum(listener.seconds for listener in self)
 
     def run_began(self, network: nn.Module | None, loader: Any) -> None:

@@ -3,8 +3,192 @@
 import math
 
 import pytest
+import torch
+from torch import nn
 
-from runmanager import RunManager
+from runmanager import RunManager, load_runs, run_grid
+from runmanager.errors import CheckpointError, InvalidArgumentError
+from runmanager.goal import Goal
+from runmanager.outcome import EpochRecord
+from runmanager.storage import paths
+from runmanager.storage.journal import Journal
+from runmanager.training.ending import EarlyStop
+from runmanager.training.epoch_options import EpochOptions
+
+LOSS = Goal("validation_loss", -1)
+
+
+def stopped_after(values, goal=LOSS, **options):
+    """Return the epoch after which the loop ends, None if it does not, and why."""
+    stop = EarlyStop(EpochOptions(**options), goal)
+    for epoch, value in enumerate(values, 1):
+        stop.epoch_ended(EpochRecord(epoch, {"validation_loss": value, "run duration": float(epoch)}), None)
+        if stop.reason:
+            return epoch, stop.reason
+    return None, stop.reason
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "epoch"),
+    [
+        ([3, 2, 2, 2, 1], {"patience": 2}, 4),
+        ([3, 2, 2.5, 1.9, 2, 1.8, 1.8], {"patience": 2}, None),  # each time just in time
+        ([3, 2.95, 2.9, 2.85], {"patience": 2, "min_delta": 0.1}, 3),
+        ([3, 2.95, 2.85], {"patience": 2, "min_delta": 0.1}, None),  # 0.15 below the best one
+        ([1, 1], {"patience": 1}, 2),
+        ([math.nan, math.nan, math.nan], {"patience": 2}, 3),
+        ([math.nan, 1, 2], {"patience": 2}, None),  # a number is better than none
+        ([1, 2, 3], {"patience": 2, "goal": Goal("validation_loss", 1)}, None),
+        ([3, 2, 1], {"max_seconds": 2}, 2),
+        ([3, 2, 1], {"max_seconds": 4}, None),
+        ([1, 2, 3, 4], {"patience": 3, "max_seconds": 2}, 2),
+    ],
+)
+def test_it_ends_after_epochs_without_a_better_value_or_when_its_time_is_over(values, options, epoch):
+    assert stopped_after(values, **options)[0] == epoch
+
+
+def test_the_reason_names_the_best_value_and_where_it_was():
+    _, reason = stopped_after([3, 0.44559, 0.6, 0.5], patience=2)
+
+    assert reason == "validation_loss was not better than 0.4456 in epoch 2 for 2 epochs"
+
+
+class Train:
+    """Trains by a network whose weights say how often it was trained; validation is best in epoch 3."""
+
+    def __init__(self, stop_in=None, **options):
+        self.stop_in = stop_in
+        self.options = options
+
+    def __call__(self, run, manager):
+        torch.manual_seed(run.seed)
+        network = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+        options = {"keep": "best:validation_loss", "patience": 4, **self.options}
+        with manager.run(run, network):
+            for epoch in manager.epochs(50, checkpoint={"net": network, "opt": optimizer}, **options):
+                loss = network(torch.randn(8, 2)).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, 8)
+                if epoch == self.stop_in:
+                    raise KeyboardInterrupt
+                manager.track(validation_loss=abs(epoch - 3.0 - run.seed))
+
+
+def rows(root):
+    runs = load_runs(root)
+    names = ["status", "epochs", "loss", "validation_loss", "best validation_loss", "stopped early"]
+    return runs[names].to_dict("records")
+
+
+def execute(root, seeds=(0,), **options):
+    return run_grid(
+        {"seed": list(seeds)}, Train(**options), experiment="e", root=root, executor="inline",
+        tensorboard=False, display=False,
+    )  # fmt: skip
+
+
+def test_the_row_says_why_it_ended(tmp_path):
+    outcome = execute(tmp_path, [0, 1])
+
+    assert outcome.exit_code == 0
+    assert [(row["status"], row["epochs"]) for row in rows(tmp_path)] == [("completed", 7), ("completed", 8)]
+    assert rows(tmp_path)[1]["stopped early"] == "validation_loss was not better than 0 in epoch 4 for 4 epochs"
+    assert outcome.runs["stopped early"].tolist() == [row["stopped early"] for row in rows(tmp_path)]
+
+
+def test_there_is_no_column_where_every_loop_came_to_its_end(tmp_path):
+    execute(tmp_path, patience=47)
+
+    assert load_runs(tmp_path)["epochs"].tolist() == [50]
+    assert "stopped early" not in load_runs(tmp_path)
+
+
+@pytest.mark.parametrize("epoch", range(1, 8))
+def test_a_run_that_was_interrupted_ends_after_the_same_epoch_with_the_same_weights(tmp_path, epoch):
+    execute(tmp_path / "whole")
+    execute(tmp_path / "parts", stop_in=epoch)
+    assert load_runs(tmp_path / "parts")["status"].tolist() == ["interrupted"]
+
+    execute(tmp_path / "parts")
+
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    whole, parts = (torch.load(next((tmp_path / root).rglob(paths.WEIGHTS))) for root in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_a_run_whose_end_was_lost_trains_no_further_epoch(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "end", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        execute(tmp_path)
+    assert load_runs(tmp_path)["status"].tolist() == ["interrupted"]
+
+    execute(tmp_path)
+
+    assert [(row["status"], row["epochs"]) for row in rows(tmp_path)] == [("completed", 7)]
+
+
+def test_no_epoch_begins_when_the_time_of_the_run_is_over(tmp_path):
+    execute(tmp_path, patience=None, max_seconds=1e-9)
+
+    (row,) = rows(tmp_path)
+    assert row["epochs"] == 1
+    assert row["stopped early"].startswith("max_seconds=1e-09 were over after ")
+
+
+def test_without_keep_the_goal_is_watched(tmp_path):
+    manager = RunManager("e", tmp_path, tensorboard=False, display=False, goal="max:reward")
+
+    with manager.run({"lr": 0.1}):
+        seen = []
+        for epoch in manager.epochs(9, patience=2):
+            seen.append(epoch)
+            manager.track(reward=-epoch)
+
+    assert seen == [1, 2, 3]
+    assert load_runs(tmp_path)["stopped early"][0] == "reward was not better than -1 in epoch 1 for 2 epochs"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"patience": 0}, "patience must be a whole number, 1 or more, got 0"),
+        ({"patience": 2.5}, "patience must be a whole number, 1 or more, got 2.5"),
+        ({"patience": 3}, "patience=3 without a metric to watch: write keep='best:validation_loss', or give"),
+        ({"patience": 3, "keep": "last"}, "patience=3 without a metric to watch: write"),
+        ({"min_delta": 0.1}, "min_delta=0.1 without patience=: write patience=10, the epochs to wait"),
+        ({"patience": 3, "min_delta": -1}, "min_delta must be a number, 0 or more, got -1"),
+        ({"patience": 3, "min_delta": math.nan}, "min_delta must be a number, 0 or more, got nan"),
+        ({"max_seconds": 0}, "max_seconds must be a number of seconds above 0, got 0"),
+        ({"max_seconds": "1h"}, "max_seconds must be a number of seconds above 0, got '1h'"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_refused_before_the_first_epoch(tmp_path, options, message):
+    manager = RunManager("e", tmp_path, tensorboard=False, display=False)
+
+    with pytest.raises(InvalidArgumentError) as raised, manager.run({"lr": 0.1}):
+        manager.epochs(3, **options)
+
+    assert message in str(raised.value)
+
+
+def test_an_epoch_without_the_metric_is_named(tmp_path):
+    manager = RunManager("e", tmp_path, tensorboard=False, display=False, goal="val_loss")
+
+    with manager.run({"lr": 0.1}):
+        epochs = manager.epochs(3, patience=2)
+        assert next(epochs) == 1
+        manager.track(reward=1)
+        with pytest.raises(CheckpointError) as raised:
+            next(epochs)
+
+    message = (
+        "patience= watches 'val_loss', which epoch 1 does not have; it has: epoch duration, run duration, "
+    )
+    assert str(raised.value) == f"{message}reward"
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from runmanager.executors.ray.cluster import Needs, Node
 from runmanager.executors.ray.tasks import Begun, DriverInfo, Event, Printed, Spoiled, Stuck
 from runmanager.executors.serialize import dump, load_dumped
 from runmanager.executors.worker import Raised, Refused
-from runmanager.grid import Run, device_of
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question, Status
+from runmanager.run import Run, device_of
 
 _MOST_LOSSES = 20  # of the nodes of one run
 _GRACE_S = 5  # a process outlives its node's by a second, at which Ray looks, or by more on a busy machine

@@ -14,8 +14,8 @@ from runmanager.executors.base import Executor, Task, Watch
 from runmanager.executors.ray import cluster, tasks
 from runmanager.executors.ray.cluster import Needs, Node
 from runmanager.executors.serialize import dump
-from runmanager.grid import Run
 from runmanager.outcome import Outcome
+from runmanager.run import Run
 from runmanager.storage import durable, paths
 
 
