@@ -25,6 +25,7 @@ from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.run import Run
 from runmanager.session.dispatch import Dispatcher
+from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
 
@@ -75,7 +76,10 @@ def execute(runs: Sequence[Run], seconds: float, *, show: bool) -> tuple[float, 
         for number, run in enumerate(runs, 1)
     ]
     wall, cpu = time.monotonic(), time.process_time()
-    with GridProgress("displaying", folders, list(AXES), lanes=LANES, show=show) as progress:
+    progress = GridProgress("displaying", show=show)
+    progress.begin_grid(Design(), list(AXES), [])
+    progress.begin_batch(folders, lanes=LANES)
+    with progress:
         told = Dispatcher([progress], Stop(), progress.say)
         for first in range(0, len(runs), LANES):
             together = runs[first : first + LANES]

@@ -15,6 +15,7 @@ from runmanager.errors import InvalidArgumentError, LifecycleError, Problems, Ru
 from runmanager.executors import Executor
 from runmanager.launch.train_function import Train, manager_of
 from runmanager.listener import Listener
+from runmanager.live.progress import make_display
 from runmanager.nested import Grid
 from runmanager.run import Run
 from runmanager.search.asking import Asking, SearchResult
@@ -127,7 +128,9 @@ class AskTell:
         self._path = options.path
         self._search = Asking(search, space, goals, self._path)
         self._started = (
-            StartedRuns(self._search, train, executor, options, manager_of) if train and executor else None
+            StartedRuns(self._search, train, executor, options, manager_of, make_display)
+            if train and executor
+            else None
         )
         self._closing = ExitStack()
 

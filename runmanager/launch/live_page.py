@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from runmanager.outcome import EpochRecord, Outcome
-from runmanager.session.dispatch import GridListener
+from runmanager.session.display import GridListener
 from runmanager.storage import paths
 
 _SHARE = 20  # of the time that passes, one part is for the page

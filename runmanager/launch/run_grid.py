@@ -10,6 +10,7 @@ from runmanager.executors import Executor
 from runmanager.launch.live_page import LivePage
 from runmanager.launch.train_function import Train, manager_of
 from runmanager.listener import Listener
+from runmanager.live.progress import make_display
 from runmanager.nested import Grid
 from runmanager.run import Run
 from runmanager.search.decide import Decide
@@ -161,7 +162,7 @@ def run_grid(
     options = GridOptions(
         **{name: value for name, value in locals().items() if name not in ("params", "train")}
     )
-    with Session.open(params, train, options, manager_of) as session:
+    with Session.open(params, train, options, manager_of, make_display(options)) as session:
         if options.plan_only:
             outcome = session.show_plan()
         elif options.is_alone:

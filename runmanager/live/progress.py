@@ -10,24 +10,31 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from runmanager.console import Screen, choose_screen
+from runmanager.board.link import page_of
+from runmanager.console import choose_screen
+from runmanager.errors import BoardError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER, Stop
-from runmanager.goal import Goal, default_goal
-from runmanager.listener import Listener
+from runmanager.goal import default_goal
 from runmanager.live import time_left
 from runmanager.live.best import BestSoFar
 from runmanager.live.columns import AxisColumn
 from runmanager.live.ended import Ended
+from runmanager.live.panel import Panel
 from runmanager.live.picture import Picture
+from runmanager.live.plan_table import estimated_seconds, plan_summary, plan_table
 from runmanager.live.running import Running
 from runmanager.live.screen import LivePicture
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
+from runmanager.results.conclusion import Conclusion
 from runmanager.run import Run
+from runmanager.search.search import Search
+from runmanager.session.display import Display
+from runmanager.session.grid_options import GridOptions
+from runmanager.session.plan import Plan
 from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
-from runmanager.storage.run_state import read_run
-from runmanager.table import Table
+from runmanager.storage.run_state import RunResult, read_run
 from runmanager.wording import VARIABLE, printable
 
 _LIVE_S = 0.25  # from one picture to the next, at least
@@ -41,55 +48,65 @@ _log = logging.getLogger("runmanager")
 _log.addHandler(logging.NullHandler())  # an application routes the lines; without one, the screen is enough
 
 
-class GridProgress(Listener):
+def make_display(options: GridOptions) -> "GridProgress":
+    """Return what shows the grid of these options, where the user looks."""
+    path = options.path
+
+    def page() -> str:
+        try:
+            return page_of(path).link()
+        except (OSError, BoardError):  # it would have nothing to show
+            return ""
+
+    return GridProgress(path.name, show=options.is_shown, page=page)
+
+
+class GridProgress(Display):
     """Shows how far a grid has come.
 
     A dispatcher tells it in one thread; another one draws. All they share is replaced, never changed.
 
     Args:
-        varying: The hyperparameters that tell the runs apart.
-        past: Hyperparameters and duration (s) of the runs that were completed before.
-        goal: Its metric is before all others; by default the one that decides by its name.
-        best: Compares the runs that are completed; by default those of this progress alone.
-        repeats: The hyperparameters that only repeat a setting: their columns are the last.
+        name: That of the experiment.
+        show: False shows nothing: lines are logged nevertheless.
         page: Returns where the word TensorBoard leads.
-        more: How many runs a search may still add.
-        screen: Where it is shown; by default where the user looks.
-        stop: Says why the grid is being stopped.
     """
 
-    def __init__(
+    def __init__(self, name: str, *, show: bool = True, page: Callable[[], str] | None = None) -> None:
+        self._name, self.is_shown = name, show
+        self._screen = choose_screen(show=show)
+        self._screen.links = {"TensorBoard": page} if page else {}
+        self._picture = LivePicture(self._picture_now)
+        self._lines: deque[str] = deque()
+        self._printing = threading.Lock()
+        self._printed = float("-inf")
+        self._thread: threading.Thread | None = None
+        self._end = threading.Event()
+        self.begin_grid(Design(), [], [])
+        self.begin_batch([])
+
+    def begin_grid(self, design: Design, varying: Sequence[str], results: Iterable[RunResult]) -> None:
+        """Get to know what decides between runs, and what the experiment has."""
+        repeats = design.repeating(varying)
+        self._goal = design.goal
+        self._varying = sorted(varying, key=lambda name: name in repeats)
+        self._best = BestSoFar(design, varying)
+        self._best_line, self._is_best_old, self._rank_next = "", True, 0.0
+        if self.is_shown:
+            for result in results:
+                self._best.add(result)
+
+    def begin_batch(
         self,
-        name: str,
         folders: Sequence[RunFolder],
-        varying: list[str],
         *,
         lanes: int = 1,
         past: Sequence[tuple[Mapping[str, Any], float]] = (),
-        show: bool = True,
-        stop: Stop | None = None,
-        goal: Goal | None = None,
-        best: BestSoFar | None = None,
-        repeats: Sequence[str] = (),
-        page: Callable[[], str] | None = None,
-        screen: Screen | None = None,
         more: int = 0,
     ) -> None:
-        self._name = name
-        self._goal = goal
-        self._stop = stop or Stop()
+        """Begin to count: none of these runs has begun."""
+        self._num_lanes, self._past = max(lanes, 1), list(past)
         self._folders: dict[str, RunFolder] = {}
-        self._varying = sorted(varying, key=lambda name: name in repeats)
-        self._num_lanes = max(lanes, 1)
-        self._past = list(past)
-        self._show = show
-        self._screen = screen or choose_screen(show=show)
-        self._screen.links = {"TensorBoard": page} if page else {}
-        self._best = best or BestSoFar(Design(goal), varying)
-        self._best_line, self._is_best_old, self._rank_next = "", True, 0.0
-        if show:
-            self._rank()
-        self._picture = LivePicture(self._picture_now)
         self._waiting: dict[str, Mapping[str, Any]] = {}
         self._running: dict[str, Running] = {}
         self._ended: set[str] = set()
@@ -101,22 +118,18 @@ class GridProgress(Listener):
         self._pauses: deque[float] = deque([0.0], maxlen=_NUM_PAUSES)  # seconds between two runs of a lane
         self._axes: list[AxisColumn] = []
         self._num_more = 0
-        self.add(folders, more)
         self._is_stopping = False
-        self._lines: deque[str] = deque()
-        self._printing = threading.Lock()
-        self._printed = float("-inf")
-        self._is_changed = True
         self._left: time_left.Estimate | None = None
-        self._estimated = float("-inf")
-        self._estimate_next = float("-inf")
+        self._estimated = self._estimate_next = float("-inf")
         self._began = time.monotonic()
-        self._end = threading.Event()
-        self._thread: threading.Thread | None = None
+        if self.is_shown:
+            self._rank()
+        self.add_runs(folders, more)
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
-        if self._show:
+        if self.is_shown:
+            self._end.clear()
             self._screen.show_below(self._picture)
             self._thread = threading.Thread(target=self._keep_up_to_date, name="progress", daemon=True)
             self._thread.start()
@@ -145,7 +158,7 @@ class GridProgress(Listener):
         if self._thread is None or not self._screen.is_live or time.monotonic() >= self._printed + _LIVE_S:
             self.flush()
 
-    def add(self, folders: Sequence[RunFolder], more: int = 0) -> None:
+    def add_runs(self, folders: Sequence[RunFolder], more: int = 0) -> None:
         """Count more runs that are to be executed, or executed again, and how many a search may still add."""
         self._num_more = more
         self._folders = self._folders | {folder.id: folder for folder in folders}
@@ -204,7 +217,7 @@ class GridProgress(Listener):
         self._waiting.pop(folder.id, None)
         self._ended.add(folder.id)
         is_completed = outcome.status is Status.COMPLETED
-        if self._show:
+        if self.is_shown:
             self._best.add(read_run(folder))
             self._is_best_old = True
             self._rank()
@@ -254,7 +267,7 @@ class GridProgress(Listener):
         self._headings, self._num_below = headings, len(rows) + (0 if is_due else self._num_below)
         return [*([headings] if is_due else []), *rows, *steps]
 
-    def stopping(self) -> None:
+    def stopping(self, stop: Stop) -> None:
         """Say, once, that the grid is being stopped, and why if that was no signal."""
         if self._is_stopping:
             return
@@ -264,24 +277,46 @@ class GridProgress(Listener):
         stops = "1 running run stops" if is_one else f"{number} running runs stop"
         since = f"what came after {'its' if is_one else 'their'} last checkpoint is dropped"
         dropped = f": {stops} now; {since}" if number else ""
-        why = f"{self._stop.why}. " if self._stop.why else ""
-        is_by_hand = self._stop.exit_code in (0, INTERRUPTED, TIME_IS_OVER)  # and not by SIGTERM or SIGHUP
+        why = f"{stop.why}. " if stop.why else ""
+        is_by_hand = stop.exit_code in (0, INTERRUPTED, TIME_IS_OVER)  # and not by SIGTERM or SIGHUP
         force = " Press Ctrl-C again to force." if is_by_hand else ""
         self.say(f"{why}Stopping{dropped}.{force}")
         self.flush()
 
-    def conclude(self, panel: Any) -> None:
-        """Print the panel at the end of a grid, which rich can draw, and log its text."""
+    def conclude(self, conclusion: Conclusion) -> Panel:
+        """Print the panel at the end of a grid, and log its text."""
         self.flush()
+        panel = Panel(conclusion)
         for line in str(panel).split("\n"):
             _log.log(logging.WARNING if line.startswith(_PROBLEMS) else logging.INFO, "%s", line)
         self._screen.conclude(panel)
+        return panel
 
-    def show_plan(self, table: Table, summary: str) -> None:
-        """Print what would be executed where, and what is done already."""
+    def show_start(self, line: str) -> None:
+        """Show that something has begun, until anything else is shown."""
+        self._screen.show_start(line)
+
+    def show_progress(self, line: str) -> None:
+        """Show a line below the others, where that can change."""
+        self._screen.show_below(line)
+
+    def clear(self, then: str = "") -> None:
+        """Take away what is below the lines; then show a line there."""
+        self._screen.show_below(then or None)
+
+    def show_plan(self, plan: Plan, search: Search, lanes: int) -> None:
+        """Print what would be executed where, what is done already, and what chooses further runs."""
+        if plan.changes:
+            self.say(plan.changes)
+        if search.axes:  # it brings forth runs
+            self.say(search.introduction())
+            if not plan.runs:
+                return
+        seconds = estimated_seconds(plan, plan.costs)
+        names = [name for name in plan.varying if name != "device"]
         self.flush()
-        self._screen.print_table(table)
-        self.say(summary)
+        self._screen.print_table(plan_table(plan, seconds, names))
+        self.say(plan_summary(plan, seconds, max(lanes, 1)))
 
     @property
     def _total(self) -> int:

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runmanager.console import Screen
 from runmanager.errors import Problems
 from runmanager.executors import Executor, Report
 from runmanager.executors.signals import Stop
 from runmanager.hyperparameters import column, counted
 from runmanager.outcome import News, Outcome, Status
 from runmanager.run import Run, device_of
+from runmanager.session.display import Display
 from runmanager.session.task import RunTask
 from runmanager.storage import durable
 from runmanager.storage.folders import Experiment
@@ -62,9 +62,9 @@ def _temporary(parent: str | None = None) -> tempfile.TemporaryDirectory[str]:
 class _Watch:
     """Shows how many settings were tried; what they print is not shown."""
 
-    def __init__(self, screen: Screen, words: str) -> None:
-        self._screen, self._words = screen, words
-        screen.show_start(words)
+    def __init__(self, display: Display, words: str) -> None:
+        self._display, self._words = display, words
+        display.show_start(words)
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
         """Do nothing."""
@@ -80,12 +80,11 @@ class _Watch:
 
     def ended(self, number: int) -> None:
         """Show how many settings were tried."""
-        if self._screen.is_live:
-            self._screen.show_below(f"{self._words}: {number} done")
+        self._display.show_progress(f"{self._words}: {number} done")
 
 
 def try_settings(
-    runs: Sequence[Run], task: RunTask, executor: Executor, stop: Stop, screen: Screen, repeats: Sequence[str]
+    runs: Sequence[Run], task: RunTask, executor: Executor, stop: Stop, display: Display, repeats: Sequence[str]
 ) -> list[str]:
     """Try the settings of runs; return what to say of that.
 
@@ -101,7 +100,7 @@ def try_settings(
     names = dict.fromkeys(name for run in settings for name in run._fields if name not in repeats)
     if not settings:
         return []
-    watch = _Watch(screen, f"{path.name}: checking {counted(len(settings), 'setting')}")
+    watch = _Watch(display, f"{path.name}: checking {counted(len(settings), 'setting')}")
     waiting = deque(settings)
     executor.num_lanes(settings)
     ended: list[tuple[Run, Outcome]] = []

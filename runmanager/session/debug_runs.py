@@ -9,14 +9,15 @@ from typing import Any
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors.signals import Stop
 from runmanager.listener import Listener
-from runmanager.live.progress import GridProgress
 from runmanager.outcome import Status
 from runmanager.run import device_of
 from runmanager.session.dispatch import Dispatcher
+from runmanager.session.display import Display
 from runmanager.session.plan import Plan
 from runmanager.session.task import RunTask
 from runmanager.session.unread_axes import unread_axes
 from runmanager.storage import paths
+from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import read_run
@@ -74,19 +75,19 @@ def choose(
     return [indexes[number] for number in numbers]
 
 
-def begin(plan: Plan, experiment: Experiment, *, num_runs: int, show: bool) -> GridProgress:
-    """Say which runs are executed, and return what shows how they end."""
+def begin(plan: Plan, experiment: Experiment, display: Display, *, num_runs: int) -> None:
+    """Say which runs are executed."""
     names = varying([run.params for run in experiment.runs.values()])
-    progress = GridProgress(experiment.path.name, [each.folder for each in plan.runs], names, show=show)
+    display.begin_grid(Design(), names, [])
+    display.begin_batch([each.folder for each in plan.runs])
     if plan.changes:
-        progress.say(plan.changes)
+        display.say(plan.changes)
     numbers = ", ".join(str(each.folder.number) for each in plan.runs)
     kept = f"; the others of {num_runs:,} stay as they are" if num_runs > len(plan.runs) else ""
-    progress.say(f"{paths.for_people(experiment.path)}: run {numbers} alone, in this process{kept}")
-    return progress
+    display.say(f"{paths.for_people(experiment.path)}: run {numbers} alone, in this process{kept}")
 
 
-def execute_here(plan: Plan, task: RunTask, progress: GridProgress, listeners: Sequence[Listener]) -> None:
+def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequence[Listener]) -> None:
     """Execute the runs of a plan in this process, one after the other; say nothing of what a debugger sets.
 
     Raises:
@@ -95,7 +96,7 @@ def execute_here(plan: Plan, task: RunTask, progress: GridProgress, listeners: S
     __tracebackhide__ = True  # for IPython and pytest
     from runmanager.devices.process_state import process_state, set_back
 
-    told = Dispatcher([progress, *listeners], Stop(), progress.say)
+    told = Dispatcher([display, *listeners], Stop(), display.say)
     for planned in plan.due:
         run, before = planned.run, process_state()
         told.run_started(run, 0, device_of(run))
@@ -110,7 +111,7 @@ def execute_here(plan: Plan, task: RunTask, progress: GridProgress, listeners: S
         unread = outcome.unread if is_first and not hasattr(run, "__dict__") else ()  # of expand: no axes
         repeats = task.experiment.design.repeating(plan.varying)
         if sentence := unread_axes(unread, task.train, repeats=repeats, number=planned.folder.number):
-            progress.say(f"! {sentence}")
+            display.say(f"! {sentence}")
 
 
 def _problems_of(folder: RunFolder, grid: Sequence[RunFolder]) -> Iterator[str]:

@@ -20,13 +20,6 @@ _MOST_WAITING = 1000  # events of a listener
 _DROPPED_FIRST = ("step_ended", "epoch_ended", "run_began")  # in this order; never the end of a run
 
 
-class GridListener(Listener):
-    """A listener of the program's own that hears of the grid too."""
-
-    def grid_began(self, say: Callable[[str], None]) -> None:
-        """No run has begun yet; `say` shows the user a line."""
-
-
 class Dispatcher:
     """The watch of an executor: tells listeners what it reports, in their order.
 

@@ -2,24 +2,22 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
-from runmanager.board.link import page_of
-from runmanager.console import Screen
 from runmanager.devices import ranks
-from runmanager.errors import BoardError, StorageError
+from runmanager.errors import StorageError
 from runmanager.executors import Executor
 from runmanager.executors.base import uncommitted
 from runmanager.executors.signals import INTERRUPTED, Stop
-from runmanager.live.best import BestSoFar
-from runmanager.live.progress import GridProgress
 from runmanager.outcome import Outcome, Status
 from runmanager.run import Run
 from runmanager.search.search import Pruner, Search
 from runmanager.session.announce import announce, point_to_tensorboard
 from runmanager.session.commit import Exports, commit_outcome
-from runmanager.session.dispatch import Dispatcher, GridListener, Guarded
+from runmanager.session.dispatch import Dispatcher, Guarded
+from runmanager.session.display import Display, GridListener
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.plan import Action, Decisions, Plan, PlannedRun
 from runmanager.session.stopwatch import Stopwatch
@@ -37,8 +35,6 @@ COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
 class Execution:
     """Executes the runs of a plan that a search hands out, batch after batch."""
 
-    progress: GridProgress
-    """Of the batch that is executed, or was the last one."""
     is_over = False
     """Whether the search has come to its end: it wants no run that it has not handed out."""
     _has_named_unread = False  # axes that train does not read
@@ -62,7 +58,7 @@ class Execution:
         design: Design,
         *,
         notes: Sequence[str] = (),
-        screen: Screen | None = None,
+        display: Display,
         followers: Sequence[GridListener] = (),
         pruner: Pruner | None = None,
         plan_new: Callable[[Sequence[Run]], Plan] | None = None,
@@ -76,34 +72,34 @@ class Execution:
         self._stop = stop
         self._max_retries = options.retries
         self._ends_at_failure = options.on_error == "stop"
-        self._show = options.is_shown
-        self._screen = screen
         self._repeats = design.repeating(plan.varying)
         self._design = design
         self._varying = plan.varying
-        self._best = BestSoFar(self._design, self._varying)
-        if self._show:
-            self._add_to_best(plan)
+        self.display = display
+        display.begin_grid(design, plan.varying, self._results(plan))
         self._notes = notes  # to say at the start
         self.experiment = task.experiment.path
         self._exports = Exports(self.experiment)
         self._followers = followers
         self._pruner = pruner
         self.stopwatch = Stopwatch()
-        self._guarded = [Guarded(each, self._say) for each in options.listeners_in("parent")]
-        self._told: Dispatcher
+        self._guarded = [Guarded(each, display.say) for each in options.listeners_in("parent")]
+        own = [*filter(None, [pruner]), self.stopwatch, display]
+        own += [self._exports, *followers] if ranks.is_main() else []
+        stopping = partial(display.stopping, stop)
+        self._told = Dispatcher([*own, *self._guarded], stop, display.say, stopping)
         self._in_progress: dict[str, PlannedRun] = {}
         self._retries: dict[str, int] = {}
 
-    def _add_to_best(self, plan: Plan) -> None:
-        """Count what the experiment has: the runs of this grid, but those that start over, and all others."""
+    def _results(self, plan: Plan) -> Iterator[RunResult]:
+        """Read what the experiment has: the runs of this grid, but those that start over, and all others."""
         planned = {planned.folder.id for planned in plan.runs}
         for folder in self._task.experiment.runs.values():
             if folder.id not in planned:
-                self._best.add(read_run(folder))
+                yield read_run(folder)
         for each in plan.runs:
             if each.action is not Action.START_OVER:
-                self._best.add(each.before)
+                yield each.before
 
     def run(self) -> int:
         """Execute runs until none is due; return the exit code."""
@@ -126,26 +122,17 @@ class Execution:
             runs = deque(planned.run for planned in batch.due)
             lanes = self._executor.num_lanes([*runs, *self._examples])
             self.num_lanes = max(self.num_lanes, lanes)
-            self.progress = GridProgress(
-                self.experiment.name, [planned.folder for planned in batch.due], batch.varying,
-                lanes=lanes, past=batch.costs, show=self._show, stop=self._stop,
-                goal=self._design.goal, best=self._best, repeats=self._repeats,
-                page=self._page, screen=self._screen, more=self._search.num_more(),
-            )  # fmt: skip
+            folders = [planned.folder for planned in batch.due]
+            self.display.begin_batch(folders, lanes=lanes, past=batch.costs, more=self._search.num_more())
             if is_first:
                 for note in filter(None, [*self._notes, self._design.assumption(batch.varying)]):
-                    self.progress.say(note)
+                    self.display.say(note)
                 where = paths.for_people(self.experiment)
-                announce(self.progress.say, where, batch, self._search, self._pruner)
+                announce(self.display.say, where, batch, self._search, self._pruner)
                 for follower in self._followers:
-                    follower.grid_began(self.progress.say)
-                if self._task.tensorboard and self._show and batch.due:
-                    point_to_tensorboard(self.progress.say, paths.for_people(self.experiment))
-            own = [*filter(None, [self._pruner]), self.stopwatch, self.progress]
-            own += [self._exports, *self._followers] if ranks.is_main() else []
-            self._told = Dispatcher(
-                [*own, *self._guarded], self._stop, self.progress.say, self.progress.stopping
-            )
+                    follower.grid_began(self.display.say)
+                if self._task.tensorboard and self.display.is_shown and batch.due:
+                    point_to_tensorboard(self.display.say, where)
             ended = yield from self._execute(batch, runs, replace(self._task, jobs=lanes))
             self.exit_code, is_first = ended or self.exit_code, False
             if ended not in (COMPLETED, SOME_FAILED) or (ended and self._ends_at_failure):
@@ -169,9 +156,6 @@ class Execution:
         for listener in self._guarded:
             listener.close()
 
-    def _say(self, line: str) -> None:
-        self.progress.say(line)
-
     def conclusions(self, outcomes: Sequence[Outcome]) -> list[str]:
         """Return what the search and the pruner say at the end."""
         of_pruner = self._pruner.conclusion(outcomes) if self._pruner else ""
@@ -188,13 +172,6 @@ class Execution:
                     self._task.experiment.forget(others)
         return plan
 
-    def _page(self) -> str:
-        """Return the link to TensorBoard's page, "" if it would have nothing to show."""
-        try:
-            return page_of(self.experiment).link()
-        except (OSError, BoardError):
-            return ""
-
     def _execute(
         self, batch: Plan, runs: deque[Run], task: RunTask
     ) -> Generator[tuple[Run, RunResult | None], None, int]:
@@ -202,7 +179,7 @@ class Execution:
         exit_code = COMPLETED
         outcomes = self._executor.execute(runs, task, self._told)
         try:
-            with self.progress, self._stop.at_once(), contextlib.closing(outcomes):
+            with self.display, self._stop.at_once(), contextlib.closing(outcomes):
                 self._begin(batch)
                 for run, ended in outcomes:
                     if ended.status in (Status.RUNNING, Status.PENDING):
@@ -217,19 +194,19 @@ class Execution:
                         continue
                     exit_code = exit_code if outcome.status.is_success else SOME_FAILED
                     if exit_code and self._ends_at_failure:
-                        self.progress.say("stopped at the first failure (on_error='stop')")
+                        self.display.say("stopped at the first failure (on_error='stop')")
                         break
                     if self.hands_over:
-                        self.progress.flush()  # before whatever the loop prints
+                        self.display.flush()  # before whatever the loop prints
                         yield run, self._decisions.journals[id_]
                     if self._search.is_asynchronous:
                         self._add_more(runs)
         except KeyboardInterrupt:
             self.stopwatch.stop()
-            self.progress.stopping()
+            self.display.stopping(self._stop)
             return self._stop.exit_code or INTERRUPTED
         except StorageError as error:
-            self.progress.say(f"✗ {error}")
+            self.display.say(f"✗ {error}")
             self.error = error
             return STORAGE_FAILED
         return exit_code
@@ -237,7 +214,7 @@ class Execution:
     def _add_more(self, runs: deque[Run]) -> None:
         """Ask the search for more runs while others are in progress."""
         more = self._decisions.next(self._in_progress.keys())
-        self.progress.add([planned.folder for planned in more.due], self._search.num_more())
+        self.display.add_runs([planned.folder for planned in more.due], self._search.num_more())
         self._begin(more)
         runs.extend(planned.run for planned in more.due)
 
@@ -247,7 +224,7 @@ class Execution:
         self._in_progress |= due
         self._retries |= dict.fromkeys(due, self._max_retries)
         for sentence in batch.sentences:
-            self.progress.say(sentence)
+            self.display.say(sentence)
         if ranks.is_main():
             with self._stop.later():
                 for planned in batch.behind:
@@ -260,7 +237,7 @@ class Execution:
         if hasattr(planned.run, "__dict__"):  # whose other values are those of a configuration, and no axes
             unread = [name for name in unread if name in self._varying]
         if sentence := unread_axes(unread, self._task.train, repeats=self._repeats, number=number):
-            self.progress.say(f"! {sentence}")
+            self.display.say(f"! {sentence}")
 
     def _end(self, run: Run, ended: Outcome) -> tuple[str, Outcome, bool]:
         """Commit and show how a run ended; return its identity, that, and whether it is executed again."""

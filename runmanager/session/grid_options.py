@@ -252,8 +252,8 @@ class GridOptions:
 
     @property
     def is_shown(self) -> bool:
-        """Whether this process shows anything."""
-        return ranks.is_main() and self.display is not False
+        """Whether this process shows anything; a plan that was asked for is shown in any case."""
+        return ranks.is_main() and (self.plan_only or self.display is not False)
 
     def make_executor(self, problems: Problems) -> Executor:
         """Return the executor that the options name, by default the lanes; problems with them are collected.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runmanager.devices import ranks
 from runmanager.errors import StorageError
@@ -24,7 +24,7 @@ from runmanager.wording import printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from runmanager.live.panel import Panel
+    from runmanager.results.conclusion import Conclusion
     from runmanager.results.time_spent import TimeSpent
 
 
@@ -54,7 +54,7 @@ class GridOutcome:
     runs: "pd.DataFrame"
     exit_code: int
     folder: Path
-    panel: "Panel | None" = field(default=None, compare=False)
+    panel: Any = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         counts = Counter(str(outcome.status) for _, outcome in self.outcomes)
@@ -87,11 +87,10 @@ def conclude_grid(
     outcome = ranks.from_main(
         lambda: read_outcome(execution.asked_for(), exit_code, path, is_over=execution.is_over)
     )
-    panel = ranks.from_main(lambda: _panel(outcome, execution, began, has_events=has_events))
+    content = ranks.from_main(lambda: _conclusion(outcome, execution, began, has_events=has_events))
     for conclusion in execution.conclusions([ended for _, ended in outcome.outcomes]):
-        execution.progress.say(conclusion)
-    execution.progress.conclude(panel)
-    return replace(outcome, panel=panel)
+        execution.display.say(conclusion)
+    return replace(outcome, panel=execution.display.conclude(content))
 
 
 def export_tables(experiment: Path, say: Say) -> int:
@@ -104,21 +103,19 @@ def export_tables(experiment: Path, say: Say) -> int:
     return COMPLETED
 
 
-def _panel(outcome: GridOutcome, execution: Execution, began: float, *, has_events: bool) -> "Panel":
-    """Make the panel; the grid was begun at `began` (time.monotonic)."""
-    from runmanager.live.panel import Panel
+def _conclusion(outcome: GridOutcome, execution: Execution, began: float, *, has_events: bool) -> "Conclusion":
+    """Return what the results say; the grid was begun at `began` (time.monotonic)."""
     from runmanager.results.conclusion import conclude
     from runmanager.results.tables import runs_table
 
     path = execution.experiment
     results = read_experiment(path)
-    content = conclude(
+    return conclude(
         outcome.runs, outcome.folder, is_over=execution.is_over, has_events=has_events, more=execution.num_more,
         is_broken_off=outcome.exit_code not in (COMPLETED, SOME_FAILED),
         time=_time_spent(execution, began),
         all_runs=runs_table(path.name, results) if len(results) > len(outcome.runs) else None,
     )  # fmt: skip
-    return Panel(content)
 
 
 def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from runmanager.board import hparams
-from runmanager.console import Screen
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.executors import Executor, serialize
@@ -24,7 +23,8 @@ from runmanager.search.search import AllRuns, Pruner, Search
 from runmanager.search.space import SearchSpace
 from runmanager.session import announce, arguments, debug_runs
 from runmanager.session.check import try_settings
-from runmanager.session.dispatch import GridListener, Guarded
+from runmanager.session.dispatch import Guarded
+from runmanager.session.display import Display, GridListener
 from runmanager.session.execute import COMPLETED, Execution
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.grid_outcome import GridOutcome, conclude_grid, export_tables, read_outcome
@@ -57,7 +57,7 @@ class Session:
     design: Design  # what decides between runs, as it is written with the experiment
     fingerprint: Fingerprint  # the code, data and versions that results depend on
     stop: Stop  # what a signal has asked for; its exit code comes before that of the runs
-    screen: Screen
+    display: Display  # shows what a person sees of it
     runs: Sequence[Run]  # of the grid; those that the experiment has, if a search brings them forth
     missing: Mapping[str, str]  # identity of a run that cannot be executed here -> why
     chosen: Sequence[int] | None = None  # the indexes of the runs that are executed alone, None for all
@@ -72,7 +72,12 @@ class Session:
     @classmethod
     @contextlib.contextmanager
     def open(
-        cls, params: Any, train: Train, options: GridOptions, manager_of: Callable[[Any], Any]
+        cls,
+        params: Any,
+        train: Train,
+        options: GridOptions,
+        manager_of: Callable[[Any], Any],
+        display: Display | None = None,
     ) -> Iterator[Self]:
         """Open the grid that `run_grid` is given; nothing is written.
 
@@ -97,9 +102,10 @@ class Session:
             suggested = search.runs(experiment)
             runs = listed if suggested is None else suggested
             num_runs = len(runs) + search.num_more()
-            screen = closing.enter_context(
-                announce.starting(options.experiment, num_runs, show=options.is_shown)
-            )
+            display = display or Display()
+            starting = announce.starting_line(options.experiment, num_runs)
+            display.show_start(starting)  # at once, as the import of torch takes seconds
+            closing.callback(display.clear)
             executor.prepare(train, options.path)  # first: lanes import their torch while this process does
             if not executor.is_in_process:
                 serialize.dump(options.listeners_in("worker"))
@@ -107,16 +113,15 @@ class Session:
                 [*listed, *runs], executor.missing, "skip" if numbers else options.missing_device
             )
             chosen = debug_runs.choose(numbers, [run._asdict() for run in runs], missing, experiment)
-            starting = announce.starting_line(options.experiment, num_runs)
             with (
-                announce.cleared(screen, when=options.plan_only or bool(numbers)),
-                announce.cleared(screen, when=callable(options.data), then=starting),
+                announce.cleared(display, when=options.plan_only or bool(numbers)),
+                announce.cleared(display, when=callable(options.data), then=starting),
                 stop.at_once(),
             ):
                 # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
                 now = arguments.take_fingerprint(train, options.data)
             yield cls(
-                train, manager_of, options, executor, search, design, now, stop, screen, runs, missing, chosen,
+                train, manager_of, options, executor, search, design, now, stop, display, runs, missing, chosen,
                 [f"! {change}" for change in changes], began, closing,
             )  # fmt: skip
 
@@ -153,7 +158,8 @@ class Session:
         search = AllRuns() if self.search.axes else self.search
         batch = Decisions(self.plan(is_written=False), search).next()
         lanes = self.executor.num_lanes([planned.run for planned in batch.due])
-        announce.show_plan(self.experiment.path.name, batch, self.search, lanes, show=ranks.is_main())
+        if ranks.is_main():
+            self.display.show_plan(batch, self.search, lanes)
         outcome = read_outcome(batch, COMPLETED, self.experiment.path, is_over=False)
         return replace(outcome, exit_code=COMPLETED)
 
@@ -169,7 +175,7 @@ class Session:
         runs = [planned.run for planned in plan.due]
         runs += [run for run in likely if identity(run._asdict()) not in absent]
         repeats = self.design.repeating(plan.varying)
-        return try_settings(runs, self.task, self.executor, self.stop, self.screen, repeats)
+        return try_settings(runs, self.task, self.executor, self.stop, self.display, repeats)
 
     def only(self) -> GridOutcome:
         """Execute the chosen runs in this process, and raise what they raise; write the tables in any case.
@@ -179,15 +185,15 @@ class Session:
         """
         __tracebackhide__ = True  # for IPython and pytest
         self.hold()
-        plan, path = self.begin(), self.experiment.path
-        progress = debug_runs.begin(plan, self.experiment, num_runs=len(self.runs), show=self.options.is_shown)
-        listeners = [Guarded(each, progress.say) for each in self.options.listeners_in("parent")]
+        plan, path, display = self.begin(), self.experiment.path, self.display
+        debug_runs.begin(plan, self.experiment, display, num_runs=len(self.runs))
+        listeners = [Guarded(each, display.say) for each in self.options.listeners_in("parent")]
         try:
-            debug_runs.execute_here(plan, self.task, progress, listeners)
+            debug_runs.execute_here(plan, self.task, display, listeners)
         finally:
             for listener in listeners:
                 listener.close()
-            exit_code = export_tables(path, progress.say) if ranks.is_main() else COMPLETED
+            exit_code = export_tables(path, display.say) if ranks.is_main() else COMPLETED
         return ranks.from_main(lambda: read_outcome(plan, exit_code, path, is_over=True))
 
     def verify(self, recorded: RunResult) -> Verification:
@@ -208,7 +214,7 @@ class Session:
         path = self.experiment.path
         execution.close()
         if ranks.is_main() and execution.error is None:
-            exit_code = export_tables(path, execution.progress.say) or exit_code
+            exit_code = export_tables(path, self.display.say) or exit_code
         return conclude_grid(execution, exit_code, path, self.began, has_events=self.options.tensorboard)
 
     def hold(self) -> None:
@@ -230,7 +236,7 @@ class Session:
         """Return what executes the runs of a plan, and those that the search brings forth."""
         return Execution(
             plan, self.search, self.executor, self.task, self.stop, self.options, self.design, notes=notes,
-            screen=self.screen, followers=followers, pruner=self.pruner,
+            display=self.display, followers=followers, pruner=self.pruner,
             plan_new=self.plan_new if self.search.axes else None,
         )  # fmt: skip
 

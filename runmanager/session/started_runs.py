@@ -9,6 +9,7 @@ from runmanager.executors.signals import INTERRUPTED, Stop
 from runmanager.run import Run
 from runmanager.search.asking import Asking, SearchResult
 from runmanager.session import announce, arguments
+from runmanager.session.display import Display
 from runmanager.session.execute import Execution
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.plan import Action
@@ -33,9 +34,10 @@ class StartedRuns:
         executor: Executor,
         options: GridOptions,
         manager_of: Callable[[Any], Any],
+        make_display: Callable[[GridOptions], Display],
     ) -> None:
         self._search, self._train, self._executor, self._options = search, train, executor, options
-        self._manager_of = manager_of
+        self._manager_of, self._make_display = manager_of, make_display
         self._fingerprint: Fingerprint = {}
         self._session: Session
         self._execution: Execution | None = None
@@ -60,7 +62,7 @@ class StartedRuns:
     def changed(self) -> set[str]:
         """Return the runs that are to be executed again, as code, data or versions have changed."""
         with ExitStack() as closing:
-            plan = self._open(closing, missing={}, is_shown=False).plan(is_written=False)
+            plan = self._open(closing, Display(), missing={}).plan(is_written=False)
         return {planned.folder.id for planned in plan.runs if planned.action is Action.START_OVER}
 
     @property
@@ -127,7 +129,7 @@ class StartedRuns:
         """Say something among what is shown of the runs; return whether anything is shown."""
         if self._execution is None or not self._has_begun:
             return False
-        self._execution.progress.say(line)
+        self._session.display.say(line)
         return True
 
     def end(self) -> None:
@@ -166,7 +168,7 @@ class StartedRuns:
         missing = arguments.missing_devices(
             [*search.examples(), *search.runs(experiment)], self._executor.missing, "skip"
         )
-        self._session = session = self._open(closing, missing=missing, is_shown=self._options.is_shown)
+        self._session = session = self._open(closing, self._make_display(self._options), missing=missing)
         plan = session.begin()
         execution = session.execution(plan, self.notes)
         execution.hands_over = True
@@ -176,14 +178,15 @@ class StartedRuns:
         self._num_lanes = self._executor.num_lanes([*available, *search.examples()])
         return execution
 
-    def _open(self, closing: ExitStack, *, missing: Mapping[str, str], is_shown: bool) -> Session:
+    def _open(self, closing: ExitStack, display: Display, *, missing: Mapping[str, str]) -> Session:
         experiment = Experiment(self._options.path)
         runs = self._search.runs(experiment)
         num_runs = len(runs) + self._search.num_more()
-        screen = closing.enter_context(announce.starting(self._options.experiment, num_runs, show=is_shown))
+        display.show_start(announce.starting_line(self._options.experiment, num_runs))
+        closing.callback(display.clear)
         return Session(
             self._train, self._manager_of, self._options, self._executor, self._search, experiment.design,
-            self._fingerprint, Stop(), screen, runs, missing, closing=closing,
+            self._fingerprint, Stop(), display, runs, missing, closing=closing,
         )  # fmt: skip
 
     def _stop_lanes(self) -> None:

@@ -13,13 +13,14 @@ from runmanager.executors.signals import Stop
 from runmanager.live import progress
 from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.search.search import AllRuns
 from runmanager.session import plan
-from runmanager.session.announce import estimated_seconds, plan_summary, plan_table
 from runmanager.session.plan import STARTED_OVER, Action, Plan, PlannedRun
+from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult
-from tests.live.telling import told
+from tests.live.telling import progress_of, told
 
 RUNS = RunBuilder.get_runs({"lr": [0.010, 0.020], "net": ["a"], "device": ["cpu"]})
 FOLDERS = [
@@ -31,7 +32,7 @@ COMPLETED = Outcome(Status.COMPLETED, "", 3)
 
 
 def grid(**options):
-    return GridProgress("exp", FOLDERS, ["lr"], **options)
+    return progress_of(FOLDERS, ["lr"], **options)
 
 
 def printed(capsys):
@@ -115,7 +116,7 @@ def test_nothing_is_shown_where_that_is_wanted(capsys):
         shown.say("hello")
         told(shown).run_started(RUNS[0], 0, "cpu")
         told(shown).run_ended(RUNS[0], COMPLETED, "")
-        shown.stopping()
+        shown.stopping(Stop())
 
     assert capsys.readouterr().out == ""
 
@@ -166,7 +167,7 @@ def test_a_completed_run_with_eight_hyperparameters_is_one_line(open_terminal, w
     terminal = open_terminal(width)
     record = EpochRecord(1, {"loss": 0.51234, "accuracy": 0.7, "validation_accuracy": 0.76543})
 
-    with GridProgress("exp", folders, list(axes), repeats=["seed"]) as shown:
+    with progress_of(folders, list(axes), Design(repeats=("seed",))) as shown:
         for run in runs[:3]:
             told(shown).run_started(run, 0, "cpu")
             told(shown).run_progressed(run, record)
@@ -189,7 +190,7 @@ def test_headings_that_have_scrolled_away_are_printed_again(open_terminal):
         for number, run in enumerate(runs, 1)
     ]
 
-    with GridProgress("exp", folders, ["lr"]) as shown:
+    with progress_of(folders, ["lr"]) as shown:
         for run in runs:
             told(shown).run_started(run, 0, "cpu")
             told(shown).run_progressed(run, RECORD)
@@ -203,7 +204,7 @@ def test_headings_that_have_scrolled_away_are_printed_again(open_terminal):
 def test_the_axes_that_repeat_are_the_last(open_terminal):
     terminal = open_terminal()
 
-    with GridProgress("exp", FOLDERS, ["lr", "net"], repeats=["lr"]) as shown:
+    with progress_of(FOLDERS, ["lr", "net"], Design(repeats=("lr",))) as shown:
         told(shown).run_started(RUNS[0], 0, "cpu")
         head = terminal.wait_for("device")[0]
 
@@ -464,8 +465,8 @@ def test_it_is_said_once_that_a_grid_stops(capsys, running, what):
     with grid(lanes=2) as shown:
         for lane, run in enumerate(RUNS[:running]):
             told(shown).run_started(run, lane, "cpu")
-        shown.stopping()
-        shown.stopping()
+        shown.stopping(Stop())
+        shown.stopping(Stop())
 
     assert capsys.readouterr().out == f"Stopping{what}. Press Ctrl-C again to force.\n"
 
@@ -473,23 +474,22 @@ def test_it_is_said_once_that_a_grid_stops(capsys, running, what):
 def test_who_stops_a_grid_by_sigterm_is_not_pointed_to_a_keyboard(capsys):
     stop = Stop()
     stop.exit_code = 143
-    with grid(stop=stop) as shown:
-        shown.stopping()
+    with grid() as shown:
+        shown.stopping(stop)
 
     assert capsys.readouterr().out == "Stopping.\n"
 
 
 def test_a_plan_is_shown_as_a_table_with_its_sum(capsys):
     before = [
-        RunResult(FOLDERS[0], Status.COMPLETED, [RECORD], 1, "", {}),
+        RunResult(FOLDERS[0], Status.COMPLETED, [EpochRecord(1, {"run duration": 90.0})], 1, "", {}),
         RunResult(FOLDERS[1], Status.PENDING, [], 0, "", {}),
     ]
     actions = [Action.LEAVE, Action.EXECUTE]
     runs = [PlannedRun(*parts) for parts in zip(RUNS, FOLDERS, before, actions, strict=True)]
     plan = Plan(runs, changed={}, policy=STARTED_OVER)
 
-    seconds = estimated_seconds(plan, [(FOLDERS[0].params, 90.0)])
-    grid().show_plan(plan_table(plan, seconds, ["lr"]), plan_summary(plan, seconds, 1))
+    GridProgress("exp").show_plan(plan, AllRuns(), 1)
 
     assert capsys.readouterr().out.splitlines() == [
         "run  lr    device       takes  what",
@@ -510,7 +510,7 @@ def test_no_thread_is_left(terminal):
 def test_ipython_is_not_imported():
     program = (
         "import sys; from runmanager.live.progress import GridProgress\n"
-        "with GridProgress('exp', [], []): print('IPython' in sys.modules, 'ipywidgets' in sys.modules)"
+        "with GridProgress('exp'): print('IPython' in sys.modules, 'ipywidgets' in sys.modules)"
     )
 
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -595,7 +595,7 @@ def test_each_line_is_logged_too_and_what_went_wrong_as_a_warning(caplog):
 def test_an_application_that_does_not_log_gets_nothing_but_the_lines():
     program = (
         "from runmanager.live.progress import GridProgress\n"
-        "with GridProgress('exp', [], [], show=False) as shown:\n"
+        "with GridProgress('exp', show=False) as shown:\n"
         "    shown.say('! cuda:1 stopped answering')"
     )
 

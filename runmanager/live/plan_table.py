@@ -1,0 +1,73 @@
+"""The plan of a grid as a table: what would be executed where, and what is done already."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from runmanager.hyperparameters import counted
+from runmanager.live import time_left
+from runmanager.outcome import Status
+from runmanager.session.plan import Action, Plan, PlannedRun
+from runmanager.storage import paths
+from runmanager.table import Table
+from runmanager.wording import cell, duration, join
+
+Seconds = Sequence[float | None]
+"""The duration of each run, None where it is not executed or cannot be estimated."""
+
+
+def estimated_seconds(plan: Plan, past: Sequence[time_left.Cost]) -> Seconds:
+    """Estimate how long each run still takes, from what other runs took."""
+    if not past:
+        return [None] * len(plan.runs)
+    costs = time_left.costs([planned.folder.params for planned in plan.runs], past)[0]
+    return [
+        max(cost - _spent(planned), 0.0) if planned.action.is_due else None
+        for planned, cost in zip(plan.runs, costs, strict=True)
+    ]
+
+
+def plan_table(plan: Plan, seconds: Seconds, names: Sequence[str]) -> Table:
+    """Make a table of one row per run, with the hyperparameters that are named."""
+    rows = []
+    for planned, estimated in zip(plan.runs, seconds, strict=True):
+        params = planned.folder.params
+        values = [cell(params[name]) if name in params else "" for name in [*names, "device"]]
+        takes = "" if estimated is None else duration(estimated)
+        rows.append([planned.folder.number, *values, takes, "".join(_what(planned))])
+    return Table(["run", *names, "device", "takes", "what"], rows, right=["takes"], fold=True)
+
+
+def plan_summary(plan: Plan, seconds: Seconds, lanes: int) -> str:
+    """Count the runs, and say how long they take in this number of lanes."""
+    counts = Counter(_what(planned)[0] for planned in plan.runs)
+    estimated = [duration for duration in seconds if duration is not None]
+    total = f"about {time_left.rounded(time_left.scheduled(estimated, [0.0] * lanes))}" if estimated else ""
+    whats = (f"{what} {number:,}" for what, number in counts.items())
+    return join([counted(len(plan.runs), "run"), *whats, total])
+
+
+def _what(planned: PlannedRun) -> tuple[str, str]:
+    """Return what happens to a run in a word or two, and the details."""
+    before = planned.before
+    if planned.action.is_due:
+        if not (before.epochs or before.inside):
+            return Action.EXECUTE, ""
+        if _starts_over(planned):
+            return Action.START_OVER, ""
+        return Action.CONTINUE, f" {before.inside or f'after epoch {before.epochs[-1].epoch}'}"
+    if planned.folder.unavailable:
+        return Status.UNAVAILABLE, f": {planned.folder.unavailable}"
+    return before.status, "" if before.status is Status.COMPLETED else ", left as it is"
+
+
+def _starts_over(planned: PlannedRun) -> bool:
+    has_checkpoint = (planned.folder.path / paths.CHECKPOINT).exists()
+    is_inside_first = planned.before.inside is not None and not planned.before.epochs
+    return planned.action is Action.START_OVER or not (has_checkpoint or is_inside_first)
+
+
+def _spent(planned: PlannedRun) -> float:
+    """Return the seconds of the epochs that a run need not repeat."""
+    if not planned.before.epochs or _starts_over(planned):
+        return 0.0
+    return planned.before.epochs[-1].metrics.get("run duration", 0.0)
