@@ -32,7 +32,8 @@ class Listener:
     Attributes:
         where: "parent", the default: called in the process that started the grid, in a thread of its own. Then
             `network` and `loader` are None. Or "worker": pickled, and called in each process that executes
-            runs, between two epochs, outside all clocks; random states are given back.
+            runs, between two epochs, outside all clocks; random states are given back. With the executor
+            "inline", both are this process: there, one in the parent must not draw from global generators.
         may_stop: Whether the answers of `epoch_ended` count. A run waits for them, in the parent up to 10
             seconds; without an answer it goes on.
         run: The run that the event is of, set before each call.
@@ -117,3 +118,14 @@ class Listener:
             ...     def run_ended(self, outcome):
             ...         self.failed += outcome.status.is_fault
         """
+
+
+def problem_of(answer: object) -> str:
+    """Return what is wrong with the answer of a listener, "" if nothing is.
+
+    >>> problem_of(None) or problem_of("a bad start"), problem_of(True)
+    ('', 'epoch_ended() must return why the run is to stop, or None, got True')
+    """
+    if answer is None or isinstance(answer, str):
+        return ""
+    return f"epoch_ended() must return why the run is to stop, or None, got {answer!r:.60}"

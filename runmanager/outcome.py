@@ -137,6 +137,19 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
     cold: bool = False
     steps: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] = 0
 
+    def copy(self) -> "EpochRecord":
+        """Copy the record.
+
+        Returns:
+            An equal one, whose mappings are its own: for code that may change them.
+
+        Example:
+            >>> record = EpochRecord(1, {"loss": 0.5})
+            >>> record.copy() == record, record.copy().metrics is record.metrics
+            (True, False)
+        """
+        return msgspec.structs.replace(self, metrics=dict(self.metrics), times=dict(self.times))
+
 
 class Inside(msgspec.Struct, frozen=True):
     """Where in an epoch a run continues: after which batch its state was saved.

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from runmanager.executors.signals import Stop
-from runmanager.listener import Listener, Slot
+from runmanager.listener import Listener, Slot, problem_of
 from runmanager.outcome import EpochRecord, News, Outcome, Question
 from runmanager.run import Run
 from runmanager.storage.identity import identity
@@ -118,6 +118,7 @@ class Guarded(Listener):
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Let the listener hear of it; wait for its answer if that counts."""
+        record = record.copy()
         if not self.may_stop or self._is_late:
             self._put("epoch_ended", record, network)
             return None
@@ -129,10 +130,10 @@ class Guarded(Listener):
             self._is_late = True  # until it has caught up
             self._say_once(f"gave no answer in {ANSWER_S:g} s, and the run goes on")
             return None
-        if why is not None and not isinstance(why, str):
-            self._say_once(f"epoch_ended() must return why the run is to stop, or None, got {why!r:.60}")
+        if problem := problem_of(why):
+            self._say_once(problem)
             return None
-        return why
+        return why or None
 
     def run_ended(self, outcome: Outcome) -> None:
         """Let the listener hear of it."""

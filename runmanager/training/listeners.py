@@ -11,7 +11,7 @@ from torch import nn
 
 from runmanager.devices.torch_devices import undisturbed_random, wait_for
 from runmanager.errors import RunsWarning
-from runmanager.listener import Listener, Slot
+from runmanager.listener import Listener, Slot, problem_of
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome
 from runmanager.storage.steps import Block
 from runmanager.wording import printable
@@ -187,9 +187,14 @@ class UserListeners(RunListener):
         self._tell(lambda listener: listener.run_ended(outcome))
 
     def _answer(self, record: EpochRecord, network: Any, listeners: Sequence[Listener]) -> str | None:
-        answers = self._tell(lambda listener: listener.epoch_ended(record, network), listeners)
-        pairs = zip(listeners, answers, strict=True)
-        return next((why for listener, why in pairs if listener.may_stop and why), None)
+        answers = self._tell(lambda listener: listener.epoch_ended(record.copy(), network), listeners)
+        reasons = []
+        for listener, why in zip(listeners, answers, strict=True):
+            if listener.may_stop and (problem := problem_of(why)):
+                self._warn(listener, problem)
+            elif listener.may_stop and why:
+                reasons.append(why)
+        return next(iter(reasons), None)
 
     def _tell(
         self,
@@ -206,17 +211,18 @@ class UserListeners(RunListener):
                     answers.append(call(listener))
                 except Exception as error:  # noqa: BLE001 - no listener may end a run
                     answers.append(None)
-                    self._say(listener, error)
+                    cause = f"{type(error).__name__}: {printable(str(error))}"
+                    self._warn(listener, f"raised {cause}; the run goes on")
         if waits:  # for what it asked of the device: that counts into no epoch
             wait_for(device)
         self.seconds += perf_counter() - before
         return answers
 
-    def _say(self, listener: Listener, error: Exception) -> None:
+    def _warn(self, listener: Listener, problem: str) -> None:
+        """Warn of the first problem of a listener."""
         if id(listener) not in self._has_said:
             self._has_said.add(id(listener))
-            cause = f"{type(error).__name__}: {printable(str(error))}; the run goes on"
-            warnings.warn(f"listener {type(listener).__name__} raised {cause}", RunsWarning, stacklevel=6)
+            warnings.warn(f"listener {type(listener).__name__} {problem}", RunsWarning, stacklevel=6)
 
 
 @contextmanager
