@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from runmanager.board.link import page_of
 from runmanager.console import choose_screen
@@ -19,13 +19,10 @@ from runmanager.live import time_left
 from runmanager.live.best import BestSoFar
 from runmanager.live.columns import AxisColumn
 from runmanager.live.ended import Ended
-from runmanager.live.panel import Panel
 from runmanager.live.picture import Picture
-from runmanager.live.plan_table import estimated_seconds, plan_summary, plan_table
 from runmanager.live.running import Running
 from runmanager.live.screen import LivePicture
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
-from runmanager.results.conclusion import Conclusion
 from runmanager.run import Run
 from runmanager.search.search import Search
 from runmanager.session.display import Display
@@ -36,6 +33,10 @@ from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult, read_run
 from runmanager.wording import VARIABLE, printable
+
+if TYPE_CHECKING:
+    from runmanager.live.panel import Panel
+    from runmanager.results.conclusion import Conclusion
 
 _LIVE_S = 0.25  # from one picture to the next, at least
 _CLOCK_S = 1.0  # and at most, as clocks go on
@@ -283,8 +284,10 @@ class GridProgress(Display):
         self.say(f"{why}Stopping{dropped}.{force}")
         self.flush()
 
-    def conclude(self, conclusion: Conclusion) -> Panel:
+    def conclude(self, conclusion: "Conclusion") -> "Panel":
         """Print the panel at the end of a grid, and log its text."""
+        from runmanager.live.panel import Panel
+
         self.flush()
         panel = Panel(conclusion)
         for line in str(panel).split("\n"):
@@ -312,6 +315,8 @@ class GridProgress(Display):
             self.say(search.introduction())
             if not plan.runs:
                 return
+        from runmanager.live.plan_table import estimated_seconds, plan_summary, plan_table
+
         seconds = estimated_seconds(plan, plan.costs)
         names = [name for name in plan.varying if name != "device"]
         self.flush()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from runmanager.devices import ranks
 from runmanager.errors import Problems
-from runmanager.executors import EXECUTORS, Executor, InlineExecutor
+from runmanager.executors import EXECUTORS, Executor, executor_type
+from runmanager.executors.inline import InlineExecutor
 from runmanager.listener import Listener
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
@@ -281,7 +282,7 @@ class GridOptions:
                 )
         elif executor in tuple(EXECUTORS):
             with problems.collecting():
-                chosen = EXECUTORS[executor](**settings)
+                chosen = executor_type(executor)(**settings)
         else:
             problems.check_choice("executor", executor, tuple(EXECUTORS))
         if ranks.num_ranks() > 1 and not isinstance(chosen, InlineExecutor):

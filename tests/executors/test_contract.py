@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 
 from runmanager import RunBuilder, StorageError, SuccessiveHalving, run_grid
-from runmanager.executors import EXECUTORS
+from runmanager.executors import EXECUTORS, executor_type
 from runmanager.executors.inline import InlineExecutor
 from runmanager.executors.lanes import LanesExecutor
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question, Status
@@ -42,7 +42,7 @@ def machine(name, tmp_path):
 
 @pytest.fixture
 def executor(name, machine):
-    return LanesExecutor(jobs=2) if machine else EXECUTORS[name]()
+    return LanesExecutor(jobs=2) if machine else executor_type(name)()
 
 
 @pytest.fixture
