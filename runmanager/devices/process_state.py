@@ -1,8 +1,5 @@
-"""The settings of this process that a run may change, and that later runs would begin with."""
+"""The settings of this process by which a run may change the numbers of later runs, or lose their files."""
 
-import gc
-import locale
-import multiprocessing
 import os
 import re
 import signal
@@ -14,7 +11,6 @@ from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 State = Mapping[str, object]
@@ -54,7 +50,7 @@ def state_changes(before: State, after: State) -> list[str]:
 
     Variables that libraries set for themselves do not, nor what CUDA alone reads where it is not there.
 
-    >>> state_changes({"the umask": 18, "the locale": "C"}, {"the umask": 0, "the locale": "C"})
+    >>> state_changes({"the umask": 18, "grad mode": True}, {"the umask": 0, "grad mode": True})
     ['the umask']
     """
     names = dict.fromkeys([*before, *after])
@@ -176,25 +172,6 @@ def _umask() -> int:
     return before
 
 
-def _limits() -> Settings:
-    try:
-        import resource
-    except ImportError:  # on Windows
-        return {}
-
-    def limit(number: int) -> Setting:
-        def write(limits: tuple[int, int]) -> None:
-            try:
-                resource.setrlimit(number, limits)
-            except (OSError, ValueError):  # only root raises the hard one
-                hard = resource.getrlimit(number)[1]
-                resource.setrlimit(number, (hard, hard))
-
-        return partial(resource.getrlimit, number), write
-
-    return {f"limit {name}": limit(n) for name, n in vars(resource).items() if name.startswith("RLIMIT_")}
-
-
 def _has_room() -> bool:
     """Whether the next run can open files: one may have left too many open. The lowest free number is given."""
     descriptor = os.open(os.devnull, os.O_RDONLY)
@@ -207,24 +184,9 @@ def _has_room() -> bool:
     return soft == resource.RLIM_INFINITY or descriptor + _ROOM < soft
 
 
-def _handler(number: int) -> Setting:
-    def read() -> object:
-        """Return a handler; that which torch sets for the workers of loaders calls the one before, or none."""
-        handler: Any = signal.getsignal(number)
-        module = getattr(handler, "__module__", "")
-        return signal.SIG_DFL if module == "torch.utils.data._utils.signal_handling" else handler
-
-    return read, partial(signal.signal, number)
-
-
 def _set_timer(is_on: bool) -> None:
     if not is_on:  # what is left of another one is known to nobody
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _start_method() -> str:
-    """Return how processes are started; as long as nobody has said it, that is the first of all methods."""
-    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
 
 def _errors() -> list[Any]:
@@ -239,6 +201,11 @@ def _set_errors(rules: list[Any]) -> None:
 
 def _default_device(device: torch.device) -> None:
     torch.set_default_device(None if device.type == "cpu" else device)  # None costs nothing
+
+
+def _grad_mode() -> tuple[bool, bool]:
+    """Return whether gradients are recorded, and whether inference mode is on, which cannot be set back."""
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
 
 def _autocast() -> list[bool]:
@@ -274,59 +241,31 @@ _FLAGS = (
 )  # fmt: skip
 
 _OF_LOOP: Settings = {
-    **{f"sys.{name}": _attribute(sys, name) for name in ("stdin", "stdout", "stderr")},
+    **{f"sys.{name}": _attribute(sys, name) for name in ("stdout", "stderr")},
     "warnings as errors": (_errors, _set_errors),
-    "numpy.seterr": (np.geterr, lambda given: np.seterr(**given)),
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "the default device": (torch.get_default_device, _default_device),
-    "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "inference mode": (torch.is_inference_mode_enabled, None),
-    "anomaly detection": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+    "grad mode": (_grad_mode, lambda modes: torch.set_grad_enabled(modes[0])),
     "autocast": (_autocast, _set_autocast),
     "deterministic algorithms": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     "subnormal numbers": (_flushes_subnormal, torch.set_flush_denormal),
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
-    "the number of interop threads": (torch.get_num_interop_threads, None),  # torch refuses it once they run
     "the precision of float32": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     "the current CUDA device": (_cuda_device, torch.cuda.set_device),
-    "the sharing strategy of tensors": (
-        torch.multiprocessing.get_sharing_strategy,
-        torch.multiprocessing.set_sharing_strategy,
-    ),
     **{f"torch.backends.{path}": _attribute(torch.backends, path) for path in _FLAGS},
 }
 """What a loop may set for each run."""
 
 SETTINGS: Settings = {
-    **_limits(),  # first: what follows may need descriptors
     "room for open files": (_has_room, None),
     "the working directory": (os.getcwd, os.chdir),
     "the umask": (_umask, os.umask),
-    "sys.path": (  # ray adds its own parts; modules may be imported from there later still
-        lambda: [path for path in sys.path if "site-packages" not in path],
-        None,
-    ),
-    "the locale": (partial(locale.setlocale, locale.LC_ALL), partial(locale.setlocale, locale.LC_ALL)),
-    "blocked signals": (
-        lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
-        lambda numbers: signal.pthread_sigmask(signal.SIG_SETMASK, numbers),
-    ),
-    "the cores of the process": (
-        lambda: os.sched_getaffinity(0),
-        lambda cores: os.sched_setaffinity(0, cores),
-    ),
-    "the priority of the process": (
-        lambda: os.getpriority(os.PRIO_PROCESS, 0),
-        lambda priority: os.setpriority(os.PRIO_PROCESS, 0, priority),
-    ),
-    "the start method of processes": (
-        _start_method,
-        lambda name: multiprocessing.set_start_method(name, force=True),
-    ),
-    "garbage collection": (gc.isenabled, lambda is_on: gc.enable() if is_on else gc.disable()),
-    "the recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
-    "the timer": (lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, _set_timer),
-    **{f"handler of {getattr(n, 'name', n)}": _handler(n) for n in sorted(signal.valid_signals())},
+    "the timer": (lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, _set_timer),  # before its handler
+    **{
+        f"handler of {number.name}": (partial(signal.getsignal, number), partial(signal.signal, number))
+        for number in signal.Signals
+        if number.name != "SIGCHLD"  # torch handles it from the first loader with workers on
+    },
     **_OF_LOOP,
 }
 """Name -> how to read a setting, and how to write it, None if it cannot be written."""

@@ -1,13 +1,11 @@
-import gc
-import multiprocessing
 import os
 import re
 import resource
 import signal
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -89,6 +87,9 @@ def test_settings_are_listed_in_a_sentence(names, text):
     assert listed_changes(names) == text
 
 
+modes: list[torch.inference_mode] = []
+
+
 def train(run, manager):
     """Train an epoch; change the settings that the run names while it is open, or once it has ended."""
     with manager.run(run):
@@ -108,9 +109,10 @@ def change(what):
             os.environ["LEFT_BEHIND"] = "yes"
         case "flag":
             torch.backends.mkldnn.enabled = False  # type: ignore[assignment] # a property of the module
-        case "path":
-            gc.disable()
-            sys.path.insert(0, os.sep)
+        case "mode":
+            torch.set_flush_denormal(True)
+            modes.append(torch.inference_mode())  # it ends with its last reference
+            modes[0].__enter__()
 
 
 def inline(root, runs):
@@ -121,6 +123,11 @@ def bare(root, runs):
     manager = RunManager("exp", root, display=False, tensorboard=False)
     for run in runs:
         train(run, manager)
+
+
+def in_a_thread(call):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(call).result()
 
 
 def grid(*whats, when):
@@ -164,13 +171,15 @@ def test_what_a_run_of_a_grid_leaves_in_this_process_is_set_back_and_said_once(t
     assert state_changes(before, process_state()) == []
 
 
-def test_what_cannot_be_set_back_is_named(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
+def test_what_cannot_be_set_back_is_named(tmp_path):
+    def leave_the_mode():
+        with pytest.warns(
+            RunsWarning, match="grad mode and subnormal numbers; grad mode cannot be set back: use"
+        ):
+            inline(tmp_path, grid("mode", when="open"))
 
-    with pytest.warns(
-        RunsWarning, match=r"sys\.path and garbage collection; sys\.path cannot be set back: use"
-    ):
-        inline(tmp_path, grid("path", when="open"))
+    in_a_thread(leave_the_mode)  # such a mode is a thread's
+    modes.clear()
 
 
 def test_a_run_that_leaves_too_many_files_open_is_noticed():
@@ -193,29 +202,18 @@ def test_a_run_that_leaves_too_many_files_open_is_noticed():
 OTHER = {
     "the working directory": lambda: os.chdir(os.sep),
     "the umask": lambda: os.umask(0o077),
-    "blocked signals": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2}),
-    "the cores of the process": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
-    "the start method of processes": lambda: multiprocessing.set_start_method("spawn", force=True),
-    "garbage collection": gc.disable,
-    "the recursion limit": lambda: sys.setrecursionlimit(5000),
     "the timer": lambda: signal.setitimer(signal.ITIMER_REAL, 1000),
     "handler of SIGUSR2": lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
-    "limit RLIMIT_CORE": lambda: resource.setrlimit(
-        resource.RLIMIT_CORE, (1, resource.getrlimit(resource.RLIMIT_CORE)[1])
-    ),
     "sys.stdout": lambda: setattr(sys, "stdout", None),
     "warnings as errors": lambda: warnings.simplefilter("error", ResourceWarning),
-    "numpy.seterr": lambda: np.seterr(all="raise"),
     "the default dtype": lambda: torch.set_default_dtype(torch.float64),
     "the default device": lambda: torch.set_default_device("meta"),
     "grad mode": lambda: torch.set_grad_enabled(False),
-    "anomaly detection": lambda: torch.set_anomaly_enabled(True),
     "autocast": lambda: torch.set_autocast_enabled("cpu", True),
     "deterministic algorithms": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
     "subnormal numbers": lambda: torch.set_flush_denormal(True),
     "the number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "the precision of float32": lambda: torch.set_float32_matmul_precision("medium"),
-    "the sharing strategy of tensors": lambda: torch.multiprocessing.set_sharing_strategy("file_system"),
     "torch.backends.cudnn.benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
     "torch.backends.cuda.matmul.allow_tf32": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
     "torch.backends.mkldnn.enabled": lambda: setattr(torch.backends.mkldnn, "enabled", False),

@@ -1,7 +1,6 @@
 """Training functions that raise or spoil what they can: each harms its own run only."""
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -49,26 +48,6 @@ def fill_descriptors():
         os.open(os.devnull, os.O_RDONLY)
 
 
-def limit_files():
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-
-
-def limit_sizes():
-    import resource
-
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-
-
-def limit_and_raise():
-    limit_files()
-    limit_sizes()
-    sys.setrecursionlimit(200)
-    raise KeyError("after limits")
-
-
 def raising(error):
     def fail():
         raise error
@@ -87,21 +66,16 @@ RAISED = {
     "cycle": raise_cycle,
     "group": raise_group,
     "fill_descriptors": fill_descriptors,
-    "limit_and_raise": limit_and_raise,
 }
 SPOILED = {
-    "limit_files": limit_files,
-    "limit_sizes": limit_sizes,
     "stdout": lambda: setattr(sys, "stdout", None),
     "stderr": lambda: sys.stderr.close(),  # noqa: PLW0108 - of then
     "warnings": lambda: warnings.simplefilter("error"),
-    "gc": gc.disable,
     "dtype": lambda: torch.set_default_dtype(torch.float64),
     "device": lambda: torch.set_default_device("meta"),
     "grad": lambda: torch.set_grad_enabled(False),
     "threads": lambda: torch.set_num_threads(7),
     "deterministic": lambda: torch.use_deterministic_algorithms(True),
-    "recursion": lambda: sys.setrecursionlimit(200),
     "folder": lambda: os.chdir("/"),
     "SIGTERM": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "SIGINT": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -115,8 +89,6 @@ def state():
     return {
         "folder": str(Path.cwd()),
         "streams": (sys.stdout is None, sys.stderr is None, sys.stderr.closed),
-        "gc": gc.isenabled(),
-        "recursion": sys.getrecursionlimit(),
         "errors": any(each[0] == "error" for each in warnings.filters),
         "dtype": str(torch.get_default_dtype()),
         "device": str(torch.ones(1).device),
@@ -145,10 +117,9 @@ class Train:
                 manager.track_loss(0.5, 1)
 
 
-LIMITED = ["limit_files", "limit_sizes", "recursion"]
 ACTS = {
     **SPOILED,
-    "all settings": lambda: [act() for name, act in SPOILED.items() if name not in LIMITED],
+    "all settings": lambda: [act() for act in SPOILED.values()],
     "nothing": lambda: None,
     **RAISED,
 }
@@ -162,7 +133,6 @@ WORDS = {
     "cycle": "ValueError: first",
     "Unwritable": "ValueError",
     "fill_descriptors": "Too many open files",
-    "limit_and_raise": "KeyError: 'after limits'",
 }
 
 
@@ -189,8 +159,7 @@ def test_whatever_train_raises_or_spoils_harms_its_run_only(tmp_path, executor, 
     ended = {run.act: outcome for run, outcome in grid.outcomes}
     assert grid.exit_code == 1
     assert list(ended) == names
-    failed = {name for name in names if ended[name].status is Status.FAILED}
-    assert failed - {"limit_files", "limit_sizes"} == {*RAISED} & {*names}
+    assert {name for name in names if ended[name].status is Status.FAILED} == {*RAISED} & {*names}
     for name in RAISED.keys() & ended.keys():
         assert WORDS.get(name, name) in ended[name].error
     assert ended["nothing"].status is Status.COMPLETED
