@@ -18,6 +18,7 @@ _NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # as opening a pipe would, for its 
 _A_LINK = "a link, which is not followed"
 _AT_ONCE = 1 << 20  # bytes of a file that is copied
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -59,18 +60,29 @@ def write_generation(path: Path, previous: Path, content: bytes) -> None:
 def create_file(path: Path, content: bytes) -> bool:
     """Create a file with its whole content at once; return whether it did not exist before.
 
-    Of several processes that try, one succeeds, on network file systems too.
+    Of several processes that try, one succeeds, on network file systems too. Where there are no hard links, as
+    on exFAT and mounted cloud drives, it is empty for a moment.
 
     Raises:
         StorageError: It could not be written.
     """
     with explained(path), _temporary(path, [content]) as temporary:
         try:
-            os.link(temporary, path)
+            _link(temporary, path)
         except FileExistsError:
             return False
         sync_folder(path.parent)
         return True
+
+
+def _link(temporary: Path, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        os.replace(temporary, path)  # noqa: PTH105
 
 
 def make_folder(path: Path) -> None:

@@ -231,6 +231,19 @@ def test_a_file_is_created_once_and_on_disk_with_its_name(tmp_path, faulty):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_file_is_created_once_where_there_are_no_hard_links(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+
+    assert create_file(tmp_path / "file", b"1")
+    assert not create_file(tmp_path / "file", b"2")
+
+    assert (tmp_path / "file").read_bytes() == b"1"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_folders_survive_a_power_failure_with_their_parents(tmp_path, faulty):
     calls: list[str] = []
     faulty(**noting(calls, "open", "fsync", "close"))
