@@ -1,7 +1,8 @@
 """One grid per experiment at a time: who holds its folder, and since when.
 
-There are no file locks, which network file systems may lack: the holder's file is created exclusively, and its
-modification time is renewed while the holder lives.
+The holder's file is created exclusively. On the machine of the holder, its process decides whether it lives. On
+others, the file does: its time is renewed while the holder lives, and it is locked in the kernel. A long call
+of C or a signal may stop the first, and file systems may lack the second.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ from runmanager.wording import printable
 RENEWED_EVERY_S = 10.0
 GONE_AFTER_S = 90.0
 _TRIES = 10
+_ANSWER_S = 1.0  # a network file system may take forever to say whether a file is locked
 _LARGEST = 2**20  # bytes of a holder's file that are read
 
 _held: dict[str, int] = {}
@@ -42,7 +44,7 @@ def hold(experiment: Path) -> Iterator[None]:
     with _registered(nonce):
         with durable.explained(path):
             _take(path, content)
-        with _released(path, nonce), _renewed(path, nonce):
+        with _released(path, nonce), _locked(path), _renewed(path, nonce):
             yield
 
 
@@ -85,6 +87,33 @@ def _renewed(path: Path, nonce: str) -> Iterator[None]:
         renewer.join()
 
 
+@contextmanager
+def _locked(path: Path) -> Iterator[bool | None]:
+    """Lock a file in the kernel while the block runs; yield whether it was free, None if that is not known."""
+    descriptors: list[int] = []
+    answers: list[bool] = []
+
+    def lock() -> None:
+        with suppress(ImportError, OSError):  # on Windows; without locks; the file is gone, or another user's
+            import fcntl
+
+            descriptors.append(os.open(path, os.O_RDWR))
+            try:
+                fcntl.flock(descriptors[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                answers.append(True)
+            except BlockingIOError:
+                answers.append(False)
+
+    asking = threading.Thread(target=lock, daemon=True)
+    asking.start()
+    asking.join(_ANSWER_S)
+    try:
+        yield answers[0] if answers else None
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
 def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
     """Return the holder of an experiment and the seconds since it was active; None if nobody holds it."""
     path = experiment / paths.HOLDER
@@ -108,10 +137,16 @@ def check_free(experiment: Path) -> None:
 
 def is_holding(process: dict[str, Any], age_s: float) -> bool:
     """Whether a holder still lives: its process decides on this machine, its age elsewhere."""
+    alive = _lives_here(process)
+    return abs(age_s) < GONE_AFTER_S if alive is None else alive
+
+
+def _lives_here(process: dict[str, Any]) -> bool | None:
+    """Whether a holder on this machine lives; None if it is on another one, which may have the same name."""
     if processes.is_this(process):
         return str(process.get("nonce")) in _held
-    alive = processes.lives(process)
-    return abs(age_s) < GONE_AFTER_S if alive is None else alive
+    is_another = process.get("boot") != processes.this_process()["boot"]
+    return None if is_another else processes.lives(process)
 
 
 def _is_this_thread(process: dict[str, Any]) -> bool:
@@ -123,24 +158,33 @@ def _take(path: Path, content: dict[str, Any]) -> None:
         if durable.create_file(path, json.dumps(content).encode()):
             return
         current = _read(path)
-        age = _age(path)
         if current.get("nonce") == content["nonce"]:
             return  # a network file system lost the answer and repeated the call
-        if current and (is_holding(current, age) or _renews(path, current, age)):
-            raise ExperimentLockedError(_refusal(path.parent, current, age))
-        if os.path.lexists(path) and _succeed(path, current, content):
+        lives = os.path.lexists(path) and _lives(path, current)
+        if not os.path.lexists(path) or _read(path) != current:
+            continue  # it was released, written or taken over
+        if not lives and _succeed(path, current, content):
             return
+        if lives and current:
+            raise ExperimentLockedError(_refusal(path.parent, current, _age(path)))
     rule = f"start again; if that repeats, delete {path} and files that begin with its name"
     raise ExperimentLockedError(f"{path.parent} is being taken by others at this moment: {rule}")
 
 
-def _renews(path: Path, process: dict[str, Any], age_s: float) -> bool:
-    """Whether a holder on another machine lives whose file's time lies in the future, which says nothing.
+def _lives(path: Path, process: dict[str, Any]) -> bool:
+    """Whether the holder by a file lives.
 
-    It is watched for as long as a holder that lives needs to renew its file.
+    If nothing says that it does, its file is watched for as long as a living holder needs to renew it: clocks
+    may have jumped, and whoever begins to hold may not have written the file yet.
     """
-    if age_s > -GONE_AFTER_S or processes.lives(process) is not None:
-        return False
+    alive = _lives_here(process)
+    if alive is not None:
+        return alive
+    if process and process.get("host") != processes.this_process()["host"] and abs(_age(path)) < GONE_AFTER_S:
+        return True
+    with _locked(path) as is_free:
+        if is_free is False:
+            return True
     before = _state(path)
     until = time.monotonic() + 1.5 * RENEWED_EVERY_S
     while time.monotonic() < until:
@@ -204,7 +248,5 @@ def _user() -> str:
 
 def _refusal(experiment: Path, process: dict[str, Any], age_s: float) -> str:
     step = "wait for it, end it, or choose another experiment name"
-    if age_s <= -GONE_AFTER_S and processes.lives(process) is None:
-        step += f"; if it is gone, delete {experiment / paths.HOLDER}, whose time lies in the future"
     holder = printable(f"{process.get('user')}@{process.get('host')} (process {process.get('pid')}")
     return f"{experiment} is in use by {holder}, active {max(0.0, age_s):.0f} s ago): {step}"

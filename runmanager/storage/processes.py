@@ -48,8 +48,10 @@ def _host() -> str:
 
 @cache
 def _boot() -> str:
+    """Return what tells apart the boots of a machine, and its containers, which number their own processes."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
 

@@ -1,8 +1,13 @@
+import ctypes
+import errno
 import json
+import multiprocessing
 import os
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +17,12 @@ from runmanager.storage import durable, lock, processes
 from tests.damaging import NO_PROCESS
 
 PARENT = {"pid": os.getppid(), "pid_start": processes._started(os.getppid())}
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Watch the file of a holder for less than the 15 seconds in which one that lives renews it."""
+    monkeypatch.setattr(lock, "RENEWED_EVERY_S", 0.1)
 
 
 def held_by(folder, age_s=0.0, **process):
@@ -83,18 +94,110 @@ def test_a_holder_elsewhere_from_the_future_that_is_not_renewed_is_gone(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_holder_elsewhere_from_the_future_that_is_renewed_lives(tmp_path, monkeypatch):
+@pytest.mark.parametrize("age_s", [-365 * 86_400, -3600, 3600, 365 * 86_400])
+@pytest.mark.parametrize("process", [{"host": "another"}, {"boot": "another"}], ids=["elsewhere", "namesake"])
+def test_a_holder_that_is_renewed_lives_whatever_the_clocks_say(tmp_path, monkeypatch, process, age_s):
     monkeypatch.setattr(lock, "RENEWED_EVERY_S", 0.4)
-    path = held_by(tmp_path, -365 * 86_400, host="another")
-    renewed = threading.Timer(0.2, os.utime, [path, (4e9, 4e9)])
+    path = held_by(tmp_path, age_s, **process)
+    time_ = time.time() - age_s + 1
+    renewed = threading.Timer(0.2, os.utime, [path, (time_, time_)])
     renewed.start()
 
-    with pytest.raises(ExperimentLockedError) as caught, lock.hold(tmp_path):
+    with pytest.raises(ExperimentLockedError), lock.hold(tmp_path):
         pytest.fail("it was taken")
 
     renewed.join()
-    assert str(caught.value).endswith(f"; if it is gone, delete {path}, whose time lies in the future")
     assert nonce(tmp_path) == "theirs"
+
+
+def hold_elsewhere(folder, is_held, process, seconds):
+    """Hold an experiment in a process of a machine that seems to be another, and keep the interpreter busy."""
+    real = processes.this_process
+    processes.this_process = lambda: real() | process
+    with lock.hold(folder):
+        is_held.set()
+        ctypes.PyDLL(None).sleep(seconds)  # with the GIL
+
+
+@contextmanager
+def holder_elsewhere(folder, seconds, **process):
+    context = multiprocessing.get_context("spawn")
+    is_held = context.Event()
+    owner = context.Process(target=hold_elsewhere, args=(folder, is_held, process, seconds))
+    owner.start()
+    try:
+        assert is_held.wait(60)
+        yield owner
+    finally:
+        owner.kill()
+        owner.join()
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["busy", "stopped"])
+@pytest.mark.parametrize("process", [{"host": "another"}, {"boot": "another"}], ids=["elsewhere", "namesake"])
+def test_a_holder_that_cannot_renew_its_file_is_not_succeeded_while_it_lives(
+    tmp_path, monkeypatch, process, is_stopped
+):
+    monkeypatch.setattr(lock, "RENEWED_EVERY_S", 0.2)
+    with holder_elsewhere(tmp_path, 60, **process) as owner:
+        if is_stopped:
+            os.kill(owner.pid, signal.SIGSTOP)
+        os.utime(tmp_path / "holder.json", (0, 0))  # as after a long time
+
+        with pytest.raises(ExperimentLockedError, match=f"process {owner.pid}"), lock.hold(tmp_path):
+            pytest.fail("it was taken")
+
+        owner.kill()
+        owner.join()
+        with lock.hold(tmp_path):
+            pass
+
+
+@pytest.fixture
+def no_links(monkeypatch):
+    """Be on a file system without hard links, such as those of USB sticks and mounted cloud drives."""
+
+    def refuse(*_, **__):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+
+
+def test_without_hard_links_one_holds_an_experiment(tmp_path, no_links):
+    with lock.hold(tmp_path):
+        refused = in_a_thread(lambda: lock.hold(tmp_path).__enter__())
+        assert lock.holder(tmp_path)
+
+    assert isinstance(refused, ExperimentLockedError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_holder_that_is_writing_its_file_is_not_succeeded(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "RENEWED_EVERY_S", 0.4)
+    (tmp_path / "holder.json").touch()  # without hard links, it is empty for a moment
+    written = threading.Timer(0.2, held_by, [tmp_path], PARENT)
+    written.start()
+
+    with pytest.raises(ExperimentLockedError), lock.hold(tmp_path):
+        pytest.fail("it was taken")
+
+    written.join()
+    assert nonce(tmp_path) == "theirs"
+
+
+def test_a_file_system_that_does_not_answer_about_locks_holds_up_nobody(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    ended = threading.Event()
+    monkeypatch.setattr(fcntl, "flock", lambda *_: ended.wait(60))
+    monkeypatch.setattr(lock, "_ANSWER_S", 0.1)
+    begin = time.monotonic()
+
+    with lock.hold(tmp_path):
+        assert lock.holder(tmp_path)
+
+    ended.set()
+    assert time.monotonic() - begin < 10
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_whose_holder_elsewhere_is_from_the_future_is_not_called_running(tmp_path):
@@ -106,7 +209,7 @@ def test_a_run_whose_holder_elsewhere_is_from_the_future_is_not_called_running(t
     assert not lock.is_holding(*current)
 
 
-def test_a_dangling_link_holds_nothing(tmp_path):
+def test_a_dangling_link_holds_nothing(tmp_path, quick):
     (tmp_path / "holder.json").symlink_to("nowhere")
 
     with lock.hold(tmp_path):
@@ -136,7 +239,7 @@ def test_two_grids_of_one_process_do_not_share_an_experiment(tmp_path):
     ],
     ids=["dead", "another boot", "number used again", "stale elsewhere"],
 )
-def test_an_experiment_whose_holder_is_gone_is_taken_over(tmp_path, process, age_s):
+def test_an_experiment_whose_holder_is_gone_is_taken_over(tmp_path, quick, process, age_s):
     held_by(tmp_path, age_s, **process)
 
     with lock.hold(tmp_path):
@@ -147,7 +250,7 @@ def test_an_experiment_whose_holder_is_gone_is_taken_over(tmp_path, process, age
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"null"])
-def test_a_holders_file_that_cannot_be_read_is_replaced(tmp_path, content):
+def test_a_holders_file_that_cannot_be_read_is_replaced(tmp_path, quick, content):
     (tmp_path / "holder.json").write_bytes(content)
 
     assert lock.holder(tmp_path) is None

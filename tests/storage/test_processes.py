@@ -1,11 +1,24 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from runmanager.storage import processes
 from tests.damaging import NO_PROCESS
+
+
+def test_containers_of_one_machine_are_told_apart(monkeypatch):
+    here = processes.this_process()
+    processes._boot.cache_clear()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "readlink", lambda _: "pid:[1]")
+        there = processes.this_process()
+    processes._boot.cache_clear()
+
+    assert there["boot"] != here["boot"]
 
 
 def test_this_process_lives():
