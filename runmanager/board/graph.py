@@ -50,11 +50,7 @@ def _without_values(network: nn.Module) -> nn.Module:
         for parameter in network.parameters()
     }
     copies |= {id(buffer): torch.empty_like(buffer, device="meta") for buffer in network.buffers()}
-    hollow = copy.deepcopy(network, copies)
-    for module in hollow.modules():
-        module._forward_pre_hooks.clear()  # noqa: SLF001 - no other way
-        module._forward_hooks.clear()  # noqa: SLF001
-    return hollow
+    return copy.deepcopy(network, copies)
 
 
 class _Tracer(fx.Tracer):
@@ -72,7 +68,8 @@ class _Tracer(fx.Tracer):
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         is_tracing = threading.get_ident() == self._thread
-        return super().call_module(m, forward, args, kwargs) if is_tracing else forward(*args, **kwargs)
+        # what is given calls the hooks
+        return super().call_module(m, m.forward, args, kwargs) if is_tracing else forward(*args, **kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         is_tracing = threading.get_ident() == self._thread
@@ -87,6 +84,9 @@ class _Shapes(fx.Interpreter):
         self.args_iter = iter(inputs)
         for node in self.graph.nodes:
             self.env[node] = self.run_node(node)
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self.fetch_attr(target).forward(*args, **kwargs)  # without its hooks
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)

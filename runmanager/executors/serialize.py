@@ -105,7 +105,7 @@ def _with_cache(function: Callable[..., Any], parameters: Mapping[str, Any]) -> 
 
 
 def _is_cached(value: object) -> bool:
-    return isinstance(value, functools._lru_cache_wrapper)  # noqa: SLF001 - it has no other name
+    return isinstance(value, type(functools.cache(_is_cached)))
 
 
 def _is_importable(function: Any) -> bool:

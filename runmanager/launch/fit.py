@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader
@@ -328,5 +327,11 @@ def _problems_of_activations(network: nn.Module, *, asked: bool) -> list[str]:
     return []
 
 
+_BATCH_NORMS = (
+    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm,
+    nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d,
+)  # fmt: skip
+
+
 def _has_batch_statistics(network: nn.Module) -> bool:
-    return any(isinstance(module, _BatchNorm) and module.training for module in network.modules())
+    return any(isinstance(module, _BATCH_NORMS) and module.training for module in network.modules())

@@ -5,6 +5,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -331,10 +332,10 @@ def _add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) ->
             headings[flag.heading].add_argument("--ray-address", **address)
     search = options.get("search")
     number = "suggest" if search else "sample"
-    if f"--{number}" not in parser._option_string_actions:  # noqa: SLF001 - an axis may have the name
-        about = "draw N runs of the grid at random"
-        if search:
-            about = f"runs that the search suggests, earlier ones included (default: {search.n})"
+    about = "draw N runs of the grid at random"
+    if search:
+        about = f"runs that the search suggests, earlier ones included (default: {search.n})"
+    with suppress(argparse.ArgumentError):  # an axis may have the name
         headings[EXECUTION].add_argument(f"--{number}", type=int, metavar="N", help=about)
 
 

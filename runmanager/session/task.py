@@ -240,5 +240,7 @@ def _forget_compiled() -> None:
 
     torch.compile() compiles a function for 8 shapes per process and computes eagerly from then on.
     """
-    if dynamo := sys.modules.get("torch._dynamo"):
-        dynamo.reset()
+    if "torch._dynamo" in sys.modules:  # else this would import it, in seconds
+        import torch
+
+        torch.compiler.reset()
