@@ -41,31 +41,23 @@ def hold(experiment: Path) -> Iterator[None]:
     path = experiment / paths.HOLDER
     nonce = uuid.uuid4().hex
     content = {**processes.this_process(), "user": _user(), "nonce": nonce}
-    with _registered(nonce):
-        with durable.explained(path):
-            _take(path, content)
-        with _released(path, nonce), _locked(path), _renewed(path, nonce):
-            yield
-
-
-@contextmanager
-def _registered(nonce: str) -> Iterator[None]:
-    """Remember that this process holds by a nonce; a file with its number and another nonce holds nothing."""
     _held[nonce] = threading.get_ident()
     try:
-        yield
+        with durable.explained(path):
+            _take(path, content)
+        with _locked(path), _renewed(path, nonce):
+            yield
     finally:
-        del _held[nonce]
+        try:
+            _release(path, nonce)
+        finally:
+            del _held[nonce]
 
 
-@contextmanager
-def _released(path: Path, nonce: str) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if _read(path).get("nonce") == nonce:
-            with suppress(OSError):  # the file of a process that is gone holds nothing
-                path.unlink()
+def _release(path: Path, nonce: str) -> None:
+    if _read(path).get("nonce") == nonce:
+        with suppress(OSError):  # the file of a process that is gone holds nothing
+            path.unlink()
 
 
 @contextmanager
@@ -111,7 +103,8 @@ def _locked(path: Path) -> Iterator[bool | None]:
         yield answers[0] if answers else None
     finally:
         for descriptor in descriptors:
-            os.close(descriptor)
+            with suppress(OSError):  # the block may have closed it
+                os.close(descriptor)
 
 
 def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
