@@ -607,10 +607,10 @@ class RunManager:
             min_delta: By how much better a value has to be to count for `patience`.
             max_seconds: Begin no epoch when the run has taken that long (s), earlier attempts included.
             checkpoint_every: Save inside epochs too: after a number of batches, as 500, or every "30s", "10min"
-                or "2h". A run that was killed inside an epoch then continues with the next batch, if its loader
-                can be continued: a DataLoader of a data set with indices, a list, or a loader with
+                or "2h". A run that was killed inside an epoch then continues with the next of `batches`, if its
+                loader can be continued: a DataLoader of a data set with indices, a list, or a loader with
                 state_dict(). Its numbers are those of a run that was not killed. For other loaders, a warning
-                gives the reason.
+                gives the reason. Track something of each batch: only then is it done.
 
         Returns:
             The numbers of the epochs that are left, from 1 for a new run.
@@ -636,8 +636,14 @@ class RunManager:
         options = EpochOptions(checkpoint, keep, patience, min_delta, max_seconds, checkpoint_every)
         return self._hooks.epochs(n, options, self.begin_epoch, self.end_epoch)
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self, *, skip: bool = False) -> Iterator[Any]:
         """Iterate over the loader's batches on the run's device.
+
+        Where the run continues inside the epoch, these are the batches that are left; see `resume_batch`.
+
+        Args:
+            skip: Promises that the data draw no random numbers: worker processes then need not load the batches
+                that were done. Without it they load them again, so that their random states agree.
 
         Returns:
             An iterator over what the loader yields, its tensors on the device.
@@ -657,7 +663,7 @@ class RunManager:
         epoch = self._hooks.open_epoch("batches()")
         if self.loader is None:
             raise LifecycleError("batches() without a loader: pass it to begin_run(run, network, loader)")
-        return epoch.batches()
+        return epoch.batches(skip=skip)
 
     def evaluate(
         self,
@@ -855,6 +861,27 @@ class RunManager:
     @resume_epoch.setter
     def resume_epoch(self, epoch: int) -> None:
         self._hooks.resume_epoch = epoch
+
+    @property
+    def resume_batch(self) -> int:
+        """The last batch of the epoch that an earlier attempt saved, after which `batches` continues; else 0.
+
+        Who counts around `batches` begins there.
+
+        Raises:
+            LifecycleError: No epoch is open.
+
+        Example:
+            >>> manager = RunManager("example", display=False)
+            >>> with manager.run({"lr": 0.1}, None, [torch.ones(8, 4)] * 3):
+            ...     for epoch in manager.epochs(1):
+            ...         for number, batch in enumerate(manager.batches(), manager.resume_batch):
+            ...             print(number)
+            0
+            1
+            2
+        """
+        return self._hooks.open_epoch("resume_batch").resume_batch
 
     @_settable
     def epoch_loss(self) -> float:

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 import torch
 
 from runmanager.devices import ranks, torch_devices
-from runmanager.outcome import LEADING, BatchProgress, EpochRecord
+from runmanager.outcome import LEADING, BatchProgress, EpochRecord, Inside
 from runmanager.training import loaders, metrics
-from runmanager.training.batch_iterator import Asking, BatchIterator
 from runmanager.training.batch_size import Measure
 from runmanager.training.step_log import StepLog
 
@@ -28,10 +27,11 @@ OnStep = Callable[[Callable[[], BatchProgress]], float]
 class Continuing(Protocol):
     """Writes checkpoints inside an epoch, and continues it there; see `InsideEpoch`."""
 
-    def look_beside(self, epoch: "OpenEpoch", asking: Asking, /) -> None:
-        """Find what counts or loads beside the loop over the batches."""
+    @property
+    def position(self) -> Inside | None:
+        """Where the next epoch continues, None if with its first batch."""
 
-    def begin_pass(self, epoch: "OpenEpoch", loader: Any, asking: Asking, /) -> Iterator[Any]:
+    def begin_pass(self, epoch: "OpenEpoch", loader: Any, /, *, skip: bool) -> Iterator[Any]:
         """Begin to load batches."""
 
     def batch_ended(self, epoch: "OpenEpoch", /) -> None:
@@ -80,6 +80,7 @@ class OpenEpoch:
         self._evaluated: dict[str, float] = {}
         self._times: dict[str, float] = {}
         self._end: float | None = None
+        self._resume_batch = 0  # after which the loop over the batches continued
         self._continued = 0.0  # when a saved epoch was restored (perf_counter, s)
         self._seconds = 0.0
         first_use = (os.getpid(), device.type, device.index or 0)
@@ -88,23 +89,28 @@ class OpenEpoch:
         torch_devices.wait_for(device)
         self.start, self.start_time = perf_counter(), time.time()  # the second one is wall time
 
-    def batches(self) -> Iterator[Any]:
-        """Yield the loader's batches on the device; the time that the loader takes is `phase_data_s`.
+    @property
+    def resume_batch(self) -> int:
+        """The last batch that an earlier attempt saved, after which `batches` continues; 0 if there is none."""
+        position = self.inside.position if self.inside else None
+        return position.batch if position and position.epoch == self.number else self._resume_batch
 
-        Sending is not in there: from pageable memory it waits for what the device has to compute before.
+    def batches(self, *, skip: bool = False) -> Iterator[Any]:
+        """Begin to load, and return an iterator over the loader's batches on the device.
+
+        The time that the loader takes is `phase_data_s`. Sending is not in there: from pageable memory it waits
+        for what the device has to compute before. With `skip`, batches of earlier attempts need not be loaded.
         """
-        return BatchIterator(self._batches)
-
-    def _batches(self, asking: Asking) -> Iterator[Any]:
-        sums, times, on_step, end = self.sums, self._times, self._on_step, object()
-        device = self._device
-        times.setdefault("phase_data_s", 0.0)
         self.counts_batches, self.is_whole = True, False
-        if self.inside is not None:
-            self.inside.look_beside(self, asking)
-        before = perf_counter()
-        iterator = self.inside.begin_pass(self, self._loader, asking) if self.inside else iter(self._loader)
-        times["phase_data_s"] += perf_counter() - max(before, self._continued)
+        step, before = self.step, perf_counter()
+        iterator = self.inside.begin_pass(self, self._loader, skip=skip) if self.inside else iter(self._loader)
+        self._resume_batch = self.step - step
+        data_s = self._times.get("phase_data_s", 0.0)
+        self._times["phase_data_s"] = data_s + perf_counter() - max(before, self._continued)
+        return self._sent(iterator)
+
+    def _sent(self, iterator: Iterator[Any]) -> Iterator[Any]:
+        sums, times, on_step, device, end = self.sums, self._times, self._on_step, self._device, object()
         while True:
             before = perf_counter()
             batch = next(iterator, end)

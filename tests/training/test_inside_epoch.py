@@ -1,9 +1,11 @@
 import contextlib
 import gc
+import itertools
 import random
 import time
 import warnings
 import weakref
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +14,20 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 from runmanager import RunManager, fit, load_results, load_run, load_runs, load_steps, run_grid
-from runmanager.errors import CheckpointError, InvalidArgumentError, RunsWarning
+from runmanager.errors import CheckpointError, InvalidArgumentError, LifecycleError, RunsWarning
 from runmanager.outcome import Inside
 from runmanager.storage import checkpoints, paths
 from runmanager.storage.folders import read_runs
@@ -89,6 +101,19 @@ class Resumable:
         self.next = state["next"]
 
 
+class Own(DataLoader[Any]):
+    """Does something of its own with each batch."""
+
+    def __iter__(self):
+        for samples, labels in super().__iter__():
+            yield 2 * samples, labels
+
+
+def collate(samples):
+    inputs, labels = default_collate(samples)
+    return inputs + torch.rand(()), labels
+
+
 def generator():
     return torch.Generator().manual_seed(7)
 
@@ -113,6 +138,16 @@ EXACT = {
     "with replacement": lambda: DataLoader(DATA, 4, sampler=RandomSampler(DATA, replacement=True)),
     "augmented": lambda: shuffled(Augmented(SAMPLES, LABELS)),
     "augmented, generator": lambda: shuffled(Augmented(SAMPLES, LABELS), generator=generator()),
+    "weighted": lambda: DataLoader(DATA, 4, sampler=WeightedRandomSampler([1.0, 2.0] * 11, 22)),
+    "batch_sampler": lambda: DataLoader(
+        DATA, batch_sampler=BatchSampler(SubsetRandomSampler(range(22)), 4, drop_last=False)
+    ),
+    "no batch_size": lambda: DataLoader(
+        ImageTensors(SAMPLES, LABELS), None, sampler=BatchSampler(RandomSampler(DATA), 4, drop_last=False)
+    ),
+    "drop_last": lambda: DataLoader(Augmented(SAMPLES, LABELS), 3, shuffle=True, drop_last=True),
+    "collate_fn": lambda: shuffled(collate_fn=collate),
+    "own class": lambda: Own(DATA, 4, shuffle=True, generator=generator()),
     "TensorLoader": lambda: TensorLoader(ImageTensors(SAMPLES, LABELS), 4),
     "list": lambda: BATCHES,
     "own state": Resumable,
@@ -120,17 +155,27 @@ EXACT = {
     "stateful, generator": lambda: stateful(shuffle=True, generator=generator()),
     "stateful, torch's sampler": lambda: stateful(sampler=RandomSampler(DATA, generator=generator())),
 }
-SIMILAR = ["in order", "with replacement", "augmented", "stateful", "stateful, generator", "list"]  # to others
+SIMILAR = [  # to others
+    "in order", "with replacement", "augmented", "stateful", "stateful, generator", "list", "weighted",
+    "drop_last",
+]  # fmt: skip
 IN_WORKERS = {
-    "worker": lambda: shuffled(num_workers=1),
-    "worker, generator": lambda: shuffled(num_workers=2, generator=generator()),
-    "persistent": lambda: shuffled(num_workers=1, persistent_workers=True),
+    "worker": lambda: shuffled(Augmented(SAMPLES, LABELS), num_workers=1),
+    "worker, generator": lambda: shuffled(
+        Augmented(SAMPLES, LABELS), num_workers=2, generator=generator(), collate_fn=collate
+    ),
+    "worker, replacement": lambda: DataLoader(
+        DATA, 4, sampler=RandomSampler(DATA, replacement=True, generator=generator()), num_workers=2
+    ),
     "TensorLoader, worker": lambda: TensorLoader(ImageTensors(SAMPLES, LABELS), 4, num_workers=1),
+}
+WORKERS_GO_ON = {
+    "persistent": lambda: shuffled(num_workers=1, persistent_workers=True),
     "stateful, worker": lambda: stateful(shuffle=True, num_workers=1),
 }
 
 
-def train(root, stop=None, make=shuffled, *, every=1, options=None, num_epochs=3, before_loop=None):
+def train(root, stop=None, make=shuffled, *, every=1, options=None, num_epochs=3, before_loop=None, skip=False):
     """Train until `stop`: the epoch and the batch in which it is interrupted. Count the batches per epoch.
 
     Gradients are added up over three batches, so that a checkpoint finds them in the middle.
@@ -149,7 +194,7 @@ def train(root, stop=None, make=shuffled, *, every=1, options=None, num_epochs=3
         for epoch in manager.epochs(num_epochs, checkpoint=parts, keep="last", checkpoint_every=every):
             if before_loop:
                 before_loop(manager, network, scheduler)
-            for samples, labels in manager.batches():
+            for samples, labels in manager.batches(skip=skip):
                 counts[epoch] = counts.get(epoch, 0) + 1
                 if (epoch, counts[epoch]) == stop:
                     raise KeyboardInterrupt
@@ -225,7 +270,8 @@ def test_loaders_continue_bit_for_bit_in_a_later_epoch(tmp_path, name):
     train(tmp_path / "killed", (2, 4), EXACT[name])
     counts = train(tmp_path / "killed", make=EXACT[name])
 
-    assert counts == {2: 3, 3: 6}
+    number = 7 if name == "drop_last" else NUM_BATCHES
+    assert counts == {2: number - 3, 3: number}
     assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
 
 
@@ -238,22 +284,71 @@ def test_loaders_continue_bit_for_bit_in_the_first_epoch(tmp_path, name):
     train(tmp_path / "killed", (1, 2), EXACT[name])  # the second one after it continued, batch 5 of the epoch
     counts = train(tmp_path / "killed", make=EXACT[name])
 
-    assert counts == {1: 2, 2: 6, 3: 6}
+    number = 7 if name == "drop_last" else NUM_BATCHES
+    assert counts == {1: number - 4, 2: number, 3: number}
     assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epoch", [1, 2])
 @pytest.mark.parametrize("name", IN_WORKERS)
-def test_loaders_with_workers_yield_the_same_batches_and_say_what_may_differ(tmp_path, name, epoch):
+def test_loaders_with_workers_continue_bit_for_bit(tmp_path, name, epoch):
     train(tmp_path / "whole", make=IN_WORKERS[name])
 
     train(tmp_path / "killed", (epoch, 4), IN_WORKERS[name])
+    train(tmp_path / "killed", (epoch, 2), IN_WORKERS[name])
+    counts = train(tmp_path / "killed", make=IN_WORKERS[name])
+
+    assert counts[epoch] == 2
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.parametrize("name", WORKERS_GO_ON)
+def test_workers_that_go_on_yield_the_same_batches_and_it_is_said_what_may_differ(tmp_path, name, epoch):
+    train(tmp_path / "whole", make=WORKERS_GO_ON[name])
+
+    train(tmp_path / "killed", (epoch, 4), WORKERS_GO_ON[name])
     with pytest.warns(RunsWarning, match="random numbers that worker processes draw") as warned:
-        counts = train(tmp_path / "killed", make=IN_WORKERS[name])
+        counts = train(tmp_path / "killed", make=WORKERS_GO_ON[name])
 
     assert len(warned) == 1
     assert counts[epoch] == 3
+    assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+class Noting(TensorDataset):
+    """Writes down what is loaded, in whichever process."""
+
+    path: Path
+
+    def __getitem__(self, index):
+        with self.path.open("a") as file:
+            file.write(f"{index}\n")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "skip", "num_loaded"),
+    [(0, False, 22 - 12), pytest.param(1, True, 22 - 12, marks=pytest.mark.slow),
+     pytest.param(1, False, 22, marks=pytest.mark.slow)],
+)  # fmt: skip
+def test_batches_that_were_done_are_not_loaded_but_by_workers_whose_data_may_draw(
+    tmp_path, num_workers, skip, num_loaded
+):
+    def make():
+        return shuffled(data, num_workers=num_workers, generator=generator())
+
+    data = Noting(SAMPLES, LABELS)
+    data.path = tmp_path / "loaded.txt"
+    train(tmp_path / "whole", make=make, num_epochs=1, skip=skip)
+    train(tmp_path / "killed", (1, 4), make, num_epochs=1, skip=skip)
+    data.path.write_text("")
+
+    train(tmp_path / "killed", make=make, num_epochs=1, skip=skip)
+
+    assert len(data.path.read_text().splitlines()) == num_loaded
     assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
 
 
@@ -530,12 +625,225 @@ def test_a_metric_of_the_loop_continues(tmp_path):
                     if number == stop:
                         raise KeyboardInterrupt
                     metric.update(1.0)
+                    manager.track(share=1.0)
                 manager.track(total=metric.compute())
         return load_results(tmp_path)
 
     execute(4)
 
     assert execute(None)["total"].tolist() == [6.0]
+
+
+class Twice(DataLoader[Any]):
+    def __iter__(self):
+        for _ in range(2):
+            yield from super().__iter__()
+
+
+class Ahead(DataLoader[Any]):
+    def __iter__(self):
+        batches = super().__iter__()
+        batch = next(batches)
+        for following in batches:
+            yield batch
+            batch = following
+        yield batch
+
+
+class Stateless(list[Any]):
+    def state_dict(self):
+        raise AttributeError("dl_state_dict")
+
+    def load_state_dict(self, state):
+        """Load nothing."""
+
+
+def train_in(root, loop, stop=None, loader=None):
+    """Train with `loop`, which yields a batch and a number for each step, until step `stop` of the attempt.
+
+    Return the rows and the weights that are left, and what the attempt has warned of.
+    """
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(1)
+    network = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
+    manager, num_steps = RunManager("exp", root, display=False, tensorboard=False), 0
+    with warnings.catch_warnings(record=True) as warned, contextlib.suppress(KeyboardInterrupt):
+        warnings.simplefilter("always")
+        with manager.run({"lr": 0.1}, network, shuffled() if loader is None else loader):
+            parts = {"network": network, "optimizer": optimizer}
+            for _ in manager.epochs(2, checkpoint=parts, checkpoint_every=2):
+                for (samples, labels), number in loop(manager):
+                    num_steps += 1
+                    if num_steps == stop:
+                        raise KeyboardInterrupt
+                    loss = functional.cross_entropy(network(samples), labels) * (1 + number)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                    manager.track_loss(loss, samples)
+    said = [str(each.message) for each in warned if each.category is RunsWarning]
+    rows = load_results(root).drop(columns=DURATIONS, errors="ignore").to_csv()
+    return (rows, [parameter.tolist() for parameter in network.parameters()]), said
+
+
+def killed(root, loop, stop, loader=lambda: None):
+    """Interrupt a run, continue it, and return the same of both attempts."""
+    _, before = train_in(root, loop, stop, loader())
+    result, after = train_in(root, loop, None, loader())
+    return result, before, after
+
+
+def plainly(manager):
+    for batch in manager.batches():
+        yield batch, 0
+
+
+def enumerated(manager):
+    for number, batch in enumerate(manager.batches(), manager.resume_batch):
+        yield batch, number
+
+
+def zipped(manager):
+    for number, batch in zip(itertools.count(manager.resume_batch), manager.batches(), strict=False):
+        yield batch, number
+
+
+def sliced(manager):
+    for batch in itertools.islice(manager.batches(), 5 - manager.resume_batch):
+        yield batch, 0
+
+
+def generated(manager):
+    yield from plainly(manager)
+
+
+def listed(manager):
+    for batch in list(manager.batches()):
+        yield batch, 0
+
+
+def ahead(manager):
+    batches = manager.batches()
+    batch = next(batches)
+    for following in batches:
+        yield batch, 0
+        batch = following
+    yield batch, 0
+
+
+class TestALoopAroundTheBatches:
+    @pytest.mark.parametrize("stop", [4, 9])
+    @pytest.mark.parametrize("loop", [enumerated, zipped, sliced, generated])
+    def test_begins_after_the_batch_that_was_saved(self, tmp_path, loop, stop):
+        whole, _ = train_in(tmp_path / "whole", loop)
+
+        result, before, after = killed(tmp_path / "killed", loop, stop)
+
+        assert (result, before, after) == (whole, [], [])
+        assert '"inside":{' in (tmp_path / "killed/exp/001-lr=0.1/attempt-2.jsonl").read_text()
+
+    def test_that_starts_over_begins_with_the_first_batch(self, tmp_path):
+        def make():
+            return DataLoader(DATA, 4, sampler=Counting())
+
+        def counted(manager):
+            for number, batch in enumerate(manager.batches(), manager.resume_batch):
+                numbers.append(number)
+                yield batch, number
+
+        numbers: list[int] = []
+        train_in(tmp_path, counted, 9, make())
+        numbers.clear()
+        train_in(tmp_path, counted, None, make())
+
+        assert numbers == [*range(6)]
+
+    def test_is_told_the_batch_before_it_begins_and_in_one_epoch_alone(self, tmp_path):
+        def told(manager):
+            before = manager.resume_batch
+            batches = manager.batches()
+            numbers.append((before, manager.resume_batch))
+            for batch in batches:
+                yield batch, 0
+
+        numbers: list[tuple[int, int]] = []
+        killed(tmp_path, told, 4)
+
+        assert numbers == [(0, 0), (2, 2), (0, 0)]
+
+    def test_needs_an_epoch_for_its_batch(self, tmp_path):
+        manager = RunManager("exp", tmp_path, display=False, tensorboard=False)
+
+        with pytest.raises(LifecycleError, match="resume_batch outside an epoch"), manager.run({"lr": 0.1}):
+            print(manager.resume_batch)  # noqa: T201
+
+    @pytest.mark.parametrize("loop", [listed, ahead])
+    def test_saves_nothing_if_it_asks_for_batches_ahead(self, tmp_path, loop):
+        whole, _ = train_in(tmp_path / "whole", loop)
+
+        result, before, _ = killed(tmp_path / "killed", loop, 9)
+
+        assert result == whole
+        assert [
+            each for each in before if "nothing was tracked of batch 1 before the next one" in each
+        ] == before
+
+    def test_may_leave_out_a_batch(self, tmp_path):
+        def leave_out(manager):
+            for number, batch in enumerate(manager.batches(), manager.resume_batch):
+                if number != 3:  # after which the state would be saved
+                    yield batch, number
+
+        whole, _ = train_in(tmp_path / "whole", leave_out)
+
+        result, before, after = killed(tmp_path / "killed", leave_out, 5)
+
+        assert (result, before, after) == (whole, [], [])
+        assert '"batch":5' in (tmp_path / "killed/exp/001-lr=0.1/attempt-2.jsonl").read_text()
+
+
+@pytest.mark.parametrize(("stop", "batch"), [(5, 4), (7, 6)])
+def test_a_loader_that_repeats_itself_is_saved_the_first_time(tmp_path, stop, batch):
+    def make():
+        return Twice(DATA, 4, shuffle=True)
+
+    whole, said = train_in(tmp_path / "whole", plainly, loader=make())
+
+    result, _, after = killed(tmp_path / "killed", plainly, stop, make)
+
+    assert result == whole
+    assert ["its loader yields more batches than its sampler gives" in each for each in said] == [True]
+    assert f'"batch":{batch}' in (tmp_path / "killed/exp/001-lr=0.1/attempt-2.jsonl").read_text()
+    assert len(after) == 1
+
+
+def test_a_loader_that_has_no_state_after_all_ends_no_run(tmp_path):
+    _, said = train_in(tmp_path, plainly, loader=Stateless(BATCHES))
+
+    assert ["its loader has no state: AttributeError('dl_state_dict')" in each for each in said] == [True]
+
+
+def test_random_numbers_that_a_loader_draws_ahead_are_said_to_differ(tmp_path):
+    _, before, after = killed(tmp_path, plainly, 5, lambda: Ahead(Augmented(SAMPLES, LABELS), 4))
+
+    assert before == []
+    assert ["numbers that the loader draws for batches ahead, as for" in each for each in after] == [True]
+
+
+@pytest.mark.slow  # accelerate takes seconds to import
+def test_a_loader_that_accelerate_has_prepared_continues(tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+
+    def make():
+        return accelerate.Accelerator(cpu=True).prepare(shuffled(generator=generator()))
+
+    whole, _ = train_in(tmp_path / "whole", plainly, loader=make())
+
+    result, before, after = killed(tmp_path / "killed", plainly, 5, make)
+
+    assert (result, before, after) == (whole, [], [])
+    assert '"inside":{' in (tmp_path / "killed/exp/001-lr=0.1/attempt-2.jsonl").read_text()
 
 
 class TestSaysOnce:
