@@ -5,6 +5,7 @@ import random
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.chaos.harness import (
     seeded,
     show,
 )
-from tests.chaos.work import EXPERIMENT, inside_axes
+from tests.chaos.work import EXPERIMENT, LOADERS, inside_axes
 
 NUM_KILLS = int(os.environ.get("RUNMANAGER_INSIDE_KILLS", "15"))
 PARAMS = [inside_axes(lrs=[0.01, 0.02], num_epochs=2, every=every) for every in (3, "0.03s")]
@@ -34,7 +35,7 @@ class Killer:
         self._draw = draw
         self.kills = self.kills_inside = self.continued = self.experiments = 0
 
-    def experiment(self, root: Path, number: int) -> list[str]:
+    def experiment(self, root: Path, params: dict[str, list[Any]]) -> list[str]:
         """Kill an experiment until it is done; return what is wrong."""
         self.experiments += 1
         how, witness = self._draw.choice(HOWS), Witness(root / EXPERIMENT)
@@ -43,7 +44,7 @@ class Killer:
         while code == -9 and not problems:
             before = num_saved(root)
             aim = before + self._draw.randrange(1, 9)
-            pid = self._zygote.start(root, PARAMS[number], how, tensorboard=True)
+            pid = self._zygote.start(root, params, how, tensorboard=True)
             while num_saved(root) < aim and is_alive(pid):
                 time.sleep(0.001)
             code, is_killed, _ = self._zygote.wait(pid, self._draw.uniform(0, 0.05), is_of_group=True)
@@ -61,19 +62,18 @@ def num_saved(root: Path) -> int:
     return sum(line["type"] == "inside" for lines in journals(root) for line in lines)
 
 
-@pytest.mark.slow(minutes=1)
-def test_kills_inside_epochs_change_no_row_and_no_weight(zygote, tmp_path):
+def kill(zygote: Zygote, tmp_path: Path, grids: list[dict[str, list[Any]]], num_kills: int) -> None:
     killer = Killer(zygote, seeded(25))
     references = []
-    for number, params in enumerate(PARAMS):
+    for number, params in enumerate(grids):
         assert zygote.run(tmp_path / f"reference {number}", params, "bare", tensorboard=True) == 0
         references.append(result(tmp_path / f"reference {number}"))
 
     problems: list[str] = []
-    while killer.kills < NUM_KILLS:
-        number = killer.experiments % len(PARAMS)
+    while killer.kills < num_kills:
+        number = killer.experiments % len(grids)
         root = tmp_path / f"{killer.experiments}"
-        problems += killer.experiment(root, number)
+        problems += killer.experiment(root, grids[number])
         if not problems:
             problems += [] if result(root) == references[number] else [f"{root} differs from the reference"]
             shutil.rmtree(root)
@@ -83,5 +83,18 @@ def test_kills_inside_epochs_change_no_row_and_no_weight(zygote, tmp_path):
         f"{killer.continued} attempts continued there, {killer.experiments} experiments"
     )
     assert problems == []
-    assert killer.kills_inside > NUM_KILLS // 2
-    assert killer.continued > NUM_KILLS // 2
+    assert killer.kills_inside > num_kills // 2
+    assert killer.continued > num_kills // 2
+
+
+@pytest.mark.slow(minutes=1)
+def test_kills_inside_epochs_change_no_row_and_no_weight(zygote, tmp_path):
+    kill(zygote, tmp_path, PARAMS, NUM_KILLS)
+
+
+@pytest.mark.slow(minutes=4)
+@pytest.mark.parametrize("data", LOADERS)
+def test_kills_inside_epochs_of_any_loader_change_no_row_and_no_weight(zygote, tmp_path, data):
+    if data.startswith("stateful"):
+        pytest.importorskip("torchdata")
+    kill(zygote, tmp_path, [inside_axes([0.01, 0.02], 2, 3, data)], NUM_KILLS // 3)

@@ -1,14 +1,25 @@
 """What the processes of the chaos tests train: small, and random in every way that a run can be."""
 
+import importlib
+import random
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 from runmanager import (
     AskTell,
@@ -66,12 +77,60 @@ def train(run: Any, manager: RunManager) -> None:
             wait_for(run.wait_for)
 
 
+class Augmented(TensorDataset):
+    """Draws from the random states of the process that loads."""
+
+    def __getitem__(self, index: int) -> Any:
+        """Return a sample with noise, and its label."""
+        sample, label = super().__getitem__(index)
+        return sample + 0.1 * torch.randn(8) + 0.1 * random.random(), label  # noqa: S311 - as users do
+
+
+def collate(samples: Any) -> Any:
+    """Put samples together, and draw."""
+    inputs, labels = default_collate(samples)
+    return inputs + torch.rand(()), labels
+
+
+def _generator() -> torch.Generator:
+    return torch.Generator().manual_seed(2)
+
+
+def _stateful(**options: Any) -> Any:
+    module = importlib.import_module("torchdata.stateful_dataloader")
+    with warnings.catch_warnings():  # it calls what torch deprecates
+        warnings.simplefilter("ignore")
+        return module.StatefulDataLoader(DATA, 4, **options)
+
+
+DATA, AUGMENTED = TensorDataset(SAMPLES, LABELS), Augmented(SAMPLES, LABELS)
+LOADERS: dict[str, Callable[[], Any]] = {
+    "generator": lambda: DataLoader(DATA, 4, shuffle=True, generator=_generator()),
+    "shuffle": lambda: DataLoader(AUGMENTED, 4, shuffle=True),
+    "in order": lambda: DataLoader(AUGMENTED, 4),
+    "weighted": lambda: DataLoader(DATA, 4, sampler=WeightedRandomSampler([1.0, 2.0] * 32, 64)),
+    "replaced": lambda: DataLoader(
+        AUGMENTED, 4, sampler=RandomSampler(DATA, replacement=True, generator=_generator())
+    ),
+    "batch_sampler": lambda: DataLoader(
+        AUGMENTED, batch_sampler=BatchSampler(SubsetRandomSampler(range(60)), 4, drop_last=False)
+    ),
+    "workers": lambda: DataLoader(AUGMENTED, 4, shuffle=True, num_workers=2),
+    "drop_last": lambda: DataLoader(AUGMENTED, 5, shuffle=True, drop_last=True),
+    "collate_fn": lambda: DataLoader(DATA, 4, shuffle=True, collate_fn=collate),
+    "pin_memory": lambda: DataLoader(AUGMENTED, 4, shuffle=True, pin_memory=True),
+    "list": lambda: list(DataLoader(DATA, 4)),
+    "stateful": lambda: _stateful(shuffle=True),
+    "stateful, generator": lambda: _stateful(shuffle=True, generator=_generator()),
+}
+
+
 def train_inside(run: Any, manager: RunManager) -> None:
     """Train a run with checkpoints inside epochs, in steps of two batches; each batch takes its time."""
     torch.manual_seed(1)
+    random.seed(1)
     network = Network(run.padding)
-    generator = torch.Generator().manual_seed(2)
-    loader = DataLoader(TensorDataset(SAMPLES, LABELS), batch_size=4, shuffle=True, generator=generator)
+    loader = LOADERS[run.data]()
     optimizer = torch.optim.Adam(network.parameters(), lr=run.lr)
     counts = {"batches": 0}
     state = {"network": network, "optimizer": optimizer, "counts": counts}
@@ -186,9 +245,11 @@ def axes(lrs: list[float], num_epochs: int, padding: int, wait_for: str = "") ->
     return {"lr": lrs, "num_epochs": [num_epochs], "padding": [padding], "wait_for": [wait_for]}
 
 
-def inside_axes(lrs: list[float], num_epochs: int, every: int | str) -> dict[str, list[Any]]:
+def inside_axes(
+    lrs: list[float], num_epochs: int, every: int | str, data: str = "generator"
+) -> dict[str, list[Any]]:
     """Write down the grid of `train_inside`."""
-    return {"lr": lrs, "num_epochs": [num_epochs], "padding": [10], "every": [every]}
+    return {"lr": lrs, "num_epochs": [num_epochs], "padding": [10], "every": [every], "data": [data]}
 
 
 def stopping_axes(lrs: list[float], num_epochs: int, patience: int) -> dict[str, list[Any]]:

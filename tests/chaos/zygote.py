@@ -113,6 +113,7 @@ def _execute(
     is_warm: bool = False,
 ) -> int:
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "'pin_memory' argument is set")  # of a machine without an accelerator
     warnings.simplefilter("ignore", ResourceWarning)  # of a module that a signal tears while it is read
     if mutant:
         faults.MUTANTS[mutant]()
