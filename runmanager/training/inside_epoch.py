@@ -13,7 +13,7 @@ import warnings
 import weakref
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -186,7 +186,7 @@ class InsideEpoch:
         assert saved.inside is not None
         position = _position_of(saved)
         try:
-            loader_pass.resume(saved.inside["loader"], position.batch, skip=skip)
+            loader_pass.resume(saved.inside["loader"], position.batch, epoch.report_step, skip=skip)
         except _NotResumedError as reason:
             self._say(f"epoch {position.epoch} starts over, not after batch {position.batch}: {reason}")
             return False
@@ -308,8 +308,11 @@ class _LoaderPass:
             raise _NotResumedError("its loader yields more batches than its sampler gives")
         return state
 
-    def resume(self, saved: Mapping[str, Any], batch: int, *, skip: bool) -> None:
+    def resume(self, saved: Mapping[str, Any], batch: int, report: Callable[[], object], *, skip: bool) -> None:
         """Go on after a batch; what is random is then restored from what was saved with it.
+
+        `report` is called for each batch that is loaded meanwhile, or a run that takes its time would count as
+        hung.
 
         Raises:
             _NotResumedError: It cannot; all random states are as before.
@@ -322,7 +325,7 @@ class _LoaderPass:
             if _has_state(self._loader):
                 self._load_state(saved)
             else:
-                self._go_through(saved, batch, skip=skip)
+                self._go_through(saved, batch, report, skip=skip)
         except _NotResumedError:
             self._set_randoms(before)
             raise
@@ -344,22 +347,26 @@ class _LoaderPass:
         except Exception as error:
             raise _NotResumedError(f"its loader does not take its state: {error!r}") from error
 
-    def _go_through(self, saved: Mapping[str, Any], batch: int, *, skip: bool) -> None:
+    def _go_through(
+        self, saved: Mapping[str, Any], batch: int, report: Callable[[], object], *, skip: bool
+    ) -> None:
         """Draw the indices of the batches that were done, and load these where workers may draw for them."""
         has_workers = bool(getattr(self._loader, "num_workers", 0))
         self.batches = self._started(0 if has_workers and not skip else batch)
         if self._order is not None and not has_workers:
             self._order.skip()
         elif self._order is None or not skip:
-            self._drop(batch)
+            self._drop(batch, report)
         if self._order is not None and self._order.crcs[batch : batch + 1].tolist() != [saved.get("crc")]:
             raise _NotResumedError("its sampler gives another order")
 
-    def _drop(self, number: int) -> None:
+    def _drop(self, number: int, report: Callable[[], object]) -> None:
         """Load batches again, and notice whether random numbers depend on what was between them."""
-        num_dropped = len(list(itertools.islice(self.batches, 1)))
-        before = self._randoms()["random"]
-        num_dropped += sum(1 for _ in itertools.islice(self.batches, number - 1))
+        num_dropped, before = 0, {}
+        for num_dropped, _ in enumerate(itertools.islice(self.batches, number), 1):
+            report()
+            if num_dropped == 1:
+                before = self._randoms()["random"]
         if num_dropped < number:
             raise _NotResumedError(f"its loader has {num_dropped} batches only")
         if self._order is None and _as_list(before) != _as_list(self._randoms()["random"]):

@@ -35,6 +35,7 @@ from runmanager.storage.journal import read_attempt
 from runmanager.storage.run_state import read_run
 from runmanager.training import inside_epoch, step_log, weighted_sum
 from runmanager.training.loaders import ImageTensors, TensorLoader
+from runmanager.training.open_epoch import OpenEpoch
 from tests.board.reading import folder_scalars
 from tests.damaging import flip
 
@@ -350,6 +351,18 @@ def test_batches_that_were_done_are_not_loaded_but_by_workers_whose_data_may_dra
 
     assert len(data.path.read_text().splitlines()) == num_loaded
     assert what_is_left(tmp_path / "killed") == what_is_left(tmp_path / "whole")
+
+
+def test_progress_is_reported_for_each_batch_that_is_loaded_again(tmp_path, monkeypatch):
+    train(tmp_path, (2, 5), EXACT["own class"])
+    reports = []
+    monkeypatch.setattr(OpenEpoch, "report_step", lambda epoch: reports.append((epoch.number, epoch.step)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunManager, "evaluate", lambda *_: None)
+        train(tmp_path, make=EXACT["own class"])
+
+    assert reports == [(2, 0)] * 4
 
 
 @pytest.mark.parametrize(
