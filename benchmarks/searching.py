@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from runmanager.search.record import Tell, Trial
 
 from benchmarks.measuring import spread
 from runmanager import OptunaSearch, Run, RunManager, Uniform, run_grid
 from runmanager.goal import parse_goal
-from runmanager.search.record import Tell, Trial
 from runmanager.search.space import SearchSpace
 from runmanager.search.trials import Trials
 from runmanager.storage.folders import Experiment

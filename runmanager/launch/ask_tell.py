@@ -124,7 +124,7 @@ class AskTell:
             SearchSpace(params).check()
         Problems(dict.fromkeys(problems)).raise_if_any(InvalidArgumentError)
         goals = self._design.all_goals
-        space = space_for(params, goals, search.sampler)
+        space = space_for(params, goals, search)
         self._path = options.path
         self._search = Asking(search, space, goals, self._path)
         self._started = (
@@ -210,7 +210,7 @@ class AskTell:
             results = {folder.id: read_run(folder) for _, folder in self._search.space.runs_of(experiment)}
             changed = self._started.changed() if self._started else set()
             closing.callback(self._search.close)
-            self._search.open(results, changed)
+            self._search.open(experiment, results, changed)
             if self._started:
                 self._started.notes = [f"! {change}" for change in changes]
                 closing.callback(self._started.end)
@@ -251,7 +251,7 @@ class AskTell:
             ...     print(search.ask({"x": 0.5}))
             ...     print(search.ask())
             Run(x=0.5)
-            Run(x=0.5488135039273248)
+            Run(x=0.9732230505228905)
         """
         self._check_open()
         run = self._search.ask(params)
@@ -346,7 +346,7 @@ class AskTell:
             >>> how = {"experiment": "g", "goal": "min:loss", "executor": "inline", "display": False}
             >>> with AskTell({"lr": Uniform(0, 1)}, OptunaSearch(n=1), train=train, **how) as search:
             ...     print([result.value for result in search.results()])
-            [0.5488135039273248]
+            [0.5355993486273284]
         """
         started = self._executing("results")
         while True:

@@ -21,7 +21,7 @@ _OF_RUNS = (
     r"|attempt-\d+(-\d+)?\.((steps\.)?jsonl|evts|weights\.pt))"
 )
 _OF_EXPERIMENTS = (
-    r"(grid\.json|search\.jsonl|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*"
+    r"(grid\.json|hparams\.json|results\.(csv|json)|report\.html|holder\.json(\.[0-9a-f]{8})*"
     r"|\.probe\.[0-9a-f]{32}|\.ray-probe)"
 )
 _OF_CACHES = r"results\.npz"
@@ -90,6 +90,7 @@ def remove(experiment: Path, runs: Iterable[RunFolder]) -> None:
 
     runs = list(runs)
     with _while_held(experiment, runs):
+        Experiment(experiment).note_last_trial()
         for run in runs:
             with durable.explained(run.path):
                 _unlink(look(run).files)

@@ -10,13 +10,15 @@ from runmanager.goal import Goal
 from runmanager.nested import flat, mapping_of
 from runmanager.outcome import Status
 from runmanager.run import Run
-from runmanager.search.record import Trial
+from runmanager.search.sampler import TrialResult
 from runmanager.search.search import Decision
 from runmanager.search.searching import Searching, has_result
-from runmanager.search.trials import Trials, goal_value, told
-from runmanager.storage.folders import RunFolder
+from runmanager.search.trials import Trial, Trials, completed, goal_value
+from runmanager.storage import naming
+from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
-from runmanager.storage.run_state import RunResult
+from runmanager.storage.run_state import RunResult, read_run
+from runmanager.storage.trials import RunTrials, ToldValue, read_trials, write_run
 from runmanager.wording import printable
 
 _EXAMPLE = "tell(run, loss.item())"
@@ -65,7 +67,8 @@ class Asking(Searching):
     result, which counts unless the loop tells another before the next call.
     """
 
-    _trials: Trials | None
+    experiment: Experiment
+    """Has the runs that were asked for too."""
     _asked_for: dict[str, Run]  # by identity, as in all of these
     _waiting: list[int]  # trials without a result that the loop does not have
     _new: dict[str, Run]  # that were started, and that nobody executes yet
@@ -73,54 +76,50 @@ class Asking(Searching):
     _taken: dict[str, RunResult]  # that the loop has seen, and that do not count yet
     _num_asked: int
     _is_told: bool  # whether anything was, or was started
+    _sentences: list[str]  # to say
 
-    def open(self, results: Mapping[str, RunResult], changed: Collection[str] = ()) -> None:
+    def open(
+        self, experiment: Experiment, results: Mapping[str, RunResult], changed: Collection[str] = ()
+    ) -> None:
         """Read what earlier loops have done.
 
         Args:
+            experiment: Has the runs, and gets those that are asked for.
             results: What the journals say of the runs of these axes, by identity.
             changed: The identities of runs that are to be executed again if they have ended.
         """
+        trials = self._read(experiment)
+        for id_ in changed:
+            trials.told.pop(id_, None)
         ended = {
             id_: result
             for id_, result in results.items()
-            if id_ not in changed and has_result(result) and has_values(result, self._goals)
+            if id_ not in changed
+            and (trials.is_told(result) or (has_result(result) and has_values(result, self._goals)))
         }
-        trials = self._read()
         self._num_before = trials.num_asked
-        trials.revalue(ended)
-        trials.reopen(changed)
         trials.begin(ended)
-        for trial in list(trials.open.values()):
-            if now := trials.result(trial, ended):
-                trials.tell(now)
         for trial in trials.all.values():
+            if result := trials.result(trial, ended):
+                trials.tell(trial, result)
             self._add_seconds(trial, results)
-        trials.write()
         self._asked_for, self._new, self._due, self._taken = {}, {}, {}, {}
-        self._waiting, self._trials = list(trials.open), trials
-        self._num_asked, self._is_told = 0, False
+        self._waiting = [trial.number for trial in trials.open]
+        self.experiment, self._trials = experiment, trials
+        self._num_asked, self._is_told, self._sentences = 0, False, []
 
     def close(self) -> None:
-        """Let the results count that the loop has taken, and close the record."""
-        trials, self._trials = self._trials, None
-        if trials:
-            try:
-                for id_, result in list(self._taken.items()):
-                    if has_values(result, self._goals):
-                        self._count(trials, id_, result)
-                trials.sync()
-            finally:
-                trials.close()
+        """Forget what the loop has: all of it is kept with the runs."""
+        self._trials = None
 
     @property
     def is_open(self) -> bool:
-        """Whether the record is read."""
+        """Whether the trials are read."""
         return self._trials is not None
 
     def sentences(self) -> Sequence[str]:
         """Return what there is to say since it was called last."""
-        said, self._opened.sentences = self._opened.sentences, []
+        said, self._sentences = self._sentences, []
         return said
 
     @property
@@ -131,13 +130,12 @@ class Asking(Searching):
     def ask(self, params: object = None) -> Run | None:
         """Return the run to execute next, or that of a setting; None if there is none."""
         trials = self._opened
-        self._count_taken(trials)  # which is written together with what follows
+        self.settle()
         run = self._suggested(trials) if params is None else self._own(trials, params)
-        trials.write()
         self._num_asked += run is not None
         if run is None and params is None and self._num_asked > 1 and not self._is_told:
             rule = f"{self._num_asked:,} runs were asked for and none was told: the sampler learns nothing"
-            trials.sentences.append(f"! {rule}; write tell(run, value), or start(run)")
+            self._sentences.append(f"! {rule}; write tell(run, value), or start(run)")
         return run
 
     def tell(self, run: Run, value: object) -> None:
@@ -146,12 +144,18 @@ class Asking(Searching):
         if id_ in self._due:
             raise InvalidArgumentError([f"{run!r} is being executed: wait() for it, then tell its value"])
         values = self._checked(value)
-        result = self._taken.pop(id_, None)
+        folder = self.experiment.runs[id_]
+        result = self._taken.pop(id_, None) or read_run(folder)
+        numbers = [number if math.isfinite(number) else None for number in values]
+        told = ToldValue(
+            result.attempts, {goal.metric: n for goal, n in zip(self._goals, numbers, strict=True)}
+        )
+        write_run(folder, RunTrials(read_trials(folder).trials, told))
+        trials.told[id_] = told
         del self._asked_for[id_]
         for trial in _trials_of(trials, id_):
-            trials.tell(told(trial, "complete", values))
-            self._add_seconds(trial, {id_: result} if result else {})
-        trials.write()
+            trials.tell(trial, completed(values))
+            self._add_seconds(trial, {id_: result})
 
     def start(self, run: Run) -> None:
         """Make a run due."""
@@ -183,8 +187,8 @@ class Asking(Searching):
         Raises:
             InvalidArgumentError: A run is completed, and has no metric of a goal.
         """
-        self._count_taken(self._opened)
-        self._opened.write()
+        for id_, result in list(self._taken.items()):
+            self._count(self._opened, id_, result)
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Take no note of the grid: the loop decides."""
@@ -204,6 +208,7 @@ class Asking(Searching):
                 return None
             else:
                 trial = suggested
+                self._keep(trial)
             if run := self._handed_out(trials, trial):
                 return run
 
@@ -217,28 +222,37 @@ class Asking(Searching):
         id_ = identity(run._asdict())
         before = _trials_of(trials, id_)
         trial = before[0] if before else None
-        if trial is None and id_ in trials.ids:
+        if trial is None and (id_ in trials.ids or trials.other(id_)):
             return None
         if trial is None:
             trial = trials.give(point)
+            self._keep(trial)
         elif trial.number in self._waiting:
             self._waiting.remove(trial.number)
         return self._handed_out(trials, trial)
 
+    def _keep(self, trial: Trial) -> None:
+        """Write a trial down with its run, which gets its folder."""
+        (run,) = self.space.runs(trial.point)
+        if folder := self.experiment.find(run._asdict()):
+            write_run(folder, read_trials(folder).adding([trial.kept]))
+        else:
+            names = naming.telling_first(self.axes, self.experiment.design.repeating(self.axes))
+            self.experiment.add(run._asdict(), names, {}, [trial.kept])
+
     def _handed_out(self, trials: Trials, trial: Trial) -> Run | None:
         """Return the run of a trial, None if its setting has its result, or the loop has it."""
         (id_,) = trial.runs
-        before = next((each.told for each in trials.all.values() if each.told and id_ in each.runs), None)
-        if before:
-            trials.tell(told(trial, before.state, before.values))
+        if result := self._known_result(trials, id_):
+            trials.tell(trial, result)
         elif id_ not in self._asked_for:  # else its result is told with that of the first one
             (self._asked_for[id_],) = self.space.runs(trial.point)
             return self._asked_for[id_]
         return None
 
-    def _count_taken(self, trials: Trials) -> None:
-        for id_, result in list(self._taken.items()):
-            self._count(trials, id_, result)
+    def _known_result(self, trials: Trials, id_: str) -> TrialResult | None:
+        of_trials = (trial.result for trial in trials.all.values() if id_ in trial.runs and trial.result)
+        return next(of_trials, None) or trials.other(id_)
 
     def _count(self, trials: Trials, id_: str, result: RunResult) -> None:
         """Let a result count; without one, as the run was killed, the loop may start it again."""
@@ -248,7 +262,7 @@ class Asking(Searching):
             except InvalidArgumentError as error:
                 raise InvalidArgumentError([f"{error}, or tell() its value"]) from error
             if now:
-                trials.tell(now)
+                trials.tell(trial, now)
                 self._add_seconds(trial, {id_: result})
                 self._asked_for.pop(id_, None)
         self._taken.pop(id_, None)
@@ -312,4 +326,4 @@ def _search_result(run: Run, result: RunResult, goals: Sequence[Goal]) -> Search
 
 def _trials_of(trials: Trials, id_: str) -> list[Trial]:
     """Return the trials of a run that have no result."""
-    return [trial for trial in trials.open.values() if id_ in trial.runs]
+    return [trial for trial in trials.open if id_ in trial.runs]

@@ -1,5 +1,6 @@
 """A sampler of Optuna decides which run is next, from the results so far."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,8 @@ class OptunaSearch:
     """Let a sampler of Optuna choose the runs, for ``run_grid(search=..., goal="max:test_accuracy")``.
 
     Axes of the grid may be lists or ranges: `Uniform`, `LogUniform`, `IntRange`. Each lane executes one run at
-    a time, and each suggestion follows from all results so far. Suggestions and results are recorded in order
-    in the experiment. The same call resumes the search: it executes what is missing and, with a larger `n`,
-    more.
+    a time, and each suggestion follows from all results so far. Each is written down with its run before that
+    begins. The same call resumes the search: it executes what is missing and, with a larger `n`, more.
 
     Runs of the same axes that the experiment already has are given to the sampler. A setting that is suggested
     twice is executed once. Axes named by ``run_grid(repeats=...)`` are not searched: each suggestion is
@@ -24,8 +24,10 @@ class OptunaSearch:
 
     Args:
         n: The number of suggestions, including those of earlier starts.
-        seed: Makes the default sampler repeatable; None draws other suggestions in each experiment.
-        sampler: Any sampler of Optuna, with its own seed: ``optuna.samplers.CmaEsSampler(seed=0)``. Each start
+        seed: Makes the search repeatable; None draws other suggestions at each start.
+        sampler: A class of Optuna's samplers, or a function of `seed` that returns one, as ``lambda seed:
+            TPESampler(seed=seed, multivariate=True)``: each suggestion gets a new sampler, whose seed follows
+            from `seed` and the number of the suggestion. A sampler with its own seed works too; each start
             uses a copy. None is Optuna's default, TPE.
         max_seconds: No run is suggested once the runs have taken that long together (s). None sets no limit.
 
@@ -46,7 +48,7 @@ class OptunaSearch:
 
     n: int
     seed: int | None = 0
-    sampler: "BaseSampler | None" = None
+    sampler: "BaseSampler | Callable[..., BaseSampler] | None" = None
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
@@ -55,9 +57,13 @@ class OptunaSearch:
         is_seed = isinstance(self.seed, int) and not isinstance(self.seed, bool) and 0 <= self.seed < 2**32
         if self.seed is not None and not is_seed:
             problems.append(f"seed must be a whole number from 0 to 4294967295, or None, got {self.seed!r}")
-        is_sampler = hasattr(self.sampler, "sample_independent") and not isinstance(self.sampler, type)
-        if self.sampler is not None and not is_sampler:
-            rule = f"sampler must be one of Optuna's, or None for its default, got {self.sampler!r:.60}"
-            problems.append(f"{rule}: write sampler=optuna.samplers.CmaEsSampler(seed=0)")
+        if not (self.sampler is None or callable(self.sampler) or is_sampler(self.sampler)):
+            rule = "sampler must be a class of Optuna's, a function of seed, a sampler, or None for the default"
+            problems.append(f"{rule}, got {self.sampler!r:.60}: write sampler=optuna.samplers.CmaEsSampler")
         problems.check_seconds("max_seconds", self.max_seconds)
         problems.raise_if_any(InvalidArgumentError)
+
+
+def is_sampler(value: object) -> bool:
+    """Whether a value is a sampler of Optuna, without importing that; its class is none."""
+    return hasattr(value, "sample_independent") and not isinstance(value, type)

@@ -3,43 +3,43 @@
 import copy
 import logging
 import math
-import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from runmanager.errors import GridError, MissingExtraError, first_line
 from runmanager.goal import Goal
 from runmanager.nested import Grid
 from runmanager.ranges import IntRange
-from runmanager.search.memory import Memory
-from runmanager.search.record import Ask, Record, Saved, Tell, Trial
+from runmanager.search.optuna_search import OptunaSearch, is_sampler
 from runmanager.search.space import Point, SearchAxis, SearchSpace
+from runmanager.storage.trials import plain
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
     from optuna.storages import InMemoryStorage
     from optuna.study import Study
-    from optuna.trial import TrialState
-
-SECONDS = 1.0
-"""How long a next start may take to repeat what was suggested since the memory of a sampler was saved."""
 
 _NAME = "search"  # of the study
 _CHOICES = (str, int, float, bool, type(None))  # that Optuna takes
 
 
-class DifferentError(Exception):
-    """A sampler has not suggested again what it did before."""
+@dataclass(frozen=True)
+class TrialResult:
+    """What became of a trial."""
+
+    state: Literal["complete", "pruned", "fail"]
+    values: Sequence[float] = ()  # of the goals, if it is complete
+    curve: Mapping[int, float] = field(default_factory=dict)  # epoch -> value of the goal, if it was pruned
 
 
 def space_for(
-    params: Grid, goals: Sequence[Goal], sampler: "BaseSampler | None", repeats: Sequence[str] = ()
+    params: Grid, goals: Sequence[Goal], search: OptunaSearch, repeats: Sequence[str] = ()
 ) -> SearchSpace:
-    """Return the space of the axes that are searched, once it is sure that this sampler can do it.
+    """Return the space of the axes that are searched, once it is sure that the sampler can do it.
 
     Raises:
         GridError: The axes cannot be searched, or not by this sampler; with all problems.
@@ -52,30 +52,37 @@ def space_for(
         raise MissingExtraError([needs]) from error
     space = SearchSpace(params, repeats)
     space.check()
-    _check_sampler(space, goals, sampler)
+    if search.sampler is not None:
+        _try(space, goals, search)
     return space
 
 
-def _check_sampler(space: SearchSpace, goals: Sequence[Goal], sampler: "BaseSampler | None") -> None:
-    """Make sure that a sampler of the user suggests points of these axes; Optuna's default does.
+def sampler_name(search: OptunaSearch) -> str:
+    """Return the name of the sampler's class."""
+    if search.sampler is None or isinstance(search.sampler, type):
+        return search.sampler.__name__ if search.sampler else "TPESampler"
+    return type(search.sampler if is_sampler(search.sampler) else search.sampler(seed=0)).__name__
 
-    Raises:
-        GridError: It does not.
-        MissingExtraError: A package that it needs is not installed.
-    """
-    if sampler is None:
-        return
+
+def _try(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> None:
+    """Let the user's sampler suggest twice, as some begin after a first result; Optuna's default can do it."""
     from optuna import logging
+    from optuna.samplers import QMCSampler
 
     before = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)  # whatever it warns of, it does so when it is used
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            probe = Sampler(space, goals, sampler, None)
-            for number in range(2):  # some begin after a first result
-                probe.ask(number)
-                probe.tell(Tell(number, "complete", [0.0] * len(goals)))
+            sampler = Sampler(space, goals, search)
+            if isinstance(sampler.current, QMCSampler):
+                rule = "QMCSampler keeps its place in a study, which no run has"
+                raise GridError(
+                    [f"{rule}: give OptunaSearch another sampler, as optuna.samplers.RandomSampler"]
+                )
+            for number in range(2):
+                sampler.ask(number)
+                sampler.tell(number, TrialResult("complete", [0.0] * len(goals)))
     finally:
         logging.set_verbosity(before)
 
@@ -83,11 +90,14 @@ def _check_sampler(space: SearchSpace, goals: Sequence[Goal], sampler: "BaseSamp
 class Sampler:
     """What suggests the next point, from the points before and their values.
 
+    A class or a function of a seed makes a new sampler for each suggestion. So that one depends on the trials
+    before it and on its number alone, and is the same in every process.
+
     Args:
         space: The axes.
         goals: What the values are of, and which of them are good.
-        sampler: That of Optuna, which is copied; None is Optuna's default, with `seed`.
-        seed: Makes the default repeatable.
+        search: Has the sampler and the seed.
+        num_asked: How often it was asked by earlier starts: a sampler of the user's draws other numbers then.
 
     Raises:
         GridError: The sampler of Optuna fails, here or in a method.
@@ -95,161 +105,103 @@ class Sampler:
     """
 
     def __init__(
-        self, space: SearchSpace, goals: Sequence[Goal], sampler: "BaseSampler | None", seed: int | None
+        self, space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch, num_asked: int = 0
     ) -> None:
         self._axes = {axis.name: axis for axis in space.axes}
         self._goals = goals
         self._distributions = {name: _distribution(axis) for name, axis in self._axes.items()}
-        self._name = type(sampler).__name__
-        self._storage = _storage(goals)
-        self._study_id = self._storage.get_study_id_from_name(_NAME)
-        with self._translating():
-            self._study = _study(self._storage, copy.deepcopy(sampler) or _default(seed))
-        self._memory = Memory(self._study.sampler)
-        self._seconds = 0.0  # that suggestions took whose end is not saved
-        self._open: dict[int, int] = {}  # trials that are not told: their numbers here -> in the study
+        self._search = search
+        self._name = "sampler="
+        self._numbers: dict[int, int] = {}  # of trials -> in the study
+        self._suggested: set[int] = set()
         self.is_exhausted = False
         """Whether the sampler has nothing left to suggest, as after the last point of a grid."""
-        vars(self._study)["stop"] = self._stop
-
-    def ask(self, number: int) -> Point:
-        """Suggest a point; `number` is what the trial is called from now on."""
-        begin = time.perf_counter()
         with self._translating():
+            sampler = copy.deepcopy(search.sampler) if is_sampler(search.sampler) else self._made(0)
+            self._name = type(sampler).__name__
+            for _ in range(num_asked if is_sampler(search.sampler) else 0):
+                self._study_in(_storage(goals), sampler).ask(self._distributions)
+            self._storage = _storage(goals)
+            self._study = self._study_in(self._storage, sampler)
+
+    @property
+    def current(self) -> "BaseSampler":
+        """The sampler of Optuna that has suggested last."""
+        return self._study.sampler
+
+    def ask(self, number: int) -> tuple[Point, Mapping[str, Any]]:
+        """Suggest a point for the trial of this number; return it, and what the sampler notes with it."""
+        with self._translating():
+            if not is_sampler(self._search.sampler):
+                self._study.sampler = self._made(number)
             trial = self._study.ask(self._distributions)
-        self._seconds += time.perf_counter() - begin
-        self._open[number] = trial.number
-        return {name: self._value(name, trial.params[name]) for name in self._axes}
+            attributes = self._study.get_trials(deepcopy=False)[trial.number].system_attrs
+        self._numbers[number] = trial.number
+        self._suggested.add(number)
+        return {name: self._value(name, trial.params[name]) for name in self._axes}, plain(attributes)
 
-    def tell(self, told: Tell) -> None:
-        """Say what became of a trial."""
-        with self._translating():
-            self._tell(self._open.pop(told.trial), told)
-
-    def _tell(self, number: int, told: Tell) -> None:
-        from optuna.trial import TrialState
-
-        state = self._state(told)
-        if state is TrialState.COMPLETE:
-            self._study.tell(number, list(told.values))
-            return
-        if state is TrialState.PRUNED:
-            id_ = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
-            self._storage.set_trial_intermediate_value(id_, told.epochs, next(iter(told.values), math.nan))
-        self._study.tell(number, state=state)
-
-    def _state(self, told: Tell) -> "TrialState":
-        """Return what Optuna calls it; of several goals it takes no value of a pruned trial, which fails."""
-        from optuna.trial import TrialState
-
-        if told.state == "pruned" and len(self._goals) > 1:
-            return TrialState.FAIL
-        states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "fail": TrialState.FAIL}
-        return states[told.state]
-
-    def save(self) -> Saved | None:
-        """Return what it has in memory beside the trials, None if that is not due, or cannot be saved."""
-        if self._seconds < SECONDS:
-            return None
-        self._seconds = 0.0
-        return self._memory.save()
-
-    def take(self, trial: Trial, told: Tell) -> None:
-        """Take what became of a trial, also of one that it has not suggested."""
-        if trial.number in self._open:
-            self.tell(told)
-        else:
-            self._add(replace(trial, told=told))
-
-    def give(self, trial: Trial) -> None:
-        """Add a trial that it has not suggested, or not in this way."""
-        if trial.told is None:
-            params = {name: self._choice(name, value) for name, value in trial.point.items()}
-            self._study.enqueue_trial(params)
-            self._open[trial.number] = self._study.ask(self._distributions).number
-        else:
-            self._add(trial)
-
-    def replay(self, record: Record) -> None:
-        """Do again what was done since a sampler began, and before that give it what was there.
-
-        What came before its memory was saved is given to it too.
-
-        Raises:
-            DifferentError: It suggests something else than it did, or the record has what no sampler did.
-        """
-        assert record.begin
-        start, saved = self._newest(record)
-        for _ in range(0 if saved else record.begin.skip):
-            _study(_storage(self._goals), self._study.sampler).ask(self._distributions)
-        before, after = record.since[:start], record.since[start:]
-        later = {event.trial for event in after if isinstance(event, Tell)}
-        trials = {
-            number: replace(trial, told=None) if number in later else trial
-            for number, trial in record.trials.items()
-        }
-        for number in record.begin.trials:
-            (self._add if saved else self.give)(trials[number])
-        for event in before:
-            is_asked = isinstance(event, Ask) and not event.given
-            if is_asked or (isinstance(event, Tell) and self._is_new(trials[event.trial], record)):
-                self._add(trials[event.trial])
-        if saved:
-            self._memory.restore(saved)
-        for event in after:
-            self._repeat(event, record)
-
-    def _repeat(self, event: Ask | Tell, record: Record) -> None:
-        """Do again what an event of the record says."""
-        if isinstance(event, Ask):
-            if not event.given and self.ask(event.trial) != event.point:
-                raise DifferentError
-        elif self._is_new(record.trials[event.trial], record):
-            self.give(record.trials[event.trial])
-        elif event.trial in self._open:
-            self.tell(event)
-        else:
-            raise DifferentError
-
-    def _newest(self, record: Record) -> tuple[int, Saved | None]:
-        """Return what was saved before the last suggestion, which shows whether it is repeated, and where."""
-        last = max(
-            (i for i, event in enumerate(record.since) if isinstance(event, Ask) and not event.given),
-            default=-1,
-        )
-        for start, saved in reversed(record.saved):
-            if start <= last and self._memory.can_restore(saved, len(self._goals)):
-                return start, saved
-        return 0, None
-
-    def _is_new(self, trial: Trial, record: Record) -> bool:
-        """Whether a sampler gets a trial with its result, which it did not suggest and did not begin with."""
-        assert record.begin
-        return trial.given and trial.number not in record.begin.trials
-
-    def _add(self, trial: Trial) -> None:
-        """Add a trial as it is, with its result or without, and let the sampler suggest nothing."""
+    def add(self, number: int, point: Point, attributes: Mapping[str, Any], *, is_suggested: bool) -> None:
+        """Add a trial that it has suggested in an earlier start, or that it has not suggested."""
         from optuna.trial import TrialState, create_trial
 
-        told = trial.told or Tell(trial.number, "fail")
-        state = self._state(told) if trial.told else TrialState.RUNNING
-        is_pruned = state is TrialState.PRUNED
-        value = next(iter(told.values), math.nan)
-        self._study.add_trial(
-            create_trial(
-                state=state,
-                params={name: self._choice(name, value) for name, value in trial.point.items()},
-                distributions=self._distributions,
-                values=list(told.values) if told.state == "complete" else None,
-                value=value if is_pruned and not math.isnan(value) else None,
-                intermediate_values={told.epochs: value} if is_pruned else None,
+        with self._translating():
+            self._numbers[number] = len(self._numbers)
+            self._study.add_trial(
+                create_trial(
+                    state=TrialState.RUNNING,
+                    params={name: self._choice(name, value) for name, value in point.items()},
+                    distributions=self._distributions,
+                    system_attrs=dict(attributes),
+                )
             )
-        )
-        if trial.told is None:
-            self._open[trial.number] = self._storage.get_n_trials(self._study_id) - 1
+            if is_suggested:
+                self._suggested.add(number)
 
-    def _stop(self) -> None:
-        self.is_exhausted = True
+    def tell(self, number: int, result: TrialResult) -> None:
+        """Say what became of a trial."""
+        from optuna.trial import TrialState
+
+        states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "fail": TrialState.FAIL}
+        state = states[result.state]
+        if state is TrialState.PRUNED and len(self._goals) > 1:
+            state = TrialState.FAIL  # of several goals, Optuna takes no values epoch by epoch
+        index = self._numbers[number]
+        with self._translating():
+            study_id = self._storage.get_study_id_from_name(_NAME)
+            id_ = self._storage.get_trial_id_from_study_id_trial_number(study_id, index)
+            for epoch, value in result.curve.items() if state is TrialState.PRUNED else ():
+                self._storage.set_trial_intermediate_value(id_, epoch, value)
+            if number in self._suggested:
+                self._study.tell(index, list(result.values) or None, state=state)
+            else:  # a sampler may fail for what it has not suggested
+                values = list(result.values) or [value for _, value in sorted(result.curve.items())][-1:]
+                is_number = state is not TrialState.FAIL and not any(map(math.isnan, values))
+                self._storage.set_trial_state_values(id_, state, values if is_number and values else None)
+
+    def _made(self, number: int) -> "BaseSampler":
+        """Make the sampler for the trial of a number."""
+        import numpy as np
+        from optuna.samplers import TPESampler
+
+        seed = self._search.seed
+        # not a sum: two searches would draw the same numbers, one of them later
+        sequence = np.random.SeedSequence(None if seed is None else [seed, number])
+        make: Any = self._search.sampler or TPESampler
+        sampler = make(seed=int(sequence.generate_state(1)[0]))
+        if not is_sampler(sampler):
+            raise TypeError(f"it returned {sampler!r:.60}, and no sampler")
+        return sampler
+
+    def _study_in(self, storage: "InMemoryStorage", sampler: "BaseSampler") -> "Study":
+        from optuna.study import Study
+
+        class StoppedStudy(Study):  # type: ignore[misc]  # Optuna is untyped
+            """Notes that a sampler stops it, which Optuna refuses outside of `optimize`."""
+
+            def stop(study) -> None:  # noqa: N805 - `self` is the one around it
+                self.is_exhausted = True
+
+        return StoppedStudy(_NAME, storage, sampler)
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
@@ -281,12 +233,6 @@ class Sampler:
         return self._distributions[name].to_external_repr(index)
 
 
-def _default(seed: int | None) -> "BaseSampler":
-    from optuna.samplers import TPESampler
-
-    return TPESampler(seed=seed)
-
-
 def _storage(goals: Sequence[Goal]) -> "InMemoryStorage":
     """Make a storage in memory with an empty study, which Optuna would log."""
     from optuna.storages import InMemoryStorage
@@ -299,12 +245,6 @@ def _storage(goals: Sequence[Goal]) -> "InMemoryStorage":
     with _unlogged(logging.getLogger(InMemoryStorage.__module__)):
         storage.create_new_study(directions, _NAME)
     return storage
-
-
-def _study(storage: "InMemoryStorage", sampler: "BaseSampler") -> "Study":
-    from optuna.study import Study
-
-    return Study(_NAME, storage, sampler)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.run import Run
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.run_state import RunResult, read_run
+from runmanager.storage.trials import KeptTrial
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,10 @@ class Search(ABC):
     def runs(self, experiment: Experiment) -> list[Run] | None:
         """Return the runs of the grid that an experiment has, None if the grid lists its runs."""
         return None
+
+    def trials_of(self, run: Run) -> Sequence[KeptTrial]:
+        """Return what the run.json of a run that it has brought forth keeps of its trials."""
+        return ()
 
     def to_try(self) -> list[Run]:
         """Return runs like those that it will bring forth, to check the grid by."""

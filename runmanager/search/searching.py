@@ -9,13 +9,14 @@ from runmanager.hyperparameters import counted
 from runmanager.outcome import Outcome, Status
 from runmanager.run import Run
 from runmanager.search.optuna_search import OptunaSearch
-from runmanager.search.record import Trial
+from runmanager.search.sampler import sampler_name
 from runmanager.search.search import Decision, Search
 from runmanager.search.space import SearchSpace
-from runmanager.search.trials import Trials
+from runmanager.search.trials import MOST_REPEATS, Trial, Trials
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult, read_run
+from runmanager.storage.trials import KeptTrial, read_trials, write_run
 from runmanager.wording import join
 
 _MOST_LANES = 1024
@@ -24,8 +25,8 @@ _MOST_LANES = 1024
 class Searching(Search):
     """Asks a sampler for as many runs as there are free lanes.
 
-    The record of the experiment has all that the sampler has seen, in order. A suggestion is in it before the
-    grid has heard of it. The sampler is made when the first suggestion is needed, and sees all of it again.
+    Each run keeps its trials, so that the next start builds the same study. A suggestion counts from the moment
+    that one of its runs has it.
     """
 
     is_asynchronous = True
@@ -38,17 +39,17 @@ class Searching(Search):
         self._options = options
         self._goals = goals
         self._experiment = experiment
-        self._again: list[str] | None = None  # runs to execute again first, None before that is known
+        self._again: list[str] | None = None  # runs of no trial to execute again first, None before it is known
         self._executable: set[str] = set()
         self._handed: set[str] = set()  # by this start
-        self._is_ready = False  # whether the record is up to date
+        self._is_ready = False  # whether the trials have their results
         self._seconds: dict[str, float] = {}  # that each run has taken
         self._num_before = 0
         self._trials: Trials | None = None
 
     def runs(self, experiment: Experiment) -> list[Run]:
         """Return the runs that the experiment has: those that were suggested, and others that have ended."""
-        trials = self._read()
+        trials = self._read(experiment)
         suggested, self._num_before = trials.ids, trials.num_asked
         return [
             run
@@ -63,11 +64,12 @@ class Searching(Search):
 
     def to_try(self) -> list[Run]:
         """Return runs like those that it will suggest, none if it has suggested all."""
-        return self.space.spread() if self._read().num_asked < self._options.n else []
+        num_asked = self._read(Experiment(self._experiment)).num_asked
+        return self.space.spread() if num_asked < self._options.n else []
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Read what earlier starts have done."""
-        self._trials = self._read()
+        self._trials = self._read(Experiment(self._experiment))
         self._executable = set(executable)
         self._num_before = self._trials.num_asked
 
@@ -76,41 +78,39 @@ class Searching(Search):
         trials = self._trials
         assert trials
         if self._again is None:
-            suggested = {id_ for trial in trials.open.values() for id_ in trial.runs}
+            suggested = trials.ids
             self._again = [id_ for id_ in results if id_ not in suggested and self._is_due(id_, results)]
+            self._handed |= set(self._again)
             if self._again:
                 return Decision(self._again)
         if not set(self._again).isdisjoint(in_progress):
             return Decision()
-        open_runs: dict[str, Run] = {}
+        runs: dict[str, Run] = {}
         if not self._is_ready:
             self._is_ready = True
-            trials.reconcile(results)
             trials.begin(results)
             for trial in trials.all.values():
                 self._add_seconds(trial, results)
-            for trial in trials.open.values():
-                open_runs |= self._not_handed(trial, results)
-        runs = self._asked(trials, open_runs, results, set(in_progress))
-        if runs or in_progress:
-            trials.write()
-        else:  # the end
-            trials.sync()
+                runs |= self._not_handed(trial, results)
+        runs = self._asked(trials, runs, results, set(in_progress))
         self._handed |= runs.keys()
-        said, trials.sentences = trials.sentences, []
         new = [run for id_, run in runs.items() if id_ not in results]
-        return Decision([id_ for id_ in runs if id_ in results], sentences=said, new=new)
+        return Decision([id_ for id_ in runs if id_ in results], new=new)
+
+    def trials_of(self, run: Run) -> Sequence[KeptTrial]:
+        """Return what a run that it brings forth keeps of its trials."""
+        return self._trials.of_run(identity(run._asdict())) if self._trials else ()
 
     def num_more(self) -> int:
         """Return how many runs it may still suggest."""
-        if self._trials and (self._trials.is_exhausted or self._is_late()):
+        if self._trials and (self._has_ended(self._trials) or self._is_late()):
             return 0
         asked = self._trials.num_asked if self._trials else 0
         return max(self._options.n - asked, 0) * self.space.num_repeats
 
     def introduction(self) -> str:
         """Return what chooses the runs, and how many it has chosen."""
-        sampler = type(self._options.sampler).__name__ if self._options.sampler else "TPESampler"
+        sampler = sampler_name(self._options)
         goals = " and ".join(map(str, self._goals))
         before = f"{self._num_before:,} of them before" if self._num_before else ""
         number = self.space.num_repeats
@@ -125,18 +125,23 @@ class Searching(Search):
         asked, n = self._trials.num_asked, self._options.n
         if asked < n and self._trials.is_exhausted:
             return f"the sampler has nothing left to suggest after {asked:,} of {n:,}"
+        if asked < n and self._trials.repeats_itself:
+            repeats = f"the last {MOST_REPEATS:,} suggestions were settings that were there before"
+            return f"! {repeats}: the search ends after {asked:,} of {n:,}"
         if asked < n and self._is_late():
             spent = f"max_seconds={self._options.max_seconds:g} were spent"
             return f"! {spent} after {asked:,} of {n:,} suggestions: a larger one goes on"
-        suggested = [trial for trial in self._trials.all.values() if not trial.given]
+        suggested = [trial for trial in self._trials.all.values() if not trial.is_own]
         different = len({tuple(trial.runs) for trial in suggested})
         if different < len(suggested):
             return f"{len(suggested):,} suggestions were {counted(different, 'different setting')}"
         return ""
 
-    def _read(self) -> Trials:
-        options = self._options
-        return Trials(self.space, self._goals, options.sampler, options.seed, self._experiment)
+    def _read(self, experiment: Experiment) -> Trials:
+        return Trials(self.space, self._goals, self._options, experiment)
+
+    def _has_ended(self, trials: Trials) -> bool:
+        return trials.num_asked >= self._options.n or trials.is_exhausted or trials.repeats_itself
 
     def _asked(
         self, trials: Trials, runs: dict[str, Run], results: Mapping[str, RunResult], busy: set[str]
@@ -144,17 +149,20 @@ class Searching(Search):
         """Return runs and those that are suggested, until the lanes are full."""
         while True:
             in_progress = busy | runs.keys()
-            for trial in list(trials.open.values()):
-                if told := trials.result(trial, results, in_progress):
-                    trials.tell(told)
+            for trial in trials.open:
+                if result := trials.result(trial, results, in_progress):
+                    trials.tell(trial, result)
                     self._add_seconds(trial, results)
-            waiting = sum(not in_progress.isdisjoint(trial.runs) for trial in trials.open.values())
+            waiting = sum(not in_progress.isdisjoint(trial.runs) for trial in trials.open)
             is_full = max(len(in_progress), waiting) >= self.num_lanes
-            if is_full or trials.num_asked >= self._options.n or self._is_late():
+            if is_full or self._has_ended(trials) or self._is_late():
                 return runs
             if (suggested := trials.ask()) is None:
                 return runs
             runs |= self._not_handed(suggested, results)
+            if all(id_ in results for id_ in suggested.runs):  # else it is kept with those that are new
+                folder = results[suggested.runs[0]].folder
+                write_run(folder, read_trials(folder).adding([suggested.kept]))
 
     def _not_handed(self, trial: Trial, results: Mapping[str, RunResult]) -> dict[str, Run]:
         """Return the runs of a trial that are to be executed, and that this start has not handed out."""
@@ -166,11 +174,13 @@ class Searching(Search):
         }
 
     def _is_due(self, id_: str, results: Mapping[str, RunResult]) -> bool:
-        return id_ in self._executable and results[id_].status is not Status.PRUNED
+        if id_ not in self._executable or results[id_].status is Status.PRUNED:
+            return False
+        return self._trials is None or not self._trials.is_told(results[id_])
 
     def _add_seconds(self, trial: Trial, results: Mapping[str, RunResult]) -> None:
         for id_ in trial.runs:
-            if id_ in results and results[id_].epochs and not trial.given:
+            if id_ in results and results[id_].epochs and not trial.is_own:
                 self._seconds[id_] = results[id_].epochs[-1].metrics.get("run duration", 0.0)
 
     def _is_late(self) -> bool:

@@ -1,188 +1,166 @@
-"""The trials of a search: what was suggested and what became of it, as the record and the sampler have it."""
+"""The trials of a search, built from the runs of its experiment: what was suggested and what became of it."""
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
-from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
-from runmanager.search.record import Ask, Begin, Record, State, Tell, Trial
-from runmanager.search.sampler import DifferentError, Sampler
+from runmanager.search.optuna_search import OptunaSearch
+from runmanager.search.sampler import Sampler, TrialResult
 from runmanager.search.space import Point, SearchSpace
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult
+from runmanager.storage.trials import KeptTrial, ToldValue, read_trials
 from runmanager.wording import did_you_mean
 
-if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
+MOST_REPEATS = 100
+"""How many suggestions in a row may be settings that were there before: then the search ends."""
 
-_REPEATED = "the sampler does not suggest again what it did before"
+
+@dataclass
+class Trial:
+    """A suggestion, or a setting of the user's own, and what became of it."""
+
+    number: int
+    point: Point
+    runs: Sequence[str]  # their identities
+    is_own: bool = False
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    result: TrialResult | None = None
+
+    @property
+    def kept(self) -> KeptTrial:
+        """What each of its runs keeps of it."""
+        return KeptTrial(self.number, self.is_own, self.attributes)
 
 
 class Trials:
-    """Goes on with the record of an experiment, which nobody else may write meanwhile.
+    """The trials of an experiment, and the sampler that goes on from them.
+
+    The sampler is made when it is asked first. It sees the runs that nobody has suggested, then the trials by
+    their numbers.
 
     Args:
-        space: The axes.
+        space: The axes: runs of others do not count.
         goals: What the runs are compared by.
-        sampler: That of Optuna; None is its default, with `seed`.
-        seed: Makes the default repeatable.
-        experiment: Its folder.
+        search: Has the sampler.
+        experiment: Has the runs.
 
     Attributes:
-        all: The trials of these axes, by number: those of other axes are forgotten.
-        open: Those of them that have no result, in order.
-        sentences: What to tell the user.
+        all: The trials, by number and in its order.
+        told: The values that loops have told, by the identity of the run.
     """
 
     def __init__(
-        self,
-        space: SearchSpace,
-        goals: Sequence[Goal],
-        sampler: "BaseSampler | None",
-        seed: int | None,
-        experiment: Path,
+        self, space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch, experiment: Experiment
     ) -> None:
         self._space = space
         self._goals = goals
-        self._options = (sampler, seed)
-        self._experiment = experiment
-        self._record = Record.read(experiment)
+        self._search = search
         self._sampler: Sampler | None = None
-        self._facts: dict[str, Any] = {"goals": list(map(str, goals)), "axes": space.as_json()}
-        before = self._record.trials
-        self.all = {number: trial for number, trial in before.items() if self._is_of_space(trial)}
-        self.open = {number: trial for number, trial in self.all.items() if trial.told is None}
-        self.sentences: list[str] = []
-        # whether a sampler has to begin with what is there
-        self._begins = self._record.is_damaged or len(self.all) < len(before)
-        self._begins |= self._record.begin is None or self._record.begin.facts != self._facts
+        self._others: dict[str, tuple[Point, TrialResult]] = {}  # runs that are no trials, by identity
+        self._num_repeats = 0  # in a row
+        last = experiment.last_trial
+        self._next = 0 if last is None else last + 1
+        trials: dict[int, Trial] = {}
+        self.told: dict[str, ToldValue] = {}
+        for folder in experiment.runs.values():
+            kept = read_trials(folder)
+            self._next = max([self._next, *(trial.number + 1 for trial in kept.trials)])
+            point = space.point(folder.params, folder.id) if kept.trials or kept.told else None
+            if point is None:
+                continue
+            if kept.told:
+                self.told[folder.id] = kept.told
+            for each in kept.trials:
+                trial = self._trial(each.number, point, each.is_own, each.attributes)
+                trials.setdefault(each.number, trial)
+        self.all = dict(sorted(trials.items()))
 
     @property
     def num_asked(self) -> int:
         """How many suggestions there were."""
-        return sum(not trial.given for trial in self.all.values())
+        return sum(not trial.is_own for trial in self.all.values())
 
     @property
     def ids(self) -> set[str]:
-        """The identities of all runs that were suggested, or given to the sampler."""
+        """The identities of the runs of all trials."""
         return {id_ for trial in self.all.values() for id_ in trial.runs}
+
+    @property
+    def open(self) -> list[Trial]:
+        """The trials without a result, in order."""
+        return [trial for trial in self.all.values() if trial.result is None]
 
     @property
     def is_exhausted(self) -> bool:
         """Whether the sampler has nothing left to suggest."""
         return self._sampler is not None and self._sampler.is_exhausted
 
-    def reconcile(self, results: Mapping[str, RunResult]) -> None:
-        """Take over what became of runs since the record was written: they were removed, or executed again.
-
-        `results` are what the journals say of runs that are not being executed.
-        """
-        told = [trial for trial in self.all.values() if trial.told]
-        present = set(results)
-        if not all(present.issuperset(trial.runs) for trial in told):
-            present |= Experiment(self._experiment).runs.keys()
-        for trial in told:
-            if present.isdisjoint(trial.runs):
-                del self.all[trial.number]
-                self._begins = True
-            elif (now := self.result(trial, results)) and now != trial.told:
-                self._record.add(now)
-                self._begins = True
+    @property
+    def repeats_itself(self) -> bool:
+        """Whether the sampler suggests nothing new any more."""
+        return self._num_repeats >= MOST_REPEATS
 
     def begin(self, results: Mapping[str, RunResult]) -> None:
-        """Give the sampler the runs that it has not suggested and that have ended, the first number first."""
-        if self._begins:
-            self._begin()
+        """Take the runs that have ended and are no trials, the first run first: the sampler sees them too."""
         ids = self.ids
         others = sorted(results.keys() - ids, key=lambda id_: results[id_].folder.number)
         for folder in [results[id_].folder for id_ in others]:
             point = self._space.point(folder.params, folder.id)
             if point is None or folder.id in ids:
                 continue
-            trial = self._trial(point, given=True)
-            if ids.isdisjoint(trial.runs) and (now := self.result(trial, results)):
-                self._add(trial)
-                self.tell(now)
+            trial = self._trial(-1, point)
+            if ids.isdisjoint(trial.runs) and (result := self.result(trial, results)):
+                self._others[folder.id] = point, result
                 ids.update(trial.runs)
 
-    def revalue(self, results: Mapping[str, RunResult]) -> None:
-        """Take the values of other metrics, if goals are others now: what has none does not count any more."""
-        before = self._record.begin.facts.get("goals", []) if self._record.begin else []
-        if [goal.partition(":")[2] for goal in before] == [goal.metric for goal in self._goals]:
-            return
-        for trial in [trial for trial in self.all.values() if trial.told]:
-            if now := self.result(trial, results):
-                self._record.add(now)
-            else:
-                del self.all[trial.number]
-        self._begins = True
-
-    def reopen(self, ids: Collection[str]) -> None:
-        """Forget what became of runs that are to be executed again."""
-        for trial in [each for each in self.all.values() if each.told and not set(ids).isdisjoint(each.runs)]:
-            trial.told = None
-            self.open[trial.number] = trial
-            self._begins = True
-        self.open = dict(sorted(self.open.items()))
-
-    def give(self, point: Point) -> Trial:
-        """Note a run that nobody has suggested; the sampler sees it once it has a result."""
-        trial = self._trial(point, given=True)
-        self._add(trial)
-        return trial
+    def other(self, id_: str) -> TrialResult | None:
+        """Return the result of a run that is no trial, None if it has none."""
+        return self._others[id_][1] if id_ in self._others else None
 
     def ask(self) -> Trial | None:
-        """Let the sampler suggest a run, and note that; None if it has nothing left.
+        """Let the sampler suggest a setting, None if it has nothing left.
 
-        `write` has to come before the run is executed.
+        It has to be kept with one of its runs before that is executed.
         """
         if self._sampler is None:
-            self._sampler = self._repeated()
-        if self._sampler.is_exhausted:
+            self._sampler = self._built()
+        if self.is_exhausted:
             return None
-        number = self._record.next_number
-        trial = self._trial(self._sampler.ask(number))
+        seen = self.ids | self._others.keys()
+        point, attributes = self._sampler.ask(self._next)
+        trial = self._trial(self._next, point, attributes=attributes)
         self._add(trial)
-        if saved := self._sampler.save():
-            self._record.add(saved)
+        self._num_repeats = self._num_repeats + 1 if seen.issuperset(trial.runs) else 0
         return trial
 
-    def tell(self, told: Tell) -> None:
-        """Note what became of a trial, and let the sampler know."""
-        self._record.add(told)
-        del self.open[told.trial]
+    def give(self, point: Point) -> Trial:
+        """Add a setting of the user's own."""
+        trial = self._trial(self._next, point, is_own=True)
+        self._add(trial)
         if self._sampler:
-            self._sampler.take(self._record.trials[told.trial], told)
+            self._sampler.add(trial.number, point, {}, is_suggested=False)
+        return trial
 
-    def write(self) -> None:
-        """Write all that was noted, so that a kill does not undo it.
+    def tell(self, trial: Trial, result: TrialResult) -> None:
+        """Note what became of a trial, and let the sampler know."""
+        trial.result = result
+        if self._sampler:
+            self._sampler.tell(trial.number, result)
 
-        Raises:
-            StorageError: It is not there.
-        """
-        self._record.write()
-
-    def sync(self) -> None:
-        """Write all that was noted, so that a power failure does not undo it.
-
-        Raises:
-            StorageError: It is not there.
-        """
-        self._record.sync()
-
-    def close(self) -> None:
-        """Close the record."""
-        self._record.close()
+    def of_run(self, id_: str) -> list[KeptTrial]:
+        """Return what a run keeps of its trials."""
+        return [trial.kept for trial in self.all.values() if id_ in trial.runs]
 
     def result(
         self, trial: Trial, results: Mapping[str, RunResult], in_progress: Collection[str] = ()
-    ) -> Tell | None:
+    ) -> TrialResult | None:
         """Return what became of a trial, None if some of its runs have not ended.
 
         Raises:
@@ -191,57 +169,64 @@ class Trials:
         if any(id_ not in results or id_ in in_progress for id_ in trial.runs):
             return None
         runs = [results[id_] for id_ in trial.runs]
-        statuses = {run.status for run in runs}
+        statuses = {Status.COMPLETED if self.is_told(run) else run.status for run in runs}
         if any(status.is_due or status.is_in_progress for status in statuses):
             return None
         if not statuses <= {Status.COMPLETED, Status.PRUNED}:
-            return told(trial, "fail")
-        values = [statistics.fmean(goal_value(run, goal) for run in runs) for goal in self._goals]
+            return TrialResult("fail")
         if Status.PRUNED in statuses:
-            epochs = max(run.epochs[-1].epoch if run.epochs else 0 for run in runs)
-            return told(trial, "pruned", [value for value in values if math.isfinite(value)], epochs)
-        return told(trial, "complete", values)
+            return TrialResult("pruned", curve=_mean_curve(runs, self._goals[0]))
+        return completed([statistics.fmean(self._value(run, goal) for run in runs) for goal in self._goals])
 
-    def _trial(self, point: Mapping[str, Any], *, given: bool = False) -> Trial:
+    def is_told(self, run: RunResult) -> bool:
+        """Whether a told value counts, in place of what the journals of a run say."""
+        told = self.told.get(run.folder.id)
+        if told is None or told.attempts != run.attempts:
+            return False
+        return all(goal.metric in told.values for goal in self._goals)
+
+    def _value(self, run: RunResult, goal: Goal) -> float:
+        if self.is_told(run):
+            value = self.told[run.folder.id].values[goal.metric]
+            return math.nan if value is None else value
+        return goal_value(run, goal)
+
+    def _trial(
+        self, number: int, point: Point, is_own: bool = False, attributes: Mapping[str, Any] | None = None
+    ) -> Trial:
         ids = [identity(run._asdict()) for run in self._space.runs(point)]
-        return Trial(self._record.next_number, point, ids, given)
+        return Trial(number, point, ids, is_own, attributes or {})
 
     def _add(self, trial: Trial) -> None:
-        self._record.add(Ask(trial.number, trial.point, trial.runs, trial.given))
-        self.all[trial.number] = self.open[trial.number] = self._record.trials[trial.number]
+        self.all[trial.number] = trial
+        self._next = trial.number + 1
 
-    def _begin(self) -> None:
-        """Let a sampler begin with all that is there."""
-        self._record.add(Begin(self._facts, list(self.all), self._record.num_suggested))
-        self._sampler, self._begins = None, False
-
-    def _repeated(self) -> Sampler:
-        """Return a sampler that has suggested and seen all that the record has."""
-        for _ in range(2):
-            sampler = Sampler(self._space, self._goals, *self._options)
-            try:
-                sampler.replay(self._record)
-            except DifferentError:
-                if any(not event.given for event in self._record.since if isinstance(event, Ask)):
-                    why = "it has another seed, or none, or is another one or of another version"
-                    number = counted(len(self.all), "run")
-                    self.sentences.append(f"! {_REPEATED} ({why}): it goes on from {number}")
-                self._begin()
-            else:
-                return sampler
-        raise AssertionError("nothing is asked for again")
-
-    def _is_of_space(self, trial: Trial) -> bool:
-        if trial.told and trial.told.state == "complete" and len(trial.told.values) != len(self._goals):
-            return False
-        return self._space.has(trial.point) and self._trial(trial.point).runs == list(trial.runs)
+    def _built(self) -> Sampler:
+        """Return a sampler that has seen all there is."""
+        sampler = Sampler(self._space, self._goals, self._search, self.num_asked)
+        for number, (point, result) in enumerate(self._others.values(), 1):
+            sampler.add(-number, point, {}, is_suggested=False)
+            sampler.tell(-number, result)
+        for trial in self.all.values():
+            sampler.add(trial.number, trial.point, trial.attributes, is_suggested=not trial.is_own)
+            if trial.result:
+                sampler.tell(trial.number, trial.result)
+        return sampler
 
 
-def told(trial: Trial, state: State, values: Sequence[float] = (), epochs: int = 0) -> Tell:
-    """Return what became of a trial; one that has come to its end without finite values has failed."""
-    if state == "complete" and not all(map(math.isfinite, values)):
-        state, values = "fail", ()
-    return Tell(trial.number, state, list(values), epochs)
+def completed(values: Sequence[float]) -> TrialResult:
+    """Return the result of a trial that has come to its end; without finite values it has failed."""
+    return TrialResult("complete", values) if all(map(math.isfinite, values)) else TrialResult("fail")
+
+
+def _mean_curve(runs: Iterable[RunResult], goal: Goal) -> dict[int, float]:
+    """Return the mean of a metric in each epoch, over the runs that have it."""
+    values: dict[int, list[float]] = {}
+    for run in runs:
+        for record in run.epochs:
+            if goal.metric in record.metrics:
+                values.setdefault(record.epoch, []).append(record.metrics[goal.metric])
+    return {epoch: statistics.fmean(each) for epoch, each in sorted(values.items())}
 
 
 def goal_value(run: RunResult, goal: Goal) -> float:

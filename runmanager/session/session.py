@@ -151,7 +151,10 @@ class Session:
         """Give folders to the runs that a search brings forth, and plan them."""
         names = naming.telling_first(self.search.axes, self.design.repeating(self.search.axes))
         reasons = arguments.missing_devices(runs, self.executor.missing, "skip")
-        return self.plan_of(runs, [self.experiment.add(run._asdict(), names, reasons) for run in runs])
+        folders = [
+            self.experiment.add(run._asdict(), names, reasons, self.search.trials_of(run)) for run in runs
+        ]
+        return self.plan_of(runs, folders)
 
     def show_plan(self) -> GridOutcome:
         """Show what would be executed where, and what is done already; nothing is written."""
@@ -324,7 +327,7 @@ def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Pa
         problems.append("search= has nothing to compare runs by: give run_grid(goal='max:<metric>')")
     problems.raise_if_any()
     goals = design.all_goals
-    return Searching(search, space_for(params, goals, search.sampler, repeats), goals, experiment)
+    return Searching(search, space_for(params, goals, search, repeats), goals, experiment)
 
 
 def _rules_of(options: GridOptions, goal: Goal | None) -> tuple[SuccessiveHalving | None, Pruner | None]:

@@ -62,7 +62,8 @@ class StartedRuns:
     def changed(self) -> set[str]:
         """Return the runs that are to be executed again, as code, data or versions have changed."""
         with ExitStack() as closing:
-            plan = self._open(closing, Display(), missing={}).plan(is_written=False)
+            session = self._open(closing, Experiment(self._options.path), Display(), missing={})
+            plan = session.plan(is_written=False)
         return {planned.folder.id for planned in plan.runs if planned.action is Action.START_OVER}
 
     @property
@@ -164,11 +165,12 @@ class StartedRuns:
         """Plan the runs that are there, as `run_grid` does."""
         search = self._search
         self._has_begun = self._has_ended = False
-        experiment = Experiment(self._options.path)
+        experiment = search.experiment
         missing = arguments.missing_devices(
             [*search.examples(), *search.runs(experiment)], self._executor.missing, "skip"
         )
-        self._session = session = self._open(closing, self._make_display(self._options), missing=missing)
+        display = self._make_display(self._options)
+        self._session = session = self._open(closing, experiment, display, missing=missing)
         plan = session.begin()
         execution = session.execution(plan, self.notes)
         execution.hands_over = True
@@ -178,16 +180,19 @@ class StartedRuns:
         self._num_lanes = self._executor.num_lanes([*available, *search.examples()])
         return execution
 
-    def _open(self, closing: ExitStack, display: Display, *, missing: Mapping[str, str]) -> Session:
-        experiment = Experiment(self._options.path)
+    def _open(
+        self, closing: ExitStack, experiment: Experiment, display: Display, *, missing: Mapping[str, str]
+    ) -> Session:
         runs = self._search.runs(experiment)
         num_runs = len(runs) + self._search.num_more()
         display.show_start(announce.starting_line(self._options.experiment, num_runs))
         closing.callback(display.clear)
-        return Session(
+        session = Session(
             self._train, self._manager_of, self._options, self._executor, self._search, experiment.design,
             self._fingerprint, Stop(), display, runs, missing, closing=closing,
         )  # fmt: skip
+        session.experiment = experiment  # which has the runs that were asked for
+        return session
 
     def _stop_lanes(self) -> None:
         """End what is being executed as Ctrl-C does, or let lanes end that have nothing to do."""

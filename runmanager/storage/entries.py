@@ -11,6 +11,7 @@ from runmanager.hyperparameters import decode, encode, is_deep
 from runmanager.storage import paths
 from runmanager.storage.durable import read_file
 
+VERSION = 1
 _LARGEST = 64 * 2**20  # bytes of a grid.json or run.json that are read
 
 

@@ -17,15 +17,17 @@ from typing import Any
 
 from runmanager.devices import ranks
 from runmanager.hyperparameters import decode, encode
+from runmanager.outcome import LARGEST
 from runmanager.storage import durable, naming, paths
 from runmanager.storage.beginning import check_beginning
 from runmanager.storage.design import Design
 from runmanager.storage.durable import strict_json
+from runmanager.storage.entries import VERSION, from_entry, read_json, to_entry
 from runmanager.storage.entries import RunFolder as RunFolder  # noqa: PLC0414 - everybody takes it from here
-from runmanager.storage.entries import from_entry, read_json, to_entry
 from runmanager.storage.identity import identity
+from runmanager.storage.trials import KeptTrial, RunTrials, read_trials, write_run
 
-VERSION = 1
+_LAST_TRIAL = "last_trial"  # in grid.json
 
 
 class Experiment:
@@ -79,7 +81,10 @@ class Experiment:
         durable.remove_leftovers(self.path, *whole)
         design = self.design if design is None else design
         planned = self.assign(grid, unavailable, design)
-        document = {"v": VERSION, **design.as_json(), "runs": [to_entry(run) for run in planned]}
+        document: dict[str, Any] = {"v": VERSION, **design.as_json()}
+        if (last := self.last_trial) is not None:
+            document[_LAST_TRIAL] = last
+        document["runs"] = [to_entry(run) for run in planned]
         durable.write_file(self.path / paths.GRID, strict_json(document))
         return planned
 
@@ -128,8 +133,7 @@ class Experiment:
             )
             run = RunFolder(path, number, id_, _lasting(params))
         if not (run.path / paths.RUN).exists():
-            durable.make_folder(run.path)
-            durable.write_file(run.path / paths.RUN, strict_json({"v": VERSION, **to_entry(run)}))
+            write_run(run, RunTrials())
         self.runs[run.id] = run
         return run
 
@@ -143,13 +147,20 @@ class Experiment:
             if run:
                 self.runs.setdefault(run.id, run)
 
-    def add(self, params: Mapping[str, Any], names: Sequence[str], unavailable: Mapping[str, str]) -> RunFolder:
+    def add(
+        self,
+        params: Mapping[str, Any],
+        names: Sequence[str],
+        unavailable: Mapping[str, str],
+        trials: Sequence[KeptTrial] = (),
+    ) -> RunFolder:
         """Make the folder of a run that a search has brought forth, unless it is there.
 
         Args:
             params: Its hyperparameters.
             names: Those of them that name the folder.
             unavailable: As for `plan`.
+            trials: Those of the run, which its run.json keeps beside those that it has.
 
         Raises:
             StorageError: The folder could not be written.
@@ -161,10 +172,28 @@ class Experiment:
             path = self.path / paths.run_folder(number, {name: params[name] for name in names})
             run = RunFolder(path, number, identity(params), _lasting(params))
         run = replace(run, unavailable=unavailable.get(run.id, ""))
-        durable.make_folder(run.path)
-        durable.write_file(run.path / paths.RUN, strict_json({"v": VERSION, **to_entry(run)}))
+        write_run(run, read_trials(run).adding(trials))
         self.runs[run.id] = run
         return run
+
+    @property
+    def last_trial(self) -> int | None:
+        """The highest number of a trial whose run was removed, or a higher one; None if there was none."""
+        last = (read_json(self.path / paths.GRID) or {}).get(_LAST_TRIAL)
+        return last if type(last) is int and 0 <= last <= LARGEST else None
+
+    def note_last_trial(self) -> None:
+        """Write the highest number of a trial to grid.json, so that none gets it again once runs are removed.
+
+        Raises:
+            StorageError: grid.json could not be written.
+        """
+        before = self.last_trial
+        numbers = [trial.number for run in self.runs.values() for trial in read_trials(run).trials]
+        last = max([*numbers, -1 if before is None else before])
+        if numbers and last != before:
+            document = read_json(self.path / paths.GRID) or {"v": VERSION, "runs": []}
+            durable.write_file(self.path / paths.GRID, strict_json({**document, _LAST_TRIAL: last}))
 
     def forget(self, ids: Collection[str]) -> None:
         """Take runs out of grid.json, and leave the entries of the others as they are.

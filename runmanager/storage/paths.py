@@ -15,7 +15,6 @@ from runmanager.hyperparameters import text
 GRID = "grid.json"
 HPARAMS = "hparams.json"
 RUN = "run.json"
-SEARCH = "search.jsonl"
 RESULTS_CSV = "results.csv"
 RESULTS_JSON = "results.json"
 ERROR_LOG = "error.log"

@@ -1,13 +1,12 @@
 """SIGKILL at random moments of a search: no suggestion is lost, none is made twice, and the sampler goes on."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runmanager import load_runs
-from runmanager.storage import paths
+from tests import searching
 from tests.chaos.harness import result, show
 from tests.chaos.work import EXPERIMENT
 
@@ -17,23 +16,18 @@ SEARCHED: dict[str, list[Any]] = {"searched": [NUM_SUGGESTIONS]}
 KILLS: dict[str, Any] = {"most_epochs": 12, "within_s": 0.03}
 
 
-def events(root: Path) -> list[dict[str, Any]]:
-    """Return the record of the search, in which every line is whole."""
-    lines = (root / EXPERIMENT / paths.SEARCH).read_text().splitlines()
-    return [json.loads(line) for line in lines]
+def trials(root: Path) -> list[dict[str, Any]]:
+    """Return the trials that the runs keep."""
+    return searching.trials(root / EXPERIMENT)
 
 
 def check(root: Path, num_more: int = 0) -> None:
-    """Every suggestion is there once, with one result and one run that is completed."""
-    written = events(root)
-    for kind in ("ask", "tell"):
-        numbers = sorted(event["trial"] for event in written if event["type"] == kind)
-        assert numbers == list(range(NUM_SUGGESTIONS + num_more))
-    assert [event["type"] for event in written].count("begin") == 1
-    assert {event["state"] for event in written if event["type"] == "tell"} == {"complete"}
+    """Every suggestion is there once, with one run that is completed."""
+    kept = trials(root)
+    assert len({trial["number"] for trial in kept}) == NUM_SUGGESTIONS + num_more
+    assert sum(trial.get("is_own", False) for trial in kept) == num_more
     table = load_runs(root / EXPERIMENT)
-    ids = {id_ for event in written if event["type"] == "ask" for id_ in event["runs"]}
-    assert len(table) == len(ids)
+    assert len(table) == len({id_ for trial in kept for id_ in trial["runs"]})
     assert set(table["status"]) == {"completed"}
     assert set(table["epochs"]) == {2}
 
@@ -41,7 +35,7 @@ def check(root: Path, num_more: int = 0) -> None:
 @pytest.mark.slow(minutes=1)
 def test_kills_of_a_search_lose_no_suggestion_and_make_none_twice(zygote, tmp_path):
     assert zygote.run(tmp_path / "undisturbed", SEARCHED) == 0
-    expected = [event for event in events(tmp_path / "undisturbed") if event["type"] == "ask"]
+    expected = trials(tmp_path / "undisturbed")
     rows = list(map(repr, result(tmp_path / "undisturbed").rows))
 
     kills = searches = 0
@@ -51,7 +45,7 @@ def test_kills_of_a_search_lose_no_suggestion_and_make_none_twice(zygote, tmp_pa
         kills += zygote.kill_until_done(root, SEARCHED, how, searches, **KILLS)
         check(root)
         if how == "inline":  # of several lanes, it depends on which run ends first
-            assert [event for event in events(root) if event["type"] == "ask"] == expected
+            assert trials(root) == expected
             assert list(map(repr, result(root).rows)) == rows
         searches += 1
 
@@ -61,7 +55,7 @@ def test_kills_of_a_search_lose_no_suggestion_and_make_none_twice(zygote, tmp_pa
 @pytest.mark.slow
 def test_kills_of_a_loop_of_ones_own_lose_no_run_and_execute_none_twice(zygote, tmp_path):
     assert zygote.run(tmp_path / "undisturbed", SEARCHED, "loop inline") == 0
-    expected = [event for event in events(tmp_path / "undisturbed") if event["type"] == "ask"]
+    expected = trials(tmp_path / "undisturbed")
     rows = list(map(repr, result(tmp_path / "undisturbed").rows))
 
     kills = loops = 0
@@ -71,7 +65,7 @@ def test_kills_of_a_loop_of_ones_own_lose_no_run_and_execute_none_twice(zygote, 
             root, SEARCHED, ["loop inline", "loop lanes"][loops % 2], loops, **KILLS
         )
         check(root, NUM_SETTINGS)
-        assert [event for event in events(root) if event["type"] == "ask"] == expected
+        assert trials(root) == expected
         assert list(map(repr, result(root).rows)) == rows
         loops += 1
 

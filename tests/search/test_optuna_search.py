@@ -1,8 +1,11 @@
-"""Searches with a sampler of Optuna: the same suggestions as Optuna's own, and none lost or made twice."""
+"""Searches with a sampler of Optuna: the suggestions of a study that is rebuilt, none lost or made twice."""
 
 import html
+import itertools
 import json
+import os
 import re
+import shutil
 import sys
 from typing import Any
 
@@ -24,7 +27,11 @@ from runmanager import (
     pareto,
     run_grid,
 )
+from runmanager.results.removal import remove
+from runmanager.search import trials as search_trials
 from runmanager.storage import paths
+from runmanager.storage.folders import read_runs
+from tests import searching
 
 AXES = {
     "height": Uniform(-1, 1),
@@ -74,9 +81,8 @@ def start(tmp_path):
     return run
 
 
-def by_optuna(sampler, n, worth=score):
+def by_optuna(make, n, worth=score, seed=0):
     """Let Optuna alone suggest and evaluate; return the values that it suggests."""
-    names = list(AXES)
 
     def objective(trial):
         suggested = RunBuilder.get_runs(
@@ -89,14 +95,13 @@ def by_optuna(sampler, n, worth=score):
         )
         return worth(suggested[0])
 
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(objective, n_trials=n)
-    return [tuple(trial.params[name] for name in names) for trial in study.trials]
+    trials = searching.suggested(make, objective, n, seed=seed)
+    return [tuple(trial.params[name] for name in AXES) for trial in trials]
 
 
-def record(root):
-    """Return what the record of the experiment says."""
-    return [json.loads(line) for line in (root / "exp" / paths.SEARCH).read_text().splitlines()]
+def trials(root):
+    """Return the trials that the runs keep."""
+    return searching.trials(root / "exp")
 
 
 @pytest.fixture(autouse=True)
@@ -107,24 +112,30 @@ def _quiet():
     optuna.logging.set_verbosity(before)
 
 
-SAMPLERS = {
-    "tpe": lambda: optuna.samplers.TPESampler(seed=3),
-    "random": lambda: optuna.samplers.RandomSampler(seed=3),
-    "nsgaii": lambda: optuna.samplers.NSGAIISampler(population_size=5, seed=3),
-    "qmc": lambda: optuna.samplers.QMCSampler(seed=3, warn_independent_sampling=False),
+TPE = optuna.samplers.TPESampler
+SAME = {
+    "tpe": TPE,
+    "tpe of all axes": lambda seed: TPE(seed=seed, n_startup_trials=4, multivariate=True),
+    "tpe of groups": lambda seed: TPE(seed=seed, n_startup_trials=4, multivariate=True, group=True),
+    "tpe of lanes": lambda seed: TPE(seed=seed, n_startup_trials=4, constant_liar=True),
+    "tpe of constraints": lambda seed: TPE(
+        seed=seed, n_startup_trials=4, constraints_func=lambda trial: [trial.params["height"]]
+    ),
+    "random": optuna.samplers.RandomSampler,
 }
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-@pytest.mark.parametrize("name", sorted(SAMPLERS))
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("name", sorted(SAME))
 def test_one_lane_gets_the_suggestions_of_optuna_alone_however_often_it_starts(start, tmp_path, name):
     train = Train()
 
     for n in (1, 7, 24):
-        assert start(train, n=n, sampler=SAMPLERS[name]()).exit_code == 0
+        assert start(train, n=n, sampler=SAME[name]).exit_code == 0
 
-    asked = [tuple(event["point"].values()) for event in record(tmp_path) if event["type"] == "ask"]
-    assert asked == by_optuna(SAMPLERS[name](), 24)
+    asked = [tuple(trial["params"].values()) for trial in trials(tmp_path)]
+    assert asked == by_optuna(SAME[name], 24)
     assert list(map(tuple, train.executed)) == list(dict.fromkeys(asked))
 
 
@@ -133,7 +144,79 @@ def test_the_default_sampler_is_optunas_own(start):
 
     start(train, n=15, seed=7)
 
-    assert list(map(tuple, train.executed)) == by_optuna(optuna.samplers.TPESampler(seed=7), 15)
+    assert list(map(tuple, train.executed)) == by_optuna(TPE, 15, seed=7)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture
+def kill_at(monkeypatch):
+    """Let the process be gone before it does something to a file for the n-th time, as `kill_at(n)`."""
+
+    def at(number):
+        events = itertools.count()
+
+        def counted(function):
+            def changed(*arguments, **options):
+                if next(events) >= number:
+                    raise Killed
+                return function(*arguments, **options)
+
+            return changed
+
+        patch = monkeypatch.context()
+        context = patch.__enter__()
+        for name in ("fsync", "replace", "mkdir", "write"):
+            context.setattr(os, name, counted(getattr(os, name)))
+        return lambda: (patch.__exit__(None, None, None), next(events))[1]
+
+    return at
+
+
+LISTED = {"height": Uniform(-1, 1), "shape": ["a", "b"], "seed": [0, 1]}
+
+
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow(minutes=1))], ids=["some", "any"])
+@pytest.mark.parametrize("kind", ["tpe", "tpe with repeats", "random of few settings"])
+def test_a_search_that_is_killed_after_any_event_asks_what_an_undisturbed_one_does(
+    start, tmp_path, kill_at, kind, step
+):
+    worth = lambda run: (run.height - 0.3) ** 2 + getattr(run, "seed", 0)  # noqa: E731
+    options: dict[str, dict[str, Any]] = {
+        "tpe": {"params": {"height": Uniform(-1, 1), "shape": ["a", "b"]}},
+        "tpe with repeats": {"params": LISTED, "repeats": "seed"},
+        "random of few settings": {
+            "params": {"height": [0, 0.5], "shape": ["a", "b"]},
+            "sampler": optuna.samplers.RandomSampler,
+        },
+    }
+    how = {"n": 5, "sampler": lambda seed: TPE(seed=seed, n_startup_trials=2), **options[kind]}
+    start(Train(worth), experiment="undisturbed", **how)
+    expected = searching.trials(tmp_path / "undisturbed")
+    num_runs = len(load_runs(tmp_path / "undisturbed"))
+
+    has_ended, number = False, 1
+    while not has_ended:
+        end = kill_at(number)
+        train = Train(worth)
+        try:
+            start(train, **how)
+            has_ended = True
+        except Killed:
+            pass
+        finally:
+            end()
+        for _ in range(2):  # the second start finds nothing to do
+            start(train, **how)
+
+        assert searching.trials(tmp_path / "exp") == expected, number
+        assert len(load_runs(tmp_path / "exp")) == num_runs
+        shutil.rmtree(tmp_path / "exp")
+        number += step
+
+    assert number > 60
 
 
 def test_the_same_start_again_executes_nothing_and_a_larger_one_goes_on(start):
@@ -154,7 +237,7 @@ def test_a_search_that_is_stopped_goes_on_with_the_same_run(start, tmp_path):
     train = Train(faults={5: KeyboardInterrupt()})
 
     assert start(train).exit_code == 130
-    assert [event["type"] for event in record(tmp_path)][-2:] == ["tell", "ask"]
+    assert len(trials(tmp_path)) == 6
     assert start(train).exit_code == 0
 
     assert train.executed == undisturbed.executed
@@ -170,43 +253,39 @@ def test_the_panel_of_a_search_that_is_stopped_counts_all_that_was_asked_for(sta
     assert "left to execute" not in str(start(Train(), n=12).panel)
 
 
-@pytest.mark.parametrize("cut", [1, 40])
-def test_a_torn_last_line_was_not_written(start, tmp_path, cut):
+def test_a_run_that_cannot_say_its_trials_costs_the_sequence_and_no_run(start, tmp_path):
     train = Train()
     start(train, n=6)
-    path = tmp_path / "exp" / paths.SEARCH
-    path.write_bytes(path.read_bytes()[:-cut])  # of the last result, which its journal has too
-
-    start(train, n=12)
-
-    assert list(map(tuple, train.executed)) == by_optuna(optuna.samplers.TPESampler(seed=0), 12)
-
-
-def test_suggestions_that_a_power_failure_took_from_the_record_are_not_executed_twice(start, tmp_path):
-    train = Train()
-    start(train, n=8)
-    path = tmp_path / "exp" / paths.SEARCH
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:-4]))  # two suggestions and their results
-
-    outcome = start(train, n=8)
-
-    assert len(set(train.executed)) == len(train.executed) == len(outcome.runs)
-    assert sum(event.get("given", False) for event in record(tmp_path)) == 2
-
-
-def test_a_damaged_line_costs_the_repetition_and_no_run(start, tmp_path):
-    train = Train()
-    start(train, n=6)
-    path = tmp_path / "exp" / paths.SEARCH
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join([*lines[:4], "{}\n", *lines[5:]]))
+    (path,) = (tmp_path / "exp").glob(f"003*/{paths.RUN}")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"trials": [{"number": "x"}, 7, {"number": -1}]}))
 
     assert start(train, n=12).exit_code == 0
     start(train, n=12)
 
-    assert len(train.executed) == len(set(map(tuple, train.executed)))
-    assert 12 <= len(train.executed) <= 13
+    assert len(train.executed) == len(set(map(tuple, train.executed))) == 12 + 1  # the third is no trial now
+
+
+def test_text_that_a_sampler_might_unpickle_is_not_read(start, tmp_path):
+    seen: list[Any] = []
+
+    class Reading(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is untyped for tests
+        def sample_independent(self, study, *arguments):
+            seen.extend(trial.system_attrs for trial in study.get_trials(deepcopy=False))
+            return super().sample_independent(study, *arguments)
+
+    train = Train()
+    start(train, n=2, sampler=Reading)
+    for path in (tmp_path / "exp").glob(f"*/{paths.RUN}"):
+        content = json.loads(path.read_text())
+        content["trials"][0]["attributes"] = {"cma:optimizer:0": "80", "generation": 3, "space": {"x": ["a"]}}
+        path.write_text(json.dumps(content))
+    seen.clear()
+
+    start(train, n=3, sampler=Reading)
+
+    assert {"generation": 3, "space": {"x": ["a"]}} in seen
+    assert not any("cma:optimizer:0" in attributes for attributes in seen)
 
 
 def test_values_of_any_type_are_chosen(start, tmp_path):
@@ -230,9 +309,27 @@ def test_a_setting_that_is_suggested_again_is_not_executed_again(start, tmp_path
 
     assert outcome.exit_code == 0
     assert len(train.executed) == len(set(train.executed)) <= 4
-    told = [event for event in record(tmp_path) if event["type"] == "tell"]
-    assert len(told) == 20
-    assert all(event["state"] == "complete" for event in told)
+    assert [trial["number"] for trial in trials(tmp_path)] == list(range(20))
+
+
+def test_a_search_that_suggests_nothing_new_ends_and_says_so(start, tmp_path, caplog, monkeypatch):
+    caplog.set_level("INFO", "runmanager")
+    monkeypatch.setattr("runmanager.search.searching.MOST_REPEATS", 10)
+    monkeypatch.setattr(search_trials, "MOST_REPEATS", 10)
+    axes = {"width": [1, 2], "depth": [3, 4]}
+    train = Train(worth=lambda run: float(run.width + run.depth))
+
+    start(train, axes, n=500)
+    number = len(trials(tmp_path))
+    start(train, axes, n=500)
+    start(train, axes | {"depth": [3, 4, 5, 6, 7]}, n=500)
+
+    assert f"the last 10 suggestions were settings that were there before: the search ends after {number}" in (
+        caplog.text
+    )
+    assert 10 < number < 500
+    assert len(train.executed) == len(set(train.executed))
+    assert {run.depth for run in train.executed} > {3, 4}
 
 
 def test_runs_that_the_experiment_has_are_given_to_the_sampler(start, tmp_path):
@@ -245,31 +342,42 @@ def test_runs_that_the_experiment_has_are_given_to_the_sampler(start, tmp_path):
     manager = RunManager("exp", tmp_path, tensorboard=False, display=False)
     for run in RunBuilder.get_runs({"height": [0.25], "shape": ["b"]}):
         train(run, manager)
+    seen: list[Any] = []
 
-    outcome = start(train, axes, n=3)
-    start(train, axes, n=6)
+    class Reading(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is untyped for tests
+        def sample_independent(self, study, *arguments):
+            seen.append([(trial.params, trial.value) for trial in study.get_trials(deepcopy=False)[:4]])
+            return super().sample_independent(study, *arguments)
 
-    given = [event["point"] for event in record(tmp_path) if event.get("given")]
-    assert given == [{"height": height, "shape": shape} for height, shape in
-                     [(-0.5, "a"), (0, "a"), (0.5, "a"), (0.25, "b")]]  # fmt: skip
+    outcome = start(train, axes, n=3, sampler=Reading)
+    start(train, axes, n=6, sampler=Reading)
+
+    points = [(-0.5, "a"), (0, "a"), (0.5, "a"), (0.25, "b")]
+    given = [({"height": height, "shape": shape}, height**2) for height, shape in points]
+    assert [each for each in seen if len(each) == 4] == [given] * 12  # two axes of six suggestions
     assert len(train.executed) == 5 + 6
     assert len(outcome.runs) == 4 + 3
-    assert sum(event["type"] == "begin" for event in record(tmp_path)) == 1
 
 
-def test_another_sampler_goes_on_from_the_runs_and_that_is_said_once(start, tmp_path, caplog):
-    caplog.set_level("INFO", "runmanager")
+def test_another_sampler_goes_on_from_the_runs(start, tmp_path):
     train = Train()
     start(train, n=6)
 
-    other = optuna.samplers.RandomSampler(seed=8)
     for n in (10, 11):
-        start(train, n=n, sampler=other)
+        start(train, n=n, sampler=optuna.samplers.RandomSampler)
 
-    said = [line for line in caplog.messages if "does not suggest again" in line]
-    assert len(said) == 1
-    assert "6 runs" in said[0]
-    assert len(train.executed) == 11
+    assert list(map(tuple, train.executed[:6])) == by_optuna(TPE, 6)
+    assert list(map(tuple, train.executed[6:])) == by_optuna(optuna.samplers.RandomSampler, 11)[6:]
+
+
+@pytest.mark.parametrize("sampler", [TPE(seed=1), optuna.samplers.RandomSampler(seed=1)], ids=["tpe", "random"])
+def test_a_sampler_with_its_own_seed_goes_on_with_other_numbers(start, sampler):
+    train = Train()
+
+    for n in (6, 7, 12):
+        start(train, n=n, sampler=sampler)
+
+    assert len(train.executed) == len(set(train.executed)) == 12
 
 
 def test_a_sampler_without_a_seed_goes_on_from_the_runs(start, tmp_path):
@@ -311,21 +419,20 @@ def test_runs_that_fail_or_diverge_are_told_so_and_the_search_goes_on(start, tmp
 
     outcome = start(Train(worth), {"height": Uniform(-1, 1)}, n=15)
 
-    states = [event["state"] for event in record(tmp_path) if event["type"] == "tell"]
-    assert len(states) == 15
+    assert len(trials(tmp_path)) == len(outcome.outcomes) == 15
     assert outcome.exit_code == 1
-    assert states.count("fail") == sum(abs(run.height) > 0.5 for run, _ in outcome.outcomes) > 2
+    assert sum(abs(run.height) > 0.5 for run, _ in outcome.outcomes) > 2
 
 
 def test_runs_that_failed_are_executed_again_if_asked_for_and_the_sampler_learns_of_it(start, tmp_path):
     faults = {2: RuntimeError("once")}
     train = Train(faults=faults)
-    assert start(train, n=5).exit_code == 1
+    assert start(train, n=3).exit_code == 1
 
-    assert start(train, n=8, retry_failed=True).exit_code == 0
+    assert start(train, n=15, retry_failed=True).exit_code == 0
 
-    assert len(train.executed) == len(set(train.executed)) == 8
-    assert [event["type"] for event in record(tmp_path)].count("begin") == 2
+    assert len(train.executed) == len(set(train.executed)) == 15
+    assert list(map(tuple, train.executed)) == by_optuna(TPE, 15)  # where it did not fail
 
 
 def test_changed_code_executes_the_suggestions_again_before_it_goes_on(start, tmp_path):
@@ -354,6 +461,19 @@ def test_a_run_that_was_removed_is_replaced_by_another_suggestion(start, tmp_pat
 
     assert len(outcome.runs) == 5
     assert len(train.executed) == 6
+    assert [trial["number"] for trial in trials(tmp_path)] == [0, 2, 3, 4, 5]
+
+
+def test_the_number_of_a_trial_whose_run_was_removed_is_not_used_again(start, tmp_path):
+    train = Train()
+    start(train, n=5)
+    remove(tmp_path / "exp", [read_runs(tmp_path / "exp")[4]])
+
+    for _ in range(2):
+        start(train, n=5)
+
+    assert len(set(train.executed)) == len(train.executed) == 6
+    assert [trial["number"] for trial in trials(tmp_path)] == [0, 1, 2, 3, 5]
 
 
 def test_repeat_axes_are_not_searched_but_averaged(start, tmp_path, caplog):
@@ -368,8 +488,50 @@ def test_repeat_axes_are_not_searched_but_averaged(start, tmp_path, caplog):
     assert "suggests 5 settings for min:score · each is 3 runs · 4 of them before" in caplog.text
     assert len(outcome.runs) == 12
     assert len(train.executed) == 15
-    told = [event["values"] for event in record(tmp_path) if event["type"] == "tell"]
-    assert [value for (value,) in told] == pytest.approx([run.height + 1 for run in train.executed[::3]])
+    assert [len(trial["runs"]) for trial in trials(tmp_path)] == [3] * 5
+
+
+def test_the_sampler_gets_the_mean_over_the_repeat_axes(start):
+    seen: list[Any] = []
+
+    class Reading(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is untyped for tests
+        def before_trial(self, study, trial):
+            seen.append([(each.params["height"], each.value) for each in study.get_trials()[:-1]])
+
+    axes = {"height": Uniform(-1, 1), "seed": [0, 1, 2]}
+    for n in (3, 4):
+        train = Train(worth=lambda run: run.height + run.seed)
+        start(train, axes, n=n, repeats="seed", sampler=Reading)
+
+    assert [len(each) for each in seen if each][-1] == 3
+    assert all(value == pytest.approx(height + 1) for each in seen for height, value in each[:3] if value != 0)
+
+
+def test_a_pruned_run_is_a_pruned_trial_with_every_epoch(start):
+    seen: list[Any] = []
+
+    class Reading(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is untyped for tests
+        def before_trial(self, study, trial):
+            seen.append([(each.state.name, each.intermediate_values) for each in study.get_trials()[:-1]])
+
+    def train(run, manager):
+        with manager.run(run):
+            for epoch in manager.epochs(4, checkpoint={}):
+                manager.track(score=run.height + 2 + epoch)
+
+    prune = optuna.pruners.ThresholdPruner(upper=4.5)
+    for n in (5, 6):  # once as they end, once as they are read
+        outcome = start(train, {"height": Uniform(-1, 1)}, n=n, prune=prune, sampler=Reading)
+
+    runs = outcome.runs[:5]
+    curves = [
+        {e: h + 2 + e for e in range(1, k + 1)} for h, k in zip(runs["height"], runs["epochs"], strict=True)
+    ]
+    assert {"pruned"} <= set(runs["status"])
+    assert seen[-1] == [
+        ("PRUNED", curve) if status == "pruned" else ("COMPLETE", {})
+        for status, curve in zip(runs["status"], curves, strict=True)
+    ]
 
 
 def test_the_budget_of_seconds_ends_a_search_and_a_larger_one_goes_on(start, caplog):
@@ -398,7 +560,7 @@ def test_a_sampler_that_has_nothing_left_ends_the_search_and_is_not_asked_again(
         assert "nothing left to suggest after 6 of 50" in caplog.text
 
     assert len(train.executed) == len(set(train.executed)) == 6
-    assert len([event for event in record(tmp_path) if event["type"] == "ask"]) == 6
+    assert len(trials(tmp_path)) == 6
 
 
 def test_lanes_share_a_search(start, tmp_path):
@@ -406,9 +568,7 @@ def test_lanes_share_a_search(start, tmp_path):
 
     assert outcome.exit_code == 0
     assert outcome.runs["jobs"].tolist() == [3] * 10
-    asked = [event["type"] for event in record(tmp_path)][1:]
-    assert asked[:3] == ["ask"] * 3
-    assert asked.count("ask") == asked.count("tell") == 10
+    assert [trial["number"] for trial in trials(tmp_path)] == list(range(10))
 
 
 def test_a_device_that_is_not_there_is_told_as_failed_and_its_runs_are_marked(start, tmp_path):
@@ -440,13 +600,13 @@ def test_a_plan_shows_what_is_there_and_writes_nothing(start, tmp_path, capsys):
     assert capsys.readouterr().out == "TPESampler suggests 3 runs for min:score\n"
     assert not (tmp_path / "exp").exists()
     start(Train(), n=2)
-    before = record(tmp_path)
+    before = trials(tmp_path)
 
     outcome = start(Train(), n=3, plan_only=True, display=True)
 
     assert "TPESampler suggests 3 runs for min:score · 2 of them before\nrun" in capsys.readouterr().out
     assert len(outcome.runs) == 2
-    assert record(tmp_path) == before
+    assert trials(tmp_path) == before
 
 
 def test_one_run_of_a_search_is_executed_alone(start, tmp_path):
@@ -483,9 +643,9 @@ def test_several_goals_are_told_and_kept_with_the_experiment(start, tmp_path):
     start(train, {"height": Uniform(-1, 1)}, n=12, goal=goals, seed=4)
     outcome = start(train, {"height": Uniform(-1, 1)}, n=14, goal=None, seed=4)
 
-    study = optuna.create_study(directions=["maximize", "minimize"], sampler=optuna.samplers.TPESampler(seed=4))
-    study.optimize(lambda trial: (x := trial.suggest_float("height", -1, 1), -x), n_trials=14)
-    assert [run.height for run, _ in outcome.outcomes] == [trial.params["height"] for trial in study.trials]
+    objective = lambda trial: (x := trial.suggest_float("height", -1, 1), -x)  # noqa: E731
+    expected = searching.suggested(TPE, objective, 14, seed=4, directions=["maximize", "minimize"])
+    assert [run.height for run, _ in outcome.outcomes] == [trial.params["height"] for trial in expected]
     grid = json.loads((tmp_path / "exp" / paths.GRID).read_text())
     assert (grid["goal"], grid["goals"]) == ("max:first", goals)
     text = str(outcome.panel)
@@ -547,11 +707,10 @@ def test_what_cannot_be_searched_is_refused_and_nothing_is_written(start, tmp_pa
     [
         ({"n": 0}, "n must be a whole number, 1 or more, got 0"),
         ({"n": 1, "seed": -1}, "seed must be a whole number from 0 to 4294967295, or None, got -1"),
-        ({"n": 1, "sampler": "tpe"}, "sampler must be one of Optuna's, or None for its default, got 'tpe'"),
-        ({"n": 1, "sampler": optuna.samplers.TPESampler}, "sampler must be one of Optuna's, .* got <class"),
+        ({"n": 1, "sampler": "tpe"}, "sampler must be a class of Optuna's, a function of seed, .* got 'tpe'"),
         ({"n": 1, "max_seconds": -5}, "max_seconds must be"),
     ],
-    ids=["n", "seed", "sampler", "class", "seconds"],
+    ids=["n", "seed", "sampler", "seconds"],
 )
 def test_arguments_of_a_search_are_checked(arguments, problem):
     with pytest.raises(InvalidArgumentError, match=problem):
@@ -570,6 +729,7 @@ class Failing(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is 
             raise self.error
 
 
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize(
     ("sampler", "problem"),
     [
@@ -579,8 +739,17 @@ class Failing(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is 
         ),
         (Failing(0, KeyError("mine")), "Failing cannot search .* KeyError: 'mine'; give OptunaSearch"),
         (Failing(1, ImportError("no", name="mine")), "Failing needs mine: pip install mine"),
+        (int, "sampler= cannot search these axes: TypeError: .*seed; give"),
+        (
+            lambda other: TPE(seed=other),
+            "sampler= cannot search these axes: TypeError: .* argument 'seed'; give",
+        ),
+        (
+            lambda seed: optuna.samplers.QMCSampler(seed=seed),
+            "QMCSampler keeps its place in a study, which no run has: give OptunaSearch another sampler",
+        ),
     ],
-    ids=["grid", "fails", "package"],
+    ids=["grid", "fails", "package", "no sampler", "no seed", "qmc"],
 )
 def test_a_sampler_that_cannot_search_the_axes_is_refused_before_anything_is_written(
     start, tmp_path, sampler, problem

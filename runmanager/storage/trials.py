@@ -1,0 +1,110 @@
+"""What run.json keeps of a search: the trials of its run, and the value that a loop has told."""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from runmanager.hyperparameters import is_deep
+from runmanager.outcome import LARGEST
+from runmanager.storage import durable, paths
+from runmanager.storage.durable import strict_json
+from runmanager.storage.entries import VERSION, RunFolder, read_json, to_entry
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+
+
+class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A trial of a run; its parameters are those of the run.
+
+    Attributes:
+        number: Which one it is: no other trial of the experiment has the same.
+        is_own: Whether the user asked for this setting, and no sampler suggested it.
+        attributes: What the sampler wrote down with it.
+    """
+
+    number: _Count
+    is_own: bool = False
+    attributes: Mapping[str, Any] = {}
+
+
+class ToldValue(msgspec.Struct, frozen=True):
+    """The value that a loop has told for a run.
+
+    Attributes:
+        attempts: How many attempts the run had then: it counts until there is another one.
+        values: The value of each metric; None if the run failed.
+    """
+
+    attempts: _Count
+    values: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class RunTrials:
+    """The trials of a run, and its told value."""
+
+    trials: Sequence[KeptTrial] = ()
+    told: ToldValue | None = None
+
+    def adding(self, trials: Sequence[KeptTrial]) -> "RunTrials":
+        """Return this with further trials."""
+        numbers = {trial.number for trial in self.trials}
+        new = [trial for trial in trials if trial.number not in numbers]
+        return RunTrials([*self.trials, *new], self.told)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what run.json has of it: nothing of a run without a search."""
+        content: dict[str, Any] = {}
+        if self.trials:
+            content["trials"] = msgspec.to_builtins(self.trials)
+        if self.told:
+            content["told"] = msgspec.to_builtins(self.told)
+        return content
+
+
+def read_trials(run: RunFolder) -> RunTrials:
+    """Read what run.json keeps of a search; what is damaged is left out."""
+    document = read_json(run.path / paths.RUN) or {}
+    entries = document.get("trials")
+    trials: list[KeptTrial] = []
+    for entry in entries if isinstance(entries, list) else []:
+        with suppress(msgspec.ValidationError):
+            trial = msgspec.convert(entry, KeptTrial)
+            trials.append(KeptTrial(trial.number, trial.is_own, plain(trial.attributes)))
+    told = None
+    with suppress(msgspec.ValidationError):
+        told = msgspec.convert(document.get("told"), ToldValue | None)
+    if told and not all(value is None or math.isfinite(value) for value in told.values.values()):
+        told = None
+    return RunTrials(trials, told)
+
+
+def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a trial that are plain JSON, without text: the CMA-ES would unpickle that.
+
+    >>> plain({"generation": 3, "optimizer": "80049563", "axes": {"width": [1, 2]}})
+    {'generation': 3, 'axes': {'width': [1, 2]}}
+    """
+    content: dict[str, Any] = {}
+    for name, value in attributes.items():
+        with suppress(TypeError, ValueError, RecursionError):
+            strict_json(value)
+            if not isinstance(value, str) and not is_deep(value):
+                content[name] = value
+    return content
+
+
+def write_run(run: RunFolder, trials: RunTrials) -> None:
+    """Write run.json, and the folder of the run before, unless that is there with the same content.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    content = {"v": VERSION, **to_entry(run), **trials.as_json()}
+    if read_json(run.path / paths.RUN) != content:
+        durable.make_folder(run.path)
+        durable.write_file(run.path / paths.RUN, strict_json(content))
