@@ -67,7 +67,7 @@ def sampler_name(search: OptunaSearch) -> str:
 def _try(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> None:
     """Let the user's sampler suggest twice, as some begin after a first result; Optuna's default can do it."""
     from optuna import logging
-    from optuna.samplers import QMCSampler
+    from optuna.samplers import GridSampler, QMCSampler
 
     before = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)  # whatever it warns of, it does so when it is used
@@ -80,6 +80,9 @@ def _try(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> Non
                 raise GridError(
                     [f"{rule}: give OptunaSearch another sampler, as optuna.samplers.RandomSampler"]
                 )
+            if isinstance(sampler.current, GridSampler) and not is_sampler(search.sampler):
+                rule = "GridSampler shuffles its grid by its seed, which is another one for each suggestion"
+                raise GridError([f"{rule}: write sampler=GridSampler(..., seed=0)"])
             for number in range(2):
                 sampler.ask(number)
                 sampler.tell(number, TrialResult("complete", [0.0] * len(goals)))

@@ -139,6 +139,31 @@ def test_one_lane_gets_the_suggestions_of_optuna_alone_however_often_it_starts(s
     assert list(map(tuple, train.executed)) == list(dict.fromkeys(asked))
 
 
+CONTINUED = {
+    "nsgaii": lambda seed: optuna.samplers.NSGAIISampler(population_size=5, seed=seed),
+    "nsgaiii": lambda seed: optuna.samplers.NSGAIIISampler(population_size=5, seed=seed),
+    "cmaes": lambda seed: optuna.samplers.CmaEsSampler(seed=seed, popsize=4),
+}
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("name", sorted(CONTINUED))
+def test_samplers_that_keep_generations_continue_from_those_so_far(start, tmp_path, name):
+    if name == "cmaes":
+        pytest.importorskip("cmaes")
+    axes = {"height": Uniform(-1, 1), "rate": LogUniform(1e-4, 1)}
+    train = Train(worth=lambda run: (run.height - 0.3) ** 2 + (run.rate - 0.1) ** 2)
+
+    for n in (9, 18, 40):
+        start(train, axes, n=n, sampler=CONTINUED[name])
+
+    generations = [list(trial.get("attributes", {}).values()) for trial in trials(tmp_path)]
+    assert len(generations) == 40
+    assert all(type(value) is int for values in generations for value in values)  # no pickle
+    assert max(values[0] for values in generations if values) >= 5
+    assert min(map(train.worth, train.executed[20:])) < min(map(train.worth, train.executed[:9]))
+
+
 def test_the_default_sampler_is_optunas_own(start):
     train = Train()
 
@@ -739,7 +764,7 @@ class Failing(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is 
         ),
         (Failing(0, KeyError("mine")), "Failing cannot search .* KeyError: 'mine'; give OptunaSearch"),
         (Failing(1, ImportError("no", name="mine")), "Failing needs mine: pip install mine"),
-        (int, "sampler= cannot search these axes: TypeError: .*seed; give"),
+        (lambda seed: seed, r"sampler= cannot search .* TypeError: it returned \d+, and no sampler; give"),
         (
             lambda other: TPE(seed=other),
             "sampler= cannot search these axes: TypeError: .* argument 'seed'; give",
@@ -748,8 +773,12 @@ class Failing(optuna.samplers.RandomSampler):  # type: ignore[misc] # Optuna is 
             lambda seed: optuna.samplers.QMCSampler(seed=seed),
             "QMCSampler keeps its place in a study, which no run has: give OptunaSearch another sampler",
         ),
+        (
+            lambda seed: optuna.samplers.GridSampler({"shape": ["a"]}, seed=seed),
+            r"GridSampler shuffles its grid by its seed, .*: write sampler=GridSampler\(\.\.\., seed=0\)",
+        ),
     ],
-    ids=["grid", "fails", "package", "no sampler", "no seed", "qmc"],
+    ids=["grid", "fails", "package", "no sampler", "no seed", "qmc", "grid of a function"],
 )
 def test_a_sampler_that_cannot_search_the_axes_is_refused_before_anything_is_written(
     start, tmp_path, sampler, problem
