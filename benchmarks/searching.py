@@ -22,14 +22,14 @@ import optuna
 from benchmarks.measuring import spread
 from runmanager import AskTell, OptunaSearch, Run, RunManager, Uniform, run_grid
 
-DIMENSIONS, REPEATS, TRIALS = 4, 20, 100
+DIMENSIONS, REPEATS, TRIALS, KILLED = 4, 20, 100, 60
 GOAL = "min:value"
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - values do not depend on the disk
 Point = Sequence[float]
 SAMPLERS: dict[str, tuple[Any, tuple[Sequence[int], ...]]] = {
     "TPE": (optuna.samplers.TPESampler, ([TRIALS],)),
-    "CMA-ES": (optuna.samplers.CmaEsSampler, ([TRIALS], [TRIALS // 2, TRIALS])),
-    "NSGA-II": (optuna.samplers.NSGAIISampler, ([TRIALS], [TRIALS // 2, TRIALS])),
+    "CMA-ES": (optuna.samplers.CmaEsSampler, ([TRIALS], [KILLED, TRIALS])),
+    "NSGA-II": (optuna.samplers.NSGAIISampler, ([TRIALS], [KILLED, TRIALS])),
 }
 """Name -> the class, and how many trials each start of a search asks for."""
 

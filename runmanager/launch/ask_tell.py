@@ -48,7 +48,7 @@ _opened: "dict[Path, AskTell]" = {}
 class AskTell:
     """Ask a sampler of Optuna for one run after the other, in a loop of your own.
 
-    It keeps the same record as ``run_grid(search=...)`` and resumes in the same way: a loop that was killed
+    It is the same search as ``run_grid(search=...)`` and resumes in the same way: a loop that was killed
     first gets the runs that have no result, then the suggestions that would have come next. Ended runs of the
     experiment are given to the sampler. The block holds the lock of the experiment.
 
@@ -170,7 +170,7 @@ class AskTell:
             ExperimentLockedError: Another process or thread holds the experiment.
             GridError: `train` cannot be sent to where runs are executed.
             LifecycleError: It is open.
-            StorageError: The record could not be read or written.
+            StorageError: The experiment could not be written.
 
         Example:
             >>> from runmanager import Uniform
@@ -228,8 +228,8 @@ class AskTell:
     def ask(self, params: "Mapping[str, Any] | Run | None" = None) -> Run | None:
         """Return the run to execute next.
 
-        It is recorded before it is returned. A setting that was suggested before has its result, and is not
-        returned again.
+        Its folder is written before it is returned. A setting that was suggested before has its result, and is
+        not returned again.
 
         Args:
             params: A setting of your own, such as what you want to try first: a value for each axis that has
@@ -243,7 +243,7 @@ class AskTell:
             LifecycleError: The block of ``with`` has not begun, or has ended.
             InvalidArgumentError: The setting does not fit the axes; or a started run did not track the goal,
                 and has no value from `tell`.
-            StorageError: The suggestion could not be recorded.
+            StorageError: Its folder could not be written.
 
         Example:
             >>> from runmanager import Uniform
@@ -261,7 +261,7 @@ class AskTell:
         return run
 
     def tell(self, run: Run, value: float | Sequence[float] | None) -> None:
-        """Record the value of a run.
+        """Keep a value with its run, until that is executed again.
 
         Args:
             run: One that `ask` has returned.
@@ -271,7 +271,7 @@ class AskTell:
             LifecycleError: The block of ``with`` has not begun, or has ended.
             InvalidArgumentError: The run was not asked for, is running, or has its value; or the value is not a
                 number.
-            StorageError: It could not be recorded.
+            StorageError: It could not be written.
 
         Example:
             >>> from runmanager import Uniform

@@ -145,12 +145,6 @@ class SearchSpace:
             for rows in itertools.product(*(axis.rows for axis in self._repeated))
         ]
 
-    def has(self, point: Point) -> bool:
-        """Whether a suggestion of before can still be made."""
-        return point.keys() == {axis.name for axis in self.axes} and all(
-            axis.has(point[axis.name]) for axis in self.axes
-        )
-
     def point(self, params: Mapping[str, Any], id_: str) -> Point | None:
         """Return where a run is, as its folder has it, None if it is not of these axes."""
         if params.keys() != set(self.names):
@@ -213,13 +207,6 @@ class SearchSpace:
         number = max([1, *(len(axis.rows) for axis in self.axes)])
         points = [{axis.name: axis.spread(index, number) for axis in self.axes} for index in range(number)]
         return list(itertools.chain.from_iterable(map(self.runs, points)))
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what tells these axes from others, as the record of a search has it."""
-        return {
-            axis.name: repr(axis.range) if axis.range else [axis.value(i) for i in range(len(axis.rows))]
-            for axis in self.axes
-        }
 
     def _run(self, values: Mapping[str, Any]) -> Run:
         return make_run(self.names, (values[name] for name in self.names), self._kinds)

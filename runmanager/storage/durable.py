@@ -159,8 +159,8 @@ class AppendFile:
                 raise OSError(errno.EBUSY, "another process writes it")
         return file
 
-    def append(self, record: bytes, *, sync: bool = True) -> None:
-        """Append one record; without `sync` it outlasts this process, but not yet a power failure.
+    def append(self, record: bytes) -> None:
+        """Append one record.
 
         Raises:
             StorageError: It is not on disk; the records before it are.
@@ -169,22 +169,12 @@ class AppendFile:
             self._cut()  # the last time it may have failed too
             try:
                 _write_all(self._descriptor, record)
-                if sync:
-                    os.fsync(self._descriptor)
+                os.fsync(self._descriptor)
                 self._length += len(record)
             except BaseException:
                 with suppress(OSError):
                     self._cut()
                 raise
-
-    def sync(self) -> None:
-        """Put on disk what was appended without that.
-
-        Raises:
-            StorageError: It is not there.
-        """
-        with explained(self.path):
-            os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""

@@ -49,12 +49,15 @@ def test_a_run_in_its_folder_leads_back_to_its_point(tmp_path, kind):
 
 @pytest.mark.parametrize(
     "change",
-    [{"lr": 2.0}, {"lr": True}, {"opt.width": 2.5}, {"opt.kind": "b"}, {"left, right": [1, "x"]}, {"more": 1}],
+    [{"lr": 2.0}, {"lr": True}, {"opt.width": 2.5}, {"opt.kind": "b"}, {"left": 1, "right": "x"}, {"more": 1}],
     ids=repr,
 )
-def test_what_lies_outside_of_the_axes_is_no_point(change):
-    assert SPACE.has(POINT)
-    assert not SPACE.has({**POINT, **change})
+def test_a_run_outside_of_the_axes_is_no_point(change):
+    (run, _) = SPACE.runs(POINT)
+    params = {**run._asdict(), **change}
+
+    assert SPACE.point(run._asdict(), identity(run._asdict())) == POINT
+    assert SPACE.point(params, identity(params)) is None
 
 
 def test_a_run_with_another_constant_is_no_point():
