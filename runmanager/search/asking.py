@@ -18,7 +18,7 @@ from runmanager.storage import naming
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult, read_run
-from runmanager.storage.trials import RunTrials, ToldValue, read_trials, write_run
+from runmanager.storage.run_trials import RunTrials, ToldValue, read_trials, write_run
 from runmanager.wording import printable
 
 _EXAMPLE = "tell(run, loss.item())"

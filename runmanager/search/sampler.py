@@ -15,7 +15,7 @@ from runmanager.nested import Grid
 from runmanager.ranges import IntRange
 from runmanager.search.optuna_search import OptunaSearch, is_sampler
 from runmanager.search.space import Point, SearchAxis, SearchSpace
-from runmanager.storage.trials import plain
+from runmanager.storage.run_trials import plain
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -12,7 +12,7 @@ from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.run import Run
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.run_state import RunResult, read_run
-from runmanager.storage.trials import KeptTrial
+from runmanager.storage.run_trials import KeptTrial
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from runmanager.search.trials import MOST_REPEATS, Trial, Trials
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult, read_run
-from runmanager.storage.trials import KeptTrial, read_trials, write_run
+from runmanager.storage.run_trials import KeptTrial, read_trials, write_run
 from runmanager.wording import join
 
 _MOST_LANES = 1024

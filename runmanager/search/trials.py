@@ -15,7 +15,7 @@ from runmanager.search.space import Point, SearchSpace
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult
-from runmanager.storage.trials import KeptTrial, ToldValue, read_trials
+from runmanager.storage.run_trials import KeptTrial, ToldValue, read_trials
 from runmanager.wording import did_you_mean
 
 MOST_REPEATS = 100

@@ -52,6 +52,7 @@ class Session:
     train: Train
     manager_of: Callable[[Any], Any]  # hooks -> the manager that `train` is given
     options: GridOptions
+    experiment: Experiment
     executor: Executor
     search: Search  # chooses which of the runs are due, or brings them forth
     design: Design  # what decides between runs, as it is written with the experiment
@@ -66,7 +67,6 @@ class Session:
     closing: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
-        self.experiment = Experiment(self.options.path)
         self._rule, self.pruner = _rules_of(self.options, self.design.goal)
 
     @classmethod
@@ -121,8 +121,8 @@ class Session:
                 # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
                 now = arguments.take_fingerprint(train, options.data)
             yield cls(
-                train, manager_of, options, executor, search, design, now, stop, display, runs, missing, chosen,
-                [f"! {change}" for change in changes], began, closing,
+                train, manager_of, options, Experiment(options.path), executor, search, design, now, stop, display,
+                runs, missing, chosen, [f"! {change}" for change in changes], began, closing,
             )  # fmt: skip
 
     def plan_of(
@@ -211,6 +211,12 @@ class Session:
         execution = self.execution(self.begin(), notes, followers)
         self.stop.end_after(self.began, self.options.max_seconds)
         return self.conclude(execution, execution.run())
+
+    def ask(self, notes: Sequence[str]) -> Execution:
+        """Return what executes the runs that a loop of one's own asks for, while it waits for them."""
+        execution = self.execution(self.begin(), notes)
+        execution.hands_over = True
+        return execution
 
     def conclude(self, execution: Execution, exit_code: int) -> GridOutcome:
         """Write the tables, unless the storage has failed, and say what became of the runs."""

@@ -171,12 +171,10 @@ class StartedRuns:
         )
         display = self._make_display(self._options)
         self._session = session = self._open(closing, experiment, display, missing=missing)
-        plan = session.begin()
-        execution = session.execution(plan, self.notes)
-        execution.hands_over = True
+        execution = session.ask(self.notes)
         self._executor.tells_begun = isinstance(self._executor, LanesExecutor)
         self._steps = execution.steps()
-        available = [planned.run for planned in plan.runs if not planned.folder.unavailable]
+        available = [planned.run for planned in execution.plan.runs if not planned.folder.unavailable]
         self._num_lanes = self._executor.num_lanes([*available, *search.examples()])
         return execution
 
@@ -187,12 +185,10 @@ class StartedRuns:
         num_runs = len(runs) + self._search.num_more()
         display.show_start(announce.starting_line(self._options.experiment, num_runs))
         closing.callback(display.clear)
-        session = Session(
-            self._train, self._manager_of, self._options, self._executor, self._search, experiment.design,
-            self._fingerprint, Stop(), display, runs, missing, closing=closing,
+        return Session(
+            self._train, self._manager_of, self._options, experiment, self._executor, self._search,
+            experiment.design, self._fingerprint, Stop(), display, runs, missing, closing=closing,
         )  # fmt: skip
-        session.experiment = experiment  # which has the runs that were asked for
-        return session
 
     def _stop_lanes(self) -> None:
         """End what is being executed as Ctrl-C does, or let lanes end that have nothing to do."""

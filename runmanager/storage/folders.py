@@ -25,7 +25,7 @@ from runmanager.storage.durable import strict_json
 from runmanager.storage.entries import VERSION, from_entry, read_json, to_entry
 from runmanager.storage.entries import RunFolder as RunFolder  # noqa: PLC0414 - everybody takes it from here
 from runmanager.storage.identity import identity
-from runmanager.storage.trials import KeptTrial, RunTrials, read_trials, write_run
+from runmanager.storage.run_trials import KeptTrial, RunTrials, read_trials, write_run
 
 _LAST_TRIAL = "last_trial"  # in grid.json
 
