@@ -121,8 +121,8 @@ class Session:
                 # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
                 now = arguments.take_fingerprint(train, options.data)
             yield cls(
-                train, manager_of, options, Experiment(options.path), executor, search, design, now, stop, display,
-                runs, missing, chosen, [f"! {change}" for change in changes], began, closing,
+                train, manager_of, options, Experiment(options.path), executor, search, design, now, stop,
+                display, runs, missing, chosen, [f"! {change}" for change in changes], began, closing,
             )  # fmt: skip
 
     def plan_of(
