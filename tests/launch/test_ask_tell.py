@@ -467,7 +467,7 @@ def test_a_loop_suggests_nothing_once_its_runs_have_taken_max_seconds(started):
 
     options = OptunaSearch(1000, max_seconds=0.05)
     with started(options=options, train=train) as loop:
-        assert 2 <= len(list(loop.results())) <= 3
+        assert 1 <= len(list(loop.results())) <= 3  # on a busy machine, one takes as long
     with started(options=options, train=train) as loop:
         assert loop.ask() is None
 
