@@ -230,7 +230,7 @@ class Session:
         """Make the folder of the experiment, and hold it until the session is closed."""
         if ranks.is_main():
             durable.make_folder(self.experiment.path)
-            self.closing.enter_context(hold(self.experiment.path))
+            self.closing.enter_context(hold(self.experiment.path, self.display.say))
 
     def begin(self) -> Plan:
         """Write with the experiment which runs are planned, and how TensorBoard shows them."""

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,12 @@ _held: dict[str, int] = {}
 
 
 @contextmanager
-def hold(experiment: Path) -> Iterator[None]:
+def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]:
     """Hold an experiment, by its folder, while the block runs.
+
+    Args:
+        experiment: The folder.
+        say: Gets a line if it takes 15 seconds to find out whether an earlier holder lives.
 
     Raises:
         ExperimentLockedError: Another process or thread holds it; the message names it and its last activity.
@@ -44,7 +48,7 @@ def hold(experiment: Path) -> Iterator[None]:
     _held[nonce] = threading.get_ident()
     try:
         with durable.explained(path):
-            _take(path, content)
+            _take(path, content, say)
         with _locked(path), _renewed(path, nonce):
             yield
     finally:
@@ -146,14 +150,14 @@ def _is_this_thread(process: dict[str, Any]) -> bool:
     return processes.is_this(process) and _held.get(str(process.get("nonce"))) == threading.get_ident()
 
 
-def _take(path: Path, content: dict[str, Any]) -> None:
+def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = str) -> None:
     for _ in range(_TRIES):
         if durable.create_file(path, json.dumps(content).encode()):
             return
         current = _read(path)
         if current.get("nonce") == content["nonce"]:
             return  # a network file system lost the answer and repeated the call
-        lives = os.path.lexists(path) and _lives(path, current)
+        lives = os.path.lexists(path) and _lives(path, current, say)
         if not os.path.lexists(path) or _read(path) != current:
             continue  # it was released, written or taken over
         if not lives and _succeed(path, current, content):
@@ -164,7 +168,7 @@ def _take(path: Path, content: dict[str, Any]) -> None:
     raise ExperimentLockedError(f"{path.parent} is being taken by others at this moment: {rule}")
 
 
-def _lives(path: Path, process: dict[str, Any]) -> bool:
+def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) -> bool:
     """Whether the holder by a file lives.
 
     If nothing says that it does, its file is watched for as long as a living holder needs to renew it: clocks
@@ -178,8 +182,12 @@ def _lives(path: Path, process: dict[str, Any]) -> bool:
     with _locked(path) as is_free:
         if is_free is False:
             return True
-    before = _state(path)
-    until = time.monotonic() + 1.5 * RENEWED_EVERY_S
+        if is_free and processes.has_same_kernel(process) and abs(_age(path)) > RENEWED_EVERY_S:
+            return False  # in another container of this machine, as one that was restarted
+    before, watched_s = _state(path), 1.5 * RENEWED_EVERY_S
+    holder = f"{_name(process)})" if process else "a process"
+    say(f"{path.parent.name} was held by {holder}: watching for {watched_s:.0f} s whether it goes on")
+    until = time.monotonic() + watched_s
     while time.monotonic() < until:
         time.sleep(RENEWED_EVERY_S / 20)
         if _state(path) != before:
@@ -241,5 +249,9 @@ def _user() -> str:
 
 def _refusal(experiment: Path, process: dict[str, Any], age_s: float) -> str:
     step = "wait for it, end it, or choose another experiment name"
-    holder = printable(f"{process.get('user')}@{process.get('host')} (process {process.get('pid')}")
-    return f"{experiment} is in use by {holder}, active {max(0.0, age_s):.0f} s ago): {step}"
+    return f"{experiment} is in use by {_name(process)}, active {max(0.0, age_s):.0f} s ago): {step}"
+
+
+def _name(process: dict[str, Any]) -> str:
+    """Return who holds, without the parenthesis at the end."""
+    return printable(f"{process.get('user')}@{process.get('host')} (process {process.get('pid')}")

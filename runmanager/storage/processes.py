@@ -46,6 +46,12 @@ def _host() -> str:
     return socket.gethostname()
 
 
+def has_same_kernel(process: Mapping[str, Any]) -> bool:
+    """Whether a process is, or was, on this boot of this machine, if in another container."""
+    boot = str(process.get("boot")).partition(" ")[0]
+    return bool(boot) and boot == _boot().partition(" ")[0]
+
+
 @cache
 def _boot() -> str:
     """Return what tells apart the boots of a machine, and its containers, which number their own processes."""

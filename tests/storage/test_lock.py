@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -95,9 +96,11 @@ def test_a_holder_elsewhere_from_the_future_that_is_not_renewed_is_gone(tmp_path
 
 
 @pytest.mark.parametrize("age_s", [-365 * 86_400, -3600, 3600, 365 * 86_400])
-@pytest.mark.parametrize("process", [{"host": "another"}, {"boot": "another"}], ids=["elsewhere", "namesake"])
+@pytest.mark.parametrize(
+    "process", [{"host": "another", "boot": "another"}, {"boot": "another"}], ids=["elsewhere", "namesake"]
+)
 def test_a_holder_that_is_renewed_lives_whatever_the_clocks_say(tmp_path, monkeypatch, process, age_s):
-    monkeypatch.setattr(lock, "RENEWED_EVERY_S", 0.4)
+    monkeypatch.setattr(lock, "RENEWED_EVERY_S", 2.0)  # watched for 3 s
     path = held_by(tmp_path, age_s, **process)
     time_ = time.time() - age_s + 1
     renewed = threading.Timer(0.2, os.utime, [path, (time_, time_)])
@@ -238,6 +241,27 @@ def test_two_grids_of_one_process_do_not_share_an_experiment(tmp_path):
         pytest.fail("it was taken")
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_it_says_that_it_watches_a_holder_that_may_be_gone(tmp_path, quick):
+    held_by(tmp_path, boot="another", pid=7)
+    said = []
+
+    with lock.hold(tmp_path, said.append):
+        pass
+
+    holder = f"ada@{socket.gethostname()} (process 7)"
+    assert said == [f"{tmp_path.name} was held by {holder}: watching for 0 s whether it goes on"]
+
+
+@pytest.mark.skipif(not processes.this_process()["boot"], reason="the system does not name its boots")
+def test_one_that_was_in_another_container_of_this_machine_is_succeeded_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it was watched"))
+    kernel = processes.this_process()["boot"].partition(" ")[0]
+    held_by(tmp_path, age_s=60.0, boot=f"{kernel} pid:[1]", pid=1)
+
+    with lock.hold(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize(
