@@ -1,5 +1,6 @@
 """Listener: who follows runs, in the process that executes them or in the one that started the grid."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome
@@ -11,9 +12,9 @@ class Slot(NamedTuple):
 
     Attributes:
         id: The identity of the run.
-        lane: The number of its lane, from 0.
+        lane: The number of its lane, from 0; a listener in the worker does not know it.
         device: As in "cuda:1".
-        is_retried: Whether the run that has ended is executed again.
+        is_retried: Whether the run that has ended is executed again; told in the parent alone.
     """
 
     id: str
@@ -32,8 +33,9 @@ class Listener:
     Attributes:
         where: "parent", the default: called in the process that started the grid, in a thread of its own. Then
             `network` and `loader` are None. Or "worker": pickled, and called in each process that executes
-            runs, between two epochs, outside all clocks; random states are given back. With the executor
-            "inline", both are this process: there, one in the parent must not draw from global generators.
+            runs, outside all clocks. Random states, and modes and buffers of the network, are given back. With
+            the executor "inline", both are this process: there, one in the parent must not draw from global
+            generators.
         may_stop: Whether the answers of `epoch_ended` count. A run waits for them, in the parent up to 10
             seconds; without an answer it goes on.
         run: The run that the event is of, set before each call.
@@ -128,4 +130,20 @@ def problem_of(answer: object) -> str:
     """
     if answer is None or isinstance(answer, str):
         return ""
-    return f"epoch_ended() must return why the run is to stop, or None, got {answer!r:.60}"
+    return f"epoch_ended() must return why the run is to stop, or None, got {_text(answer, repr):.60}"
+
+
+def cause_of(method: str, error: BaseException) -> str:
+    """Return which method of a listener raised what.
+
+    >>> cause_of("run_ended", ValueError("no data"))
+    'run_ended() raised ValueError: no data'
+    """
+    return f"{method}() raised {type(error).__name__}: {_text(error, str)}"
+
+
+def _text(value: object, write: Callable[[object], str]) -> str:
+    try:
+        return write(value)
+    except Exception:  # noqa: BLE001 - whatever the class of a user does
+        return f"a {type(value).__name__}, which cannot be written as text"

@@ -1,5 +1,6 @@
 """Run: one assignment of hyperparameters, a namedtuple whose names may be nested."""
 
+import copy
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -89,6 +90,14 @@ def params_of(run: Any) -> dict[str, Any]:
         problems.append(problem)
     problems.raise_if_any()
     return dict(params)
+
+
+def copied(run: Run) -> Run:
+    """Return a copy of a run for code that may change its values, or the run if they cannot be copied."""
+    try:
+        return copy.deepcopy(run)
+    except Exception:  # noqa: BLE001 - whatever the class of a value does
+        return run
 
 
 def device_of(run: Run) -> str:

@@ -162,7 +162,7 @@ def run_grid(
     options = GridOptions(
         **{name: value for name, value in locals().items() if name not in ("params", "train")}
     )
-    with Session.open(params, train, options, manager_of, make_display(options)) as session:
+    with Session.open(params, train, options, manager_of, make_display) as session:
         if options.plan_only:
             outcome = session.show_plan()
         elif options.is_alone:

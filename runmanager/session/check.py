@@ -112,6 +112,7 @@ def try_settings(
                 watch.ended(len(ended))
                 if time.monotonic() - began > LONGEST_S:
                     waiting.clear()
+    display.clear()
     Problems(_problems(ended, names)).raise_if_any()
     number, seconds = counted(len(ended), "setting"), duration(time.monotonic() - began)
     if len(ended) < len(settings):

@@ -75,10 +75,10 @@ def choose(
     return [indexes[number] for number in numbers]
 
 
-def begin(plan: Plan, experiment: Experiment, display: Display, *, num_runs: int) -> None:
+def begin(plan: Plan, experiment: Experiment, design: Design, display: Display, *, num_runs: int) -> None:
     """Say which runs are executed."""
     names = varying([run.params for run in experiment.runs.values()])
-    display.begin_grid(Design(), names, [])
+    display.begin_grid(design, names, [])
     display.begin_batch([each.folder for each in plan.runs])
     if plan.changes:
         display.say(plan.changes)
@@ -103,6 +103,7 @@ def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequenc
         try:
             outcome = task(run, partial(told.run_progressed, run))
         except BaseException as error:  # noqa: BLE001 - whatever it is, the user is to see it
+            told.run_stopped(planned.folder.id, read_run(planned.folder).outcome, listeners)
             raise error.with_traceback(user_frames(error.__traceback__))  # noqa: B904 - no other error
         finally:
             set_back(before)

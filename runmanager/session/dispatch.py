@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from runmanager.executors.signals import Stop
-from runmanager.listener import Listener, Slot, problem_of
+from runmanager.listener import Listener, Slot, cause_of, problem_of
 from runmanager.outcome import EpochRecord, News, Outcome, Question
-from runmanager.run import Run
+from runmanager.run import Run, copied
 from runmanager.storage.identity import identity
 from runmanager.wording import printable
 
@@ -40,44 +40,60 @@ class Dispatcher:
         self.say, self.stopping = say, stopping
         self._listeners = listeners
         self._stop = stop
-        self._begun: dict[str, tuple[Run, Slot]] = {}  # what is executed, by identity
+        self._begun: dict[str, tuple[Run, Run, Slot]] = {}  # what is executed, what is told of it, where
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
         """Tell that a run has begun."""
         self._stop.check()
         id_ = identity(run._asdict())
-        self._begun[id_] = run, Slot(id_, lane, device)
-        for listener in self._told(*self._begun[id_]):
-            listener.run_began(run, None, None)
+        self._begun[id_] = run, copied(run), Slot(id_, lane, device)
+        for listener in self._told(id_, run):
+            listener.run_began(listener.run, None, None)
 
     def run_progressed(self, run: Run, news: News) -> str:
         """Tell how far a run has come; return why it is to stop if it asks, "" to go on."""
         self._stop.check()
-        told = self._told(*self._begun.get(self._id(run), (run, Slot(self._id(run)))))
+        told = self._told(self._id(run), run)
         if not isinstance(news, EpochRecord | Question):
             for listener in told:
                 listener.step_ended(news)
             return ""
         record, is_new = (news, True) if isinstance(news, EpochRecord) else news
-        answers = [listener.epoch_ended(record, None) for listener in told if is_new or listener.may_stop]
-        stoppers = [listener.may_stop for listener in self._listeners if is_new or listener.may_stop]
-        return next((why for why, counts in zip(answers, stoppers, strict=True) if why and counts), "")
+        reasons = []
+        for listener in told:
+            if (is_new or listener.may_stop) and (why := listener.epoch_ended(record, None)):
+                reasons += [why] if listener.may_stop else []
+        return next(iter(reasons), "")
 
     def run_ended(self, run: Run, outcome: Outcome, *, is_retried: bool = False) -> None:
         """Tell how a run has ended, once that is committed."""
         id_ = self._id(run)
-        begun, slot = self._begun.pop(id_, (run, Slot(id_)))
-        for listener in self._told(begun, slot._replace(is_retried=is_retried)):
+        for listener in self._told(id_, run, is_retried=is_retried):
             listener.run_ended(outcome)
+        self._begun.pop(id_, None)
 
-    def _told(self, run: Run, slot: Slot) -> Iterator[Listener]:
-        for listener in self._listeners:
-            listener.run, listener.slot = run, slot
+    @property
+    def begun(self) -> Sequence[str]:
+        """The identities of the runs that have begun and not ended."""
+        return list(self._begun)
+
+    def run_stopped(self, id_: str, outcome: Outcome, listeners: Sequence[Listener]) -> None:
+        """Tell some listeners how a run has ended that was executed when the grid was stopped."""
+        for listener in self._told(id_, self._begun[id_][0], listeners=listeners):
+            listener.run_ended(outcome)
+        del self._begun[id_]
+
+    def _told(
+        self, id_: str, run: Run, *, is_retried: bool = False, listeners: Sequence[Listener] | None = None
+    ) -> Iterator[Listener]:
+        _, told, slot = self._begun.get(id_, (run, run, Slot(id_)))
+        for listener in self._listeners if listeners is None else listeners:
+            listener.run, listener.slot = told, slot._replace(is_retried=is_retried)
             yield listener
 
     def _id(self, run: Run) -> str:
         """Return the identity of a run; executed in this process, train() may have changed a list in it."""
-        begun = (id_ for id_, (begun, _) in self._begun.items() if begun is run)
+        begun = (id_ for id_, (begun, *_) in self._begun.items() if begun is run)
         return next(begun, "") or identity(run._asdict())
 
 
@@ -127,7 +143,8 @@ class Guarded(Listener):
         try:
             why = answer.result(ANSWER_S)
         except TimeoutError:
-            self._is_late = True  # until it has caught up
+            with self._changed:
+                self._is_late = not answer.done()  # until it has caught up
             self._say_once(f"gave no answer in {ANSWER_S:g} s, and the run goes on")
             return None
         if problem := problem_of(why):
@@ -140,15 +157,24 @@ class Guarded(Listener):
         self._put("run_ended", outcome)
 
     def close(self) -> None:
-        """Let the listener hear of what waits, and end its thread."""
-        if self._thread is None:
+        """Let the listener hear of what waits, of ends alone if that takes long, and end its thread."""
+        thread, self._thread = self._thread, None
+        if thread is None:
             return
         with self._changed:
             self._is_closed = True
             self._changed.notify()
-        self._thread.join(ANSWER_S)
-        if self._thread.is_alive():
-            self._say_once(f"did not come to an end in {ANSWER_S:g} s: {len(self._waiting)} events are lost")
+        thread.join(ANSWER_S)
+        if thread.is_alive():
+            with self._changed:
+                ends = [event for event in self._waiting if event.name == "run_ended"]
+                self._waiting = deque(ends)
+            thread.join(ANSWER_S)
+        if thread.is_alive():
+            with self._changed:
+                number = len(self._waiting)
+                self._waiting.clear()
+            self._say_once(f"did not come to an end in {2 * ANSWER_S:g} s: {number} ends of runs are lost")
 
     def _put(self, name: str, *arguments: Any, answer: "Future[Any] | None" = None) -> None:
         if self._thread is None:
@@ -175,16 +201,17 @@ class Guarded(Listener):
                 if not self._waiting:
                     return
                 event = self._waiting.popleft()
-            self._listener.run, self._listener.slot = event.run, event.slot
             why: Any = None
             try:
+                self._listener.run, self._listener.slot = event.run, event.slot
                 why = getattr(self._listener, event.name)(*event.arguments)
             except BaseException as error:  # noqa: BLE001 - whatever it raises, no run is to end by it
-                self._say_once(f"{event.name}() raised {type(error).__name__}: {error}")
-            if event.answer:
-                event.answer.set_result(why)
-            if not self._waiting:
-                self._is_late = False
+                self._say_once(cause_of(event.name, error))
+            with self._changed:
+                if event.answer:
+                    event.answer.set_result(why)
+                if not self._waiting:
+                    self._is_late = False
 
     def _say_once(self, problem: str) -> None:
         """Say the first problem; the others are like it, or follow from it."""

@@ -152,7 +152,10 @@ class Execution:
         return 0 if self.is_over else self._search.num_more()
 
     def close(self) -> None:
-        """Let the user's listeners hear of what they have not heard yet."""
+        """Let the user's listeners hear of what they have not heard yet: also of runs that were stopped."""
+        for id_ in self._told.begun:
+            if planned := self._in_progress.get(id_):
+                self._told.run_stopped(id_, read_run(planned.folder).outcome, self._guarded)
         for listener in self._guarded:
             listener.close()
 

@@ -12,7 +12,7 @@ from runmanager.devices import ranks
 from runmanager.errors import Problems
 from runmanager.executors import EXECUTORS, Executor, executor_type
 from runmanager.executors.inline import InlineExecutor
-from runmanager.listener import Listener
+from runmanager.listener import Listener, Slot
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_pruner import is_optuna_pruner
@@ -86,13 +86,24 @@ def _is_report(problems: Problems, _: str, value: Any) -> None:
 
 
 def _are_listeners(problems: Problems, _: str, value: Any) -> None:
-    listed = value if isinstance(value, list | tuple) else [value]
-    for each in listed:
+    rule = "listeners must be a list of objects of a subclass of Listener"
+    if not isinstance(value, list | tuple):
+        problems.append(f"{rule}, got {value!r:.60}: write listeners=[...]")
+        return
+    for index, each in enumerate(value):
+        name = type(each).__name__
         if not isinstance(each, Listener):
-            problems.append(f"listeners must be a list of objects of a subclass of Listener, got {each!r:.60}")
+            problems.append(f"{rule}, got {each!r:.60}")
         elif each.where not in ("parent", "worker"):
-            name = type(each).__name__
             problems.append(f"{name}.where must be 'parent' or 'worker', got {each.where!r:.60}")
+        elif any(each is other for other in value[:index]):
+            problems.append(f"listeners= has the same {name} twice: give each object once")
+        else:
+            try:
+                each.slot = Slot("")
+            except Exception as error:  # noqa: BLE001 - as of a frozen data class
+                fact = f"{name}.slot cannot be set: {type(error).__name__}"
+                problems.append(f"{fact}; let the grid set the attributes run and slot of a listener")
 
 
 def _is_prune(problems: Problems, _: str, value: Any) -> None:

@@ -1,11 +1,12 @@
 """The grid's own listeners where a run is executed: its next rung, and the messenger to the parent."""
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 from runmanager.errors import PruneError
 from runmanager.executors import Report
-from runmanager.outcome import BatchProgress, EpochRecord, Question
+from runmanager.outcome import BatchProgress, EpochRecord, News, Question
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.training.listeners import RunListener
 
@@ -46,10 +47,13 @@ class NextRung(RunListener):
         Raises:
             PruneError: It has no metric to be compared by.
         """
-        return self.asked_again(record)
+        return self._at_rung(record)
 
     def asked_again(self, record: EpochRecord) -> str | None:
         """Stop the run if it is at the rung: its last epoch may be in the checkpoint alone."""
+        return self._at_rung(record)
+
+    def _at_rung(self, record: EpochRecord) -> str | None:
         if record.epoch != self.last_epoch:
             return None
         self._halving.check(record.metrics)
@@ -57,7 +61,7 @@ class NextRung(RunListener):
 
 
 class Messenger(RunListener):
-    """Reports what a run does to the process that started the grid.
+    """Reports what a run does to the process that started the grid; that takes no time of the run.
 
     Args:
         report: Sends it, and returns the answer to a question.
@@ -70,12 +74,18 @@ class Messenger(RunListener):
 
     def step_ended(self, progress: BatchProgress) -> None:
         """Report how far the run is."""
-        self._report(progress)
+        self._send(progress)
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Report an epoch; return why the run is to stop."""
-        return self._report(Question(record) if self._asks else record) or None
+        return self._send(Question(record) if self._asks else record)
 
     def asked_again(self, record: EpochRecord) -> str | None:
         """Ask about the last epoch of earlier attempts."""
-        return self._report(Question(record, is_new=False)) or None if self._asks else None
+        return self._send(Question(record, is_new=False)) if self._asks else None
+
+    def _send(self, news: News) -> str | None:
+        before = perf_counter()
+        answer = self._report(news)
+        self.seconds += perf_counter() - before
+        return answer or None

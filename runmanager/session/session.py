@@ -77,7 +77,7 @@ class Session:
         train: Train,
         options: GridOptions,
         manager_of: Callable[[Any], Any],
-        display: Display | None = None,
+        make_display: Callable[[GridOptions], Display] = lambda _: Display(),
     ) -> Iterator[Self]:
         """Open the grid that `run_grid` is given; nothing is written.
 
@@ -102,13 +102,14 @@ class Session:
             suggested = search.runs(experiment)
             runs = listed if suggested is None else suggested
             num_runs = len(runs) + search.num_more()
-            display = display or Display()
+            display = make_display(options)
             starting = announce.starting_line(options.experiment, num_runs)
             display.show_start(starting)  # at once, as the import of torch takes seconds
             closing.callback(display.clear)
             executor.prepare(train, options.path)  # first: lanes import their torch while this process does
             if not executor.is_in_process:
-                serialize.dump(options.listeners_in("worker"))
+                for listener in options.listeners_in("worker"):
+                    serialize.dump(listener)
             missing = arguments.missing_devices(
                 [*listed, *runs], executor.missing, "skip" if numbers else options.missing_device
             )
@@ -189,7 +190,7 @@ class Session:
         __tracebackhide__ = True  # for IPython and pytest
         self.hold()
         plan, path, display = self.begin(), self.experiment.path, self.display
-        debug_runs.begin(plan, self.experiment, display, num_runs=len(self.runs))
+        debug_runs.begin(plan, self.experiment, self.design, display, num_runs=len(self.runs))
         listeners = [Guarded(each, display.say) for each in self.options.listeners_in("parent")]
         try:
             debug_runs.execute_here(plan, self.task, display, listeners)
@@ -209,6 +210,7 @@ class Session:
         notes = [*self.notes, *(self.check() if self.options.check else [])]
         self.hold()
         execution = self.execution(self.begin(), notes, followers)
+        self.closing.callback(execution.close)  # also if it raises
         self.stop.end_after(self.began, self.options.max_seconds)
         return self.conclude(execution, execution.run())
 
@@ -254,11 +256,12 @@ class Session:
         """What executes one run, wherever it is sent."""
         options, design = self.options, self.design
         return RunTask(
-            self.train, self.manager_of, self.experiment, options.tensorboard,
-            options.histogram_every, self.fingerprint, options.changed == "keep", 1, self._rule,
-            rule=self.stopping_rule, asks=self._is_asked,
-            listeners=options.listeners_in("worker"),
-            batch_size=options.batch_size, goal=design.goal, x_axis=design.x_axis, raises=options.is_alone,
+            train=self.train, manager_of=self.manager_of, experiment=self.experiment,
+            tensorboard=options.tensorboard, histogram_every=options.histogram_every,
+            fingerprint=self.fingerprint, keep_changed=options.changed == "keep", jobs=1,
+            prune=self._rule, rule=self.stopping_rule, asks=self._is_asked,
+            listeners=options.listeners_in("worker"), batch_size=options.batch_size, goal=design.goal,
+            x_axis=design.x_axis, raises=options.is_alone,
         )  # fmt: skip
 
     @property

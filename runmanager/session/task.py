@@ -15,7 +15,7 @@ from runmanager.executors.signals import is_stopped
 from runmanager.goal import Goal
 from runmanager.listener import Listener
 from runmanager.outcome import Outcome, Status
-from runmanager.run import Run, params_of
+from runmanager.run import Run, copied, params_of
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.session.train_call import call
 from runmanager.session.unread_axes import Reads, without_named
@@ -77,12 +77,15 @@ class RunTask:
         from runmanager.session.run_listeners import Messenger, NextRung
         from runmanager.training.grid_context import GridContext
         from runmanager.training.hooks import Hooks
-        from runmanager.training.listeners import UserListeners
+        from runmanager.training.listeners import RunListener, UserListeners
         from runmanager.training.threads import Threads
 
         reads = Reads(run)
-        rung = [NextRung(self.prune)] if self.prune else []
-        users = [UserListeners(self.listeners, self.rule)] if self.listeners and ranks.is_main() else []
+        own: list[RunListener] = [NextRung(self.prune)] if self.prune else []
+        own += [listener for listener in self.listeners if isinstance(listener, RunListener)]
+        users = [listener for listener in self.listeners if not isinstance(listener, RunListener)]
+        if users and ranks.is_main():
+            own.append(UserListeners(users, copied(run), self.rule))
         context = GridContext(
             run=reads.run,
             jobs=self.jobs,
@@ -91,7 +94,7 @@ class RunTask:
             goal=self.goal,
             x_axis=self.x_axis,
             # the messenger is the last one: it may stop the grid
-            listeners=[*rung, *users, Messenger(report, self.rule, asks=self.asks)],
+            listeners=[*own, Messenger(report, self.rule, asks=self.asks)],
         )
         hooks = Hooks(
             RunFolders(self.experiment, ""),

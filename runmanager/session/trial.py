@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from runmanager.devices.torch_devices import undisturbed_random
-from runmanager.listener import Listener
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.run import Run
 from runmanager.session.train_call import call
 from runmanager.training.ending import LeaveTrain
 from runmanager.training.evaluation import OpenEvaluation
+from runmanager.training.listeners import RunListener
 from runmanager.training.metrics import How
 from runmanager.training.open_epoch import OpenEpoch
 
@@ -24,14 +24,12 @@ _NUM_STEPS = 2  # of the one epoch of a check
 _NUM_BATCHES = 1  # of each of its evaluations
 
 
-class OneEpoch(Listener):
+class OneEpoch(RunListener):
     """Lets a run end after its first epoch.
 
     Args:
         leaves: Leave `train` there, whatever its loop is; else what follows the loop is executed.
     """
-
-    where, may_stop = "worker", True
 
     def __init__(self, *, leaves: bool = False) -> None:
         self._leaves = leaves

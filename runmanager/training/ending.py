@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-from runmanager.devices import ranks
 from runmanager.errors import CheckpointError
 from runmanager.goal import Goal
 from runmanager.listener import Listener
@@ -50,8 +49,7 @@ class Ending:
         """Ask about the last epoch before the run was resumed: there may have been no answer."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
-            reason = ranks.broadcast(self._listeners.asked_again(resumed))
-            self._decide(resumed, self.early_stop.reason, reason)
+            self._decide(resumed, self.early_stop.reason, self._listeners.asked_again(resumed))
 
     def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:
         """Tell of an epoch that was committed; stop the run if an answer says so, unless its loop was left.
@@ -61,8 +59,7 @@ class Ending:
             PruneError: The run is at a rung, where it cannot be compared.
         """
         own = self.early_stop.epoch_ended(record, None)
-        # the answer of rank 0, when all that it draws is drawn: no rank is to wait for it in its next epoch
-        reason = ranks.broadcast(self._listeners.epoch_ended(record))
+        reason = self._listeners.epoch_ended(record)
         if not is_left:
             self._decide(record, own, reason)
 

@@ -167,7 +167,7 @@ def evaluate(
 @contextmanager
 def undisturbed(network: nn.Module | None, loader: Iterable[Any], device: torch.device) -> Iterator[None]:
     """Evaluate in the block: in eval mode, without gradients; give modes and random states back afterwards."""
-    with undisturbed_random(device), _undisturbed(loader), _eval_mode(network), torch.no_grad():
+    with undisturbed_random(device), loaders.undisturbed(loader), _eval_mode(network), torch.no_grad():
         yield
 
 
@@ -206,16 +206,6 @@ def _number(column: str, value: Any) -> float:
         return float(single(column, value))
     what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
     raise MetricError(f"{column} is {what}, not a number: leave this metric out, or let it return its mean")
-
-
-@contextmanager
-def _undisturbed(loader: Iterable[Any]) -> Iterator[None]:
-    states = [(generator, generator.get_state()) for _, generator in loaders.generators(loader)]
-    try:
-        yield
-    finally:
-        for generator, state in states:
-            generator.set_state(state)
 
 
 @contextmanager

@@ -5,15 +5,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
 
+from runmanager.devices import ranks
 from runmanager.devices.torch_devices import undisturbed_random, wait_for
 from runmanager.errors import RunsWarning
-from runmanager.listener import Listener, Slot, problem_of
+from runmanager.listener import Listener, Slot, cause_of, problem_of
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome
 from runmanager.storage.steps import Block
+from runmanager.storage.user_code import caller
+from runmanager.training import loaders
 from runmanager.wording import printable
 
 EVERY_S = 0.5
@@ -102,6 +106,7 @@ class Listeners:
     def __init__(self, listeners: Sequence[RunListener], run: Any, slot: Slot) -> None:
         self._listeners = listeners
         self._next = 0.0  # when they hear of a step
+        self._waited = 0.0  # for those of rank 0 (s)
         self._network: nn.Module | None = None
         for listener in listeners:
             listener.run, listener.slot = run, slot
@@ -122,7 +127,7 @@ class Listeners:
     @property
     def seconds(self) -> float:
         """How long they have taken so far (s), where that is no part of any duration."""
-        return sum(listener.seconds for listener in self)
+        return self._waited + sum(listener.seconds for listener in self)
 
     def run_began(self, network: nn.Module | None, loader: Any) -> None:
         """Tell that the run has begun."""
@@ -142,94 +147,117 @@ class Listeners:
         return self.seconds - before
 
     def epoch_ended(self, record: EpochRecord) -> Reason | None:
-        """Tell of an epoch that is committed; return the first answer that stops the run."""
+        """Tell of an epoch that is committed; return the first answer of rank 0 that stops the run."""
         return self._first(lambda listener: listener.epoch_ended(record, self._network))
 
     def asked_again(self, record: EpochRecord) -> Reason | None:
-        """Ask about the epoch after which the run was resumed; return the first answer that stops it."""
+        """Ask about the epoch after which the run was resumed; return as for `epoch_ended`."""
         return self._first(lambda listener: listener.asked_again(record))
 
     def _first(self, ask: Callable[[RunListener], str | None]) -> Reason | None:
         answers = [(listener, ask(listener)) for listener in self]
-        return next((Reason(why, listener.rule) for listener, why in answers if why is not None), None)
+        reason = next((Reason(why, listener.rule) for listener, why in answers if why is not None), None)
+        before = perf_counter()
+        reason = ranks.broadcast(reason)  # when all is drawn: no rank is to wait for that in its next epoch
+        self._waited += perf_counter() - before
+        return reason
+
+
+_warned_of: "WeakValueDictionary[int, Listener]" = WeakValueDictionary()  # in this process, by id
 
 
 class UserListeners(RunListener):
     """The listeners of a user: what they raise is said once, and they change no number.
 
-    Random states and the network's modes are given back, and their time is no part of any duration.
+    Random states, and modes and buffers of the network, are given back. Their time is no part of any duration.
+
+    Args:
+        listeners: Those that follow runs in this process.
+        run: What they get: reading it is no reading of `train`.
+        rule: By which they stop runs.
     """
 
-    def __init__(self, listeners: Sequence[Listener], rule: str) -> None:
-        self._listeners, self.rule = listeners, rule
+    def __init__(self, listeners: Sequence[Listener], run: Any, rule: str) -> None:
+        self._listeners, self._run, self.rule = listeners, run, rule
         self._network: nn.Module | None = None
-        self._has_said: set[int] = set()
+        self._loader: Any = None
 
     def run_began(self, run: Any, network: nn.Module | None, loader: Any) -> None:
         """Tell that the run has begun."""
-        self._network = network
-        self._tell(lambda listener: listener.run_began(run, network, loader))
+        self._network, self._loader = network, loader
+        self._tell("run_began", lambda: (self._run, network, loader))
 
     def step_ended(self, progress: BatchProgress) -> None:
         """Tell how far it is."""
-        self._tell(lambda listener: listener.step_ended(progress), waits=False)
+        self._tell("step_ended", lambda: (progress,))
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Tell of an epoch; return why the run is to stop."""
-        return self._answer(record, network, self._listeners)
+        return self._answer(record, self._listeners)
 
     def asked_again(self, record: EpochRecord) -> str | None:
         """Ask those whose answers count."""
-        return self._answer(record, self._network, [each for each in self._listeners if each.may_stop])
+        return self._answer(record, [each for each in self._listeners if each.may_stop])
 
     def run_ended(self, outcome: Outcome) -> None:
         """Tell how the run has ended."""
-        self._tell(lambda listener: listener.run_ended(outcome))
+        self._tell("run_ended", lambda: (outcome,))
 
-    def _answer(self, record: EpochRecord, network: Any, listeners: Sequence[Listener]) -> str | None:
-        answers = self._tell(lambda listener: listener.epoch_ended(record.copy(), network), listeners)
+    def _answer(self, record: EpochRecord, listeners: Sequence[Listener]) -> str | None:
+        answers = self._tell("epoch_ended", lambda: (record.copy(), self._network), listeners)
         reasons = []
         for listener, why in zip(listeners, answers, strict=True):
             if listener.may_stop and (problem := problem_of(why)):
-                self._warn(listener, problem)
+                _warn(listener, problem)
             elif listener.may_stop and why:
                 reasons.append(why)
         return next(iter(reasons), None)
 
     def _tell(
-        self,
-        call: Callable[[Listener], Any],
-        listeners: Sequence[Listener] | None = None,
-        *,
-        waits: bool = True,
+        self, method: str, arguments: Callable[[], tuple[Any, ...]], listeners: Sequence[Listener] | None = None
     ) -> list[Any]:
-        before, answers, device = perf_counter(), [], torch.device(self.slot.device)
-        with undisturbed_random(device), _same_modes(self._network):
+        answers: list[Any] = []
+        before, device = perf_counter(), torch.device(self.slot.device)
+        with (
+            undisturbed_random(device),
+            loaders.undisturbed(self._loader),
+            torch.set_grad_enabled(torch.is_grad_enabled()),
+            _same_network(self._network, with_buffers=method != "step_ended"),
+        ):
             for listener in self._listeners if listeners is None else listeners:
-                listener.run, listener.slot = self.run, self.slot
+                answers.append(None)
                 try:
-                    answers.append(call(listener))
-                except Exception as error:  # noqa: BLE001 - no listener may end a run
-                    answers.append(None)
-                    cause = f"{type(error).__name__}: {printable(str(error))}"
-                    self._warn(listener, f"raised {cause}; the run goes on")
-        if waits:  # for what it asked of the device: that counts into no epoch
+                    listener.run, listener.slot = self._run, self.slot
+                    answers[-1] = getattr(listener, method)(*arguments())
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - no listener may end a run, by SystemExit neither
+                    _warn(listener, cause_of(method, error))
+        if method != "step_ended":  # for what it asked of the device: that counts into no epoch
             wait_for(device)
         self.seconds += perf_counter() - before
         return answers
 
-    def _warn(self, listener: Listener, problem: str) -> None:
-        """Warn of the first problem of a listener."""
-        if id(listener) not in self._has_said:
-            self._has_said.add(id(listener))
-            warnings.warn(f"listener {type(listener).__name__} {problem}", RunsWarning, stacklevel=6)
+
+def _warn(listener: Listener, problem: str) -> None:
+    """Warn of the first problem of a listener, at the line of the user that led to it."""
+    if _warned_of.get(id(listener)) is not listener:
+        _warned_of[id(listener)] = listener
+        message = f"listener {type(listener).__name__}: {printable(problem)}; the run goes on"
+        warnings.warn_explicit(message, RunsWarning, *caller())
 
 
 @contextmanager
-def _same_modes(network: nn.Module | None) -> Iterator[None]:
-    modes = [(module, module.training) for module in network.modules()] if network is not None else []
+def _same_network(network: nn.Module | None, *, with_buffers: bool) -> Iterator[None]:
+    modules = list(network.modules()) if network is not None else []
+    modes = [module.training for module in modules]
+    buffers = list(network.buffers()) if network is not None and with_buffers else []
+    copies = [buffer.clone() for buffer in buffers]
     try:
         yield
     finally:
-        for module, training in modes:
+        for module, training in zip(modules, modes, strict=True):
             module.training = training
+        with torch.no_grad():
+            for buffer, content in zip(buffers, copies, strict=True):
+                buffer.copy_(content)

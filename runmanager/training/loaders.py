@@ -1,7 +1,7 @@
 """Batches on the run's device: whole-batch fetching from tensors in memory, copies of anything else."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -186,3 +186,14 @@ def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
         if isinstance(generator, torch.Generator) and not any(generator is other for other in seen):
             seen.append(generator)
             yield f"loader.{number}", generator
+
+
+@contextmanager
+def undisturbed(loader: Any) -> Iterator[None]:
+    """Give the states of a loader's generators back that the block changes."""
+    states = [(generator, generator.get_state()) for _, generator in generators(loader)]
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)

@@ -283,7 +283,7 @@ class OpenRun:
         if self.evaluation is not None:
             raise LifecycleError(f"an evaluation within another one, of {name!r}: end the first one before")
         torch_devices.wait_for(self.device)
-        before = perf_counter()
+        before = self.seconds
         self.evaluation = self.evaluation_type(
             name, loader, self.device, self.report_step, self.measure, self.folder.params
         )
@@ -294,7 +294,7 @@ class OpenRun:
         finally:
             self.evaluation = None
         torch_devices.wait_for(self.device)
-        self.add_evaluation(values, perf_counter() - before)
+        self.add_evaluation(values, self.seconds - before)
         if results is not None:
             results.append(result)
 

@@ -7,10 +7,12 @@ import time
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from runmanager import Listener, SuccessiveHalving, load_results, load_runs, run_grid
 from tests.board.reading import folder_scalars
 
+AXIS = str.lower("WIDTH")  # a name that no code has
 TIMES = ["epoch duration", "run duration", "peak memory"]
 pytestmark = pytest.mark.filterwarnings("ignore:listener ")
 
@@ -181,3 +183,160 @@ def test_one_that_may_stop_runs_stops_each_after_its_first_epoch(name, where, tm
     assert runs["status"].tolist() == ["pruned"] * 3
     assert runs["error"].tolist() == ["after epoch 1 of 4: enough"] * 3
     assert load_results(tmp_path)["epoch"].tolist() == [1, 1, 1]
+
+
+class UnprintableError(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+class Odd:
+    def __repr__(self):
+        raise ValueError("no text")
+
+
+class Leaving(Observing):
+    def react(self):
+        raise SystemExit(3)
+
+
+class RaisingUnprintable(Observing):
+    def react(self):
+        raise UnprintableError
+
+
+class AnsweringOdd(Observing):
+    def react(self):
+        return Odd()
+
+
+class LookingInside(Observing):
+    """Looks at the network and the loader as far as it has them: that moves neither."""
+
+    where = "worker"
+
+    def run_began(self, run, network, loader):
+        next(iter(loader))
+
+    def react(self):
+        torch.set_grad_enabled(False)
+
+    def epoch_ended(self, record, network):
+        network(torch.rand(4, 4))  # in training mode, this counts into BatchNorm's statistics
+        return self.react()
+
+
+@pytest.mark.parametrize("where", ["parent", "worker"])
+@pytest.mark.parametrize("kind", [Leaving, RaisingUnprintable, AnsweringOdd])
+def test_what_cannot_be_said_of_a_listener_ends_no_run(kind, where, without, tmp_path):
+    start(tmp_path, "inline", listener(kind, where, may_stop=True))
+
+    assert results_of(tmp_path) == without("inline")
+
+
+def normed_train(run, manager):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
+    data = torch.rand(12, 4, generator=torch.Generator().manual_seed(0))
+    loader = DataLoader(data, 3, shuffle=True, generator=torch.Generator().manual_seed(1))
+    with manager.run(run, network, loader):
+        for _ in manager.epochs(2, checkpoint={"network": network}, keep="last"):
+            for inputs in manager.batches():
+                loss = network(inputs).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                manager.track_loss(loss, inputs)
+
+
+def test_a_listener_may_look_at_network_and_loader(tmp_path):
+    for root, listeners in ((tmp_path / "without", []), (tmp_path / "with", [LookingInside()])):
+        how = {"executor": "inline", "display": False, "tensorboard": False, "listeners": listeners}
+        assert run_grid({"lr": [0.1]}, normed_train, experiment="e", root=root, **how).exit_code == 0
+
+    assert results_of(tmp_path / "with")[0] == results_of(tmp_path / "without")[0]
+    assert results_of(tmp_path / "with")[3] == results_of(tmp_path / "without")[3]
+
+
+@pytest.mark.parametrize("where", ["parent", "worker"])
+def test_the_time_that_a_run_waits_for_a_listener_is_none_of_its_own(where, tmp_path):
+    class Pondering(Listener):
+        may_stop = True
+
+        def step_ended(self, progress):
+            time.sleep(0.2)
+
+        def epoch_ended(self, record, network):
+            time.sleep(0.2)
+
+    def evaluating(run, manager):
+        with manager.run(run, nn.Linear(4, 2), torch.rand(6, 4).split(2)):
+            for _ in manager.epochs(3):
+                for inputs in manager.batches():
+                    manager.track_loss(0.5, inputs)
+                manager.evaluate([(torch.rand(2, 4), torch.zeros(2, dtype=torch.long))])
+
+    Pondering.where = where
+    how = {"executor": "inline", "display": False, "tensorboard": False, "listeners": [Pondering()]}
+    run_grid({"lr": [0.1]}, evaluating, experiment="e", root=tmp_path, **how)
+
+    durations = load_results(tmp_path)[["epoch duration", "run duration"]]
+    assert (durations >= 0).all(axis=None)
+    assert (durations < 0.4).all(axis=None)  # 0.8 s and more with what was waited for
+
+
+@pytest.mark.parametrize("where", ["parent", "worker"])
+def test_a_listener_gets_hyperparameters_of_its_own(where, tmp_path):
+    class Appending(Listener):
+        def run_began(self, run, network, loader):
+            run.sizes.append(9)
+
+    def slowly(run, manager):
+        time.sleep(0.1)
+        with manager.run(run):
+            assert len(run.sizes) == 1
+
+    Appending.where = where
+    how = {"executor": "inline", "display": False, "tensorboard": False, "listeners": [Appending()]}
+    outcome = run_grid({"sizes": [[1], [2]]}, slowly, experiment="e", root=tmp_path, **how)
+
+    assert outcome.runs[["sizes", "status"]].to_numpy().tolist() == [[[1], "completed"], [[2], "completed"]]
+
+
+def test_a_listener_hears_that_its_grid_was_stopped(tmp_path):
+    heard = []
+
+    class Ends(Listener):
+        def run_ended(self, outcome):
+            heard.append((self.run.lr, str(outcome.status)))
+
+    def interrupted(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(2):
+                raise KeyboardInterrupt
+
+    how = {"executor": "inline", "display": False, "tensorboard": False, "listeners": [Ends()]}
+    outcome = run_grid({"lr": [0.1, 0.2]}, interrupted, experiment="e", root=tmp_path, **how)
+
+    assert outcome.exit_code == 130
+    assert heard == [(0.1, "interrupted")]
+
+
+def test_reading_of_a_listener_is_no_reading_of_train(tmp_path, capsys):
+    class Reading(Listener):
+        where, axis = "worker", AXIS
+
+        def run_began(self, run, network, loader):
+            assert getattr(run, self.axis)
+
+    how = {"executor": "inline", "tensorboard": False, "listeners": [Reading()]}
+    run_grid({AXIS: [1, 2]}, never_reads, experiment="e", root=tmp_path, **how)
+
+    assert f"run 1 never read the axis {AXIS!r}" in capsys.readouterr().out
+
+
+def never_reads(run, manager):
+    with manager.run(run):
+        for _ in manager.epochs(1):
+            manager.track_loss(0.5, 1)

@@ -11,6 +11,7 @@ from runmanager import (
     Decide,
     GridError,
     InlineExecutor,
+    Listener,
     OptunaSearch,
     SuccessiveHalving,
     run_grid,
@@ -136,3 +137,27 @@ def test_a_refused_grid_names_problems_of_its_axes_and_of_its_options_together(t
 
     assert len(raised.value.problems) == 4
     assert not any(tmp_path.iterdir())
+
+
+def test_listeners_that_cannot_follow_runs_are_refused(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Frozen(Listener):
+        where = "worker"
+
+    same = Listener()
+    for given, problem in [
+        (Listener(), "listeners must be a list of objects of a subclass of Listener, got <"),
+        (
+            [Frozen()],
+            "Frozen.slot cannot be set: FrozenInstanceError; let the grid set the attributes run and slot",
+        ),
+        ([same, same], "listeners= has the same Listener twice: give each object once"),
+    ]:
+        with pytest.raises(GridError, match=re.escape(problem)):
+            run_grid({"lr": [0.1]}, print, experiment="e", root=tmp_path, listeners=given)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_grid_without_a_name_is_refused_with_all_problems(tmp_path):
+    with pytest.raises(GridError, match="an experiment's name is a folder"):
+        run_grid({"lr": [0.1]}, print, experiment=None, root=tmp_path)
