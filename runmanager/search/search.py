@@ -33,7 +33,7 @@ class Decision:
 
 
 class Search(ABC):
-    """Decides which runs of a grid are executed next, from what their journals say.
+    """Decides which runs of a grid are executed next, from what their folders and journals say.
 
     Each start of a grid makes a search and calls `begin` once. It asks `next` before the first run. Later it
     asks after every outcome if the search `is_asynchronous`, while other runs may be in progress; otherwise
@@ -41,8 +41,9 @@ class Search(ABC):
     runs that were never handed out stay pending, and are not missing.
 
     A search may keep notes on this start, but everything that has to survive a kill must follow from the
-    journals: a search that is begun again with the same journals decides the same. It hands out no run again
-    that was killed or ended by a fault in this start: the grid itself retries those, the next start the others.
+    journals, or be kept with the runs (`trials_of`): a search that is begun again with the same runs decides
+    the same. It hands out no run again that was killed or ended by a fault in this start: the grid itself
+    retries those, the next start the others.
 
     A search may bring forth runs, as `Decision.new`. From then on they are runs of the grid, which `results`
     has. If this start may execute none of them, as their device is not there, `next` is asked again at once.
