@@ -13,7 +13,7 @@ from runmanager.run import Run
 from runmanager.search.sampler import TrialResult
 from runmanager.search.search import Decision
 from runmanager.search.searching import Searching, has_result
-from runmanager.search.trials import Trial, Trials, completed, goal_value
+from runmanager.search.trials import Trial, Trials, goal_value, result_of
 from runmanager.storage import naming
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
@@ -154,7 +154,7 @@ class Asking(Searching):
         trials.told[id_] = told
         del self._asked_for[id_]
         for trial in _trials_of(trials, id_):
-            trials.tell(trial, completed(values))
+            trials.tell(trial, result_of(values))
             self._add_seconds(trial, {id_: result})
 
     def start(self, run: Run) -> None:

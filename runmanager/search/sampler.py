@@ -15,7 +15,7 @@ from runmanager.nested import Grid
 from runmanager.ranges import IntRange
 from runmanager.search.optuna_search import OptunaSearch, is_sampler
 from runmanager.search.space import Point, SearchAxis, SearchSpace
-from runmanager.storage.run_trials import plain
+from runmanager.storage.run_trials import without_text
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -141,7 +141,7 @@ class Sampler:
             attributes = self._study.get_trials(deepcopy=False)[trial.number].system_attrs
         self._numbers[number] = trial.number
         self._suggested.add(number)
-        return {name: self._value(name, trial.params[name]) for name in self._axes}, plain(attributes)
+        return {name: self._value(name, trial.params[name]) for name in self._axes}, without_text(attributes)
 
     def add(self, number: int, point: Point, attributes: Mapping[str, Any], *, is_suggested: bool) -> None:
         """Add a trial that it has suggested in an earlier start, or that it has not suggested."""

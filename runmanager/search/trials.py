@@ -176,7 +176,7 @@ class Trials:
             return TrialResult("fail")
         if Status.PRUNED in statuses:
             return TrialResult("pruned", curve=_mean_curve(runs, self._goals[0]))
-        return completed([statistics.fmean(self._value(run, goal) for run in runs) for goal in self._goals])
+        return result_of([statistics.fmean(self._value(run, goal) for run in runs) for goal in self._goals])
 
     def is_told(self, run: RunResult) -> bool:
         """Whether a told value counts, in place of what the journals of a run say."""
@@ -214,7 +214,7 @@ class Trials:
         return sampler
 
 
-def completed(values: Sequence[float]) -> TrialResult:
+def result_of(values: Sequence[float]) -> TrialResult:
     """Return the result of a trial that has come to its end; without finite values it has failed."""
     return TrialResult("complete", values) if all(map(math.isfinite, values)) else TrialResult("fail")
 

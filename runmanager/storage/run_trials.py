@@ -74,7 +74,7 @@ def read_trials(run: RunFolder) -> RunTrials:
     for entry in entries if isinstance(entries, list) else []:
         with suppress(msgspec.ValidationError):
             trial = msgspec.convert(entry, KeptTrial)
-            trials.append(KeptTrial(trial.number, trial.is_own, plain(trial.attributes)))
+            trials.append(KeptTrial(trial.number, trial.is_own, without_text(trial.attributes)))
     told = None
     with suppress(msgspec.ValidationError):
         told = msgspec.convert(document.get("told"), ToldValue | None)
@@ -83,10 +83,10 @@ def read_trials(run: RunFolder) -> RunTrials:
     return RunTrials(trials, told)
 
 
-def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def without_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of a trial that are plain JSON, without text: the CMA-ES would unpickle that.
 
-    >>> plain({"generation": 3, "optimizer": "80049563", "axes": {"width": [1, 2]}})
+    >>> without_text({"generation": 3, "optimizer": "80049563", "axes": {"width": [1, 2]}})
     {'generation': 3, 'axes': {'width': [1, 2]}}
     """
     content: dict[str, Any] = {}
