@@ -48,7 +48,9 @@ def interval(ordered: Sequence[float]) -> tuple[float, float]:
     return ordered[left_out], ordered[-1 - left_out]
 
 
-def quiet_manager(experiment: str, root: str | Path, *, tensorboard: bool = True) -> RunManager:
+def quiet_manager(
+    experiment: str, root: str | Path, *, tensorboard: bool = True, histogram_every: int = 1
+) -> RunManager:
     """Make a manager as a grid gives it to a training function: tables and screen belong to the grid."""
-    boards = RunLogs() if tensorboard else None
+    boards = RunLogs(histogram_every) if tensorboard else None
     return RunManager(_hooks=Hooks(RunFolders(experiment, root), grid=GridContext(), boards=boards))

@@ -3,11 +3,12 @@
 import math
 import random
 import time
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from runmanager import Listener, SuccessiveHalving, load_results, load_runs, run_grid
 from tests.board.reading import folder_scalars
@@ -105,7 +106,7 @@ def train(run, manager):
 
 def start(root, executor, *listeners, **options):
     """Execute three runs, of which the first is the worst."""
-    how = {"executor": executor, "display": False, "goal": "min:loss", **options}
+    how: dict[str, Any] = {"executor": executor, "display": False, "goal": "min:loss", **options}
     grid = {"lr": [0.3, 0.1, 0.2], "seed": [0]}
     return run_grid(grid, train, experiment="e", root=root, listeners=list(listeners), **how)
 
@@ -239,10 +240,12 @@ def normed_train(run, manager):
     network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
     data = torch.rand(12, 4, generator=torch.Generator().manual_seed(0))
-    loader = DataLoader(data, 3, shuffle=True, generator=torch.Generator().manual_seed(1))
+    loader: DataLoader[Any] = DataLoader(
+        TensorDataset(data), 3, shuffle=True, generator=torch.Generator().manual_seed(1)
+    )
     with manager.run(run, network, loader):
         for _ in manager.epochs(2, checkpoint={"network": network}, keep="last"):
-            for inputs in manager.batches():
+            for (inputs,) in manager.batches():
                 loss = network(inputs).square().mean()
                 optimizer.zero_grad()
                 loss.backward()
@@ -252,7 +255,12 @@ def normed_train(run, manager):
 
 def test_a_listener_may_look_at_network_and_loader(tmp_path):
     for root, listeners in ((tmp_path / "without", []), (tmp_path / "with", [LookingInside()])):
-        how = {"executor": "inline", "display": False, "tensorboard": False, "listeners": listeners}
+        how: dict[str, Any] = {
+            "executor": "inline",
+            "display": False,
+            "tensorboard": False,
+            "listeners": listeners,
+        }
         assert run_grid({"lr": [0.1]}, normed_train, experiment="e", root=root, **how).exit_code == 0
 
     assert results_of(tmp_path / "with")[0] == results_of(tmp_path / "without")[0]
@@ -278,7 +286,12 @@ def test_the_time_that_a_run_waits_for_a_listener_is_none_of_its_own(where, tmp_
                 manager.evaluate([(torch.rand(2, 4), torch.zeros(2, dtype=torch.long))])
 
     Pondering.where = where
-    how = {"executor": "inline", "display": False, "tensorboard": False, "listeners": [Pondering()]}
+    how: dict[str, Any] = {
+        "executor": "inline",
+        "display": False,
+        "tensorboard": False,
+        "listeners": [Pondering()],
+    }
     run_grid({"lr": [0.1]}, evaluating, experiment="e", root=tmp_path, **how)
 
     durations = load_results(tmp_path)[["epoch duration", "run duration"]]
@@ -298,7 +311,12 @@ def test_a_listener_gets_hyperparameters_of_its_own(where, tmp_path):
             assert len(run.sizes) == 1
 
     Appending.where = where
-    how = {"executor": "inline", "display": False, "tensorboard": False, "listeners": [Appending()]}
+    how: dict[str, Any] = {
+        "executor": "inline",
+        "display": False,
+        "tensorboard": False,
+        "listeners": [Appending()],
+    }
     outcome = run_grid({"sizes": [[1], [2]]}, slowly, experiment="e", root=tmp_path, **how)
 
     assert outcome.runs[["sizes", "status"]].to_numpy().tolist() == [[[1], "completed"], [[2], "completed"]]
@@ -316,7 +334,7 @@ def test_a_listener_hears_that_its_grid_was_stopped(tmp_path):
             for _ in manager.epochs(2):
                 raise KeyboardInterrupt
 
-    how = {"executor": "inline", "display": False, "tensorboard": False, "listeners": [Ends()]}
+    how: dict[str, Any] = {"executor": "inline", "display": False, "tensorboard": False, "listeners": [Ends()]}
     outcome = run_grid({"lr": [0.1, 0.2]}, interrupted, experiment="e", root=tmp_path, **how)
 
     assert outcome.exit_code == 130
@@ -330,7 +348,7 @@ def test_reading_of_a_listener_is_no_reading_of_train(tmp_path, capsys):
         def run_began(self, run, network, loader):
             assert getattr(run, self.axis)
 
-    how = {"executor": "inline", "tensorboard": False, "listeners": [Reading()]}
+    how: dict[str, Any] = {"executor": "inline", "tensorboard": False, "listeners": [Reading()]}
     run_grid({AXIS: [1, 2]}, never_reads, experiment="e", root=tmp_path, **how)
 
     assert f"run 1 never read the axis {AXIS!r}" in capsys.readouterr().out

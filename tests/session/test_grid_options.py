@@ -145,14 +145,15 @@ def test_listeners_that_cannot_follow_runs_are_refused(tmp_path):
         where = "worker"
 
     same = Listener()
-    for given, problem in [
+    refused: list[tuple[Any, str]] = [
         (Listener(), "listeners must be a list of objects of a subclass of Listener, got <"),
         (
             [Frozen()],
             "Frozen.slot cannot be set: FrozenInstanceError; let the grid set the attributes run and slot",
         ),
         ([same, same], "listeners= has the same Listener twice: give each object once"),
-    ]:
+    ]
+    for given, problem in refused:
         with pytest.raises(GridError, match=re.escape(problem)):
             run_grid({"lr": [0.1]}, print, experiment="e", root=tmp_path, listeners=given)
     assert not any(tmp_path.iterdir())
@@ -160,4 +161,4 @@ def test_listeners_that_cannot_follow_runs_are_refused(tmp_path):
 
 def test_a_grid_without_a_name_is_refused_with_all_problems(tmp_path):
     with pytest.raises(GridError, match="an experiment's name is a folder"):
-        run_grid({"lr": [0.1]}, print, experiment=None, root=tmp_path)
+        run_grid({"lr": [0.1]}, print, experiment=None, root=tmp_path)  # type: ignore[arg-type]

@@ -245,7 +245,7 @@ def test_two_grids_of_one_process_do_not_share_an_experiment(tmp_path):
 
 def test_it_says_that_it_watches_a_holder_that_may_be_gone(tmp_path, quick):
     held_by(tmp_path, boot="another", pid=7)
-    said = []
+    said: list[str] = []
 
     with lock.hold(tmp_path, said.append):
         pass
