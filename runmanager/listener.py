@@ -133,10 +133,10 @@ def problem_of(answer: object) -> str:
     return f"epoch_ended() must return why the run is to stop, or None, got {_text(answer, repr):.60}"
 
 
-def cause_of(method: str, error: BaseException) -> str:
+def fault_of(method: str, error: BaseException) -> str:
     """Return which method of a listener raised what.
 
-    >>> cause_of("run_ended", ValueError("no data"))
+    >>> fault_of("run_ended", ValueError("no data"))
     'run_ended() raised ValueError: no data'
     """
     return f"{method}() raised {type(error).__name__}: {_text(error, str)}"

@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from runmanager.executors.signals import Stop
-from runmanager.listener import Listener, Slot, cause_of, problem_of
+from runmanager.listener import Listener, Slot, fault_of, problem_of
 from runmanager.outcome import EpochRecord, News, Outcome, Question
-from runmanager.run import Run, copied
+from runmanager.run import Run, copy_of
 from runmanager.storage.identity import identity
 from runmanager.wording import printable
 
@@ -46,7 +46,7 @@ class Dispatcher:
         """Tell that a run has begun."""
         self._stop.check()
         id_ = identity(run._asdict())
-        self._begun[id_] = run, copied(run), Slot(id_, lane, device)
+        self._begun[id_] = run, copy_of(run), Slot(id_, lane, device)
         for listener in self._told(id_, run):
             listener.run_began(listener.run, None, None)
 
@@ -206,7 +206,7 @@ class Guarded(Listener):
                 self._listener.run, self._listener.slot = event.run, event.slot
                 why = getattr(self._listener, event.name)(*event.arguments)
             except BaseException as error:  # noqa: BLE001 - whatever it raises, no run is to end by it
-                self._say_once(cause_of(event.name, error))
+                self._say_once(fault_of(event.name, error))
             with self._changed:
                 if event.answer:
                     event.answer.set_result(why)

@@ -15,7 +15,7 @@ from runmanager.executors.signals import is_stopped
 from runmanager.goal import Goal
 from runmanager.listener import Listener
 from runmanager.outcome import Outcome, Status
-from runmanager.run import Run, copied, params_of
+from runmanager.run import Run, copy_of, params_of
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.session.train_call import call
 from runmanager.session.unread_axes import Reads, without_named
@@ -85,7 +85,7 @@ class RunTask:
         own += [listener for listener in self.listeners if isinstance(listener, RunListener)]
         users = [listener for listener in self.listeners if not isinstance(listener, RunListener)]
         if users and ranks.is_main():
-            own.append(UserListeners(users, copied(run), self.rule))
+            own.append(UserListeners(users, copy_of(run), self.rule))
         context = GridContext(
             run=reads.run,
             jobs=self.jobs,

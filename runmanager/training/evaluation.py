@@ -167,7 +167,7 @@ def evaluate(
 @contextmanager
 def undisturbed(network: nn.Module | None, loader: Iterable[Any], device: torch.device) -> Iterator[None]:
     """Evaluate in the block: in eval mode, without gradients; give modes and random states back afterwards."""
-    with undisturbed_random(device), loaders.undisturbed(loader), _eval_mode(network), torch.no_grad():
+    with undisturbed_random(device), loaders.same_generators(loader), _eval_mode(network), torch.no_grad():
         yield
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from runmanager.devices import ranks
 from runmanager.devices.torch_devices import undisturbed_random, wait_for
 from runmanager.errors import RunsWarning
-from runmanager.listener import Listener, Slot, cause_of, problem_of
+from runmanager.listener import Listener, Slot, fault_of, problem_of
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome
 from runmanager.storage.steps import Block
 from runmanager.storage.user_code import caller
@@ -220,7 +220,7 @@ class UserListeners(RunListener):
         before, device = perf_counter(), torch.device(self.slot.device)
         with (
             undisturbed_random(device),
-            loaders.undisturbed(self._loader),
+            loaders.same_generators(self._loader),
             torch.set_grad_enabled(torch.is_grad_enabled()),
             _same_network(self._network, with_buffers=method != "step_ended"),
         ):
@@ -232,7 +232,7 @@ class UserListeners(RunListener):
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:  # noqa: BLE001 - no listener may end a run, by SystemExit neither
-                    _warn(listener, cause_of(method, error))
+                    _warn(listener, fault_of(method, error))
         if method != "step_ended":  # for what it asked of the device: that counts into no epoch
             wait_for(device)
         self.seconds += perf_counter() - before

@@ -189,7 +189,7 @@ def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
 
 
 @contextmanager
-def undisturbed(loader: Any) -> Iterator[None]:
+def same_generators(loader: Any) -> Iterator[None]:
     """Give the states of a loader's generators back that the block changes."""
     states = [(generator, generator.get_state()) for _, generator in generators(loader)]
     try:
