@@ -93,7 +93,7 @@ def params_of(run: Any) -> dict[str, Any]:
 
 
 def copy_of(run: Run) -> Run:
-    """Return a copy of a run for code that may change its values, or the run if they cannot be copy_of."""
+    """Return a copy of a run for code that may change its values, or the run if they cannot be copied."""
     try:
         return copy.deepcopy(run)
     except Exception:  # noqa: BLE001 - whatever the class of a value does

@@ -61,7 +61,7 @@ class NextRung(RunListener):
 
 
 class Messenger(RunListener):
-    """Reports what a run does to the process that started the grid; that takes no time of the run.
+    """Reports what a run does to the process that started the grid; to wait for its answer takes no time of the run.
 
     Args:
         report: Sends it, and returns the answer to a question.
@@ -74,17 +74,17 @@ class Messenger(RunListener):
 
     def step_ended(self, progress: BatchProgress) -> None:
         """Report how far the run is."""
-        self._send(progress)
+        self._report(progress)  # a moment of the epoch
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
         """Report an epoch; return why the run is to stop."""
-        return self._send(Question(record) if self._asks else record)
+        return self._answer(Question(record) if self._asks else record)
 
     def asked_again(self, record: EpochRecord) -> str | None:
         """Ask about the last epoch of earlier attempts."""
-        return self._send(Question(record, is_new=False)) if self._asks else None
+        return self._answer(Question(record, is_new=False)) if self._asks else None
 
-    def _send(self, news: News) -> str | None:
+    def _answer(self, news: News) -> str | None:
         before = perf_counter()
         answer = self._report(news)
         self.seconds += perf_counter() - before

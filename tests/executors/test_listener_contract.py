@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from runmanager import Listener, SuccessiveHalving, load_results, load_runs, run_grid
 from tests.board.reading import folder_scalars
 
-AXIS = str.lower("WIDTH")  # a name that no code has
+AXIS = str.lower("QZXV")  # a name that no code has
 TIMES = ["epoch duration", "run duration", "peak memory"]
 pytestmark = pytest.mark.filterwarnings("ignore:listener ")
 
