@@ -61,7 +61,9 @@ class NextRung(RunListener):
 
 
 class Messenger(RunListener):
-    """Reports what a run does to the process that started the grid; to wait for its answer takes no time of the run.
+    """Reports what a run does to the process that started the grid.
+
+    The time that the run waits for its answer is no part of any duration.
 
     Args:
         report: Sends it, and returns the answer to a question.

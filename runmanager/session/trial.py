@@ -31,6 +31,8 @@ class OneEpoch(RunListener):
         leaves: Leave `train` there, whatever its loop is; else what follows the loop is executed.
     """
 
+    rule = None  # the loop ends as after its last epoch
+
     def __init__(self, *, leaves: bool = False) -> None:
         self._leaves = leaves
 

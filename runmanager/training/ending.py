@@ -68,12 +68,12 @@ class Ending:
         last = self._num_epochs
         if self.status is not Status.COMPLETED or (last is not None and record.epoch >= last):
             return
-        if own:
-            self.stopped_early = own
-        elif reason is not None:
+        if reason and not own and reason.rule is not None:
             where = f"after epoch {record.epoch}" + ("" if last is None else f" of {last}")
             self.set(Status.PRUNED, f"{where}: {reason.why}" if reason.why else where)
             self._pruned_by = reason.rule
+        else:
+            self.stopped_early = own or (reason.why if reason else "")
 
     def go_on(self) -> None:
         """Let a further epoch begin: a loop that is not over `epochs` need not stop when it is told to."""

@@ -41,12 +41,12 @@ class RunListener(Listener):
 
     Attributes:
         rule: What the journal names if it stops the run: the same rule stops no run a second time. "" if the
-            run only waits for the others.
+            run only waits for the others; None if it is completed, as at the end of its loop.
         last_epoch: After which it stops the run, None if that is not known before.
         seconds: How long it has taken so far (s), where that is no part of any duration.
     """
 
-    rule = ""
+    rule: str | None = ""
     last_epoch: int | None = None
     seconds = 0.0
 
@@ -97,7 +97,7 @@ class Reason(NamedTuple):
     """
 
     why: str
-    rule: str
+    rule: str | None
 
 
 class Listeners:

@@ -153,6 +153,21 @@ def test_all_problems_are_listed_by_setting_and_nothing_is_written(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("is_left", [False, True])
+def test_what_fails_after_the_loop_is_a_problem(tmp_path, is_left):
+    def late(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(3):
+                manager.track_loss(0.5, 1)
+            if not is_left:
+                raise RuntimeError("after the loop")
+        raise RuntimeError("after the run")
+
+    where = "run" if is_left else "loop"
+    with pytest.raises(GridError, match=f"the only setting: RuntimeError: after the {where}"):
+        run_grid({"lr": [0.1]}, late, experiment="e", root=tmp_path, executor="inline", check=True)
+
+
 def test_an_axis_may_have_the_name_of_a_column(tmp_path):
     def refuse(run, manager):
         raise ValueError(f"status {run.status!r}")
