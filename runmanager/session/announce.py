@@ -1,15 +1,13 @@
 """What a grid says before its first run."""
 
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from runmanager.board.link import hint
 from runmanager.hyperparameters import counted
 from runmanager.outcome import RETRY_FAILED, Status
 from runmanager.search.search import Pruner, Search
-from runmanager.session.display import Display
 from runmanager.session.plan import Action, Plan
 
 Say = Callable[[str], None]
@@ -18,16 +16,6 @@ Say = Callable[[str], None]
 def starting_line(experiment: str, num_runs: int) -> str:
     """Return what is shown until there is more to say."""
     return f"{experiment}: starting {counted(num_runs, 'run')}"
-
-
-@contextlib.contextmanager
-def cleared(display: Display, *, when: bool, then: str = "") -> Iterator[None]:
-    """Take away what can be replaced, where something else may be shown; then show a line."""
-    if when:
-        display.clear()
-    yield
-    if when:
-        display.clear(then)
 
 
 def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pruner | None = None) -> None:

@@ -1,6 +1,7 @@
 """Display: what a person sees of a grid. A facade hands one down; a session without one shows nothing."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 from runmanager.executors.signals import Stop
@@ -42,6 +43,15 @@ class Display(GridListener):
 
     def clear(self, then: str = "") -> None:
         """Take away what can be replaced: something else is shown there; then show a line."""
+
+    @contextmanager
+    def cleared(self, *, when: bool, then: str = "") -> Iterator[None]:
+        """Leave the room to others in the block: nothing there can be replaced; then show a line."""
+        if when:
+            self.clear()
+        yield
+        if when:
+            self.clear(then)
 
     def say(self, line: str) -> None:
         """Show a line that stays."""

@@ -115,8 +115,8 @@ class Session:
             )
             chosen = debug_runs.choose(numbers, [run._asdict() for run in runs], missing, experiment)
             with (
-                announce.cleared(display, when=options.plan_only or bool(numbers)),
-                announce.cleared(display, when=callable(options.data), then=starting),
+                display.cleared(when=options.plan_only or bool(numbers)),
+                display.cleared(when=callable(options.data), then=starting),
                 stop.at_once(),
             ):
                 # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
