@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from runmanager.devices import ranks
 from runmanager.devices.torch_devices import undisturbed_random, wait_for
@@ -251,13 +252,13 @@ def _warn(listener: Listener, problem: str) -> None:
 def _same_network(network: nn.Module | None, *, with_buffers: bool) -> Iterator[None]:
     modules = list(network.modules()) if network is not None else []
     modes = [module.training for module in modules]
-    buffers = list(network.buffers()) if network is not None and with_buffers else []
-    copies = [buffer.clone() for buffer in buffers]
+    buffers = network.buffers() if network is not None and with_buffers else ()
+    copies = [(buffer, buffer.clone()) for buffer in buffers if not is_lazy(buffer)]
     try:
         yield
     finally:
         for module, training in zip(modules, modes, strict=True):
             module.training = training
         with torch.no_grad():
-            for buffer, content in zip(buffers, copies, strict=True):
+            for buffer, content in copies:
                 buffer.copy_(content)

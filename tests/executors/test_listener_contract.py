@@ -358,3 +358,14 @@ def never_reads(run, manager):
     with manager.run(run):
         for _ in manager.epochs(1):
             manager.track_loss(0.5, 1)
+
+
+def test_a_network_that_is_lazy_is_followed_too(tmp_path):
+    def lazily(run, manager):
+        network = nn.Sequential(nn.LazyBatchNorm1d(), nn.LazyLinear(2))
+        with manager.run(run, network):
+            for _ in manager.epochs(1):
+                manager.track_loss(network(torch.rand(4, 3)).square().mean(), 4)
+
+    how: dict[str, Any] = {"executor": "inline", "display": False, "listeners": [listener(Observing, "worker")]}
+    assert run_grid({"lr": [0.1]}, lazily, experiment="e", root=tmp_path, **how).exit_code == 0
