@@ -77,6 +77,7 @@ def conclude(
     more: int = 0,
     time: TimeSpent | None = None,
     all_runs: pd.DataFrame | None = None,
+    stoppers: Sequence[str] = ("prune=",),
 ) -> Conclusion:
     """Conclude from the runs of a grid.
 
@@ -89,6 +90,7 @@ def conclude(
         more: How many runs a search may still suggest.
         time: What it took, None if nothing was executed.
         all_runs: The table of all runs of the experiment, if the grid has only some: all of them are ranked.
+        stoppers: What stopped the runs that were pruned.
     """
     ranked = runs if all_runs is None else all_runs
     statuses = Counter(runs["status"].astype(str))
@@ -117,7 +119,11 @@ def conclude(
         [(str(status), statuses[status]) for status in Status if statuses[status]],
         best,
         *_table(findings, ranked),
-        [*_left(runs, left, more, is_broken_off=is_broken_off), *_failed(runs, folder), *_pruned(runs)],
+        [
+            *_left(runs, left, more, is_broken_off=is_broken_off),
+            *_failed(runs, folder),
+            *_pruned(runs, stoppers),
+        ],
         _facts(runs, time, is_left=is_left),
         _steps(runs, folder, has_result=bool(headline), has_events=has_events),
     )
@@ -275,12 +281,12 @@ def _text(folder: Path) -> str:
     return printable(json.dumps(str(folder), ensure_ascii=False))
 
 
-def _pruned(runs: pd.DataFrame) -> list[Sentence]:
+def _pruned(runs: pd.DataFrame, stoppers: Sequence[str]) -> list[Sentence]:
     pruned = runs[runs["status"] == Status.PRUNED]
     errors = pruned["error"] if "error" in runs else pd.Series("", pruned.index)
     by_train = int(errors.str.startswith(_TRIAL_PRUNED).sum())
     number = len(errors) - by_train
-    kept = "they keep their checkpoints: the same grid without prune= (or that listener) continues them"
+    kept = f"they keep their checkpoints: the same grid without {' or '.join(stoppers)} continues them"
     by_grid = [Sentence("–", f"{counted(number, 'run')} pruned", [kept])] if number else []  # noqa: RUF001
     raised = f"{counted(by_train, 'run')} pruned by train() itself, by {_TRIAL_PRUNED}"
     return by_grid + ([Sentence("–", raised, ["retry_failed=True continues them"])] if by_train else [])  # noqa: RUF001

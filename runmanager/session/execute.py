@@ -72,6 +72,8 @@ class Execution:
         self._stop = stop
         self._max_retries = options.retries
         self._ends_at_failure = options.on_error == "stop"
+        stoppers = [type(listener).__name__ for listener in options.listeners if listener.may_stop]
+        self.stoppers = [*(["prune="] if options.prune or not stoppers else []), *stoppers]
         self._repeats = design.repeating(plan.varying)
         self._design = design
         self._varying = plan.varying

@@ -115,6 +115,7 @@ def _conclusion(outcome: GridOutcome, execution: Execution, began: float, *, has
         is_broken_off=outcome.exit_code not in (COMPLETED, SOME_FAILED),
         time=_time_spent(execution, began),
         all_runs=runs_table(path.name, results) if len(results) > len(outcome.runs) else None,
+        stoppers=execution.stoppers,
     )  # fmt: skip
 
 

@@ -178,8 +178,9 @@ def test_one_that_may_stop_runs_stops_each_after_its_first_epoch(name, where, tm
     if name == "ray":
         request.getfixturevalue("local_ray")
 
-    start(tmp_path, name, listener(Stopping, where, may_stop=True))
+    outcome = start(tmp_path, name, listener(Stopping, where, may_stop=True))
 
+    assert "the same grid without Stopping continues them" in str(outcome.panel)
     runs = load_runs(tmp_path)
     assert runs["status"].tolist() == ["pruned"] * 3
     assert runs["error"].tolist() == ["after epoch 1 of 4: enough"] * 3
