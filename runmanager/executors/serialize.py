@@ -65,7 +65,8 @@ def send_to_children_by_value() -> None:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Sends functions with a cache by value, modules of classes of their own by name, as torch.backends.cudnn.
 
-    cloudpickle does neither. Tensors of accelerators are not sent.
+    cloudpickle does neither, and from 3.1.3 on it leaves out which file code is from: tracebacks need that.
+    Tensors of accelerators are not sent.
     """
 
     def reducer_override(self, obj: Any) -> Any:
@@ -76,6 +77,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         is_module = isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj
         if is_module and type(obj) is not types.ModuleType:
             return importlib.import_module, (str(obj.__name__),)
+        if isinstance(obj, types.CodeType):
+            make, arguments, *_ = cloudpickle.Pickler.dispatch_table[types.CodeType](obj)
+            return _code_of_file, (make, arguments, obj.co_filename)
         if _is_cached(obj) and not _is_importable(obj):
             return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
@@ -98,6 +102,10 @@ def _dump(value: object) -> bytes:
 
 def _dump_to_child(obj: object, file: Any, protocol: int | None = None) -> None:
     _ChildPickler(file, protocol).dump(obj)
+
+
+def _code_of_file(make: Callable[..., types.CodeType], arguments: tuple[Any, ...], file: str) -> types.CodeType:
+    return make(*arguments).replace(co_filename=file)
 
 
 def _with_cache(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:

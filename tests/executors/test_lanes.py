@@ -1,4 +1,3 @@
-import locale
 import multiprocessing
 import os
 import resource
@@ -276,10 +275,6 @@ CHANGES = {
     "umask": lambda: os.umask(0),
     "limit": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, 100)),
     "handler": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
-    "locale": lambda: locale.setlocale(
-        locale.LC_ALL, "C.UTF-8" if locale.setlocale(locale.LC_ALL) == "C" else "C"
-    ),
-    "path": lambda: sys.path.insert(0, os.sep),
     "output": lambda: setattr(sys, "stdout", None),
     "warnings": lambda: warnings.simplefilter("error"),
     "dtype": lambda: torch.set_default_dtype(torch.float64),
