@@ -274,10 +274,10 @@ def test_the_time_that_a_run_waits_for_a_listener_is_none_of_its_own(where, tmp_
         may_stop = True
 
         def step_ended(self, progress):
-            time.sleep(0.2)
+            time.sleep(0.5)
 
         def epoch_ended(self, record, network):
-            time.sleep(0.2)
+            time.sleep(0.5)
 
     def evaluating(run, manager):
         with manager.run(run, nn.Linear(4, 2), torch.rand(6, 4).split(2)):
@@ -297,7 +297,7 @@ def test_the_time_that_a_run_waits_for_a_listener_is_none_of_its_own(where, tmp_
 
     durations = load_results(tmp_path)[["epoch duration", "run duration"]]
     assert (durations >= 0).all(axis=None)
-    assert (durations < 0.4).all(axis=None)  # 0.8 s and more with what was waited for
+    assert (durations < 1.0).all(axis=None)  # 1.5 s and more with what was waited for
 
 
 @pytest.mark.parametrize("where", ["parent", "worker"])
