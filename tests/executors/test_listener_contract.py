@@ -106,9 +106,13 @@ def train(run, manager):
 
 def start(root, executor, *listeners, **options):
     """Execute three runs, of which the first is the worst."""
-    how: dict[str, Any] = {"executor": executor, "display": False, "goal": "min:loss", **options}
-    grid = {"lr": [0.3, 0.1, 0.2], "seed": [0]}
-    return run_grid(grid, train, experiment="e", root=root, listeners=list(listeners), **how)
+    options = {"executor": executor, "tensorboard": True, "goal": "min:loss", **options}
+    return execute(root, {"lr": [0.3, 0.1, 0.2], "seed": [0]}, train, *listeners, **options)
+
+
+def execute(root, grid, function, *listeners, **options):
+    how: dict[str, Any] = {"executor": "inline", "display": False, "tensorboard": False, **options}
+    return run_grid(grid, function, experiment="e", root=root, listeners=list(listeners), **how)
 
 
 def results_of(root):
@@ -256,13 +260,7 @@ def normed_train(run, manager):
 
 def test_a_listener_may_look_at_network_and_loader(tmp_path):
     for root, listeners in ((tmp_path / "without", []), (tmp_path / "with", [LookingInside()])):
-        how: dict[str, Any] = {
-            "executor": "inline",
-            "display": False,
-            "tensorboard": False,
-            "listeners": listeners,
-        }
-        assert run_grid({"lr": [0.1]}, normed_train, experiment="e", root=root, **how).exit_code == 0
+        assert execute(root, {"lr": [0.1]}, normed_train, *listeners).exit_code == 0
 
     assert results_of(tmp_path / "with")[0] == results_of(tmp_path / "without")[0]
     assert results_of(tmp_path / "with")[3] == results_of(tmp_path / "without")[3]
@@ -287,13 +285,7 @@ def test_the_time_that_a_run_waits_for_a_listener_is_none_of_its_own(where, tmp_
                 manager.evaluate([(torch.rand(2, 4), torch.zeros(2, dtype=torch.long))])
 
     Pondering.where = where
-    how: dict[str, Any] = {
-        "executor": "inline",
-        "display": False,
-        "tensorboard": False,
-        "listeners": [Pondering()],
-    }
-    run_grid({"lr": [0.1]}, evaluating, experiment="e", root=tmp_path, **how)
+    execute(tmp_path, {"lr": [0.1]}, evaluating, Pondering())
 
     durations = load_results(tmp_path)[["epoch duration", "run duration"]]
     assert (durations >= 0).all(axis=None)
@@ -312,13 +304,7 @@ def test_a_listener_gets_hyperparameters_of_its_own(where, tmp_path):
             assert len(run.sizes) == 1
 
     Appending.where = where
-    how: dict[str, Any] = {
-        "executor": "inline",
-        "display": False,
-        "tensorboard": False,
-        "listeners": [Appending()],
-    }
-    outcome = run_grid({"sizes": [[1], [2]]}, slowly, experiment="e", root=tmp_path, **how)
+    outcome = execute(tmp_path, {"sizes": [[1], [2]]}, slowly, Appending())
 
     assert outcome.runs[["sizes", "status"]].to_numpy().tolist() == [[[1], "completed"], [[2], "completed"]]
 
@@ -335,8 +321,7 @@ def test_a_listener_hears_that_its_grid_was_stopped(tmp_path):
             for _ in manager.epochs(2):
                 raise KeyboardInterrupt
 
-    how: dict[str, Any] = {"executor": "inline", "display": False, "tensorboard": False, "listeners": [Ends()]}
-    outcome = run_grid({"lr": [0.1, 0.2]}, interrupted, experiment="e", root=tmp_path, **how)
+    outcome = execute(tmp_path, {"lr": [0.1, 0.2]}, interrupted, Ends())
 
     assert outcome.exit_code == 130
     assert heard == [(0.1, "interrupted")]
@@ -349,8 +334,7 @@ def test_reading_of_a_listener_is_no_reading_of_train(tmp_path, capsys):
         def run_began(self, run, network, loader):
             assert getattr(run, self.axis)
 
-    how: dict[str, Any] = {"executor": "inline", "tensorboard": False, "listeners": [Reading()]}
-    run_grid({AXIS: [1, 2]}, never_reads, experiment="e", root=tmp_path, **how)
+    execute(tmp_path, {AXIS: [1, 2]}, never_reads, Reading(), display=None)
 
     assert f"run 1 never read the axis {AXIS!r}" in capsys.readouterr().out
 
@@ -368,5 +352,6 @@ def test_a_network_that_is_lazy_is_followed_too(tmp_path):
             for _ in manager.epochs(1):
                 manager.track_loss(network(torch.rand(4, 3)).square().mean(), 4)
 
-    how: dict[str, Any] = {"executor": "inline", "display": False, "listeners": [listener(Observing, "worker")]}
-    assert run_grid({"lr": [0.1]}, lazily, experiment="e", root=tmp_path, **how).exit_code == 0
+    outcome = execute(tmp_path, {"lr": [0.1]}, lazily, listener(Observing, "worker"), tensorboard=True)
+
+    assert outcome.exit_code == 0
