@@ -309,8 +309,8 @@ class GridProgress(Display):
 
     def show_plan(self, plan: Plan, search: Search, lanes: int) -> None:
         """Print what would be executed where, what is done already, and what chooses further runs."""
-        if plan.changes:
-            self.say(plan.changes)
+        for sentence in plan.changes:
+            self.say(sentence)
         if search.axes:  # it brings forth runs
             self.say(search.introduction())
             if not plan.runs:

@@ -17,7 +17,7 @@ from runmanager.results.effects import LEFT_OUT, compare
 from runmanager.results.evidence import difference
 from runmanager.results.loading import read_results, warn_of
 from runmanager.results.ranking import own_goals, ranking_of
-from runmanager.storage.fingerprint import fingerprint_changes
+from runmanager.storage.fingerprint import changes_between
 from runmanager.storage.folders import Experiment
 from runmanager.storage.run_state import RunResult
 from runmanager.wording import cell, join, printable
@@ -102,17 +102,17 @@ def _notes(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
 
 
 def _fingerprints(sides: Sequence[Sequence[RunResult]]) -> list[Row]:
-    """Say which code changed, and whether the data did, between the last runs that were begun."""
+    """Say which code, values and data changed between the last runs that were begun."""
     before, now = (
         next((f for run in reversed(runs) if (f := _mapping(run.start.get("fingerprint")))), {})
         for runs in sides
     )
-    rows = []
-    for change in fingerprint_changes(before, now):
-        if " -> " not in change:  # versions are listed already
-            what = "data" if change == "the data" else "code"
-            rows.append(_row(what, change.removeprefix("code of "), "", "changed"))
-    return rows
+    # versions are listed already
+    texts = {"code": "code", "statements": "code", "values": "value", "data": "data"}
+    return [
+        _row(texts[kind], name, *((one, other) if kind == "values" else ("", "changed")))
+        for kind, name, one, other in changes_between(before, now) if kind in texts
+    ]  # fmt: skip
 
 
 def _statuses(sides: Sequence[Sequence[RunResult]]) -> list[Row]:

@@ -80,8 +80,9 @@ class LoadedRun:
             ...         manager.track_loss(0.5, 8)
             >>> load_run("runs/example/1").load_weights(nn.Linear(4, 3))
         """
-        from runmanager.storage import checkpoints
+        from runmanager.storage import checkpoints, loaded_weights
 
+        loaded_weights.note_weights(self.folder)
         checkpoints.load_weights(self.folder, network)
 
 

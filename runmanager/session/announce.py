@@ -36,8 +36,8 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pru
     more = search.num_more()
     counts = [counted(len(plan.runs) + more, "run"), f"{len(plan.due) + more:,} to execute"]
     counts += [f"{number:,} {words}" for words, number in numbers.items() if number]
-    if plan.changes:
-        say(plan.changes)
+    for sentence in plan.changes:
+        say(sentence)
     say(f"{experiment}: {', '.join(counts)}")
     for introduction in filter(None, (search.introduction(), pruner.introduction() if pruner else "")):
         say(introduction)

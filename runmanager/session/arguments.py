@@ -20,28 +20,23 @@ from runmanager.search.space import SearchSpace
 from runmanager.session.grid_options import GridOptions
 from runmanager.session.train_call import check_calls
 from runmanager.storage import paths
+from runmanager.storage.change import fingerprint
 from runmanager.storage.design import Design, check_note
-from runmanager.storage.fingerprint import Fingerprint, fingerprint
+from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.identity import canonical, identity, is_nameable
-from runmanager.storage.read_values import MOST_BYTES
 from runmanager.storage.x_axis import check_x_axis
 from runmanager.wording import did_you_mean
 
 
 def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
-    """Take the fingerprint of code and data, and warn of what is too large to be compared.
+    """Take the fingerprint of code and data, and warn of what is not compared.
 
     `data` may be a function that returns them.
     """
-    too_large: list[str] = []
-    now = fingerprint(train, data() if callable(data) else data, too_large)
-    if too_large and ranks.is_main():
-        names, size = ", ".join(too_large), f"{MOST_BYTES >> 20} MiB"
-        warnings.warn(
-            f"train reads {names}, larger than {size}: a change of it is not noticed; pass it as data=",
-            RunsWarning,
-            stacklevel=3,
-        )
+    notes: list[str] = []
+    now = fingerprint(train, data() if callable(data) else data, notes)
+    for note in notes if ranks.is_main() else ():
+        warnings.warn(note, RunsWarning, stacklevel=3)
     return now
 
 

@@ -80,8 +80,8 @@ def begin(plan: Plan, experiment: Experiment, design: Design, display: Display, 
     names = varying([run.params for run in experiment.runs.values()])
     display.begin_grid(design, names, [])
     display.begin_batch([each.folder for each in plan.runs])
-    if plan.changes:
-        display.say(plan.changes)
+    for sentence in plan.changes:
+        display.say(sentence)
     numbers = ", ".join(str(each.folder.number) for each in plan.runs)
     kept = f"; the others of {num_runs:,} stay as they are" if num_runs > len(plan.runs) else ""
     display.say(f"{paths.for_people(experiment.path)}: run {numbers} alone, in this process{kept}")

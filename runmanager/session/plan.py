@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -12,8 +12,9 @@ from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.run import Run
 from runmanager.search.search import Journals, Search
-from runmanager.storage.fingerprint import Fingerprint, fingerprint_changes
+from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import RunFolder
+from runmanager.storage.loaded_weights import changes_since, lost_weights
 from runmanager.storage.naming import varying
 from runmanager.storage.run_state import RunResult, read_run
 
@@ -58,6 +59,7 @@ class Plan:
     axes: Sequence[str] = ()  # the hyperparameters that vary, where a search brings forth runs
     order: Sequence[str] = ()  # the identities of the runs to execute, once a search has decided it
     sentences: Sequence[str] = ()  # of the search, for the user
+    lost: Mapping[str, int] = field(default_factory=dict)  # weights that are gone -> how many runs loaded them
 
     @cached_property
     def due(self) -> list[PlannedRun]:
@@ -72,16 +74,22 @@ class Plan:
         return [planned for planned in self.runs if planned.action is Action.PRUNE]
 
     @property
-    def changes(self) -> str:
-        """The sentence about the runs that changed, which are counted first; "" if none has."""
+    def changes(self) -> list[str]:
+        """The sentences about the runs that changed, counted first, and about weights that are gone."""
+        sentences = [
+            f"! {counted(count, 'run')} had loaded the weights of {name}, which are gone: "
+            "whether they changed is not known"
+            for name, count in self.lost.items()
+        ]
         number = sum(self.changed.values())
         if not number:
-            return ""
+            return sentences
         is_one_cause = len(self.changed) == 1
         causes = [cause if is_one_cause else f"{cause} ({count:,})" for cause, count in self.changed.items()]
         done, meaning = self.policy
         verb = "is" if number == 1 else "are"
-        return f"! {counted(number, 'run')} changed and {verb} {done}: {'; '.join(causes)}; {meaning}"
+        changed = f"! {counted(number, 'run')} changed and {verb} {done}: {'; '.join(causes)}; {meaning}"
+        return [changed, *sentences]
 
     @property
     def varying(self) -> list[str]:
@@ -197,13 +205,13 @@ def make_plan(
     """
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
     for run, folder in ((runs[index], folders[index]) for index in chosen):
         before = read_run(folder)
-        differences = (
-            [] if folder.unavailable else fingerprint_changes(before.start.get("fingerprint", {}), now)
-        )
+        differences = [] if folder.unavailable else changes_since(before, now)
+        lost.update(lost_weights(before))
         if differences:
-            changed[", ".join(differences)] += 1
+            changed[", ".join(map(str, differences))] += 1
         if folder.unavailable:
             action = Action.LEAVE
         elif differences and not keep_changed:
@@ -213,4 +221,4 @@ def make_plan(
         else:
             action = _executed(before)
         planned.append(PlannedRun(run, folder, before, action))
-    return Plan(planned, changed, KEPT if keep_changed else STARTED_OVER, axes)
+    return Plan(planned, changed, KEPT if keep_changed else STARTED_OVER, axes, lost=lost)

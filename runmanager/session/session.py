@@ -33,8 +33,9 @@ from runmanager.session.task import RunTask, Train
 from runmanager.session.verification import Verification, execute_first_epoch
 from runmanager.storage import durable, naming
 from runmanager.storage.beginning import check_beginning
+from runmanager.storage.change import note_changes_by_runs
 from runmanager.storage.design import Design
-from runmanager.storage.fingerprint import Fingerprint, note_changes_by_runs
+from runmanager.storage.fingerprint import Fingerprint
 from runmanager.storage.folders import Experiment, RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.lock import hold

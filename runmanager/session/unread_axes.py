@@ -1,14 +1,14 @@
 """Which hyperparameters of a run a training function reads, and what is said of an axis that it never reads."""
 
+import ast
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from types import FunctionType, ModuleType
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from runmanager.close_names import closest
 from runmanager.run import Run
-from runmanager.storage.code_parts import codes, functions_of, instructions, is_users_module, parts, unwrapped
+from runmanager.storage.change import reached_source
+from runmanager.storage.source import attributes_in, is_users_module, source_of, unwrapped
 from runmanager.wording import listed
 
 _READ_BY_THE_GRID = "device"  # for each run, whether train reads it or not
@@ -22,8 +22,7 @@ _OF_ALL = (
 class Reads:
     """Notes which hyperparameters are read from its `run`, which else is the run that was given.
 
-    The first read of a name is noted; the attribute is then as fast as it was. Whatever uses all values, as
-    `_asdict`, iteration or a pickle, reads all names.
+    Whatever uses all values, as `_asdict`, iteration or a pickle, reads all names.
     """
 
     def __init__(self, run: Run) -> None:
@@ -40,74 +39,24 @@ class Reads:
         return tuple(name for name in self._fields if name not in self._read and name != _READ_BY_THE_GRID)
 
 
-def without_named(unread: Sequence[str], train: Callable[..., object]) -> tuple[str, ...]:
-    """Return the names that are in no code of the user's own files that this process has loaded.
-
-    Another run may read the others: what reads them may be a method, chosen by its name, or imported by a run,
-    which `parts` does not follow. The process that has executed a run has imported more than that of the grid,
-    which has more of the script.
-    """
-    if not unread:
-        return ()
-    modules = [module for module in list(sys.modules.values()) if type(module) is ModuleType]
-    modules = [module for module in modules if is_users_module(module)]
-    scopes = [getattr(unwrapped(train), "__globals__", {}), *map(vars, modules)]
-    names = {name for scope in scopes for function in _functions_in(scope) for name in _names_of(function)}
-    return tuple(name for name in unread if name not in names and not names.issuperset(name.split(".")))
-
-
-def _functions_in(scope: Mapping[str, Any]) -> Iterator[FunctionType]:
-    for value in list(scope.values()):
-        if isinstance(value, (type, FunctionType)):
-            part = unwrapped(value)
-            if getattr(part, "__module__", None) == scope.get("__name__"):
-                yield from functions_of(part)
-
-
-def _names_of(function: FunctionType) -> Iterator[str]:
-    """Yield the names that a function's code has, and its texts if it uses `getattr`."""
-    names = {name for code in codes(function.__code__) for name in code.co_names}
-    yield from names
-    if "getattr" in names:
-        yield from _texts_of(function)
-
-
-def _texts_of(function: FunctionType) -> Iterator[str]:
-    for code in codes(function.__code__):
-        for constant in code.co_consts:
-            for item in constant if isinstance(constant, (tuple, frozenset)) else (constant,):
-                if isinstance(item, str):
-                    yield item
-
-
 def _watched(run: Run, prefix: str, read: set[str]) -> Any:
     """Make a subclass of a run's type that notes what is read, by names with a prefix."""
     base: Any = type(run)
     whole = {prefix + field for field in base._fields}
     members: dict[str, Any] = {} if hasattr(run, "__dict__") else {"__slots__": ()}
-    members |= {name: _noting_all(getattr(base, name), whole, read) for name in _OF_ALL}
+    members |= {name: _noting(getattr(base, name), whole, read) for name in _OF_ALL}
     for field in base._fields:
-        members[field] = _noting(getattr(base, field), field, {prefix + field}, read)
+        members[field] = property(_noting(getattr(base, field).__get__, {prefix + field}, read))
         group = field.partition(".")[0]
         if group != field and group not in members:
             below = _watched(getattr(run, group), f"{prefix}{group}.", read)
             members[group] = _group(getattr(base, group), below)
     if "config" in getattr(run, "__dict__", ()):
-        members["config"] = property(_noting_all(lambda self: vars(self)["config"], whole, read))
+        members["config"] = property(_noting(lambda self: vars(self)["config"], whole, read))
     return type("Run", (base,), members)
 
 
-def _noting(attribute: Any, name: str, names: Collection[str], read: set[str]) -> property:
-    def get(run: Run) -> Any:
-        read.update(names)
-        with suppress(AttributeError):  # another thread was first
-            delattr(type(run), name)
-        return attribute.__get__(run)
-
-    return property(get)
-
-
-def _noting_all(method: Callable[..., Any], names: Collection[str], read: set[str]) -> Callable[..., Any]:
+def _noting(method: Callable[..., Any], names: Collection[str], read: set[str]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         read.update(names)
         return method(*args, **kwargs)
@@ -117,6 +66,20 @@ def _noting_all(method: Callable[..., Any], names: Collection[str], read: set[st
 
 def _group(attribute: Any, below: Any) -> property:
     return property(lambda run: tuple.__new__(below, attribute.__get__(run)))
+
+
+def without_named(unread: Sequence[str], train: Callable[..., object]) -> tuple[str, ...]:
+    """Return the names that no source of the user's names that this process has loaded.
+
+    Another run may read the others: what reads them may be a method, chosen by its name, or imported by a run.
+    The process that has executed a run has imported more than that of the grid, which has more of the script.
+    """
+    if not unread:
+        return ()
+    modules: list[Any] = [module for module in list(sys.modules.values()) if is_users_module(module)]
+    sources = [source_of(part) for part in (*modules, unwrapped(train))]
+    names = attributes_in(node for source in sources for nodes in source.definitions.values() for node in nodes)
+    return tuple(name for name in unread if name not in names and not names.issuperset(name.split(".")))
 
 
 def unread_axes(
@@ -133,7 +96,7 @@ def unread_axes(
         number: Of the run.
     """
     suspects = without_named([name for name in unread if name not in repeats], train)
-    names = _names_in(train) if suspects else set()
+    names = attributes_in(map(ast.parse, reached_source(train)), texts=True) if suspects else set()
     unused = [name for name in suspects if name not in names and not names.issuperset(name.split("."))]
     if not unused:
         return ""
@@ -144,16 +107,3 @@ def unread_axes(
         return f"run {number} never read the axis {hints[0]}: {step}"
     step = "their values change nothing; read them, or leave them out"
     return f"run {number} never read the axes {listed(hints)}: {step}"
-
-
-def _names_in(train: Callable[..., object]) -> set[str]:
-    """Return the attributes and the texts in the code of a function and of what it calls."""
-    names: set[str] = set()
-    for part in parts(train).values():
-        for function in functions_of(part):
-            names |= {step.argval for step in instructions(function.__code__) if step.opname in _ATTRIBUTES}
-            names |= {text for text in _texts_of(function) if text.replace(".", "_").isidentifier()}
-    return names
-
-
-_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")

@@ -8,7 +8,7 @@ from typing import Any
 from runmanager.executors.signals import Stop
 from runmanager.run import Run
 from runmanager.session.task import RunTask
-from runmanager.storage.fingerprint import fingerprint_changes
+from runmanager.storage.fingerprint import changes_between
 from runmanager.storage.run_state import RunResult, read_run
 
 TIMES = ("epoch duration", "run duration")
@@ -60,7 +60,7 @@ def execute_first_epoch(run: Run, task: RunTask, recorded: RunResult, stop: Stop
     error = "" if again else outcome.error or "train() ended before the first epoch"
     # a partial's arguments are unknown here
     begun_with = recorded.start.get("fingerprint", {})
-    changed = fingerprint_changes(begun_with, task.fingerprint, only_common=True)
+    changed = [str(one) for one in changes_between(begun_with, task.fingerprint, only_common=True)]
     return Verification(first_epoch(recorded), again, changed, error)
 
 

@@ -1,83 +1,68 @@
-"""What results depend on beside the hyperparameters, code, data, versions and commit, and what has changed."""
+"""What a run was begun with: code, values, data and versions, and how two such fingerprints differ."""
 
 import contextlib
 import functools
 import platform
 import subprocess
 import sys
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from runmanager import __version__
-from runmanager.storage.code_hash import hash_of_code, short_hash
-from runmanager.storage.code_parts import is_plain, parts
-from runmanager.storage.read_values import PARTS_OF_DATA, hashes_of_values, note_records
 
 Fingerprint = Mapping[str, Mapping[str, str]]
-"""Kind (code, values, data, versions) -> name -> hash or version."""
-
-_KINDS = {"code": "code", "values": "content"}
-
-_MOST_BYTES = 1 << 26  # of a tensor that are hashed: larger ones are sampled evenly
-_MOST_PARTS = 8  # of data that have a hash each
+"""Kind (code, statements, values, data, versions) -> name -> hash, text of a value, or version."""
 
 
-def fingerprint(train: Callable[..., Any], data: Any = None, too_large: list[str] | None = None) -> Fingerprint:
-    """Take the fingerprint of a training function.
+class FingerprintChange(NamedTuple):
+    """A difference between two fingerprints."""
 
-    `train` is hashed as compiled, with every function, class and constant of the user's own files that it
-    loads, however deep. Comments, docstrings, annotations and layout do not count, and of a partial's arguments
-    text does not, which mostly is a path. Dicts, lists, tensors, ... that it loads are hashed by content; the
-    names of values that are too large go to `too_large`.
+    kind: str  # as in a fingerprint
+    name: str
+    before: str  # "" if there was none
+    now: str
 
-    `data` is tensors, arrays, a dataset of them, or text that stands for it; of anything else the type, length
-    and repr count.
-    """
-    all_parts = parts(train)
-    code = {name: hash_of_code(part) for name, part in sorted(all_parts.items())}
-    if isinstance(train, functools.partial):
-        given = [*train.args, *sorted(train.keywords.items())]
-        code["its arguments"] = short_hash(repr([v for v in given if is_plain(v) and not _has_text(v)]))
-    values = hashes_of_values(
-        all_parts.values(), _arguments(train), data, [] if too_large is None else too_large
-    )
-    kinds = {"code": code, "values": values, "versions": versions()}
-    return kinds if data is None else {**kinds, "data": {"data": _hash_of_data(data)}}
-
-
-def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None:
-    """Compare no longer, in this process, what `train` reads and runs that were executed in it have changed."""
-    note_records(parts(train).values(), _arguments(train), before["values"])
+    def __str__(self) -> str:
+        match self.kind:
+            case "code" | "statements":
+                return f"source of {self.name}"
+            case "weights":  # of another run, that a run has loaded
+                return f"weights of {self.name}"
+            case "values":
+                return f"{self.name} was {self.before}, is {self.now}"
+            case "data":
+                return "the data" if self.before else "data= is given now"
+            case _:
+                return f"{self.name} {self.before or 'none'} -> {self.now or 'none'}"
 
 
-def fingerprint_changes(before: Fingerprint, now: Fingerprint, *, only_common: bool = False) -> list[str]:
+def changes_between(
+    before: Fingerprint, now: Fingerprint, *, only_common: bool = False
+) -> list[FingerprintChange]:
     """Return the differences between two fingerprints; a kind that either lacks is not compared.
 
-    Of versions the first two numbers count: the cpu and the CUDA build of a release are the same. `only_common`
-    compares the functions and values that both have.
+    But data count that were not given before. Of versions the first two numbers count: the cpu and the CUDA
+    build of a release are the same. `only_common` compares what both have.
 
-    >>> fingerprint_changes({"versions": {"torch": "2.14.1+cpu"}}, {"versions": {"torch": "2.15.0"}})
-    ['torch 2.14.1+cpu -> 2.15.0']
+    >>> [str(change) for change in changes_between({"values": {"BATCH": "32"}}, {"values": {"BATCH": "64"}})]
+    ['BATCH was 32, is 64']
     """
-    differences: list[str] = []
-    for kind in ("code", "values", "data", "versions"):
+    changes: list[FingerprintChange] = []
+    for kind in ("code", "statements", "values", "data", "versions"):
         old, new = before.get(kind), now.get(kind)
+        if kind == "data" and before and not only_common:
+            old = old or {}
         if old is None or new is None:
             continue
         # code that no longer reads a value has changed itself
-        is_common = kind == "values" or (kind == "code" and only_common)
+        is_common = kind in ("statements", "values") or (kind == "code" and only_common)
         for name in sorted(old.keys() & new.keys() if is_common else {*old, *new}):
-            if old.get(name) == new.get(name):
-                continue
-            if kind == "versions":
-                if _release(old.get(name, "")) != _release(new.get(name, "")):
-                    differences.append(f"{name} {old.get(name, 'none')} -> {new.get(name, 'none')}")
-            else:
-                differences.append("the data" if kind == "data" else f"{_KINDS[kind]} of {name}")
-    return differences
+            one, other = old.get(name, ""), new.get(name, "")
+            if _release(one) != _release(other) if kind == "versions" else one != other:
+                changes.append(FingerprintChange(kind, name, one, other))
+    return changes
 
 
 @functools.cache
@@ -104,13 +89,6 @@ def command() -> str:
     return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else ""
 
 
-def _arguments(train: Callable[..., Any]) -> dict[str, Any]:
-    """Return the arguments of a partial, by name."""
-    if not isinstance(train, functools.partial):
-        return {}
-    return {**{f"argument {number}": value for number, value in enumerate(train.args, 1)}, **train.keywords}
-
-
 def _release(number: str) -> list[str]:
     return number.partition("+")[0].split(".")[:2]
 
@@ -124,53 +102,3 @@ def _git(*arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def _has_text(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, tuple) and isinstance(value[-1], str))
-
-
-def _hash_of_data(data: Any) -> str:
-    if isinstance(data, str):
-        return data
-    if hasattr(data, "untyped_storage"):
-        return _hash_of_tensor(data)
-    if _is_numbers(data):
-        import torch
-
-        return _hash_of_tensor(torch.as_tensor(data))
-    parts = _parts_of_data(data)
-    if parts is not None:
-        joined = "-".join(map(_hash_of_data, parts))
-        return joined if len(parts) <= _MOST_PARTS else short_hash(joined)
-    length = len(data) if hasattr(data, "__len__") else ""
-    # a dataset's repr names its folder and transforms
-    return short_hash(f"{type(data).__qualname__} {length} {data!r}".partition(" at 0x")[0])
-
-
-def _is_numbers(data: Any) -> bool:
-    if hasattr(data, "__array_interface__"):
-        return str(data.dtype.kind) in "biufc"
-    return isinstance(data, list) and bool(data) and all(isinstance(item, int) for item in data)
-
-
-def _parts_of_data(data: Any) -> Sequence[Any] | None:
-    """Return what data consists of, None if that is not known."""
-    if isinstance(data, Mapping):
-        return [part for item in data.items() for part in item]
-    if isinstance(data, (list, tuple)):
-        return data
-    for names in PARTS_OF_DATA:
-        if all(hasattr(data, name) for name in names):
-            return [getattr(data, name) for name in names]
-    return None
-
-
-def _hash_of_tensor(tensor: Any) -> str:
-    flat = tensor.detach().cpu().reshape(-1)
-    step = -(-flat.numel() * flat.element_size() // _MOST_BYTES)
-    sample = flat[:: max(1, step)].contiguous()
-    import torch
-
-    content = sample.view(torch.uint8).numpy() if sample.numel() else b""
-    return f"{zlib.crc32(content):08x}{tuple(tensor.shape)}{tensor.dtype}".replace(" ", "")

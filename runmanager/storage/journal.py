@@ -63,6 +63,7 @@ class _Facts(TypedDict, total=False):
     host: str
     inside: Inside
     jobs: Count
+    loaded: dict[str, str]
     mixed: bool
     parameters: Count
     peak_memory: Count

@@ -41,6 +41,7 @@ class RunResult:
     summary: Mapping[str, float] = field(default_factory=dict)  # results of the whole run, by column
     inside: Inside | None = None  # where the next epoch continues, None if with its first batch
     pruned_by: str = ""  # see `Outcome`
+    loaded: Mapping[str, str] = field(default_factory=dict)  # the run whose weights it has loaded -> their hash
 
     @property
     def outcome(self) -> Outcome:
@@ -96,6 +97,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         _summary_of(last.end),
         _inside(folder, attempts, len(epochs)),
         last.end.get("pruned_by", ""),
+        {**last.start.get("loaded", {}), **last.end.get("loaded", {})},
     )
 
 

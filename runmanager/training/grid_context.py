@@ -8,7 +8,8 @@ from runmanager.devices import ranks
 from runmanager.goal import Goal
 from runmanager.outcome import Status
 from runmanager.run import Run
-from runmanager.storage.fingerprint import Fingerprint, fingerprint_changes
+from runmanager.storage.fingerprint import Fingerprint
+from runmanager.storage.loaded_weights import changes_since
 from runmanager.storage.run_state import RunResult
 from runmanager.training.listeners import RunListener
 
@@ -42,8 +43,8 @@ class GridContext:
         return {"fingerprint": self.fingerprint, **shared}
 
     def is_changed(self, earlier: RunResult) -> bool:
-        """Whether a run began with other code, data or versions."""
-        return bool(fingerprint_changes(earlier.start.get("fingerprint", {}), self.fingerprint))
+        """Whether a run began with other code, data or versions, or has loaded other weights."""
+        return bool(changes_since(earlier, self.fingerprint))
 
     def starts_over(self, earlier: RunResult) -> bool:
         """Whether a run that is executed again is not resumed, even if it has a checkpoint."""

@@ -14,7 +14,7 @@ from runmanager.devices import ranks, torch_devices
 from runmanager.errors import LifecycleError
 from runmanager.listener import Slot
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
-from runmanager.storage import checkpoints, durable, fingerprint, paths
+from runmanager.storage import checkpoints, durable, fingerprint, loaded_weights, paths
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.journal import Journal, NoJournal
 from runmanager.storage.run_state import end_if_running, read_run
@@ -356,6 +356,7 @@ class OpenRun:
         self._peak = torch_devices.peak_memory(self.device, self._peak)
         facts: dict[str, Any] = {} if self._peak is None else {"peak_memory": self._peak}
         facts |= {"stopped_early": self.ending.stopped_early} if self.ending.stopped_early else {}
+        facts |= loaded_weights.loading_facts(self.folder.path.parent.parent)
         self.steps.close()
         try:
             self.journal.end(outcome, self._summary, **facts)
@@ -401,6 +402,7 @@ class OpenRun:
             inside = self._inside.position if self._inside else None
             self._replaced = 0 if records or inside else resuming.attempt_to_keep(self.folder, self._grid)
             facts = resuming.facts_of(len(records), num_committed, inside, is_mixed=is_mixed) | self._details
+            facts |= loaded_weights.loading_facts(self.folder.path.parent.parent)
             self.journal = Journal(self.folder.path, self.attempt, facts)
         else:
             self.journal = NoJournal()

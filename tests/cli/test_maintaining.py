@@ -77,7 +77,7 @@ def test_other_code_is_different_and_says_where(command, experiment, tmp_path):
     assert "loss" in verdict["differing"]
     assert verdict["recorded"]["loss"] == load_results(experiment)["loss"].iloc[0]
     assert verdict["recorded"]["loss"] != verdict["now"]["loss"]
-    assert verdict["changed"] == ["code of train"]
+    assert verdict["changed"] == ["source of train"]
 
 
 def test_a_function_that_fails_now_is_different(command, experiment, tmp_path):

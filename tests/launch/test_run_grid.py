@@ -607,16 +607,15 @@ def test_what_cannot_be_done_with_changed_runs_is_refused(start, tmp_path, optio
 
 @pytest.mark.parametrize("plan_only", [True, False])
 def test_runs_that_changed_are_counted_first(start, tmp_path, capsys, plan_only):
-    start({"lr": [0.1]}, train_with(scale=1))
-    start({"lr": [0.1, 0.2]}, train_with(scale=1), data="first")
+    start({"lr": [0.1]}, train_with(scale=2))
+    start({"lr": [0.1, 0.2]}, train_with(scale=1), data="first", changed="keep")
     capsys.readouterr()
 
     start({"lr": [0.1, 0.2, 0.3]}, train_with(scale=2), data="second", plan_only=plan_only, display=True)
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
-        "! 2 runs changed and are executed again: code of train_with.<locals>.train (1); "
-        "code of train_with.<locals>.train, the data (1)"
+        "! 2 runs changed and are executed again: data= is given now (1); scale was 1, is 2, the data (1)"
         "; their old attempts are kept; changed='keep' (--changed keep) continues them"
     )
 
@@ -648,7 +647,7 @@ def test_changed_settings_are_noticed_and_records_of_runs_are_not(start, monkeyp
 
 
 def test_what_is_too_large_to_be_compared_is_named_in_one_warning(start, monkeypatch):
-    monkeypatch.setattr("runmanager.storage.read_values.MOST_BYTES", 1 << 12)
+    monkeypatch.setattr("runmanager.storage.change.MOST_BYTES", 1 << 12)
     data, large = torch.zeros(2000), [torch.zeros(2000)]
 
     def train(run, manager):
@@ -660,7 +659,7 @@ def test_what_is_too_large_to_be_compared_is_named_in_one_warning(start, monkeyp
         start({"lr": [0.1]}, train, data=data)
 
     assert [str(warning.message) for warning in caught] == [
-        "train reads large, larger than 256 MiB: a change of it is not noticed; pass it as data="
+        "train reads large, larger than 0 MiB: only its shape counts; pass it as data="
     ]
 
 
@@ -675,6 +674,17 @@ def test_data_may_be_a_function_and_changed_data_are_told(start, capsys):
 
     assert (same.executed, changed.executed) == ([], [0.1])
     assert "! 1 run changed and is executed again: the data;" in capsys.readouterr().out
+
+
+def test_data_that_are_given_later_count(start, capsys):
+    start({"lr": [0.1]}, Train())
+    later, without = Train(), Train()
+
+    start({"lr": [0.1]}, later, data="v1", display=None)
+    start({"lr": [0.1]}, without)
+
+    assert (later.executed, without.executed) == ([0.1], [])
+    assert "! 1 run changed and is executed again: data= is given now;" in capsys.readouterr().out
 
 
 def test_data_are_not_loaded_for_a_grid_that_is_refused(start):

@@ -28,7 +28,7 @@ def unread(read):
         (lambda run: (run.width, run.width, run.opt.lr), ("opt.deep.x",)),
         (lambda run: getattr(run, "opt.lr"), ("opt.deep.x", "width")),
         (lambda run: run.opt, ALL),
-        (lambda run: getattr(run, "widht", 1), ALL),
+        (lambda run: getattr(run, "momentum", 1), ALL),
         (lambda run: dict(run.opt._asdict()), ("width",)),
         (lambda run: list(run.opt.deep), ("opt.lr", "width")),
     ],
@@ -58,14 +58,6 @@ def test_a_run_that_is_watched_is_the_run_that_was_given():
     assert (run.width, run.opt.deep.x, run.opt.lr) == (3, 1, 0.1)
     assert type(pickle.loads(pickle.dumps(run))) is type(given)
     assert not hasattr(run, "momentum")
-
-
-def test_a_name_that_was_read_costs_no_more_than_before():
-    run = Reads(RUN).run
-
-    assert "width" in vars(type(run))
-    assert run.width == 3
-    assert "width" not in vars(type(run))  # the attribute is that of the namedtuple now
 
 
 @dataclass

@@ -530,11 +530,11 @@ def keep_weights(root, value, *, keep="last", fault=None, num_epochs=2, **option
         with manager.run(run, network):
             for epoch in manager.epochs(num_epochs, keep=keep):
                 network.weight.data.fill_(value + epoch)
-                if faults and epoch == faults[0][0]:
-                    raise faults.pop()[1]
+                if (error := next(faults, None)) and epoch == error[0]:
+                    raise error[1]
                 manager.track_loss(1.0 / epoch, 1)
 
-    faults = [fault] if fault else []  # which the code changes, so that they are no part of it
+    faults = iter([fault, fault] if fault else [])  # of which the statement counts alone
     return by_grid(root, train, **options)
 
 
@@ -590,21 +590,21 @@ def trained_with(change, fault=None):
         executed.append(run.lr)
         with manager.run(run):
             for epoch in manager.epochs(2, checkpoint={}):
-                if faults and epoch == 2:
-                    raise faults.pop()
+                if epoch == 2 and (error := next(faults, None)):
+                    raise error
                 manager.track_loss(factor * run.lr, 1)
 
     def changed_train(run, manager):
         executed.append(run.lr)
         with manager.run(run):
             for epoch in manager.epochs(2, checkpoint={}):
-                if faults and epoch == 2:
-                    raise faults.pop()
+                if epoch == 2 and (error := next(faults, None)):
+                    raise error
                 manager.track_loss(-factor * run.lr, 1)
 
     executed: list[float] = []
     factor = 1.0
-    faults = [fault] if fault else []  # which the code changes, so that they are no part of it
+    faults = iter([fault] if fault else [])  # of which the statement counts alone
     chosen = changed_train if change else train
     chosen.__qualname__ = "train"
     return chosen, executed
@@ -626,14 +626,14 @@ def change(request, monkeypatch):
 
     def change_versions():
         now = {**fingerprint.versions(), "torch": "99.0"}
-        monkeypatch.setattr(fingerprint, "versions", lambda: now)
+        monkeypatch.setattr("runmanager.storage.change.versions", lambda: now)
         return {"change": False}, {}
 
     return {"code": change_code, "data": change_data, "versions": change_versions}[request.param]
 
 
 WHAT = {
-    "code": "code of train",
+    "code": "source of train",
     "data": "the data",
     "versions": f"torch {fingerprint.versions()['torch']} -> 99.0",
 }
@@ -674,7 +674,7 @@ def test_runs_begun_with_other_code_go_on_where_that_is_wanted(tmp_path, capsys)
     train, _ = trained_with(change=True)
     outcome = by_grid(tmp_path, train, ONE, display=True, changed="keep")
 
-    said = "! 1 run changed and is kept: code of train; what is not completed continues, marked as mixed"
+    said = "! 1 run changed and is kept: source of train; what is not completed continues, marked as mixed"
     assert capsys.readouterr().out.splitlines()[0] == said
     assert outcome.results["loss"].tolist() == [0.1, -0.1]
     starts = [read_attempt(run_folder(tmp_path) / f"attempt-{n}.jsonl").start for n in (1, 2)]

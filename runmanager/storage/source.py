@@ -1,0 +1,310 @@
+"""The source of the user's own code: its functions and classes, and the names that they read."""
+
+import ast
+import functools
+import importlib.util
+import inspect
+import linecache
+import symtable
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runmanager.storage.user_code import is_users_file
+
+_DEBUGGERS = ("pdb", "ipdb", "pudb", "debugpy", "IPython")
+_ONLY_READ = ("isnan", "isinf", "isfinite", "any", "all", "item", "abs", "len", "isinstance", "max", "min")
+"""What a condition of a stop at a debugger may call: it changes nothing, random states included."""
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SOURCES: dict[int, tuple[Any, "Source"]] = {}
+"""Of what was imported, by the id of its spec, or typed, by that of its code; both are kept with it."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The statements of a module or of a notebook, and its functions and classes by qualified name.
+
+    Comments, docstrings, annotations of functions, layout and stops at a debugger are left out.
+    """
+
+    body: list[ast.stmt]
+    definitions: Mapping[str, list[ast.AST]]
+
+    @functools.cached_property
+    def bindings(self) -> dict[str, list[ast.stmt]]:
+        """The statements that give each name of the module its value."""
+        return bindings_in(self.body)
+
+
+def is_users_module(module: types.ModuleType | None) -> bool:
+    """Whether a module is one of the user's own files."""
+    file = getattr(module, "__file__", None)
+    return type(module) is types.ModuleType and isinstance(file, str) and is_users_file(file)
+
+
+def is_users(part: Any) -> bool:
+    """Whether a function or a class is of the user's own files, or of a notebook."""
+    name = getattr(part, "__module__", None)
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    return is_users_module(module) if getattr(module, "__file__", None) else name == "__main__"
+
+
+def unwrapped(function: Any) -> Any:
+    """Return the function or the class that is executed where something is called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)  # what functools.cache and wraps put round it
+    if isinstance(function, types.MethodType):
+        owner = function.__self__ if isinstance(function.__self__, type) else type(function.__self__)
+        return owner if is_users(owner) else function.__func__
+    return function if hasattr(function, "__qualname__") else type(function)
+
+
+def source_of(part: Any) -> Source:
+    """Return the source of a module, or of the one that a function or a class is in; empty without any.
+
+    It is read once: what is executed stays as it is while its file is edited. A module that is loaded again has
+    a new source.
+    """
+    module = part if isinstance(part, types.ModuleType) else sys.modules.get(part.__module__ or "")
+    scope = dict(vars(module)) if module else getattr(part, "__globals__", {})
+    if "__file__" not in scope and isinstance(cells := scope.get("In"), list):
+        return _merged(map(_parsed, cells))  # of a notebook, up to the cell that is executed
+    code = getattr(part, "__code__", None)
+    is_typed = code is not None and code.co_filename.startswith("<")
+    key = code if is_typed else getattr(module, "__spec__", None) or module or part
+    if id(key) not in _SOURCES:
+        file = scope.get("__file__") or ""
+        file = code.co_filename if code and (is_typed or not file) else file
+        linecache.checkcache(file)
+        _SOURCES[id(key)] = key, _parsed("".join(linecache.getlines(file, scope)))
+    return _SOURCES[id(key)][1]
+
+
+def text_of(part: Any) -> str:
+    """Return the source of a function or a class without what changes no numbers, "" if it has none."""
+    code = part.__code__ if isinstance(part, types.FunctionType) else None
+    nodes = source_of(part).definitions.get(code.co_qualname if code else part.__qualname__, [])
+    line = code.co_firstlineno if code else None
+    same_line = [node for node in nodes if _first_line(node) == line] or nodes
+    # those of a line are not told apart; of what is defined several times the last is executed
+    several = dict.fromkeys(map(ast.unparse, same_line))
+    return "\n".join(several if part.__name__ == "<lambda>" else [*several][-1:])
+
+
+def origin_of(node: ast.stmt, name: str, package: str) -> tuple[types.ModuleType, str] | None:
+    """Return the user's module that a statement imports a name from, and its name there."""
+    if not isinstance(node, ast.ImportFrom):
+        return None
+    module = sys.modules.get(importlib.util.resolve_name("." * node.level + (node.module or ""), package))
+    (alias,) = [alias for alias in node.names if name == (alias.asname or alias.name)]
+    return (module, alias.name) if module and is_users_module(module) else None
+
+
+def bindings_in(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
+    """Return the statements that give a value to names, or to their items and attributes, in blocks too."""
+    bindings: dict[str, list[ast.stmt]] = {}
+    for node in _simple(body):
+        for name in dict.fromkeys(_bound(node)):
+            bindings.setdefault(name, []).append(node)
+    return bindings
+
+
+def enclosing_bindings(part: Any) -> dict[str, list[ast.stmt]]:
+    """Return the `bindings_in` the functions that a function or a class is defined in."""
+    names = part.__qualname__.split(".<locals>.")[:-1]
+    outer = [".<locals>.".join(names[: number + 1]) for number in range(len(names))]
+    nodes = [node for name in outer for node in source_of(part).definitions.get(name, [])[-1:]]
+    return bindings_in(statement for node in nodes if isinstance(node, _FUNCTIONS) for statement in node.body)
+
+
+@functools.lru_cache(maxsize=4096)
+def names_read(text: str) -> tuple[str, ...]:
+    r"""Return the names that a source reads from around it, in order, with their attributes.
+
+    >>> names_read("def step(x):\n    return x * args.scale + LIMIT")
+    ('LIMIT', 'args.scale')
+    """
+    tree = ast.parse(text)
+    free = set(_free(symtable.symtable(text, "source", "exec")))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name)]
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    is_read = (
+        node for node in nodes
+        if id(node) not in inner and not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    )  # fmt: skip
+    return tuple(sorted({chain for node in is_read if (chain := _chain(node)).partition(".")[0] in free}))
+
+
+def attributes_in(nodes: Iterable[ast.AST], *, texts: bool = False) -> set[str]:
+    """Return the attributes that are read in functions, with texts where they may be names of attributes."""
+    names: set[str] = set()
+    for function in nodes:
+        inside = [*ast.walk(function)]
+        names |= {node.attr for node in inside if isinstance(node, ast.Attribute)}
+        if texts or any(isinstance(node, ast.Name) and node.id == "getattr" for node in inside):
+            constants = [node.value for node in inside if isinstance(node, ast.Constant)]
+            names |= {value for value in constants if isinstance(value, str)}
+    return names
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(text: str) -> Source:
+    try:
+        tree = ast.parse(text)
+        tree = ast.fix_missing_locations(_Cleaner(tree).visit(tree))
+    except (SyntaxError, ValueError, RecursionError):
+        return Source([], {})
+    definitions: dict[str, list[ast.AST]] = {}
+    for name, node in _definitions(tree, ""):
+        definitions.setdefault(name, []).append(node)
+    return Source(tree.body, definitions)
+
+
+def _merged(sources: Iterable[Source]) -> Source:
+    body: list[ast.stmt] = []
+    definitions: dict[str, list[ast.AST]] = {}
+    for source in sources:
+        body += source.body
+        for name, nodes in source.definitions.items():
+            definitions[name] = [*definitions.get(name, ()), *nodes]
+    return Source(body, definitions)
+
+
+def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.AST]]:
+    for child in ast.iter_child_nodes(node):
+        name, below = prefix, ""
+        if isinstance(child, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            name = prefix + getattr(child, "name", "<lambda>")
+            yield name, child
+            below = "." if isinstance(child, ast.ClassDef) else ".<locals>."
+        yield from _definitions(child, name + below)
+
+
+def _first_line(node: Any) -> int:
+    decorators = getattr(node, "decorator_list", [])
+    return int(decorators[0].lineno if decorators else node.lineno)
+
+
+def _simple(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
+    """Yield the statements of blocks that are no blocks themselves, in order, with functions and classes."""
+    for node in body:
+        inside = [
+            child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.ExceptHandler)
+        ]
+        if inside and not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            yield from _simple(inside)
+        elif isinstance(node, ast.stmt):
+            yield node
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return [alias.asname or alias.name.partition(".")[0] for alias in names]
+        case ast.Assign(targets=targets):
+            return [_root(part) for one in targets for part in getattr(one, "elts", [one])]
+        case ast.AugAssign(target=target):
+            return [_root(target)]
+        case _:
+            return []
+
+
+def _root(node: ast.AST) -> str:
+    """Return the name that an expression begins with."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call | ast.Starred):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _chain(node: ast.AST) -> str:
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute):
+        attributes.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(attributes)]) if isinstance(node, ast.Name) else ""
+
+
+def _free(table: symtable.SymbolTable) -> Iterator[str]:
+    is_outside = table.get_type() == "module"
+    yield from (one.get_name() for one in table.get_symbols() if is_outside or one.is_global())
+    for inner in table.get_children():
+        yield from _free(inner)
+
+
+class _Cleaner(ast.NodeTransformer):
+    """Removes docstrings, stops at a debugger, and annotations, but those of classes, which may be fields."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        imports = [node for node in ast.walk(tree) if _imports_debugger(node)]
+        names = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}  # type: ignore[attr-defined]
+        functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        self._stops = {"breakpoint", *_DEBUGGERS, *names} - functions  # the user's own are none
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        for name in ("annotation", "returns"):
+            if hasattr(node, name) and not isinstance(node, ast.AnnAssign):
+                setattr(node, name, None)
+        for name in ("body", "orelse", "finalbody"):
+            statements = getattr(node, name, None)
+            if isinstance(statements, list):
+                left = [one for one in statements if not self._has_no_effect(one)]
+                if not isinstance(node, ast.ClassDef):
+                    left = [_without_annotation(one) for one in left]
+                # a block must not be empty
+                setattr(node, name, left or ([ast.Pass()] if name == "body" and statements else []))
+        return super().generic_visit(node)
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
+        return ast.copy_location(ast.Global(node.names), node)  # a function is also read alone
+
+    def _has_no_effect(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Expr(value=ast.Constant(value=str())):
+                return True
+            case ast.If():
+                return _only_reads(node.test) and all(map(self._is_stop, [*node.body, *node.orelse]))
+            case _:
+                return self._is_stop(node)
+
+    def _is_stop(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = node.value
+            given = [*called.args, *(keyword.value for keyword in called.keywords)]
+            return _root(called) in self._stops and all(map(_only_reads, given))
+        return _imports_debugger(node)
+
+
+def _without_annotation(node: ast.stmt) -> ast.stmt:
+    if not isinstance(node, ast.AnnAssign):
+        return node
+    if node.value is None:
+        return ast.copy_location(ast.Pass(), node)
+    return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+
+def _imports_debugger(node: ast.AST) -> bool:
+    match node:
+        case ast.Import(names=names):
+            return all(alias.name.partition(".")[0] in _DEBUGGERS for alias in names)
+        case ast.ImportFrom(module=str(module), level=0):
+            return module.partition(".")[0] in _DEBUGGERS
+        case _:
+            return False
+
+
+def _only_reads(test: ast.AST) -> bool:
+    """Whether nothing in the syntax of an expression can change anything."""
+    return not any(
+        isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
+        or (
+            isinstance(node, ast.Call)
+            and getattr(node.func, "attr", getattr(node.func, "id", "")) not in _ONLY_READ
+        )
+        for node in ast.walk(test)
+    )
