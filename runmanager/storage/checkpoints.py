@@ -254,9 +254,9 @@ def _num_bytes(state: Any, seen: set[int]) -> int:
         if state.layout != torch.strided:
             return state.numel() * state.element_size()  # the most that it can have
         storage = state.untyped_storage()
-        if storage._cdata in seen:  # noqa: SLF001 - what torch.save knows storages by
+        if storage.data_ptr() in seen:
             return 0
-        seen.add(storage._cdata)  # noqa: SLF001
+        seen.add(storage.data_ptr())
         return storage.nbytes()
     if isinstance(state, (list, tuple, Mapping)):
         return sum(_num_bytes(item, seen) for item in (state.values() if isinstance(state, Mapping) else state))
