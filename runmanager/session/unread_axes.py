@@ -8,7 +8,7 @@ from typing import Any
 from runmanager.close_names import closest
 from runmanager.run import Run
 from runmanager.storage.change import reached_source
-from runmanager.storage.source import attributes_in, is_users_module, source_of, unwrapped
+from runmanager.storage.source import attributes_in, is_users_module, layers, source_of
 from runmanager.wording import listed
 
 _READ_BY_THE_GRID = "device"  # for each run, whether train reads it or not
@@ -77,7 +77,7 @@ def without_named(unread: Sequence[str], train: Callable[..., object]) -> tuple[
     if not unread:
         return ()
     modules: list[Any] = [module for module in list(sys.modules.values()) if is_users_module(module)]
-    sources = [source_of(part) for part in (*modules, unwrapped(train))]
+    sources = [source_of(part) for part in (*modules, *layers(train))]
     names = attributes_in(node for source in sources for nodes in source.definitions.values() for node in nodes)
     return tuple(name for name in unread if name not in names and not names.issuperset(name.split(".")))
 

@@ -8,7 +8,6 @@ import dataclasses
 import enum
 import functools
 import hashlib
-import inspect
 import itertools
 import math
 import os
@@ -18,7 +17,7 @@ import tempfile
 import time
 import types
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -27,13 +26,15 @@ from runmanager.storage import source
 from runmanager.storage.fingerprint import Fingerprint, versions
 
 MOST_BYTES = 1 << 20
-"""Of a value that is compared by content; a larger one counts by its shape or length."""
+"""Of an array that is compared by content; a larger one counts by its shape."""
 
+_MOST_TEXT = 1 << 24  # characters of any other value
+_OBJECT_SIZE = 128  # so much does an object in it count: what is shared is written at each place
 _MOST_HASHED = 1 << 26  # bytes of a tensor in data=: a larger one is sampled evenly
 _MOST_PARTS = 8  # of data that have a hash each
-_MOST_SHOWN = 80  # characters of a value; texts in it may be keys, so longer ones are not shown
-_MOST_OF_A_TEXT = 24
-_SECRET = re.compile("key|token|secret|passw|credential", re.IGNORECASE)
+_MOST_SHOWN = 80  # characters of a value
+_SECRET = re.compile("key|token|secret|pass|auth|credential|url|://", re.IGNORECASE)
+_LONG = re.compile(r"[^\s,'\"()\[\]{}]{24,}")  # a word that may be a key
 _HOLDERS = (argparse.Namespace, types.SimpleNamespace)
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _SEQUENCES = (list, tuple, set, frozenset, collections.deque)
@@ -41,17 +42,16 @@ _BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")")
 _PARTS_OF_DATA = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
 """What a TensorDataset, an ImageTensors, a Subset and a DataLoader consist of."""
 
-_GIVING = ("time", "datetime", "uuid", "tempfile", "secrets")
-"""Modules that give another value at each start."""
-_GIVEN = "<clock or id>"
-_BEFORE_S = 600  # since the program began; it may import this package late
-_CLOCKS = (time.time, time.perf_counter, time.monotonic)
-_BEGAN = [clock() - _BEFORE_S for clock in _CLOCKS]
+_CLOCKS_AND_IDS = ("time", "datetime", "uuid", "tempfile", "secrets")
+"""Modules whose functions return another value at each start."""
+_VOLATILE = "<clock or id>"
+_DEPTH = 5  # of statements and functions that are followed to a clock
+_BEGAN = time.time() - 600  # the program may import this package late
 _MOMENT = re.compile(
-    r"(?P<date>20\d\d[-_./]?\d\d[-_./]?\d\d)"
-    r"(?:[-_T ]{0,2}\d\d[-_:.h]?\d\d(?:[-_:.m]?\d\d)?(?:[.,]\d+)?(?![0-9a-f]))?(?!\d)"
+    r"(?P<moment>20\d\d[-_./]?\d\d[-_./]?\d\d[-_T ]{0,2}\d\d[-_:.h]?\d\d(?:[-_:.m]?\d\d)?)"
+    r"(?:[.,]\d+)?(?![0-9a-f])"
     r"|(?<![\d.])(?P<seconds>1\d{9})(?:\d{3,9}|\.\d+)?(?!\d)"
-    r"|(?P<id>[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12})"
+    r"|(?P<id>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})"
 )
 
 _RECORDS: dict[object, Any] = {}
@@ -63,32 +63,33 @@ def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | 
 
     What counts is the source of the user's own functions and classes that `train` reaches, and the plain values
     that they read. Of what is not plain, as a transform, the statements count that give it its name, and what
-    they read. A value that a clock, a random name or a process id gave counts by its statement too.
+    they read; so do those of a value that a clock, a random name or a process id gave.
 
     `data` is tensors, arrays, a dataset of them, or text that stands for it; of anything else the type, length
     and repr count. Sentences about what is not compared go to `notes`.
     """
     reached = _Reached(train, data)
-    code, statements = (
-        {name: _short_hash(text) for name, text in texts.items()}
-        for texts in (reached.code, reached.statements)
-    )
-    values = {name: _shown(name, text) for name, (text, *_) in reached.values.items()}
     if notes is not None:
         notes += reached.notes()
-    kinds = {"code": code, "statements": statements, "values": values, "versions": versions()}
+    kinds = {
+        "code": _mapped(_short_hash, reached.code),
+        "statements": _mapped(_short_hash, reached.statements),
+        "values": {name: _shown(name, value.text) for name, value in reached.values.items()},
+        "objects": {name: _shown(name, text) for name, text in reached.objects.items()},
+        "versions": versions(),
+    }
     return kinds if data is None else {**kinds, "data": {"data": _hash_of_data(data)}}
 
 
 def note_changes_by_runs(train: Callable[..., Any], before: Fingerprint) -> None:
-    """Compare no longer, in this process, what `train` reads and runs that were executed in it have changed."""
-    for name, (text, key, value) in _Reached(train, None).values.items():
-        if before["values"].get(name) != _shown(name, text):
-            _RECORDS[key] = value
+    """Ignore from now on, in this process, the values that runs executed in it have modified."""
+    for name, value in _Reached(train, None).values.items():
+        if before["values"].get(name) != _shown(name, value.text):
+            _RECORDS[value.key] = value
 
 
 def reached_source(train: Callable[..., Any]) -> list[str]:
-    """Return the source of the functions and classes that a training function reaches."""
+    """Return the source of the functions, classes and statements that a training function reaches."""
     reached = _Reached(train, None)
     return [*reached.code.values(), *reached.statements.values()]
 
@@ -99,7 +100,7 @@ class _Scope:
 
     values: Mapping[str, Any]
     bindings: Mapping[str, Sequence[ast.stmt]]  # name -> the statements that give it a value
-    owner: object  # that the names belong to
+    owner: object  # the module by its name, or the function
     outer: "_Scope | None" = None
 
     def having(self, name: str) -> "_Scope | None":
@@ -108,21 +109,49 @@ class _Scope:
             return self
         return self.outer.having(name) if self.outer else None
 
+    def origin(self, name: str) -> "tuple[str, _Scope]":
+        """Return a name and this scope, or those of the user's module that the name is imported from."""
+        module = sys.modules.get(self.owner) if isinstance(self.owner, str) else None
+        for node in (self.bindings.get(name) or self.bindings.get("*", ())) if module else ():
+            if found := source.origin_of(node, name, getattr(module, "__package__", None) or ""):
+                return _scope_of(found[0]).origin(found[1])
+        return name, self
+
+    def statements(self, name: str) -> str:
+        """Return the text of the statements that give a name, or an attribute as `args.name`, its value."""
+        nodes = self.bindings.get(name.partition(".")[0], ())
+        if "." in name:
+            nodes = [
+                one for one in nodes if isinstance(one, ast.Assign) and name in map(ast.unparse, one.targets)
+            ]
+        return "\n".join(map(ast.unparse, nodes))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Value:
+    """A plain value that code reads."""
+
+    text: str
+    key: object  # of a record
+    content: Any
+
 
 class _Reached:
-    """What a training function reaches, its parts and values by names of their own."""
+    """What a training function reaches, by names of their own."""
 
     def __init__(self, train: Any, data: Any) -> None:
         self.code: dict[str, str] = {}
         self.statements: dict[str, str] = {}
-        self.values: dict[str, tuple[str, object, Any]] = {}  # name -> text, key of a record, value
+        self.values: dict[str, _Value] = {}
+        self.objects: dict[str, str] = {}  # that are not plain: what is known of them
         self._data = set(map(id, _contents_of_data(data)))
         self._seen: set[object] = set()
-        self._given: dict[object, Sequence[Any]] = {}  # by the owner of a scope
+        self._volatile = _Volatile()
         self._too_large: list[str] = []
         self._without_source: list[str] = []
         self._waiting: list[Any] = []
-        self._read_part(source.unwrapped(train))  # whoever wrote it
+        for part in source.layers(train):
+            self._read_part(part)  # whoever wrote it
         self._read_arguments(train)
         while self._waiting:
             part = self._waiting.pop()
@@ -142,37 +171,46 @@ class _Reached:
 
     def _read_arguments(self, train: Any) -> None:
         """Note what a partial gives to the function."""
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         while isinstance(train, functools.partial):
             numbered = {f"argument {number}": value for number, value in enumerate(train.args, 1)}
-            given = {**numbered, **train.keywords, **given}
+            arguments = {**numbered, **train.keywords, **arguments}
             train = train.func
-        for name, value in given.items():
+        for name, value in arguments.items():
             if not isinstance(value, str):  # mostly a path
                 self._read_value(name, value, _Scope({}, {}, id(train)))
 
     def _read_part(self, part: Any) -> None:
+        """Add the source of a function or a class, and what it reads."""
         self._seen.add(id(part))
-        module = source.source_of(part)
-        scope = _Scope(getattr(part, "__globals__", None) or _module_of(part), module.bindings, part.__module__)
-        text = source.text_of(part) or _text_of(module.bindings.get(part.__name__, ()))
-        if not text and isinstance(part, types.FunctionType):
-            self._without_source.append(part.__qualname__)
-        if "<locals>" in part.__qualname__:
-            cells = _cells(part) if isinstance(part, types.FunctionType) else {}
+        is_function = isinstance(part, types.FunctionType)
+        scope = _scope_of(part)
+        text = source.text_of(part) or scope.statements(part.__name__)
+        self._without_source += [part.__qualname__] if is_function and not text else []
+        # functools.wraps gives a function the name of the one that it wraps
+        name = part.__code__.co_qualname if is_function and hasattr(part, "__wrapped__") else part.__qualname__
+        members = vars(part) if isinstance(part, type) else {}
+        functions = [one for one in (part, *members.values()) if isinstance(one, types.FunctionType)]
+        if "<locals>" in (part.__code__.co_qualname if is_function else name):
+            cells = dict(itertools.chain.from_iterable(_cells(one).items() for one in functions))
             scope = _Scope(cells, source.enclosing_bindings(part), part, scope)
-        self._add(self.code, part.__qualname__, text, scope)
+        self._add(self.code, name, text, scope)
+        body = _Scope({}, source.class_bindings(part), part, scope)
+        for member, value in members.items():  # a class may have got them from outside
+            is_content = type(value).__module__ == "builtins" and not _is_code(value)
+            if is_content and not member.startswith("__") and not self._volatile.is_name(member, body):
+                self._read_value(f"{part.__qualname__}.{member}", value, scope, part)
 
-    def _add(self, sources: dict[str, str], name: str, text: str, scope: _Scope) -> None:
+    def _add(self, texts: dict[str, str], name: str, text: str, scope: _Scope) -> None:
         """Add a source under a name of its own, and what it reads."""
-        sources[_unique(name, sources)] = text
+        texts[_unique(name, texts)] = text
         for chain in source.names_read(text):
             self._read(chain.split("."), scope)
 
     def _read(self, chain: Sequence[str], scope: _Scope) -> None:
         (name, *attributes) = chain
         where = scope.having(name)
-        if where is None or name.startswith("__"):
+        if where is None or (name.startswith("__") and name.endswith("__")):
             return
         if name not in where.values:  # a name of an outer function that no inner one uses
             self._read_statements(name, where)
@@ -180,7 +218,7 @@ class _Reached:
         value = where.values[name]
         if isinstance(value, types.ModuleType):
             if attributes and source.is_users_module(value):
-                self._read(attributes, _Scope(vars(value), source.source_of(value).bindings, value.__name__))
+                self._read(attributes, _scope_of(value))
             return
         fields = _fields(value) if attributes and _is_settings(value) else {}
         if attributes and attributes[0] in fields:
@@ -190,105 +228,150 @@ class _Reached:
             self._read_value(name, value, where)
 
     def _read_value(self, name: str, value: Any, scope: _Scope, owner: Any = None) -> None:
-        """Note a value by its text, and by the statements that give it its name where it is not plain."""
+        """Note a value by its text, and by its statements where that does not say it all.
+
+        `owner` has the value as an attribute.
+        """
         if isinstance(value, PurePath) or value is os.environ or is_torch(value, "device"):
             return
-        if _is_code(value):
-            self._waiting.append(source.unwrapped(value))
-            if source.is_users(value) or name == getattr(value, "__name__", name):
-                return
-        owned_by = scope.owner if owner is None else id(owner)
-        key: object = (owned_by, name) if isinstance(value, _SCALARS) else id(value)
+        home = scope.owner if owner is None else id(owner)
+        key: object = (home, name) if isinstance(value, _SCALARS) else id(value)
         if key in _RECORDS or id(value) in self._data or (key, name) in self._seen:
             return
         self._seen.add((key, name))
-        if _is_settings(value) and owner is None:
-            self._waiting.append(type(value))
+        if _is_code(value):
+            self._read_code(name, value, scope)
+        elif owner is None and _is_settings(value):
             fields = _fields(value)
+            self._waiting.append(type(value))
+            self._note(name, _Value(f"{type(value).__name__}({', '.join(fields)})", key, value), scope)
             for field, inside in fields.items():
                 self._read_value(f"{name}.{field}", inside, scope, value)
-            return
-        writer = _Text(self._data, self._all_given(scope))
-        text = writer.of(value)
+        else:
+            self._read_content(name, value, key, scope)
+
+    def _read_code(self, name: str, value: Any, scope: _Scope) -> None:
+        """Note a function or a class by its source, one of a library that has an alias by its full name."""
+        self._waiting += source.layers(value)
+        if isinstance(next(iter(scope.bindings.get(name, ())), None), ast.Assign):  # as step = scaled(step, 2)
+            self._read_statements(name, scope)
+        if not source.is_users(value) and not name.endswith(getattr(value, "__name__", name)):
+            self._note(name, _Value(full_name(value), id(value), value), scope)
+
+    def _read_content(self, name: str, value: Any, key: object, scope: _Scope) -> None:
+        writer = _Text(self._data, self._volatile.values_in(scope))
+        try:
+            text = writer.of(value)
+        except Exception:  # noqa: BLE001 - of a class that is somebody's own, or it is too deep
+            text, writer.is_plain = f"<{full_name(type(value))}>", False
         self._waiting += writer.parts
         self._too_large += [name] if writer.is_too_large else []
-        # where a clock is read beside, a number may come from elsewhere
-        depth = 5 if isinstance(value, str) else 1
-        is_given = isinstance(value, (str, int, float)) and self._is_given(name, scope, depth)
-        text = _GIVEN if is_given else text
-        is_known = text != f"<{full_name(type(value))}>"
-        if is_known and self.values.get(name, ("",))[0] != text:
-            self.values[_unique(name, self.values)] = text, key, value
-        if is_given or not writer.is_whole:
+        # beside a clock, a function may read a number from elsewhere
+        depth = _DEPTH if isinstance(value, str) else 1
+        if isinstance(value, (str, int, float)) and self._volatile.is_name(name, scope, depth):
+            text, writer.is_plain = _VOLATILE, False
+        if writer.is_plain:
+            self._note(name, _Value(text, key, value), scope)
+        elif name not in self.objects:
+            self.objects[name] = text
             self._read_statements(name.partition(".")[0], scope)
 
+    def _note(self, name: str, value: _Value, scope: _Scope) -> None:
+        """Note a plain value, with its statements, which count where it is plain at one of two starts."""
+        if name not in self.values or self.values[name].text != value.text:
+            name = _unique(name, self.values)
+            self.values[name] = value
+            origin, home = scope.origin(name)
+            if text := home.statements(origin):
+                self.statements.setdefault(name, text)
+
     def _read_statements(self, name: str, scope: _Scope) -> None:
-        """Add the statements that give a name its value, which may be in the module it is imported from."""
-        name, scope = _home(name, scope)
-        key, nodes = (scope.owner, name, "statements"), scope.bindings.get(name, ())
-        if nodes and key not in self._seen:
+        """Add the statements that give a name its value, and what they read."""
+        name, scope = scope.origin(name)
+        key, text = (scope.owner, name, "statements"), scope.statements(name)
+        if text and key not in self._seen:
             self._seen.add(key)
-            self._add(self.statements, name, _text_of(nodes), scope)
+            if self.statements.get(name) == text:
+                del self.statements[name]
+            self._add(self.statements, name, text, scope)
 
-    def _is_given(self, name: str, scope: _Scope, depth: int = 5) -> bool:
-        """Whether a clock, a random name or a process id gave a value, as its statements say."""
-        name, scope = _home(name, scope)
-        return self._gives(_text_of(scope.bindings.get(name, ())), scope, depth)
 
-    def _gives(self, text: str, scope: _Scope, depth: int) -> bool:
-        for chain in source.names_read(text) if depth else ():
-            name = chain.partition(".")[0]
-            where = scope.having(name)
-            value = where.values.get(name) if where else None
-            if isinstance(value, types.ModuleType):
-                module = value.__name__
-            else:
-                module = (value if _is_code(value) else type(value)).__module__
-            if name == "__file__" or module in _GIVING or chain.endswith("getpid"):
-                return True
-            if where and isinstance(value, str) and self._is_given(name, where, depth - 1):
-                return True
-            if isinstance(value, types.FunctionType) and source.is_users(value):
-                inside = _Scope(value.__globals__, source.source_of(value).bindings, value.__module__)
-                if self._gives(source.text_of(value), inside, depth - 1):
-                    return True
-        return False
+class _Volatile:
+    """Finds the values that a clock, a random name or a process id gave, by their statements."""
 
-    def _all_given(self, scope: _Scope) -> Sequence[Any]:
-        """Return what a clock, a random name or a process id gave in a scope, which other values may hold."""
-        if scope.owner not in self._given:
+    def __init__(self) -> None:
+        self._texts: dict[object, bool] = {}
+        self._values: dict[object, Sequence[Any]] = {}
+
+    def is_name(self, name: str, scope: _Scope, depth: int = _DEPTH) -> bool:
+        """Whether the statements that give a name its value read a clock, or what comes of one."""
+        name, scope = scope.origin(name)
+        return self._is_text(scope.statements(name), scope, depth)
+
+    def values_in(self, scope: _Scope) -> Sequence[Any]:
+        """Return the texts of a scope that are volatile, which other values may hold, and the process id."""
+        if scope.owner not in self._values:
             texts = {
                 name: value for name, value in list(scope.values.items()) if isinstance(value, str) and value
             }
-            given = [value for name, value in texts.items() if name[:2] != "__" and self._is_given(name, scope)]
-            uses_pid = any("getpid" in _text_of(nodes) for nodes in scope.bindings.values())
-            self._given[scope.owner] = [*given, os.getpid()] if uses_pid else given
-        return self._given[scope.owner]
+            volatile: list[Any] = [value for name, value in texts.items() if self.is_name(name, scope)]
+            for name, nodes in scope.bindings.items():
+                volatile += self._items(scope.values.get(name), nodes, scope)
+            has_pid = any("getpid" in scope.statements(name) for name in scope.bindings)
+            self._values[scope.owner] = [*volatile, os.getpid()] if has_pid else volatile
+        return self._values[scope.owner]
 
+    def _items(self, value: Any, nodes: Iterable[ast.stmt], scope: _Scope) -> Iterator[Any]:
+        """Yield the texts and numbers in a mapping or in settings whose expressions read a clock."""
+        inside = value if isinstance(value, dict) else _fields(value) if isinstance(value, _HOLDERS) else {}
+        for part in itertools.chain.from_iterable(map(ast.walk, nodes)) if inside else ():
+            pairs: list[tuple[Any, Any]] = []
+            if isinstance(part, ast.Dict):
+                keys = (getattr(key, "value", None) for key in part.keys)
+                pairs = list(zip(keys, part.values, strict=True))
+            elif isinstance(part, ast.Call):
+                pairs = [(keyword.arg, keyword.value) for keyword in part.keywords]
+            for key, item in pairs:
+                content = inside.get(key) if isinstance(key, str) else None
+                is_scalar = isinstance(content, (str, int, float)) and bool(content)
+                if is_scalar and self._is_text(ast.unparse(item), scope, _DEPTH):
+                    yield content
 
-def _home(name: str, scope: _Scope) -> tuple[str, _Scope]:
-    """Return where a name has its value, which may be a module that it is imported from, and its name there."""
-    module = sys.modules.get(scope.owner) if isinstance(scope.owner, str) else None
-    for node in scope.bindings.get(name, ()) if module else ():
-        if origin := source.origin_of(node, name, getattr(module, "__package__", None) or ""):
-            home, name = origin
-            return _home(name, _Scope(vars(home), source.source_of(home).bindings, home.__name__))
-    return name, scope
+    def _is_text(self, text: str, scope: _Scope, depth: int) -> bool:
+        key = (text, scope.owner, depth)
+        if key not in self._texts:
+            self._texts[key] = False  # where it leads back to itself
+            self._texts[key] = depth > 0 and any(
+                self._is_chain(chain, scope, depth) for chain in source.names_read(text)
+            )
+        return self._texts[key]
 
-
-def _text_of(nodes: Sequence[ast.stmt]) -> str:
-    return "\n".join(map(ast.unparse, nodes))
+    def _is_chain(self, chain: str, scope: _Scope, depth: int) -> bool:
+        name = chain.partition(".")[0]
+        where = scope.having(name)
+        value = where.values.get(name) if where else None
+        if isinstance(value, types.ModuleType):
+            module = value.__name__
+        else:
+            module = (value if _is_code(value) else type(value)).__module__
+        if name == "__file__" or module in _CLOCKS_AND_IDS or chain.endswith("getpid"):
+            return True
+        if where and isinstance(value, str):
+            return self.is_name(name, where, depth - 1)
+        if isinstance(value, types.FunctionType) and source.is_users(value):
+            return self._is_text(source.text_of(value), _scope_of(value), depth - 1)
+        return False
 
 
 class _Text:
     """Writes a value so that equal ones have the same text in every process."""
 
-    def __init__(self, data: set[int], given: Sequence[Any]) -> None:
+    def __init__(self, data: set[int], volatile: Sequence[Any]) -> None:
         self._data = data
-        self._given = given
-        self._left = MOST_BYTES
+        self._volatile = volatile
+        self._left = _MOST_TEXT
         self.parts: list[Any] = []  # functions and classes in the value
-        self.is_whole = True
+        self.is_plain = True
         self.is_too_large = False
 
     def of(self, value: Any, holders: tuple[int, ...] = ()) -> str:  # noqa: PLR0911 - one for each kind
@@ -298,35 +381,41 @@ class _Text:
             return self._scalar(value)
         if id(value) in holders or id(value) in _RECORDS or id(value) in self._data:
             return "..."
-        if isinstance(value, enum.Enum) or is_torch(value, "device", "dtype"):
-            return repr(value)
-        if isinstance(value, (range, slice, bytearray)):
+        if not self._spend(_OBJECT_SIZE):
+            return "..."
+        if is_torch(value, "device", "dtype") or isinstance(value, (range, slice, bytearray)):
             return repr(value)
         if _is_code(value):
-            self.parts.append(source.unwrapped(value))
-            return full_name(value)
+            functions = source.layers(value)
+            self.parts += functions
+            return full_name(functions[0])
+        self.parts.append(type(value))
+        holders = (*holders, id(value))
+        if isinstance(value, enum.Enum):
+            return f"{type(value).__name__}.{value.name}={self.of(value.value, holders)}"
         if is_array(value):
-            return self._array(value)
+            return self._array(value, holders)
         if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "memory_usage"):
             return self._table(value)
-        return self._inside(value, (*holders, id(value)))
+        return self._inside(value, holders)
 
     def _scalar(self, value: Any) -> str:
-        if isinstance(value, str):
-            for text in self._given:
-                value = value.replace(text, _GIVEN) if isinstance(text, str) else value
-            value = _MOMENT.sub(_without_moment, value).replace(tempfile.gettempdir(), "<temporary>")
-        elif type(value) in (int, float) and (_is_reading(value) or value in self._given):
-            return _GIVEN
         self._spend(len(value) if isinstance(value, (str, bytes)) else 8)
+        if isinstance(value, str):
+            for text in self._volatile:
+                value = value.replace(text, _VOLATILE) if isinstance(text, str) else value
+            value = _MOMENT.sub(_without_moment, value).replace(tempfile.gettempdir(), "<temporary>")
+        elif type(value) in (int, float) and (_is_time(value) or value in self._volatile):
+            return _VOLATILE
         return repr(value)
 
-    def _array(self, value: Any) -> str:
-        name = type(value).__name__
-        text = f"{name}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
+    def _array(self, value: Any, holders: tuple[int, ...]) -> str:
+        text = f"{type(value).__name__}({str(value.dtype).removeprefix('torch.')}, {list(value.shape)}"
         if getattr(value, "requires_grad", False) or getattr(value, "is_meta", False):
-            self.is_whole = False  # training changes the one, the other has no elements
-        elif self._spend(math.prod(value.shape) * value.dtype.itemsize):
+            self.is_plain = False  # training changes the one, the other has no elements
+        elif getattr(value.dtype, "hasobject", False):
+            return f"{text}, {self.of(value.tolist(), holders)})"
+        elif self._has_room(math.prod(value.shape) * value.dtype.itemsize):
             with contextlib.suppress(NotImplementedError, RuntimeError, TypeError):  # quantized or nested, say
                 return f"{text}, {digest(value)})"
         return f"{text})"
@@ -336,68 +425,76 @@ class _Text:
         names = list(getattr(value, "columns", ()))
         text = f"{type(value).__name__}({len(value)}, {names}"
         size = value.memory_usage()
-        if not self._spend(int(size if isinstance(size, int) else size.sum())):
+        if not self._has_room(int(size if isinstance(size, int) else size.sum())):
             return f"{text})"
         try:
             rows = sys.modules["pandas"].util.hash_pandas_object(value).to_numpy()
         except TypeError:  # it holds lists, say
             rows = value.to_numpy()
-        kinds = [str(kind) for kind in (value.dtypes if names else [value.dtype])]
+        kinds = [str(kind) for kind in (value.dtypes if hasattr(value, "columns") else [value.dtype])]
         return f"{text}, {kinds}, {digest(rows)})"
 
     def _inside(self, value: Any, holders: tuple[int, ...]) -> str:
-        kind, is_unordered = type(value).__name__, isinstance(value, (set, frozenset))
+        kind, fields = type(value).__name__, _fields(value) if _is_settings(value) else {}
         items: Iterator[str]
         if isinstance(value, _SEQUENCES):
             items = (self.of(item, holders) for item in value)
-        elif isinstance(value, Mapping) and not hasattr(value, "close"):  # a file
+        elif isinstance(value, Mapping) and not hasattr(type(value), "close"):  # a file
             items = (f"{self.of(key, holders)}: {self.of(item, holders)}" for key, item in value.items())
         elif isinstance(value, functools.partial):
             items = (self.of(item, holders) for item in (value.func, value.args, value.keywords))
-        elif _is_settings(value):
-            self.parts.append(type(value))
-            items = (f"{name}={self.of(item, holders)}" for name, item in _fields(value).items())
+        elif fields:
+            items = (f"{name}={self.of(item, holders)}" for name, item in fields.items())
         else:
-            self.is_whole = False
-            self.parts.append(type(value))
+            self.is_plain = False
             return f"<{full_name(type(value))}>"
         texts = list(itertools.takewhile(lambda _: not self.is_too_large, items))
         if self.is_too_large:
-            return f"{kind} of {len(value) if hasattr(value, '__len__') else 'many'}"
+            return f"{kind} of {len(value) if hasattr(type(value), '__len__') else 'many'}"
         opening, closing = _BRACKETS.get(type(value), (f"{kind}(", ")"))
+        is_unordered = isinstance(value, (set, frozenset))
         return f"{opening}{', '.join(sorted(texts) if is_unordered else texts)}{closing}"
 
+    def _has_room(self, size: int) -> bool:
+        """Whether an array is small enough to be compared by content."""
+        return self._spend(0 if size <= MOST_BYTES else _MOST_TEXT)
+
     def _spend(self, size: int) -> bool:
-        """Whether a value is still small enough with more bytes."""
+        """Whether a value is still small enough with more."""
         self._left -= size
-        if self._left < 0:
-            self.is_too_large, self.is_whole = True, False
-        return self._left >= 0
+        if self._left <= 0:
+            self.is_too_large, self.is_plain = True, False
+        return self._left > 0
+
+
+def _scope_of(part: Any) -> _Scope:
+    """Return the scope of a module, or of the one that a function or a class is in."""
+    name = part.__name__ if isinstance(part, types.ModuleType) else part.__module__
+    return _Scope(source.names_of(part), source.source_of(part).bindings, name)
 
 
 def _is_code(value: Any) -> bool:
     """Whether a value is a function or a class, which counts by its source."""
-    kinds = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-    return isinstance(value, kinds) or isinstance(
-        inspect.getattr_static(value, "__wrapped__", None), types.FunctionType
-    )
+    if isinstance(value, functools.partial):
+        return False
+    return isinstance(value, types.MethodType) or source.layers(value)[0] is not type(value)
 
 
 def _is_settings(value: Any) -> bool:
     """Whether the attributes of an object count; training changes what has a state."""
-    if (
-        _is_code(value)
-        or isinstance(value, (enum.Enum, types.ModuleType, *_SEQUENCES, Mapping))
-        or hasattr(value, "state_dict")
-    ):
+    others = (enum.Enum, types.ModuleType, *_SEQUENCES, Mapping)
+    if _is_code(value) or isinstance(value, others) or hasattr(type(value), "state_dict"):
         return False
     return isinstance(value, _HOLDERS) or dataclasses.is_dataclass(value) or source.is_users(type(value))
 
 
 def _fields(value: Any) -> Mapping[str, Any]:
-    if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
-    return dict(getattr(value, "__dict__", {}))
+    """Return the attributes of an object, without those of its class."""
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    filled = {name: getattr(value, name) for name in slots if isinstance(name, str) and hasattr(value, name)}
+    return {
+        name: item for name, item in {**filled, **getattr(value, "__dict__", {})}.items() if name[:2] != "__"
+    }
 
 
 def _cells(function: types.FunctionType) -> dict[str, Any]:
@@ -409,44 +506,41 @@ def _cells(function: types.FunctionType) -> dict[str, Any]:
     return cells
 
 
-def _module_of(part: Any) -> Mapping[str, Any]:
-    module = sys.modules.get(part.__module__)
-    return vars(module) if module else {}
-
-
 def _unique(name: str, names: Mapping[str, Any]) -> str:
     """Return a name that is not taken: several modules may have one."""
-    number, unique = 1, name
-    while unique in names:
-        number += 1
-        unique = f"{name} ({number})"
-    return unique
+    numbered = (f"{name} ({number})" for number in itertools.count(2))
+    return next(unique for unique in itertools.chain([name], numbered) if unique not in names)
 
 
-def _is_reading(number: float) -> bool:
-    """Whether a clock of this process gave a number of seconds, or of milliseconds or nanoseconds."""
-    clocks = [*zip(_BEGAN, (clock() for clock in _CLOCKS), strict=True)]
-    if number > 1 and round(number, 4) != number:  # a number by hand has fewer digits
-        return any(began <= number <= now for began, now in clocks)
-    began, now = clocks[0]
-    return any(began - 1 <= number / unit <= now for unit in (1, 1e3, 1e9))
+def _is_time(number: float) -> bool:
+    """Whether a number is a time since this process began, in s, ms or ns since 1970."""
+    return any((_BEGAN - 1) * unit <= number <= (time.time() + 1) * unit for unit in (1, 10**3, 10**9))
 
 
 def _without_moment(match: re.Match[str]) -> str:
-    if match["date"]:
-        days = (time.localtime(moment)[:3] for moment in (_BEGAN[0], time.time()))
-        is_now = re.sub(r"\D", "", match["date"]) in {f"{year}{month:02}{day:02}" for year, month, day in days}
-    else:
-        is_now = bool(match["id"]) or _is_reading(float(match["seconds"]))
-    return _GIVEN if is_now else match[0]
+    """Return nothing but a sign for an id, or for a time since this process began; other times stay."""
+    if match["id"]:
+        return _VOLATILE
+    if match["seconds"]:
+        return _VOLATILE if _is_time(float(match["seconds"])) else match[0]
+    digits = re.sub(r"\D", "", match["moment"])
+    moments = (
+        time.strftime("%Y%m%d%H%M%S", zone(at))
+        for zone in (time.localtime, time.gmtime) for at in range(int(_BEGAN), int(time.time()) + 2)
+    )  # fmt: skip
+    return _VOLATILE if any(moment.startswith(digits) for moment in moments) else match[0]
 
 
 def _shown(name: str, text: str) -> str:
     """Return the text of a value as a journal has it: short, and without what may be a key."""
-    longest = max(map(len, re.split(r"['\"]", text)[1::2]), default=0)
-    if _SECRET.search(name) or longest > _MOST_OF_A_TEXT or len(text) > _MOST_SHOWN:
+    may_be_key = _SECRET.search(f"{name} {text}") or _LONG.search(text)
+    if len(text) > _MOST_SHOWN or (may_be_key and re.search("['\"]", text)):
         return f"a value with hash {_short_hash(text)[:8]}"
     return text
+
+
+def _mapped(function: Callable[[str], str], texts: Mapping[str, str]) -> dict[str, str]:
+    return {name: function(text) for name, text in texts.items()}
 
 
 def _short_hash(content: str) -> str:

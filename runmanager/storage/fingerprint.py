@@ -13,7 +13,7 @@ from typing import NamedTuple
 from runmanager import __version__
 
 Fingerprint = Mapping[str, Mapping[str, str]]
-"""Kind (code, statements, values, data, versions) -> name -> hash, text of a value, or version."""
+"""Kind (code, statements, values, objects, data, versions) -> name -> hash, text of a value, or version."""
 
 
 class FingerprintChange(NamedTuple):
@@ -30,7 +30,7 @@ class FingerprintChange(NamedTuple):
                 return f"source of {self.name}"
             case "weights":  # of another run, that a run has loaded
                 return f"weights of {self.name}"
-            case "values":
+            case "values" | "objects":
                 return f"{self.name} was {self.before}, is {self.now}"
             case "data":
                 return "the data" if self.before else "data= is given now"
@@ -50,16 +50,21 @@ def changes_between(
     ['BATCH was 32, is 64']
     """
     changes: list[FingerprintChange] = []
-    for kind in ("code", "statements", "values", "data", "versions"):
+    for kind in ("code", "statements", "values", "objects", "data", "versions"):
         old, new = before.get(kind), now.get(kind)
         if kind == "data" and before and not only_common:
             old = old or {}
         if old is None or new is None:
             continue
         # code that no longer reads a value has changed itself
-        is_common = kind in ("statements", "values") or (kind == "code" and only_common)
+        is_common = kind in ("statements", "values", "objects") or (kind == "code" and only_common)
+        # a statement counts where the values do not say it all
+        known = before.get("values", {}).keys() & now.get("values", {}).keys() if kind == "statements" else ()
         for name in sorted(old.keys() & new.keys() if is_common else {*old, *new}):
             one, other = old.get(name, ""), new.get(name, "")
+            is_said = kind == "objects" and any(change[:2] == ("statements", name) for change in changes)
+            if name in known or is_said:
+                continue
             if _release(one) != _release(other) if kind == "versions" else one != other:
                 changes.append(FingerprintChange(kind, name, one, other))
     return changes

@@ -4,6 +4,7 @@ import ast
 import functools
 import importlib.util
 import inspect
+import itertools
 import linecache
 import symtable
 import sys
@@ -19,6 +20,8 @@ _ONLY_READ = ("isnan", "isinf", "isfinite", "any", "all", "item", "abs", "len", 
 """What a condition of a stop at a debugger may call: it changes nothing, random states included."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_IN_BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+_LAMBDA = "<lambda>"
 _SOURCES: dict[int, tuple[Any, "Source"]] = {}
 """Of what was imported, by the id of its spec, or typed, by that of its code; both are kept with it."""
 
@@ -47,20 +50,35 @@ def is_users_module(module: types.ModuleType | None) -> bool:
 
 def is_users(part: Any) -> bool:
     """Whether a function or a class is of the user's own files, or of a notebook."""
+    file = names_of(part).get("__file__")
+    return is_users_file(file) if isinstance(file, str) else part.__module__ == "__main__"
+
+
+def names_of(part: Any) -> dict[str, Any]:
+    """Return the names of a module, or of the one that a function or a class is in."""
+    if isinstance(part, types.FunctionType):
+        return part.__globals__  # its module may have been executed without being imported
     name = getattr(part, "__module__", None)
-    module = sys.modules.get(name) if isinstance(name, str) else None
-    return is_users_module(module) if getattr(module, "__file__", None) else name == "__main__"
+    module = (
+        part if isinstance(part, types.ModuleType) else sys.modules.get(name) if isinstance(name, str) else None
+    )
+    return vars(module) if module else {}
 
 
-def unwrapped(function: Any) -> Any:
-    """Return the function or the class that is executed where something is called."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    function = inspect.unwrap(function)  # what functools.cache and wraps put round it
-    if isinstance(function, types.MethodType):
-        owner = function.__self__ if isinstance(function.__self__, type) else type(function.__self__)
-        return owner if is_users(owner) else function.__func__
-    return function if hasattr(function, "__qualname__") else type(function)
+def layers(function: Any) -> list[Any]:
+    """Return the functions, or the class, that are executed where something is called, the outermost first."""
+    functions: list[Any] = []
+    while not any(function is one for one in functions):
+        functions.append(function)
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, types.MethodType):
+            owner = function.__self__ if isinstance(function.__self__, type) else type(function.__self__)
+            function = owner if is_users(owner) else function.__func__
+        else:  # what functools.cache and wraps put round it
+            function = inspect.getattr_static(function, "__wrapped__", function)
+    kinds = (type, types.FunctionType, types.BuiltinFunctionType)
+    return [one for one in functions if isinstance(one, kinds)] or [type(functions[-1])]
 
 
 def source_of(part: Any) -> Source:
@@ -69,13 +87,11 @@ def source_of(part: Any) -> Source:
     It is read once: what is executed stays as it is while its file is edited. A module that is loaded again has
     a new source.
     """
-    module = part if isinstance(part, types.ModuleType) else sys.modules.get(part.__module__ or "")
-    scope = dict(vars(module)) if module else getattr(part, "__globals__", {})
+    scope, code = names_of(part), getattr(part, "__code__", None)
     if "__file__" not in scope and isinstance(cells := scope.get("In"), list):
         return _merged(map(_parsed, cells))  # of a notebook, up to the cell that is executed
-    code = getattr(part, "__code__", None)
     is_typed = code is not None and code.co_filename.startswith("<")
-    key = code if is_typed else getattr(module, "__spec__", None) or module or part
+    key = code if is_typed else scope.get("__spec__") or scope
     if id(key) not in _SOURCES:
         file = scope.get("__file__") or ""
         file = code.co_filename if code and (is_typed or not file) else file
@@ -85,31 +101,41 @@ def source_of(part: Any) -> Source:
 
 
 def text_of(part: Any) -> str:
-    """Return the source of a function or a class without what changes no numbers, "" if it has none."""
+    """Return the source of a function or a class without what changes no numbers, "" if it has none.
+
+    Definitions that the line of a function does not tell apart all count.
+    """
     code = part.__code__ if isinstance(part, types.FunctionType) else None
-    nodes = source_of(part).definitions.get(code.co_qualname if code else part.__qualname__, [])
-    line = code.co_firstlineno if code else None
-    same_line = [node for node in nodes if _first_line(node) == line] or nodes
-    # those of a line are not told apart; of what is defined several times the last is executed
-    several = dict.fromkeys(map(ast.unparse, same_line))
-    return "\n".join(several if part.__name__ == "<lambda>" else [*several][-1:])
+    name = code.co_qualname if code else part.__qualname__
+    nodes = source_of(part).definitions.get(_LAMBDA if name.endswith(_LAMBDA) else name, [])
+    same_line = [node for node in nodes if code and _first_line(node) == code.co_firstlineno]
+    return "\n".join(dict.fromkeys(map(ast.unparse, same_line or nodes)))
 
 
 def origin_of(node: ast.stmt, name: str, package: str) -> tuple[types.ModuleType, str] | None:
     """Return the user's module that a statement imports a name from, and its name there."""
     if not isinstance(node, ast.ImportFrom):
         return None
-    module = sys.modules.get(importlib.util.resolve_name("." * node.level + (node.module or ""), package))
-    (alias,) = [alias for alias in node.names if name == (alias.asname or alias.name)]
-    return (module, alias.name) if module and is_users_module(module) else None
+    try:
+        module = sys.modules.get(importlib.util.resolve_name("." * node.level + (node.module or ""), package))
+    except ImportError:  # a relative import outside of a package, which another statement replaces
+        return None
+    names = [name if alias.name == "*" else alias.name for alias in node.names
+             if alias.name == "*" or name == (alias.asname or alias.name)]  # fmt: skip
+    is_there = module is not None and is_users_module(module) and hasattr(module, names[0])
+    return (module, names[0]) if module and is_there else None
 
 
 def bindings_in(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
-    """Return the statements that give a value to names, or to their items and attributes, in blocks too."""
+    """Return the statements that give a value to names, or to their items and attributes, in blocks too.
+
+    A name that is given a new value outside of blocks forgets the former ones.
+    """
     bindings: dict[str, list[ast.stmt]] = {}
-    for node in _simple(body):
-        for name in dict.fromkeys(_bound(node)):
-            bindings.setdefault(name, []).append(node)
+    for node in body:
+        for inner in _simple([node]):
+            for name, is_new in _bound(inner).items():
+                bindings[name] = [*([] if is_new and inner is node else bindings.get(name, [])), inner]
     return bindings
 
 
@@ -119,6 +145,12 @@ def enclosing_bindings(part: Any) -> dict[str, list[ast.stmt]]:
     outer = [".<locals>.".join(names[: number + 1]) for number in range(len(names))]
     nodes = [node for name in outer for node in source_of(part).definitions.get(name, [])[-1:]]
     return bindings_in(statement for node in nodes if isinstance(node, _FUNCTIONS) for statement in node.body)
+
+
+def class_bindings(part: Any) -> dict[str, list[ast.stmt]]:
+    """Return the `bindings_in` the body of a class."""
+    nodes = source_of(part).definitions.get(part.__qualname__, [])
+    return bindings_in(statement for node in nodes if isinstance(node, ast.ClassDef) for statement in node.body)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -158,6 +190,9 @@ def _parsed(text: str) -> Source:
         tree = ast.fix_missing_locations(_Cleaner(tree).visit(tree))
     except (SyntaxError, ValueError, RecursionError):
         return Source([], {})
+    match tree.body:  # a cell such as %%time, whose body is text
+        case [ast.Expr(ast.Call(ast.Attribute(attr="run_cell_magic"), [_, _, ast.Constant(str() as cell)]))]:
+            return _parsed(cell)
     definitions: dict[str, list[ast.AST]] = {}
     for name, node in _definitions(tree, ""):
         definitions.setdefault(name, []).append(node)
@@ -170,7 +205,7 @@ def _merged(sources: Iterable[Source]) -> Source:
     for source in sources:
         body += source.body
         for name, nodes in source.definitions.items():
-            definitions[name] = [*definitions.get(name, ()), *nodes]
+            definitions[name] = [*definitions.get(name, ()), *nodes] if name == _LAMBDA else nodes
     return Source(body, definitions)
 
 
@@ -178,8 +213,8 @@ def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.AST]]:
     for child in ast.iter_child_nodes(node):
         name, below = prefix, ""
         if isinstance(child, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
-            name = prefix + getattr(child, "name", "<lambda>")
-            yield name, child
+            name = prefix + getattr(child, "name", _LAMBDA)
+            yield _LAMBDA if isinstance(child, ast.Lambda) else name, child
             below = "." if isinstance(child, ast.ClassDef) else ".<locals>."
         yield from _definitions(child, name + below)
 
@@ -190,29 +225,31 @@ def _first_line(node: Any) -> int:
 
 
 def _simple(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
-    """Yield the statements of blocks that are no blocks themselves, in order, with functions and classes."""
+    """Yield the statements of blocks that are no blocks themselves, and functions, classes and loops."""
     for node in body:
-        inside = [
-            child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.ExceptHandler)
-        ]
-        if inside and not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-            yield from _simple(inside)
-        elif isinstance(node, ast.stmt):
+        inside = [one for one in ast.iter_child_nodes(node) if isinstance(one, _IN_BLOCKS)]
+        is_whole = not inside or isinstance(node, (*_FUNCTIONS, ast.ClassDef))
+        if isinstance(node, ast.stmt) and (is_whole or isinstance(node, ast.For | ast.With)):
             yield node
+        if not is_whole:
+            yield from _simple(inside)
 
 
-def _bound(node: ast.stmt) -> list[str]:
+def _bound(node: ast.stmt) -> dict[str, bool]:
+    """Return the names that a statement gives a value to, and whether it is a new one."""
     match node:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return [name]
+            return {name: True}
         case ast.Import(names=names) | ast.ImportFrom(names=names):
-            return [alias.asname or alias.name.partition(".")[0] for alias in names]
-        case ast.Assign(targets=targets):
-            return [_root(part) for one in targets for part in getattr(one, "elts", [one])]
-        case ast.AugAssign(target=target):
-            return [_root(target)]
-        case _:
-            return []
+            return {alias.asname or alias.name.partition(".")[0]: True for alias in names}
+        case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):  # as layers.append(...)
+            return {_root(method): False}
+    header = {ast.For: "target", ast.With: "items"}.get(type(node), "")
+    parts = getattr(node, header, node)
+    walked = itertools.chain.from_iterable(map(ast.walk, parts if isinstance(parts, list) else [parts]))
+    targets = [one for one in walked if isinstance(getattr(one, "ctx", None), ast.Store)]
+    is_new = not isinstance(node, ast.AugAssign)
+    return {_root(one): is_new and isinstance(one, ast.Name) for one in reversed(targets)}
 
 
 def _root(node: ast.AST) -> str:
@@ -255,7 +292,8 @@ class _Cleaner(ast.NodeTransformer):
             if isinstance(statements, list):
                 left = [one for one in statements if not self._has_no_effect(one)]
                 if not isinstance(node, ast.ClassDef):
-                    left = [_without_annotation(one) for one in left]
+                    left = [_without_annotation(one) for one in left if getattr(one, "value", one) is not None
+                            or not isinstance(one, ast.AnnAssign)]  # fmt: skip
                 # a block must not be empty
                 setattr(node, name, left or ([ast.Pass()] if name == "body" and statements else []))
         return super().generic_visit(node)
@@ -283,8 +321,7 @@ class _Cleaner(ast.NodeTransformer):
 def _without_annotation(node: ast.stmt) -> ast.stmt:
     if not isinstance(node, ast.AnnAssign):
         return node
-    if node.value is None:
-        return ast.copy_location(ast.Pass(), node)
+    assert node.value
     return ast.copy_location(ast.Assign([node.target], node.value), node)
 
 

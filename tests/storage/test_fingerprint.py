@@ -70,7 +70,7 @@ def side(value, statement):
     ("before", "now", "said"),
     [
         (side("None", None), side(None, "a"), []),  # GradScaler() if cuda else None, on another machine
-        (side("[<Normalize>]", "a"), side("[<Normalize>]", "b"), ["source of x"]),
+        (side(None, "a"), side(None, "b"), ["source of x"]),
         (side("[<Crop>, 1]", "a"), side("[<Crop>, 2]", "a"), ["x was [<Crop>, 1], is [<Crop>, 2]"]),
     ],
 )  # fmt: skip

@@ -112,7 +112,7 @@ def test_a_function_consists_of_all_of_the_users_that_it_names(load):
 
     assert names == {
         "train", "loss_of", "scale", "cached", "decorator", "decorated", "Net", "Base", "helper", "deep",
-        "made", "default",
+        "made", "default", "decorator.<locals>.wrapper",
     }  # fmt: skip
 
 
@@ -487,7 +487,7 @@ def test_names_of_several_cells_count_by_the_last_one_that_binds_them(in_a_noteb
     other = in_a_notebook(*cells, "act = torch.nn.GELU()")
     assert fingerprint_changes(before, other) == ["source of act"]
     other = in_a_notebook(*cells, "class Setting:\n    lr = 2\n")
-    assert fingerprint_changes(before, other) == ["source of Setting"]
+    assert fingerprint_changes(before, other) == ["source of Setting", "Setting.lr was 1, is 2"]
 
 
 def test_a_function_without_a_source_is_named_and_its_change_is_not_noticed():
@@ -503,7 +503,7 @@ def test_a_function_without_a_source_is_named_and_its_change_is_not_noticed():
 
 def test_versions_are_part_of_it():
     assert fingerprint(factor_one)["versions"] == versions()
-    assert set(fingerprint(factor_one)) == {"code", "statements", "values", "versions"}
+    assert set(fingerprint(factor_one)) == {"code", "statements", "values", "objects", "versions"}
 
 
 EPOCHS = 2
