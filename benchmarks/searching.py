@@ -22,16 +22,16 @@ import optuna
 from benchmarks.measuring import spread
 from runmanager import AskTell, OptunaSearch, Run, RunManager, Uniform, run_grid
 
-DIMENSIONS, REPEATS, TRIALS, KILLED = 4, 20, 100, 60
+DIMENSIONS, TRIALS, KILLED = 4, 100, 60
 GOAL = "min:value"
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - values do not depend on the disk
 Point = Sequence[float]
-SAMPLERS: dict[str, tuple[Any, tuple[Sequence[int], ...]]] = {
-    "TPE": (optuna.samplers.TPESampler, ([TRIALS],)),
-    "CMA-ES": (optuna.samplers.CmaEsSampler, ([TRIALS], [KILLED, TRIALS])),
-    "NSGA-II": (optuna.samplers.NSGAIISampler, ([TRIALS], [KILLED, TRIALS])),
+SAMPLERS: dict[str, tuple[Any, tuple[Sequence[int], ...], int]] = {
+    "TPE": (optuna.samplers.TPESampler, ([TRIALS],), 80),
+    "CMA-ES": (optuna.samplers.CmaEsSampler, ([TRIALS], [KILLED, TRIALS]), 20),
+    "NSGA-II": (optuna.samplers.NSGAIISampler, ([TRIALS], [KILLED, TRIALS]), 160),
 }
-"""Name -> the class, and how many trials each start of a search asks for."""
+"""Name -> the class, how many trials each start of a search asks for, and the repeats, as much as values spread."""
 
 
 def _ackley(x: Point) -> float:
@@ -95,17 +95,19 @@ def main() -> None:
 
 def values(name: str) -> None:
     """Compare the best values of a sampler in a search and in plain Optuna."""
-    sampler, all_starts = SAMPLERS[name]
+    sampler, all_starts, num_repeats = SAMPLERS[name]
     shares: dict[int, list[float]] = {number: [] for number in range(len(all_starts))}
-    print(f"{name}: {len(FUNCTIONS)} functions of {DIMENSIONS} dimensions, {REPEATS} repeats, {TRIALS} trials")
+    print(
+        f"{name}: {len(FUNCTIONS)} functions of {DIMENSIONS} dimensions, {num_repeats} repeats, {TRIALS} trials"
+    )
     for function_name, (bound, function) in FUNCTIONS.items():
         best = OPTIMA.get(function_name, 0.0)
-        by_chance = [plain(optuna.samplers.RandomSampler, bound, function, seed) for seed in range(REPEATS)]
+        by_chance = [plain(optuna.samplers.RandomSampler, bound, function, seed) for seed in range(num_repeats)]
         size = statistics.mean(by_chance) - best
-        by_optuna = [plain(sampler, bound, function, seed) for seed in range(REPEATS)]
+        by_optuna = [plain(sampler, bound, function, seed) for seed in range(num_repeats)]
         line = f"  {function_name:16} Optuna {statistics.mean(by_optuna):10.4g}"
         for number, starts in enumerate(all_starts):
-            ours = [searched(sampler, bound, function, seed, starts) for seed in range(REPEATS)]
+            ours = [searched(sampler, bound, function, seed, starts) for seed in range(num_repeats)]
             each = [(one - other) / size for one, other in zip(ours, by_optuna, strict=True)]
             shares[number] += each
             line += f"   {len(starts)} start{'s'[: len(starts) > 1]} {statistics.mean(ours):10.4g}"

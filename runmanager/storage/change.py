@@ -113,8 +113,8 @@ class _Scope:
         """Return a name and this scope, or those of the user's module that the name is imported from."""
         module = sys.modules.get(self.owner) if isinstance(self.owner, str) else None
         for node in (self.bindings.get(name) or self.bindings.get("*", ())) if module else ():
-            if found := source.origin_of(node, name, getattr(module, "__package__", None) or ""):
-                return _scope_of(found[0]).origin(found[1])
+            if home := source.origin_of(node, name, getattr(module, "__package__", None) or ""):
+                return _scope_of(home[0]).origin(home[1])
         return name, self
 
     def statements(self, name: str) -> str:

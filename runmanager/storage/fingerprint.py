@@ -59,11 +59,11 @@ def changes_between(
         # code that no longer reads a value has changed itself
         is_common = kind in ("statements", "values", "objects") or (kind == "code" and only_common)
         # a statement counts where the values do not say it all
-        known = before.get("values", {}).keys() & now.get("values", {}).keys() if kind == "statements" else ()
+        plain = before.get("values", {}).keys() & now.get("values", {}).keys() if kind == "statements" else ()
         for name in sorted(old.keys() & new.keys() if is_common else {*old, *new}):
             one, other = old.get(name, ""), new.get(name, "")
-            is_said = kind == "objects" and any(change[:2] == ("statements", name) for change in changes)
-            if name in known or is_said:
+            is_named = kind == "objects" and any(change[:2] == ("statements", name) for change in changes)
+            if name in plain or is_named:
                 continue
             if _release(one) != _release(other) if kind == "versions" else one != other:
                 changes.append(FingerprintChange(kind, name, one, other))
