@@ -31,7 +31,7 @@ SAMPLERS: dict[str, tuple[Any, tuple[Sequence[int], ...], int]] = {
     "CMA-ES": (optuna.samplers.CmaEsSampler, ([TRIALS], [KILLED, TRIALS]), 20),
     "NSGA-II": (optuna.samplers.NSGAIISampler, ([TRIALS], [KILLED, TRIALS]), 160),
 }
-"""Name -> the class, how many trials each start of a search asks for, and the repeats, as much as values spread."""
+"""Name -> the class, how many trials each start of a search asks for, and the repeats that its spread needs."""
 
 
 def _ackley(x: Point) -> float:
