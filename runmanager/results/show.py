@@ -55,7 +55,7 @@ def show(
         n: How many rows.
         repeats: As in `best`: with repeat axes, a row is a setting with its mean, the 95 % interval of the
             mean, and how many of its repeats count.
-        where: Which rows, as ``"lr<0.1 and status=completed"``; `docs/results.md` has the grammar.
+        where: Which rows, as ``"lr<0.1 and status=completed"``; `docs/results.md` has more.
 
     Returns:
         What a notebook draws and `print` writes, as wide as the terminal: columns for which it has no room are

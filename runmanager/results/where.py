@@ -1,25 +1,16 @@
-r"""Which runs are meant: conditions such as ``lr<0.1 and status=failed``.
+"""Which rows are meant: conditions such as ``lr<0.1 and status=failed``, for pandas' `query`.
 
-    condition  = all { "or" all }
-    all        = one { "and" one }
-    one        = "not" one | "(" condition ")" | comparison
-    comparison = name operator value | name [ "not" ] "in" "(" value { "," value } ")"
-    operator   = "=" | "==" | "!=" | "<" | "<=" | ">" | ">="
-    name       = word | text                  a column of the table: lr, "epoch duration"
-    value      = word | text                  0.1, 1e-3, adam, "out of memory", true, None, nan
-    word       = characters other than blanks, quotes, parentheses, commas and < > = !
-    text       = what is between quotes, ' or "; \ takes the next character as it is
+A condition has comparisons, and, or, not, in and parentheses, as `DataFrame.query` takes them. ``=`` is ``==``,
+names and values may have blanks, and a word that is no number is text.
 
-The words and, or, not and in may be written in capitals. A column may have values of several types, each of
-which is compared as its type. Numbers are compared with numbers, text with text letter by letter. true and
-false are compared with booleans, None with None, nan with NaN and missing values. A value in quotes is text.
-All else, such as a tuple, is compared as a table shows it. ``!=`` is the opposite of ``=``. Only numbers are
-less or greater than a number, and only text than text; NaN and missing values are neither.
+Nothing that is given is evaluated: in the query, columns have numbers in place of their names, and values are
+parameters. Numbers are compared with numbers; all else is compared as a table shows it.
 """
 
+import ast
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -33,53 +24,40 @@ from runmanager.wording import did_you_mean, listed, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
-    |(?P<sign><=|>=|!=|==|[=<>(),])
-    |(?P<word>[^\s"'(),<>=!]+))""",
-    re.DOTALL | re.VERBOSE,
-)
-_KEYWORDS = ("and", "or", "not", "in")
-_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-}
-_EQUAL = ("=", "==", "!=")
-_DEEPEST = 50  # parentheses and nots within each other
+_LETTER = r"""[^\s"'`(),\[\]<>=!]"""
+_KEYWORDS = {"&": "and", "|": "or", "~": "not"}
+_KEYWORD = rf"(?:and|or|not|in|[&|~])(?!{_LETTER})"
+_TOKEN = rf"""(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<sign><=|>=|!=|==|[=<>(),\[\]])
+    |(?P<keyword>{_KEYWORD})|(?P<words>{_LETTER}+(?:\s+(?!{_KEYWORD}){_LETTER}+)*)"""
 _CONSTANTS = {"true": True, "false": False, "none": None, "nan": math.nan}
-
-Column = Sequence[Any]
+_ORDER: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+_EQUAL = (ast.Eq, ast.In)  # != and not in are their opposites
+_RULE = "expected comparisons of a column with a value, as lr<0.1, joined by and, or"
 
 
 @dataclass(frozen=True)
 class Token:
     """A piece of a condition."""
 
-    kind: str  # text, sign, word, or end
+    kind: str  # name (of a column, for sure), quoted, words, sign, keyword or end
     content: str  # without quotes
     begin: int
     end: int
 
-    def is_word(self, *words: str) -> bool:
-        """Whether it is one of these words, in small letters or capitals."""
-        return self.kind == "word" and self.content.lower() in words
+    @property
+    def code(self) -> str:
+        """What it is in Python, "" for what is a column or a value."""
+        if self.kind == "sign":
+            return "==" if self.content == "=" else self.content
+        return _KEYWORDS.get(self.content, self.content.lower()) if self.kind == "keyword" else ""
 
     @property
     def readings(self) -> list[Any]:
-        """What a value may be: text, and without quotes also a number or a constant."""
-        if self.kind == "text":
-            return [self.content]
-        if self.content.lower() in _CONSTANTS:
-            return [self.content, _CONSTANTS[self.content.lower()]]
+        """What it may be as a value: text, and without quotes also a number or a constant."""
         number = as_number(self.content)
-        return [self.content] if number is None else [self.content, number]
-
-
-Rows = list[bool]
-Condition = Callable[[], Rows]
-"""Returns which rows of the columns that it was read for meet it."""
+        if self.kind == "words" and self.content.lower() in _CONSTANTS:
+            return [_CONSTANTS[self.content.lower()], self.content]
+        return [self.content] if self.kind != "words" or number is None else [number, self.content]
 
 
 def select(runs: "pd.DataFrame", where: str) -> "pd.DataFrame":
@@ -96,17 +74,16 @@ def select(runs: "pd.DataFrame", where: str) -> "pd.DataFrame":
            run    lr  status
         1    2  0.01  failed
     """
-    columns = {str(name): runs.iloc[:, index].tolist() for index, name in enumerate(runs)}
-    return runs[parse(where, columns)()]
+    import pandas as pd
 
-
-def parse(where: str, columns: Mapping[str, Column]) -> Condition:
-    """Read a condition on columns, whose values say what they can be compared with.
-
-    Raises:
-        InvalidArgumentError: It is mistaken; the message shows where.
-    """
-    return _Parser(where, columns).parse()
+    query = _Query(where, {str(name): runs.iloc[:, index].tolist() for index, name in enumerate(runs)})
+    try:
+        expression = query.expression()
+        columns = pd.DataFrame(query.columns, range(len(runs)), dtype=object)
+        rows = columns.query(expression, local_dict=query.values, engine="python").index
+    except (RecursionError, MemoryError):  # Python's parser raises the latter
+        raise InvalidArgumentError(["where: too many comparisons or parentheses: use in (a, b)"]) from None
+    return runs.iloc[rows]
 
 
 def names_in(given: str) -> list[str]:
@@ -133,170 +110,150 @@ def as_number(word: str) -> int | float | None:
         return float(word)
 
 
-class _Parser:
-    """Reads a condition from its first token to its last."""
+class _Query:
+    """A condition as pandas takes it: an expression, with the columns and values that its names are."""
 
-    def __init__(self, where: str, columns: Mapping[str, Column]) -> None:
-        self._where, self._columns = where, columns
+    def __init__(self, where: str, runs: dict[str, list[Any]]) -> None:
+        self.columns: dict[str, list[Any]] = {}
+        self.values: dict[str, Any] = {}
+        self._where, self._runs = where, runs
         self._tokens = list(self._split())
-        self._index = self._depth = 0
+        self._source = (
+            " ".join(token.code or f"_{index}" for index, token in enumerate(self._tokens[:-1])) + " "
+        )
 
-    def parse(self) -> Condition:
-        condition = self._condition()
-        token = self._next
-        if token.kind != "end":
-            self._refuse(token, "expected 'and', 'or' or the end; several words are written in quotes")
-        return condition
+    def expression(self) -> str:
+        """Return the expression.
 
-    @property
-    def _next(self) -> Token:
-        return self._tokens[self._index]
+        Raises:
+            InvalidArgumentError: The condition is mistaken.
+        """
+        try:
+            return self._joined(ast.parse(self._source.strip(), mode="eval").body)
+        except SyntaxError as error:
+            token = self._at(error.offset - 1 if error.offset else len(self._source))
+            is_open = token.kind == "sign" and token.content in "(["
+            why = "this parenthesis is not closed" if is_open else _RULE
+            quotes = "; as text, this word is written in quotes" if token.kind == "keyword" else ""
+            self._refuse(token, why + quotes)
 
     def _split(self) -> Iterator[Token]:
+        odd = [re.escape(name) for name in sorted(self._runs, key=len, reverse=True) if not name.isidentifier()]
+        names = rf"(?P<name>`[^`]*`|(?:{'|'.join(odd) or '(?!)'})(?!{_LETTER}))"  # also: loss (hyperparameter)
+        pattern = re.compile(rf"\s*(?:{names}|{_TOKEN})", re.DOTALL | re.VERBOSE | re.IGNORECASE)
         offset = 0
-        while self._where[offset:].strip():
-            match = _TOKEN.match(self._where, offset)
+        while rest := self._where[offset:].strip():
+            match = pattern.match(self._where, offset)
             if not match:
-                begin = offset + len(self._where[offset:]) - len(self._where[offset:].lstrip())
-                sign = self._where[begin]
-                why = "this quote is not closed" if sign in "\"'" else f"unexpected {sign!r}"
-                self._refuse(Token("", sign, begin, begin + 1), why)
-            kind = match.lastgroup or ""
-            content = match[kind]
-            content = re.sub(r"\\(.)", r"\1", content[1:-1], flags=re.DOTALL) if kind == "text" else content
-            yield Token(kind, content, match.start(kind), match.end())
-            offset = match.end()
-        end = len(self._where)
-        yield Token("end", "", end, end + 1)
+                begin = self._where.index(rest[0], offset)
+                why = "this quote is not closed" if rest[0] in "\"'`" else f"unexpected {rest[0]!r}"
+                self._refuse(Token("", rest[0], begin, begin + 1), why)
+            kind, offset = match.lastgroup or "", match.end()
+            content = " ".join(match[kind].split()) if kind == "words" else match[kind]
+            if kind == "quoted":
+                content = re.sub(r"\\(.)", r"\1", content[1:-1], flags=re.DOTALL)
+            elif kind == "name" and content not in self._runs:
+                content = content.strip("`")
+            yield Token(kind, content, match.start(kind), offset)
+        yield Token("end", "", len(self._where), len(self._where) + 1)
 
-    def _take(self) -> Token:
-        token = self._next
-        self._index += token.kind != "end"
-        return token
+    def _joined(self, node: ast.expr) -> str:
+        if isinstance(node, ast.BoolOp):
+            word = " and " if isinstance(node.op, ast.And) else " or "
+            return f"({word.join(map(self._joined, node.values))})"
+        if isinstance(node, ast.UnaryOp):  # not: the only one
+            return f"(not {self._joined(node.operand)})"
+        if not isinstance(node, ast.Compare):
+            self._refuse_name(node)
+        sides = [node.left, *node.comparators]
+        return f"({' and '.join(map(self._compared, sides, node.ops, node.comparators))})"
 
-    def _accept(self, *signs: str) -> Token | None:
-        is_there = self._next.kind == "sign" and self._next.content in signs
-        return self._take() if is_there else None
-
-    def _condition(self) -> Condition:
-        return self._several("or", lambda: self._several("and", self._one, all), any)
-
-    def _several(
-        self, word: str, read: Callable[[], Condition], decide: Callable[[Sequence[bool]], bool]
-    ) -> Condition:
-        conditions = [read()]
-        while self._next.is_word(word):
-            self._take()
-            conditions.append(read())
-        return lambda: [decide(row) for row in zip(*(each() for each in conditions), strict=True)]
-
-    def _one(self) -> Condition:
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            self._refuse(self._next, f"more than {_DEEPEST} parentheses are open")
-        if self._next.is_word("not"):
-            self._take()
-            condition = _opposite(self._one())
-        elif opened := self._accept("("):
-            condition = self._condition()
-            if not self._accept(")"):
-                if self._next.kind == "end":
-                    self._refuse(opened, "this parenthesis is not closed")
-                self._refuse(self._next, "expected 'and', 'or' or ')'")
-        else:
-            condition = self._comparison()
-        self._depth -= 1
-        return condition
-
-    def _comparison(self) -> Condition:
-        name = self._name()
-        is_opposite = self._next.is_word("not")
-        if is_opposite:
-            self._take()
-        if self._next.is_word("in"):
-            self._take()
-            condition = self._compared(name, "=", self._list(name))
-            return _opposite(condition) if is_opposite else condition
-        operator = None if is_opposite else self._accept(*_ORDER, *_EQUAL)
-        if operator is None:
-            self._refuse(self._next, f"expected 'in', =, !=, <, <=, > or >= after {name.content!r}")
-        condition = self._compared(name, operator.content, [self._value(name, operator.content)])
-        return _opposite(condition) if operator.content == "!=" else condition
-
-    def _compared(self, name: Token, operator: str, values: Sequence[Token]) -> Condition:
-        readings = [reading for value in values for reading in value.readings]
-        column, order = self._columns[name.content], _ORDER.get(operator)
+    def _compared(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> str:
+        order = _ORDER.get(type(sign))
+        if order and self._is_column(right) and as_number(self._token(left).content) is not None:  # 0.1>lr
+            left, right, order = right, left, order.translate(str.maketrans("<>", "><"))
+        if not self._is_column(left):
+            self._refuse_name(left)
+        name, other = self._token(left).content, self._token(right)
+        kinds = self._kinds(name)
+        are_names = other.kind == "name" or (other.kind == "words" and kinds == {"numbers"})
+        if self._is_column(right) and are_names:
+            kind = ("numbers" if "numbers" in kinds else "text") if order else ""
+            columns = [self._column(each, kind) for each in (name, other.content)]
+            return (order or ("==" if isinstance(sign, _EQUAL) else "!=")).join(columns)
         if order:
-            given = next((each for each in readings if _kind(each) == "numbers"), values[0].content)
-            return lambda: [_is_ordered(value, given, order) for value in column]
-        return lambda: [any(_is_equal(value, each) for each in readings) for value in column]
+            value = self._readings(right)[0]
+            if kinds and _kind(value) not in kinds & {"numbers", "text"}:
+                self._refuse_value(name, other)
+            return f"{self._column(name, _kind(value))} {order} {self._value(value)}"
+        is_list = isinstance(sign, ast.In | ast.NotIn)
+        nodes = right.elts if is_list and isinstance(right, ast.Tuple | ast.List) else [right]
+        values = [_plain(value) for node in nodes for value in self._fitting(name, node)]
+        return f"{self._column(name)} {'in' if isinstance(sign, _EQUAL) else 'not in'} {self._value(values)}"
 
-    def _name(self) -> Token:
-        name = self._take()
-        if name.kind not in ("word", "text") or name.is_word(*_KEYWORDS):
-            self._refuse(name, "expected the name of a column")
-        if name.content in self._columns:
-            return name
-        self._refuse_words(name, self._columns, "name")
-        if as_number(name.content) is not None:
-            self._refuse(name, "a comparison begins with the name of a column, as lr<0.1")
-        hint = did_you_mean(name.content, self._columns)
-        return self._refuse(name, f"these runs have no column {name.content!r}; {hint}")
+    def _fitting(self, name: str, node: ast.expr) -> list[Any]:
+        """Return what a value may be in a column; refuse one of a type that the column does not have."""
+        token, readings, kinds = self._token(node), self._readings(node), self._kinds(name)
+        if name == "status" and not {*map(str, Status), *map(str, self._runs[name])} & set(readings):
+            hint = did_you_mean(token.content, Status, "the statuses are")
+            self._refuse(token, f"no status is {token.content!r}; {hint}")
+        fitting = [value for value in readings if _kind(value) in kinds | {"nothing"}]
+        if kinds and not fitting:
+            self._refuse_value(name, token)
+        return fitting
 
-    def _list(self, name: Token) -> list[Token]:
-        if not self._accept("("):
-            self._refuse(self._next, f"expected '(' and values, as {name.content} in (1, 2)")
-        values = [self._value(name, "=")]
-        while self._accept(","):
-            values.append(self._value(name, "="))
-        if not self._accept(")"):
-            self._refuse(self._next, "expected ',' or ')'")
-        return values
+    def _readings(self, node: ast.expr) -> list[Any]:
+        token = self._token(node)
+        if isinstance(node, ast.Name):
+            return token.readings
+        end = self._at((node.end_col_offset or 1) - 1).end
+        try:  # (0.9, 0.99) or [64, 64], as a table shows them
+            return [text(ast.literal_eval(self._where[token.begin : end]))]
+        except (ValueError, SyntaxError):
+            self._refuse(token, "expected one value; several need in, as lr in (1, 2), and text needs quotes")
 
-    def _value(self, name: Token, operator: str) -> Token:
-        value = self._take()
-        if value.kind not in ("word", "text") or value.is_word(*_KEYWORDS):
-            quotes = "; this word is written in quotes" if value.kind == "word" else ""
-            self._refuse(value, f"expected a value{quotes}")
-        self._refuse_words(value, [*map(str, Status), *map(text, self._columns[name.content])], "value")
-        self._check(name, operator, value)
-        return value
+    def _kinds(self, name: str) -> set[str]:
+        kinds = set(map(_kind, self._runs[name])) - {"nothing"}
+        return kinds | {"text"} if "other values" in kinds else kinds
 
-    def _refuse_words(self, first: Token, names: Iterable[str], what: str) -> None:
-        """Refuse a name or a value of several words that is not in quotes."""
-        words = [first]
-        for token in self._tokens[self._index :]:
-            if first.kind != "word" or token.kind != "word" or token.is_word(*_KEYWORDS):
-                break
-            words.append(token)
-            several = " ".join(word.content for word in words)
-            if several in names:
-                whole = Token("word", several, first.begin, token.end)
-                self._refuse(whole, f'a {what} of several words is written in quotes: "{several}"')
+    def _column(self, name: str, kind: str = "") -> str:
+        """Add a column as pandas compares it, with all values or those of a kind; others are NaN."""
+        code = f"c{len(self.columns)}"
+        values = self._runs[name]
+        self.columns[code] = [_plain(value) if kind in ("", _kind(value)) else math.nan for value in values]
+        return code
 
-    def _check(self, name: Token, operator: str, value: Token) -> None:
-        """Refuse a value of a type that its column does not have."""
-        present = [each for each in self._columns[name.content] if not _is_missing(each) and each is not None]
-        if name.content == "status":
-            statuses = [*map(str, Status), *map(str, present)]
-            if operator not in _ORDER and value.content not in statuses:
-                hint = did_you_mean(value.content, Status, "the statuses are")
-                self._refuse(value, f"no status is {value.content!r}; {hint}")
-        is_constant = value.is_word("none", "nan")
-        if not present or (is_constant and operator not in _ORDER):
-            return
-        kinds = {_kind(each) for each in present}
-        if operator in _ORDER:
-            fits = kinds & {_kind(each) for each in value.readings} & {"numbers", "text"}
-            if kinds == {"text"} and len(value.readings) > 1:
-                fits = set()  # a number
-        else:
-            fits = kinds - {"numbers", "booleans"} or kinds & {_kind(each) for each in value.readings}
-        if not fits:
-            holds = " and ".join(sorted(kinds))
-            examples = listed(dict.fromkeys(text(each) for each in present), 3)
-            rule = "; what is in quotes is text" if value.kind == "text" else ""
-            self._refuse(value, f"column {name.content!r} holds {holds}, as {examples}{rule}")
+    def _value(self, value: Any) -> str:
+        name = f"v{len(self.values)}"
+        self.values[name] = value
+        return f"@{name}"
+
+    def _is_column(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and self._token(node).content in self._runs
+
+    def _token(self, node: ast.expr) -> Token:
+        return self._at(node.col_offset)
+
+    def _at(self, offset: int) -> Token:
+        return self._tokens[min(self._source[:offset].count(" "), len(self._tokens) - 1)]
+
+    def _refuse_name(self, node: ast.expr) -> NoReturn:
+        token = self._token(node)
+        if not isinstance(node, ast.Name):
+            self._refuse(token, f"{_RULE}; nothing is called. The columns are: {listed(self._runs)}")
+        if token.content in self._runs:
+            self._refuse(token, f"compare {token.content!r} with a value, as {token.content}=1")
+        if token.kind == "words" and as_number(token.content) is not None:
+            self._refuse(token, "a comparison begins with the name of a column, as lr<0.1")
+        hint = did_you_mean(token.content, self._runs)
+        self._refuse(token, f"these runs have no column {token.content!r}; {hint}")
+
+    def _refuse_value(self, name: str, token: Token) -> NoReturn:
+        present = [value for value in self._runs[name] if _kind(value) != "nothing"]
+        holds = " and ".join(sorted(set(map(_kind, present))))
+        examples = listed(dict.fromkeys(map(text, present)), 3)
+        rule = "; what is in quotes is text" if token.kind == "quoted" else ""
+        self._refuse(token, f"column {name!r} holds {holds}, as {examples}{rule}")
 
     def _refuse(self, token: Token, why: str) -> NoReturn:
         before = printable(self._where[: token.begin])
@@ -305,31 +262,18 @@ class _Parser:
         raise InvalidArgumentError(["where: " + "\n".join(lines)])
 
 
-def _opposite(condition: Condition) -> Condition:
-    return lambda: [not row for row in condition()]
-
-
 def _is_missing(value: Any) -> bool:
     return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")
 
 
+def _plain(value: Any) -> Any:
+    """Return a number, NaN for a missing value, or what a table shows."""
+    return math.nan if _is_missing(value) else value if _kind(value) == "numbers" else text(value)
+
+
 def _kind(value: Any) -> str:
+    if value is None or _is_missing(value):
+        return "nothing"
     if isinstance(value, bool):
         return "booleans"
     return "numbers" if isinstance(value, int | float) else "text" if isinstance(value, str) else "other values"
-
-
-def _is_equal(value: Any, given: Any) -> bool:
-    """Compare the value of a row with one reading of a given value."""
-    if given is None:
-        return value is None
-    if _is_missing(given):
-        return _is_missing(value)
-    if isinstance(given, str):
-        return not _is_missing(value) and _kind(value) in ("text", "other values") and text(value) == given
-    return _kind(value) == _kind(given) and bool(value == given)
-
-
-def _is_ordered(value: Any, given: Any, order: Callable[[Any, Any], bool]) -> bool:
-    kind = _kind(value)
-    return kind in ("numbers", "text") and kind == _kind(given) and order(value, given)

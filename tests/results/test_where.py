@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from runmanager import load_runs, show
 from runmanager.errors import InvalidArgumentError
-from runmanager.results.where import names_in, parse, select
+from runmanager.results.where import names_in, select
 from tests.report.reading import write_runs
 
 CASES = json.loads(Path(__file__).with_name("where_cases.json").read_text(encoding="utf-8"))
-"""What both readers of conditions are tried with: this one, and the page's (test_where_page.py)."""
+"""What conditions are tried with, here and on the page (test_where_page.py), which knows fewer."""
 
 
 def value_of(written):
@@ -28,7 +28,7 @@ RUNS = pd.DataFrame({name: list(map(value_of, column)) for name, column in CASES
 RUNS["clip"] = pd.Series([None, 1.0, "auto", pd.NA], dtype="object")  # as tables have missing values
 
 
-@pytest.mark.parametrize(("where", "runs"), CASES["chosen"])
+@pytest.mark.parametrize(("where", "runs"), [*CASES["chosen"], *CASES["chosen by pandas alone"]])
 def test_rows_are_chosen_by_what_their_columns_hold(where, runs):
     assert select(RUNS, where)["run"].tolist() == runs
 
@@ -54,12 +54,65 @@ def test_the_mark_is_below_its_word_however_wide_letters_are_and_nothing_steers_
     assert carets == " " * 23 + "^"
 
 
-@given(st.text(max_size=30))
+PIECES = [
+    *(
+        "lr",
+        "status",
+        "epoch duration",
+        "loss (hyperparameter)",
+        "opt.lr",
+        "clip",
+        "and",
+        "or",
+        "not",
+        "in",
+        "@lr",
+    ),
+    *(
+        "(",
+        ")",
+        "[",
+        "]",
+        ",",
+        "=",
+        "==",
+        "!=",
+        "<",
+        ">=",
+        "&",
+        "|",
+        "~",
+        "`",
+        "'",
+        '"',
+        ".",
+        "__class__",
+        "lambda:",
+    ),
+    *(
+        "0.1",
+        "-1",
+        "1e999",
+        "nan",
+        "None",
+        "true",
+        "cuda:0",
+        "failed",
+        "(0.9, 0.99)",
+        "eval",
+        "\\",
+        "\n",
+        "\0",
+        "{0}",
+    ),
+]
+
+
+@given(st.text(max_size=30) | st.lists(st.sampled_from(PIECES), max_size=12).map(" ".join))
 def test_whatever_is_given_is_read_or_refused_in_a_sentence(where):
-    columns = {str(name): RUNS[name].tolist() for name in RUNS}
     problem = "where: "
     try:
-        parse(where, columns)()
+        select(RUNS, where)
     except InvalidArgumentError as error:
         problem = str(error)
 
@@ -76,6 +129,52 @@ def test_not_of_several_is_what_logic_says(parts, data):
     each = select(RUNS, f" {other} ".join(f"not {part}" for part in parts))
 
     assert opposite.equals(each)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "__import__('os').system('touch {mark}')=1",
+        "lr.map(open('{mark}', 'w').write)>1",
+        "@pd.io.common.os.system('touch {mark}')",
+        "lr=@__builtins__.open('{mark}', 'w')",
+        "betas=(open('{mark}', 'w'), 1)",
+        "betas=[x for x in open('{mark}', 'w')]",
+        "lr=`__import__('os').system('touch {mark}')`",
+        "`lr`.pipe(exec, 'open(\\'{mark}\\', \\'w\\')')=1",
+        "(lambda: open('{mark}', 'w'))()",
+    ],
+)
+def test_nothing_is_executed(tmp_path, hostile):
+    mark = tmp_path / "mark"
+
+    with pytest.raises(InvalidArgumentError, match=r"(?s)^where: .*\^$"):
+        select(RUNS, hostile.format(mark=mark))
+
+    assert not mark.exists()
+
+
+def test_names_of_columns_and_values_are_no_code_either(tmp_path):
+    mark = tmp_path / "mark"
+    code = f"open('{mark}', 'w')"
+    runs = pd.DataFrame({code: [1, 2], "c0": ["@v1", code], "import": [3, 4]}, index=[7, 7])
+
+    assert select(runs, f"`{code}`=2").equals(runs.iloc[[1]])
+    assert select(runs, f'c0="{code}" and import>3').equals(runs.iloc[[1]])
+    assert select(runs, "c0=@v1").equals(runs.iloc[[0]])
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("where", ["lr=1 or " * 3000 + "lr=1", "not " * 9000 + "lr=1"])
+def test_a_condition_that_is_too_long_is_refused_with_the_shorter_way(where):
+    with pytest.raises(
+        InvalidArgumentError, match=r"^where: too many comparisons or parentheses: use in \(a, b\)$"
+    ):
+        select(RUNS, where)
+
+
+def test_a_list_of_any_length_is_answered():
+    assert select(RUNS, f"run in ({', '.join(map(str, range(2, 5000)))})")["run"].tolist() == [2, 3, 4]
 
 
 def test_an_empty_table_has_no_such_rows():
