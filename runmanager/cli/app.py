@@ -9,10 +9,13 @@ from typing import Annotated
 import typer
 
 from runmanager import __version__
-from runmanager.cli import comparing, exporting, inspecting, maintaining
-from runmanager.cli.common import STORAGE_FAILED, Commands, Damage, add_command, check_folder, say, write
-from runmanager.cli.options import Root
+from runmanager.cli import comparing, exporting, inspecting, listing, maintaining, removing
+from runmanager.cli.common import STORAGE_FAILED, Commands, check_folder, say, tell_damage, write
+from runmanager.cli.declare import Answer, declare
+from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
+
+_LAST_PORT = 65535
 
 app = typer.Typer(
     cls=Commands,
@@ -43,22 +46,13 @@ def options(
     """Take the options that come before a command."""
 
 
-def tensorboard_command(
-    root: Root = Path("runs"),
-    experiment: Annotated[str | None, typer.Option(metavar="NAME", help="Show this experiment alone.")] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, metavar="PORT", help="0 takes any free one. Default: 6006, or the next free one."
-        ),
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option(metavar="HOST", help="Address to listen on. Default: localhost.")
-    ] = None,
-    bind_all: Annotated[
-        bool,
-        typer.Option("--bind-all", help="Listen on all addresses: whoever reaches this machine sees the runs."),
-    ] = False,
+def tensorboard(
+    root: Path = Path("runs"),
+    *,
+    experiment: str | None = None,
+    port: int | None = None,
+    host: str | None = None,
+    bind_all: bool = False,
 ) -> None:
     """Start TensorBoard and open it in a browser.
 
@@ -67,6 +61,12 @@ def tensorboard_command(
     The link pins accuracy, loss and epoch duration, and turns smoothing off. It colors runs by device if that
     varies, else by the first axis that varies. With --experiment, every page shows that experiment alone, and
     HParams draws one line per run.
+
+    Options:
+        experiment (NAME): Show this experiment alone.
+        port (PORT): 0 takes any free one. Default: 6006, or the next free one.
+        host (HOST): Address to listen on. Default: localhost.
+        bind_all: Listen on all addresses: whoever reaches this machine sees the runs.
     """
     from runmanager.board.launch import ALL_ADDRESSES, LOCALHOST, Server
     from runmanager.board.link import page_of
@@ -74,7 +74,9 @@ def tensorboard_command(
     check_folder(root)
     if host in ALL_ADDRESSES or (bind_all and host):
         rule = "all addresses of this machine are asked for by --bind-all, without --host"
-        raise typer.BadParameter(f"{rule}; got --host {host!r}")
+        raise InvalidArgumentError([f"{rule}; got --host {host!r}"])
+    if port is not None and not 0 <= port <= _LAST_PORT:
+        raise InvalidArgumentError([f"--port is a number from 0 to {_LAST_PORT}, got {port}"])
     try:
         page = page_of(root, experiment)
         with Server(page.logdir, port, None if bind_all else host or LOCALHOST) as server:
@@ -93,7 +95,7 @@ def _has_display() -> bool:
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
 
 
-def rebuild_tensorboard_command(root: Root = Path("runs")) -> None:
+def rebuild_tensorboard(root: Path = Path("runs")) -> None:
     """Rebuild event files that are damaged or lost.
 
     TensorBoard's event files are written again from the journals. Histograms, images and graphs are kept where
@@ -103,37 +105,37 @@ def rebuild_tensorboard_command(root: Root = Path("runs")) -> None:
     from runmanager.storage.folders import experiments
 
     check_folder(root)
-    damaged = Damage()
+    damaged: list[str] = []
     try:
         for experiment in experiments(root):
             write(f"{experiment}: {counted(rebuild(experiment, damaged), 'run')} rebuilt")
     except OSError as error:
         say(f"cannot write {error.filename} ({error.strerror}): the journals are as they were")
         raise typer.Exit(STORAGE_FAILED) from error
-    damaged.tell()
+    tell_damage(damaged)
 
 
-COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+COMMANDS: dict[str, dict[str, Callable[..., Answer | None]]] = {
     "Results": {
-        "list": inspecting.list_runs,
-        "show": inspecting.show_command,
-        "best": comparing.best_command,
-        "compare": comparing.compare_command,
-        "importances": comparing.importances_command,
-        "decide": comparing.decide_command,
-        "diff": comparing.diff_command,
-        "report": exporting.report_command,
-        "export": exporting.export_command,
-        "tensorboard": tensorboard_command,
+        "list": listing.list_runs,
+        "show": inspecting.show,
+        "best": comparing.best,
+        "compare": comparing.compare,
+        "importances": comparing.importances,
+        "decide": comparing.decide,
+        "diff": comparing.diff,
+        "report": exporting.report,
+        "export": exporting.export,
+        "tensorboard": tensorboard,
     },
     "Maintenance": {
-        "verify": maintaining.verify_command,
-        "note": maintaining.note_command,
-        "rm": maintaining.rm_command,
-        "devices": maintaining.devices_command,
-        "rebuild-tensorboard": rebuild_tensorboard_command,
+        "verify": maintaining.verify,
+        "note": maintaining.note,
+        "rm": removing.rm,
+        "devices": maintaining.devices,
+        "rebuild-tensorboard": rebuild_tensorboard,
     },
 }
 for panel, commands in COMMANDS.items():
     for name, function in commands.items():
-        add_command(app, name, function, panel)
+        declare(app, name, function, panel)

@@ -1,13 +1,11 @@
 """What all commands share: declaration, exit codes, output, and how to name a run."""
 
-import inspect
 import json
 import os
-import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from runmanager.errors import RunManagerError, RunsWarning, StorageError
-from runmanager.wording import listed
+from runmanager.wording import did_you_mean
 
 if TYPE_CHECKING:
     from runmanager.storage.folders import RunFolder
@@ -23,15 +21,7 @@ if TYPE_CHECKING:
 SOME_WRONG, REFUSED, STORAGE_FAILED, INTERRUPTED = 1, 2, 74, 130
 """Exit codes. 0 is success; a reader that closes the pipe early (`| head`) is no error."""
 
-_MOST_NAMES = 8  # of experiments, in a message
-
-
-def add_command(app: typer.Typer, name: str, function: Callable[..., None], panel: str) -> None:
-    """Add a command whose help is its docstring: indented lines stay as they are, others are joined."""
-    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
-    joined = [text if text.startswith(" ") else " ".join(text.split("\n")) for text in paragraphs]
-    marked = [re.sub(r"^(For example|Exit codes):", r"[bold]\1:[/bold]", text) for text in joined]
-    app.command(name, cls=Command, rich_help_panel=panel, help="\n\n".join(marked))(function)
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
 
 
 class Command(TyperCommand):
@@ -49,6 +39,11 @@ class Commands(TyperGroup):
         """Return the options, those of the shell last."""
         return sorted(_without_types(super().get_params(ctx)), key=lambda option: "completion" in option.name)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options before a command; without any argument, the help is shown."""
+        with _exit_codes() if args else nullcontext():
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Execute a command."""
         with _exit_codes(), _short_warnings():
@@ -64,15 +59,12 @@ def _without_types(options: list[Any]) -> list[Any]:
     return options
 
 
-class Damage(list[str]):
-    """What a command could not read; it reports that at its end."""
-
-    def tell(self) -> None:
-        """Report the damage, if there is any, on standard error and exit with 1."""
-        for problem in self:
-            say(f"! {problem}")
-        if self:
-            raise typer.Exit(SOME_WRONG)
+def tell_damage(damaged: Sequence[str]) -> None:
+    """Report what could not be read, if there is any, on standard error and exit with 1."""
+    for problem in damaged:
+        say(f"! {problem}")
+    if damaged:
+        raise typer.Exit(SOME_WRONG)
 
 
 def say(message: str) -> None:
@@ -108,32 +100,6 @@ def write_json(content: Any) -> None:
     typer.echo("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document))
 
 
-def find_run(path: Path) -> tuple[Path, "RunFolder"]:
-    """Find a run by its folder, which is not followed if it is a link, or by its number in an experiment.
-
-    Returns:
-        The folder of the experiment, and the run's.
-
-    Raises:
-        FileNotFoundError: There is no such run.
-    """
-    from runmanager.results.one_run import search
-    from runmanager.storage import paths
-    from runmanager.storage.folders import is_experiment, read_runs
-
-    searched = search(path)
-    if searched.experiment is None:
-        folder = paths.absolute(path)
-        if folder.is_dir() and is_experiment(folder):
-            first = next((run.number for run in read_runs(folder)), 1)
-            raise FileNotFoundError(f"{path} is an experiment: name a run, as {path / str(first)}")
-        raise FileNotFoundError(f"{path} is no run, {_no_experiment(path.parent, path)}")
-    if searched.run is not None:
-        return searched.experiment, searched.run
-    numbers = (not searched.is_numbered and paths.nearest(path)) or searched.numbers
-    raise FileNotFoundError(f"{path.parent} has no run {path.name!r}; {numbers}: runmanager list {path.parent}")
-
-
 def find_experiment(path: Path) -> Path:
     """Find the folder of an experiment, which is not followed if it is a link.
 
@@ -141,13 +107,13 @@ def find_experiment(path: Path) -> Path:
         FileNotFoundError: There is no such experiment.
     """
     from runmanager.storage import paths
-    from runmanager.storage.folders import is_experiment
+    from runmanager.storage.folders import is_experiment, no_experiment
 
     absolute = paths.absolute(path)
     if absolute.is_symlink():
         raise FileNotFoundError(f"{path} is a link, which is not followed: name the folder itself")
     if not absolute.is_dir() or not is_experiment(absolute):
-        raise FileNotFoundError(_no_experiment(path))
+        raise FileNotFoundError(no_experiment(path))
     return absolute.parent.resolve() / absolute.name
 
 
@@ -160,26 +126,13 @@ def find_target(path: Path) -> tuple[Path, "RunFolder | None"]:
     Raises:
         FileNotFoundError: There is no such experiment or run.
     """
+    from runmanager.results.one_run import find_run
     from runmanager.storage import paths
     from runmanager.storage.folders import is_experiment
 
     parent = paths.absolute(path).parent
     is_run = parent.is_dir() and is_experiment(parent)
     return find_run(path) if is_run else (find_experiment(path), None)
-
-
-def _no_experiment(path: Path, asked: Path | None = None) -> str:
-    """Say that a path is no experiment, and which one was meant or is there; `asked` is what was given."""
-    from runmanager.storage import paths
-    from runmanager.storage.folders import experiments, is_experiment
-
-    root = path if path.is_dir() and not is_experiment(path) else path.parent
-    folders = experiments(root) if root.is_dir() and not is_experiment(root) else []
-    if not folders:
-        return f"{path} is no experiment, and none is beside it"
-    hint = paths.nearest(asked or path)
-    names = listed((folder.name for folder in folders), _MOST_NAMES)
-    return f"{path} is no experiment; {hint or f'{root} has: {names}'}"
 
 
 def check_folder(root: Path) -> None:
@@ -195,16 +148,18 @@ def check_folder(root: Path) -> None:
         raise FileNotFoundError(f"no folder {str(root)!r}: {paths.nearest(root) or rule}")
 
 
-def files_of(run: "RunFolder") -> dict[str, int]:
-    """Return the files in a run's folder, those of its artifacts included: name -> size in bytes."""
-    from runmanager.storage import artifacts, paths
+def check_target(path: Path) -> None:
+    """Refuse a file whose folder does not exist.
 
-    if not run.path.is_dir():
-        return {}
-    names = sorted(path.name for path in run.path.iterdir() if not path.name.startswith("."))
-    inside = [f"{paths.ARTIFACTS}/{name}" for name in artifacts.names(run.path, files_only=True)]
-    names = [name for name in names if not inside or name != paths.ARTIFACTS] + inside
-    return {name: (run.path / name).lstat().st_size for name in names}
+    Raises:
+        FileNotFoundError: There is no such folder.
+    """
+    from runmanager.storage import paths
+
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"no folder {str(path.parent)!r}: {paths.nearest(path.parent) or 'make it first'}"
+        )
 
 
 @contextmanager
@@ -223,9 +178,23 @@ def _exit_codes() -> Iterator[None]:
     except StorageError as error:
         say(f"runmanager: {_words(error)}")
         raise typer.Exit(STORAGE_FAILED) from error
+    except _UsageError as error:
+        say(f"runmanager: {_usage(error)}")
+        raise typer.Exit(REFUSED) from error
     except (RunManagerError, OSError) as error:
         say(f"runmanager: {_words(error)}")
         raise typer.Exit(REFUSED) from error
+
+
+def _usage(error: Any) -> str:
+    """Say what is wrong with a command line, and what shows how to write it."""
+    message = error.format_message().rstrip(".")
+    if hasattr(error, "possibilities"):  # no such option
+        wrong = error.option_name
+        names = [name for option in error.ctx.command.get_params(error.ctx) for name in option.opts]
+        message = f"no such option {wrong!r}; {did_you_mean(wrong, names, 'it has')}"
+    command = error.ctx.command_path if error.ctx else "runmanager"
+    return f"{message[:1].lower()}{message[1:]}\nsee: {command} --help"
 
 
 def _words(error: Exception) -> str:

@@ -1,45 +1,26 @@
 """Commands that rank runs, and set them side by side: best, compare, importances, decide, diff."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from runmanager.cli.common import find_run, say, write, write_json
-from runmanager.cli.options import (
-    All,
-    AsJson,
-    Columns,
-    Folder,
-    Folders,
-    GoalOption,
-    Goals,
-    Limit,
-    Repeats,
-    Side,
-    Sort,
-    Where,
-    axes_given,
-)
-from runmanager.cli.rows import Selection, load_selected, print_view, tell, write_rows
+from runmanager.cli.common import say, write
+from runmanager.cli.declare import Answer
+from runmanager.cli.rows import Selection, load_selected, print_view, rows_to_json, tell
 from runmanager.hyperparameters import counted, json_value
 from runmanager.wording import printable
 
 _NUM_BEST = 10
+_RUNS = Path("runs")
 
 
-def best_command(
-    folder: Folder = Path("runs"),
-    goal: Goals = None,
-    limit: Limit = None,
-    repeats: Repeats = None,
-    where: Where = None,
-    columns: Columns = None,
-    sort: Sort = None,
-    everything: All = False,
-    as_json: AsJson = False,
-) -> None:
+def best(
+    folder: Path = _RUNS,
+    *,
+    goals: list[str] | None = None,
+    repeats: list[str] | None = None,
+    rows: Selection,
+) -> Answer:
     """Rank the runs, or repeated settings, by one metric.
 
     Repeated settings are ranked by their mean. Of several metrics, the runs are listed that no other beats
@@ -56,53 +37,42 @@ def best_command(
       runmanager best --json | jq '.[0]'
 
     Exit codes: 0 shown; 2 no runs, no such metric or a mistaken condition.
+
+    Options:
+        limit (-n N): Number of rows. Default: 10.
     """
     from runmanager.results.pareto import pareto
     from runmanager.results.ranking import ranking_of, rows_of
-    from runmanager.results.show import ranked, show
+    from runmanager.results.show import ranked
+    from runmanager.results.show import show as view_of
 
-    selection = Selection(where, columns, sort, None, everything)  # the best are sorted
-    n = limit or (None if everything else _NUM_BEST)
-    axes = axes_given(repeats)
-    runs = load_selected(folder, where=where)
-    if runs.empty:
-        return
-    ranking = ranking_of(runs, goal, axes)
+    n = rows.limit or (None if rows.everything else _NUM_BEST)
+    runs = load_selected(folder, where=rows.where)
+    ranking = ranking_of(runs, goals, repeats)
     has_front = len(ranking.goals) > 1
-    if as_json:
+    selection = replace(rows, limit=None)  # the best are sorted
+
+    def show() -> None:
+        if not has_front:
+            print_view(ranked(runs, goals, n, repeats, with_others=False), selection)
+            return
+        front = pareto(runs, goals, repeats=repeats)
+        print_view(view_of(front, n=rows.limit or len(front)), selection)
+
+    def json() -> object:
         tell(ranking.assumption)
         settings = ranking.front if has_front else ranking.settings[:n]
-        write_rows(rows_of(runs, ranking, settings), selection)
-    elif has_front:
-        front = pareto(runs, goal, repeats=axes)
-        print_view(show(front, n=limit or len(front)), selection)
-    else:
-        print_view(ranked(runs, goal, n, axes, with_others=False), selection)
+        return rows_to_json(rows_of(runs, ranking, settings), selection)
+
+    return Answer(show, json)
 
 
-def compare_command(
-    axis: Annotated[
-        str, typer.Argument(metavar="AXIS", help="The hyperparameter, such as device, or 'experiment'.")
-    ],
-    folders: Folders = None,
-    value: Annotated[
-        str | None,
-        typer.Option(
-            "--value",
-            metavar="COLUMN",
-            help="Column to compare. Default: the epoch duration for device and num_workers, else the goal.",
-        ),
-    ] = None,
-    where: Where = None,
-    columns: Columns = None,
-    sort: Sort = None,
-    limit: Limit = None,
-    everything: All = False,
-    as_json: AsJson = False,
-) -> None:
+def compare(
+    axis: str, folders: list[Path] | None = None, *, value: str | None = None, rows: Selection
+) -> Answer:
     """Compare runs that differ in one hyperparameter.
 
-    Each row is a pair of runs that agree in all other hyperparameters.
+    Each row is a setting: the other hyperparameters, and a column for each value of the one compared.
 
     For example:
 
@@ -112,29 +82,29 @@ def compare_command(
       runmanager compare experiment runs/before runs/after
 
     Exit codes: 0 shown; 2 no runs, no such hyperparameter or column, or no pairs in a sample or a search.
+
+    Options:
+        axis (AXIS): The hyperparameter, such as device, or 'experiment'.
+        value (COLUMN): Column to compare. Default: the epoch duration for device and num_workers, else the
+            goal.
     """
     from runmanager.results.effects import compare as pair
     from runmanager.results.readable import pairs_view
 
-    selection = Selection(where, columns, sort, limit, everything)
-    runs = load_selected(*(folders or [Path("runs")]), where=where)
-    pairs = runs if runs.empty else pair(runs, axis, value)
-    if as_json:
-        write_rows(pairs, selection)
-    elif len(runs):
+    pairs = pair(load_selected(*(folders or [_RUNS]), where=rows.where), axis, value)
+
+    def show() -> None:
         view = pairs_view(pairs)
         for sentence in view.caption.split(" · "):
             tell(sentence)
-        print_view(replace(view, caption=""), selection, what="pairs")
+        print_view(replace(view, caption=""), rows, what="pairs")
+
+    return Answer(show, partial(rows_to_json, pairs, rows))
 
 
-def importances_command(
-    folder: Folder = Path("runs"),
-    goal: GoalOption = None,
-    repeats: Repeats = None,
-    where: Where = None,
-    as_json: AsJson = False,
-) -> None:
+def importances(
+    folder: Path = _RUNS, *, goal: str | None = None, repeats: list[str] | None = None, where: str | None = None
+) -> Answer:
     """Show which hyperparameters matter for a good result.
 
     It suits the runs of a sample or a search, whose hyperparameters vary together. The shares add up to 1: how
@@ -155,51 +125,31 @@ def importances_command(
     from runmanager.results.ranking import ASSUMED
     from runmanager.table import Table
 
-    runs = load_selected(folder, where=where)
-    if runs.empty:
-        return
-    shares = shares_of(runs, goal, repeats=axes_given(repeats))
-    if as_json:
-        write_json(to_rows(shares))
-        return
-    number, metric = shares.attrs[COUNTED], printable(shares.attrs[IMPORTANT_FOR])
-    if shares.empty or shares["importance"].isna().all():
-        say("no hyperparameter varies" if shares.empty else f"all runs have the same {metric}")
-        return
-    print_fitted(Table.of(shares, bars={"importance": (0.0, 1.0)}))
-    chance = f"; of only {number:,}, that may be chance" if number < ENOUGH else ""
-    tell(shares.attrs[ASSUMED])
-    tell(f"what distinguishes the best tenth of {counted(number, 'result')} by {metric} from all{chance}")
+    shares = shares_of(load_selected(folder, where=where), goal, repeats=repeats)
+
+    def show() -> None:
+        number, metric = shares.attrs[COUNTED], printable(shares.attrs[IMPORTANT_FOR])
+        if shares.empty or shares["importance"].isna().all():
+            say("no hyperparameter varies" if shares.empty else f"all runs have the same {metric}")
+            return
+        print_fitted(Table.of(shares, bars={"importance": (0.0, 1.0)}))
+        chance = f"; of only {number:,}, that may be chance" if number < ENOUGH else ""
+        tell(shares.attrs[ASSUMED])
+        tell(f"what distinguishes the best tenth of {counted(number, 'result')} by {metric} from all{chance}")
+
+    return Answer(show, partial(to_rows, shares))
 
 
-def decide_command(
-    axis: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="AXIS",
-            help="Hyperparameter whose values are compared, or 'experiment', or 'setting'. "
-            "Default: that of decide=, else 'setting'.",
-        ),
-    ] = None,
-    folders: Folders = None,
-    goal: GoalOption = None,
-    repeats: Repeats = None,
-    margin: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Difference that does not matter, in units of the metric. Default: that of decide=.",
-        ),
-    ] = None,
-    error: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", help="Probability that the verdict is wrong. Default: that of decide=, else 0.05."
-        ),
-    ] = None,
-    where: Where = None,
-    as_json: AsJson = False,
-) -> None:
+def decide(
+    axis: str | None = None,
+    folders: list[Path] | None = None,
+    *,
+    goal: str | None = None,
+    repeats: list[str] | None = None,
+    margin: float | None = None,
+    error: float | None = None,
+    where: str | None = None,
+) -> Answer:
     """Say whether the repeats have decided which one is best.
 
     It executes nothing. It may be asked after every repeat: that does not make it wrong more often.
@@ -212,29 +162,33 @@ def decide_command(
       runmanager decide experiment runs/before runs/after
 
     Exit codes: 0 shown, decided or not; 2 no runs, no such hyperparameter or no such column.
+
+    Options:
+        axis (AXIS): Hyperparameter whose values are compared, or 'experiment', or 'setting'. Default: that of
+            decide=, else 'setting'.
+        margin (SIZE): Difference that does not matter, in units of the metric. Default: that of decide=.
+        error (SHARE): Probability that the verdict is wrong. Default: that of decide=, else 0.05.
     """
     from runmanager.console import print_fitted
     from runmanager.results.files import to_rows
     from runmanager.results.verdict import verdict
 
     is_folder = axis is not None and _is_folder(axis, alone=not folders)
-    paths = [*([Path(str(axis))] if is_folder else ()), *(folders or ())] or [Path("runs")]
+    paths = [*([Path(str(axis))] if is_folder else ()), *(folders or ())] or [_RUNS]
     runs = load_selected(*paths, where=where)
-    if runs.empty:
-        return
-    answer = verdict(
-        runs, None if is_folder else axis, goal=goal, repeats=axes_given(repeats), margin=margin, error=error
-    )
-    if as_json:
+    answer = verdict(runs, None if is_folder else axis, goal=goal, repeats=repeats, margin=margin, error=error)
+
+    def show() -> None:
+        write(answer.sentence)
+        print_fitted(answer.drawn())
+        tell(answer.assumptions)
+
+    def json() -> object:
         names = ("sentence", "outcome", "decided", "better", "worse", "difference", "low", "high", "repeats")
-        fields = {
-            name: json_value(getattr(answer, name)) for name in (*names, "evidence", "metric", "assumptions")
-        }
-        write_json({**fields, "table": to_rows(answer.table)})
-        return
-    write(answer.sentence)
-    print_fitted(answer.drawn())
-    tell(answer.assumptions)
+        values = {name: getattr(answer, name) for name in (*names, "evidence", "metric", "assumptions")}
+        return {name: json_value(value) for name, value in values.items()} | {"table": to_rows(answer.table)}
+
+    return Answer(show, json)
 
 
 def _is_folder(axis: str, *, alone: bool) -> bool:
@@ -243,7 +197,7 @@ def _is_folder(axis: str, *, alone: bool) -> bool:
     return (alone or not is_name) and (Path(axis).is_dir() or (alone and not is_name))
 
 
-def diff_command(first: Side, second: Side, as_json: AsJson = False) -> None:
+def diff(first: Path, second: Path) -> Answer:
     """Show what differs between two experiments or runs.
 
     For example:
@@ -253,18 +207,25 @@ def diff_command(first: Side, second: Side, as_json: AsJson = False) -> None:
       runmanager diff runs/before/2 runs/after/2 --json
 
     Exit codes: 0 shown; 2 no such experiment or run.
+
+    Options:
+        first (BEFORE): An experiment, or EXPERIMENT/NUMBER for a run.
+        second (AFTER): What it is compared with.
     """
     from runmanager.console import print_fitted
     from runmanager.results.diff import diff as differences
+    from runmanager.results.one_run import find_run
     from runmanager.table import Table
 
     sides = [path if path.exists() else find_run(path)[1].path for path in (first, second)]
     rows = differences(*sides)
-    if as_json:
-        write_json([{name: json_value(value) for name, value in row.items()} for row in rows])
-    elif not rows:
-        say(f"nothing differs between {first} and {second}")
-    else:
+
+    def show() -> None:
         headings = {"first": str(first), "second": str(second)}
         named = [{headings.get(name, name): value for name, value in row.items()} for row in rows]
-        print_fitted(Table.of(named, right=list(headings.values()), fold=True))
+        if rows:
+            print_fitted(Table.of(named, right=list(headings.values()), fold=True))
+        else:
+            say(f"nothing differs between {first} and {second}")
+
+    return Answer(show, lambda: [{name: json_value(value) for name, value in row.items()} for row in rows])

@@ -1,33 +1,21 @@
 """Commands that write results for others: report, export."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from runmanager.cli.common import say
-from runmanager.cli.options import Folder, Goals, Repeats, axes_given
+from runmanager.cli.common import check_target, say
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import counted
 
+_RUNS = Path("runs")
 
-def report_command(
-    folders: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FOLDER",
-            help="The root, an experiment, or several to compare. Default: runs.",
-            show_default=False,
-        ),
-    ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.")] = Path(
-        "report.html"
-    ),
-    goal: Goals = None,
-    repeats: Repeats = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Rewrite the page while runs are executed, until Ctrl-C.")
-    ] = False,
+
+def report(
+    folders: list[Path] | None = None,
+    *,
+    output: Path = Path("report.html"),
+    goals: list[str] | None = None,
+    repeats: list[str] | None = None,
+    watch: bool = False,
 ) -> None:
     """Write an HTML page that shows the best run, and why.
 
@@ -43,34 +31,34 @@ def report_command(
       runmanager report runs/fashion_grid --watch
 
     Exit codes: 0 written; 2 no runs or no such metric; 74 the file could not be written.
+
+    Options:
+        folders (FOLDER): The root, an experiment, or several to compare. Default: runs.
+        output (-o FILE): File to write.
+        watch: Rewrite the page while runs are executed, until Ctrl-C.
     """
     from runmanager.report import write_report
     from runmanager.report.render import watch_runs
 
-    goals = goal[0] if goal and len(goal) == 1 else goal or None
-    axes = axes_given(repeats)
-    path: Path | list[Path] = folders[0] if folders and len(folders) == 1 else folders or Path("runs")
+    goal = goals[0] if goals and len(goals) == 1 else goals or None
+    path: Path | list[Path] = folders[0] if folders and len(folders) == 1 else folders or _RUNS
+    check_target(output)
     if watch:
-        watch_runs(path, output, goals, axes, say=say)
+        watch_runs(path, output, goal, repeats, say=say)
         return
-    write_report(path, output, goals, repeats=axes)
+    write_report(path, output, goal, repeats=repeats)
     say(f"{output} is written: open it in a browser")
 
 
-def export_command(
-    folder: Folder = Path("runs"),
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV file to write.")] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file to write.")] = None,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Parquet file to write.")] = None,
-    epochs: Annotated[bool, typer.Option("--epochs", help="One row per epoch, not per run.")] = False,
-    mlflow: Annotated[
-        str | None,
-        typer.Option("--mlflow", metavar="URI", help="MLflow store to log to, such as sqlite:///mlflow.db."),
-    ] = None,
-    wandb: Annotated[
-        Path | None,
-        typer.Option("--wandb", metavar="FOLDER", help="Folder for the offline format of W&B."),
-    ] = None,
+def export(
+    folder: Path = _RUNS,
+    *,
+    csv: Path | None = None,
+    json: Path | None = None,
+    parquet: Path | None = None,
+    epochs: bool = False,
+    mlflow: str | None = None,
+    wandb: Path | None = None,
 ) -> None:
     """Export results to CSV, JSON, Parquet, MLflow or W&B.
 
@@ -84,6 +72,14 @@ def export_command(
       runmanager export --mlflow sqlite:///mlflow.db
 
     Exit codes: 0 written; 2 nothing to do, or a library is missing; 74 a file could not be written.
+
+    Options:
+        csv (FILE): CSV file to write.
+        json (FILE): JSON file to write.
+        parquet (FILE): Parquet file to write.
+        epochs: One row per epoch, not per run.
+        mlflow (URI): MLflow store to log to, such as sqlite:///mlflow.db.
+        wandb (FOLDER): Folder for the offline format of W&B.
     """
     files = {suffix: path for suffix, path in ((".csv", csv), (".json", json), (".parquet", parquet)) if path}
     if not files and mlflow is None and wandb is None:
@@ -115,6 +111,8 @@ def _export_files(folder: Path, files: dict[str, Path], *, epochs: bool) -> None
     ]
     if problems:
         raise InvalidArgumentError(problems)
+    for path in files.values():
+        check_target(path)
     table = load_results(folder) if epochs else load_runs(folder)
     if table.empty:
         raise FileNotFoundError(no_runs(folder, "epochs" if epochs else "runs"))

@@ -1,16 +1,17 @@
-"""Commands that show experiments and runs: list, show."""
+"""What `runmanager show` shows: one run."""
 
 import math
 import sys
 import textwrap
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.cli.common import Damage, check_folder, files_of, find_run, say, write, write_json
-from runmanager.cli.listing import print_experiments, print_runs, run_to_json, runs_to_json
-from runmanager.cli.options import All, AsJson, Columns, Limit, Root, RunPath, Sort, Where
-from runmanager.cli.rows import Selection, tell
+from runmanager.cli.common import write
+from runmanager.cli.declare import Answer
+from runmanager.cli.listing import run_to_json
+from runmanager.cli.rows import tell
 from runmanager.hyperparameters import json_value
 from runmanager.storage import paths
 from runmanager.storage.folders import Experiment
@@ -18,59 +19,14 @@ from runmanager.wording import cell, file_size, join
 
 if TYPE_CHECKING:
     from runmanager.storage.design import Design
+    from runmanager.storage.folders import RunFolder
     from runmanager.storage.run_state import RunResult
 
 _LAST_LINES = 12  # of a traceback
 _EPOCHS_SHOWN = 10
 
 
-def list_runs(
-    root: Root = Path("runs"),
-    where: Where = None,
-    columns: Columns = None,
-    sort: Sort = None,
-    limit: Limit = None,
-    everything: All = False,
-    as_json: AsJson = False,
-) -> None:
-    """List experiments, or the runs of one experiment.
-
-    A terminal shows the columns that matter most. A pipe or a file gets every column, one line per run. With
-    --where, --columns, --sort or --limit, the runs of all experiments are listed. In JSON, an experiment may
-    then appear more than once.
-
-    For example:
-
-      runmanager list                                the experiments under runs/
-      runmanager list runs/fashion_grid              its runs, by number
-      runmanager list --where "status=failed"        those of all experiments
-      runmanager list runs/fashion_grid --sort=-lr --columns run,lr,loss
-      runmanager list --json | jq '.[].runs[].folder'
-
-    Exit codes: 0 listed; 1 something is damaged; 2 no such folder or column.
-    """
-    from runmanager.storage.folders import experiments, no_runs
-    from runmanager.storage.run_state import read_experiment
-
-    check_folder(root)
-    if (root / paths.RUN).is_file():
-        raise FileNotFoundError(f"{root} is one run: runmanager show {root}")
-    damaged = Damage()
-    by_folder = {folder: read_experiment(folder, damaged) for folder in experiments(root)}
-    by_folder = {folder: runs for folder, runs in by_folder.items() if runs}
-    selection = Selection(where, columns, sort, limit, everything)
-    if as_json:
-        write_json(runs_to_json(by_folder, selection))
-    elif not by_folder:
-        say(no_runs(root))
-    elif len(by_folder) > 1 and not selection.is_of_rows:
-        print_experiments(by_folder, everything=everything)
-    else:
-        print_runs(by_folder, selection)
-    damaged.tell()
-
-
-def show_command(run: RunPath, as_json: AsJson = False) -> None:
+def show(run: Path) -> Answer:
     """Show one run: settings, outcome, epochs and files.
 
     A failed run shows the end of its traceback.
@@ -83,16 +39,17 @@ def show_command(run: RunPath, as_json: AsJson = False) -> None:
 
     Exit codes: 0 shown; 1 something in it is damaged; 2 no such run.
     """
+    from runmanager.results.one_run import find_run
     from runmanager.storage.run_state import read_run
 
-    damaged = Damage()
+    damaged: list[str] = []
     result = read_run(find_run(run)[1], damaged)
     design = Experiment(result.folder.path.parent).design
-    if as_json:
-        write_json({**run_to_json(result), **_more_to_json(result), **_notes(result, design)})
-    else:
-        _print_run(result, design)
-    damaged.tell()
+    return Answer(
+        partial(_print_run, result, design),
+        lambda: {**run_to_json(result), **_more_to_json(result), **_notes(result, design)},
+        damaged=damaged,
+    )
 
 
 def _more_to_json(run: "RunResult") -> dict[str, Any]:
@@ -100,7 +57,7 @@ def _more_to_json(run: "RunResult") -> dict[str, Any]:
     return {
         "per_epoch": per_epoch,
         "how": {name: json_value(value) for name, value in _how(run).items()},
-        "files": files_of(run.folder),
+        "files": _files_of(run.folder),
         "next": run.next_step,
         "traceback": run.error_log_tail(_LAST_LINES),
     }
@@ -121,7 +78,7 @@ def _print_run(run: "RunResult", design: "Design") -> None:
     if how := _how(run):
         _heading("How it was executed")
         _print_pairs(how)
-    if files := files_of(run.folder):
+    if files := _files_of(run.folder):
         _heading("Files")
         sizes = [{"file": name, "size": file_size(size)} for name, size in files.items()]
         print_table(sizes, most=None, right=["size"])
@@ -168,6 +125,18 @@ def _print_facts(run: "RunResult", design: "Design") -> None:
     facts |= {"mixed": "code, data, versions or threads changed between its epochs" if run.mixed else ""}
     facts |= {"jobs": f"{run.jobs} runs shared the machine" if run.jobs > 1 else ""}
     _print_pairs(facts)
+
+
+def _files_of(run: "RunFolder") -> dict[str, int]:
+    """Return the files in a run's folder, those of its artifacts included: name -> size in bytes."""
+    from runmanager.storage import artifacts
+
+    if not run.path.is_dir():
+        return {}
+    names = sorted(path.name for path in run.path.iterdir() if not path.name.startswith("."))
+    inside = [f"{paths.ARTIFACTS}/{name}" for name in artifacts.names(run.path, files_only=True)]
+    names = [name for name in names if not inside or name != paths.ARTIFACTS] + inside
+    return {name: (run.path / name).lstat().st_size for name in names}
 
 
 def _heading(name: str) -> None:

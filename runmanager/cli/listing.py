@@ -1,20 +1,24 @@
-"""What `runmanager list` shows: one line per experiment, or the runs of one, as tables and as JSON."""
+"""What `runmanager list` lists: one line per experiment, or the runs of one."""
 
 import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runmanager.cli.common import check_folder, say
+from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, chosen, meeting, print_view, tell
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
 from runmanager.hyperparameters import counted, json_value
 from runmanager.outcome import Status
+from runmanager.storage import paths
 from runmanager.storage.folders import Experiment
 from runmanager.wording import duration, file_size
 
@@ -41,7 +45,45 @@ class Overview:
     note: str  # why it was executed, "" if nobody has said it
 
 
-def print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
+def list_runs(root: Path = Path("runs"), *, rows: Selection) -> Answer:
+    """List experiments, or the runs of one experiment.
+
+    A terminal shows the columns that matter most. A pipe or a file gets every column, one line per run. With
+    --where, --columns, --sort or --limit, the runs of all experiments are listed. In JSON, an experiment may
+    then appear more than once.
+
+    For example:
+
+      runmanager list                                the experiments under runs/
+      runmanager list runs/fashion_grid              its runs, by number
+      runmanager list --where "status=failed"        those of all experiments
+      runmanager list runs/fashion_grid --sort=-lr --columns run,lr,loss
+      runmanager list --json | jq '.[].runs[].folder'
+
+    Exit codes: 0 listed; 1 something is damaged; 2 no such folder or column.
+    """
+    from runmanager.storage.folders import experiments, no_runs
+    from runmanager.storage.run_state import read_experiment
+
+    check_folder(root)
+    if (root / paths.RUN).is_file():
+        raise FileNotFoundError(f"{root} is one run: runmanager show {root}")
+    damaged: list[str] = []
+    by_folder = {folder: read_experiment(folder, damaged) for folder in experiments(root)}
+    by_folder = {folder: runs for folder, runs in by_folder.items() if runs}
+
+    def show() -> None:
+        if not by_folder:
+            say(no_runs(root))
+        elif len(by_folder) > 1 and not rows.is_of_rows:
+            _print_experiments(by_folder, everything=rows.everything)
+        else:
+            _print_runs(by_folder, rows)
+
+    return Answer(show, partial(_to_json, by_folder, rows), damaged=damaged)
+
+
+def _print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     """Print the runs that were asked for in one table, below how many they are, and the notes."""
     from runmanager.results.show import runs_view
     from runmanager.results.tables import notes_of
@@ -55,7 +97,7 @@ def print_runs(by_folder: RunsByFolder, selection: Selection) -> None:
     print_view(runs_view(runs), selection, [title, *notes_of(runs)], what="runs")
 
 
-def runs_to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, Any]]:
+def _to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str, Any]]:
     """Return the experiments with the runs that were asked for, in their order.
 
     An experiment comes again where the runs of another are between its own.
@@ -63,20 +105,11 @@ def runs_to_json(by_folder: RunsByFolder, selection: Selection) -> list[dict[str
     if not selection.is_of_rows:
         return [_experiment_to_json(folder, map(run_to_json, runs)) for folder, runs in by_folder.items()]
     from runmanager.results.files import to_rows
-    from runmanager.results.loading import name_of
 
-    rows = meeting(_table(by_folder), selection.where)
-    is_named = "experiment" in rows
-    runs = {
-        (name_of(folder.name) if is_named else "", run.folder.number): (folder, run)
-        for folder, runs in by_folder.items()
-        for run in runs
-    }
-    ordered = chosen(rows, replace(selection, columns=None))
-    names = ordered["experiment"].map(str) if is_named else [""] * len(ordered)
-    pairs = [runs[key] for key in zip(names, ordered["run"], strict=True)]
-    contents = [run_to_json(run) for _, run in pairs]
-    contents = to_rows(chosen(rows, selection)) if selection.columns else contents
+    rows = chosen(meeting(_table(by_folder), selection.where), selection)
+    runs = [(folder, run) for folder, runs in by_folder.items() for run in runs]  # in the order of the table
+    pairs = [runs[position] for position in rows.index]
+    contents = to_rows(rows) if selection.columns else [run_to_json(run) for _, run in pairs]
     groups = groupby(zip(pairs, contents, strict=True), key=lambda each: each[0][0])
     return [_experiment_to_json(folder, (content for _, content in group)) for folder, group in groups]
 
@@ -87,10 +120,11 @@ def _table(by_folder: RunsByFolder) -> "pd.DataFrame":
     from runmanager.results.loading import LAST, name_of
 
     named = [(name_of(folder.name), runs) for folder, runs in by_folder.items()]
-    return tables.concat([(name, tables.runs_table(name, runs)) for name, runs in named], LAST)
+    table = tables.concat([(name, tables.runs_table(name, runs)) for name, runs in named], LAST)
+    return table.reset_index(drop=True)
 
 
-def print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
+def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
     """Print one line per experiment."""
     from runmanager.console import print_fitted, wide_console
     from runmanager.table import Table

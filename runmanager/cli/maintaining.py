@@ -1,22 +1,13 @@
-"""Commands that look after runs and machines: verify, rm, note, devices."""
+"""Commands that look after runs and machines: verify, note, devices."""
 
 import contextlib
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from runmanager.cli.common import (
-    SOME_WRONG,
-    allow_unread,
-    find_run,
-    find_target,
-    say,
-    write,
-    write_json,
-)
-from runmanager.cli.options import AsJson, RunPath
+from runmanager.cli.common import SOME_WRONG, find_target, say, write
+from runmanager.cli.declare import Answer
 from runmanager.errors import InvalidArgumentError
 from runmanager.hyperparameters import json_value
 
@@ -25,18 +16,7 @@ if TYPE_CHECKING:
     from runmanager.storage.run_state import RunResult
 
 
-def verify_command(
-    run: RunPath,
-    function: Annotated[
-        str | None,
-        typer.Option(
-            "--with",
-            metavar="FILE:FUNCTION",
-            help="The training function of the run.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def verify(run: Path, *, function: str | None = None) -> Answer:
     """Repeat a run's first epoch and compare its metrics.
 
     It names the metrics that are not bit-identical. The function gets the run's hyperparameters, in this
@@ -51,8 +31,12 @@ def verify_command(
       runmanager verify runs/mine/1 --with mypackage.training:train --json
 
     Exit codes: 0 identical; 1 different, or the epoch did not end; 2 nothing was executed.
+
+    Options:
+        function (--with FILE:FUNCTION): The training function of the run.
     """
     from runmanager.launch.verify import load_function, verify_first_epoch
+    from runmanager.results.one_run import find_run
     from runmanager.storage.run_state import read_run
 
     recorded = read_run(find_run(run)[1])
@@ -63,59 +47,14 @@ def verify_command(
         raise InvalidArgumentError([f"{rule}: --with path/to/{program}:train"])
     with contextlib.redirect_stdout(sys.stderr):  # whatever the function prints
         verdict = verify_first_epoch(recorded, load_function(function))
-    with allow_unread():
-        if as_json:
-            write_json(_to_json(recorded, verdict))
-        else:
-            _print_verdict(recorded, verdict)
-    raise typer.Exit(0 if verdict.is_identical else SOME_WRONG)
+    return Answer(
+        partial(_print_verdict, recorded, verdict),
+        partial(_to_json, recorded, verdict),
+        0 if verdict.is_identical else SOME_WRONG,
+    )
 
 
-def rm_command(
-    targets: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN|EXPERIMENT", help="Experiments, or EXPERIMENT/NUMBER for a run.", show_default=False
-        ),
-    ],
-    checkpoints: Annotated[
-        bool,
-        typer.Option("--checkpoints", help="Remove checkpoints only, also below a root."),
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-) -> None:
-    """Remove runs or experiments, or their checkpoints.
-
-    A run's files, its entry in the grid and its rows in the tables are removed. The command asks first, and
-    says how much disk is freed. It refuses a run that a process is writing. Files that runmanager did not write
-    are kept and named; links are not followed.
-
-    A grid that still contains a removed run executes it again. A run without its checkpoint starts again at its
-    first epoch, unless it is completed.
-
-    For example:
-
-      runmanager rm runs/fashion_grid/3
-      runmanager rm runs/fashion_grid
-      runmanager rm --yes runs/fashion_grid/0*-lr=0.1*
-      runmanager rm --checkpoints runs
-
-    Exit codes: 0 removed; 1 not confirmed; 2 refused, nothing was removed; 74 storage failed.
-    """
-    from runmanager.cli.removing import remove_checkpoints_of, remove_targets
-
-    (remove_checkpoints_of if checkpoints else remove_targets)(targets, is_confirmed=yes)
-
-
-def note_command(
-    target: Annotated[
-        Path, typer.Argument(metavar="EXPERIMENT|RUN", help="An experiment, or EXPERIMENT/NUMBER for a run.")
-    ],
-    text: Annotated[
-        str | None,
-        typer.Argument(metavar="TEXT", help="One line; '' removes the note. Without it, the note is shown."),
-    ] = None,
-) -> None:
+def note(target: Path, text: str | None = None) -> None:
     """Write or show a note on an experiment or a run.
 
     `run_grid(..., note="...")` writes the note when a grid starts. `runmanager diff` shows the notes of both.
@@ -127,6 +66,10 @@ def note_command(
       runmanager note runs/fashion_grid
 
     Exit codes: 0 written or shown; 2 no such experiment or run, or it is being executed; 74 storage failed.
+
+    Options:
+        target (EXPERIMENT|RUN): An experiment, or EXPERIMENT/NUMBER for a run.
+        text (TEXT): One line; '' removes the note. Without it, the note is shown.
     """
     from runmanager.storage.design import Design, check_note
     from runmanager.storage.folders import Experiment
@@ -148,16 +91,12 @@ def note_command(
     say(f"{target}: {f'noted: {line}' if line else 'the note is removed'}")
 
 
-def devices_command(
-    benchmark: Annotated[
-        bool,
-        typer.Option(
-            "--benchmark",
-            help="Time a matrix product and a training step on each device (seconds).",
-        ),
-    ] = False,
-) -> None:
-    """List the devices: memory (GiB), cores, precisions."""
+def devices(*, benchmark: bool = False) -> None:
+    """List the devices: memory (GiB), cores, precisions.
+
+    Options:
+        benchmark: Time a matrix product and a training step on each device (seconds).
+    """
     from runmanager.console import print_table
     from runmanager.devices.describe import describe_devices
 

@@ -1,13 +1,14 @@
-"""What `runmanager rm` says, asks and removes."""
+"""What `runmanager rm` removes, once that is confirmed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from runmanager.cli.common import SOME_WRONG, find_experiment, find_run, find_target, say
+from runmanager.cli.common import SOME_WRONG, find_experiment, find_target, say
 from runmanager.hyperparameters import counted
+from runmanager.wording import listed
 
 if TYPE_CHECKING:
     from runmanager.results.removal import Contents
@@ -17,7 +18,34 @@ _MIB = 2**20
 _MOST_NAMED = 8  # runs or files in a message
 
 
-def remove_targets(targets: Sequence[Path], *, is_confirmed: bool) -> None:
+def rm(targets: list[Path], *, checkpoints: bool = False, yes: bool = False) -> None:
+    """Remove runs or experiments, or their checkpoints.
+
+    A run's files, its entry in the grid and its rows in the tables are removed. The command asks first, and
+    says how much disk is freed. It refuses a run that a process is writing. Files that runmanager did not write
+    are kept and named; links are not followed.
+
+    A grid that still contains a removed run executes it again. A run without its checkpoint starts again at its
+    first epoch, unless it is completed.
+
+    For example:
+
+      runmanager rm runs/fashion_grid/3
+      runmanager rm runs/fashion_grid
+      runmanager rm --yes runs/fashion_grid/0*-lr=0.1*
+      runmanager rm --checkpoints runs
+
+    Exit codes: 0 removed; 1 not confirmed; 2 refused, nothing was removed; 74 storage failed.
+
+    Options:
+        targets (RUN|EXPERIMENT): Experiments, or EXPERIMENT/NUMBER for a run.
+        checkpoints: Remove checkpoints only, also below a root.
+        yes (-y): Do not ask for confirmation.
+    """
+    (_remove_checkpoints if checkpoints else _remove)(targets, is_confirmed=yes)
+
+
+def _remove(targets: Sequence[Path], *, is_confirmed: bool) -> None:
     """Remove runs and experiments, once that is confirmed; all are checked before the first is removed."""
     from runmanager.results import removal
     from runmanager.storage.folders import read_runs
@@ -50,50 +78,50 @@ def remove_targets(targets: Sequence[Path], *, is_confirmed: bool) -> None:
     say(f"{what} removed")
 
 
-def remove_checkpoints_of(targets: Sequence[Path], *, is_confirmed: bool) -> None:
+def _remove_checkpoints(targets: Sequence[Path], *, is_confirmed: bool) -> None:
     """Remove the checkpoints of runs, experiments or roots, once that is confirmed."""
     from runmanager.results import removal
     from runmanager.storage.lock import check_free
 
-    runs = _runs_in(targets)
-    contents = {id_: removal.look_at_checkpoints(run) for id_, (_, run) in runs.items()}
-    runs = {id_: pair for id_, pair in runs.items() if contents[id_].files}
-    experiments = dict.fromkeys(experiment for experiment, _ in runs.values())
-    for experiment in experiments:
+    by_experiment: dict[Path, dict[str, RunFolder]] = {}
+    inside: list[Contents] = []
+    for experiment, run in {run.path: (experiment, run) for experiment, run in _runs_in(targets)}.values():
+        if (contents := removal.look_at_checkpoints(run)).files:
+            by_experiment.setdefault(experiment, {})[run.id] = run
+            inside.append(contents)
+    for experiment in by_experiment:
         check_free(experiment)
-    number = sum(len(contents[id_].files) for id_ in runs)
-    size = f"{sum(contents[id_].size for id_ in runs) / _MIB:.1f} MiB"
-    if not runs:
+    if not inside:
         say("there are no checkpoints: completed runs keep none, and weights.pt is none")
         return
-    by_experiment = {path: [run for home, run in runs.values() if home == path] for path in experiments}
-    for experiment, folders in by_experiment.items():
-        say(_kept(experiment, folders))
-    _confirm(f"Remove {counted(number, 'checkpoint')}, {size}?", is_confirmed=is_confirmed)
-    for folders in by_experiment.values():
-        removal.check_ended(folders)
-    for experiment, folders in by_experiment.items():
-        removal.remove_checkpoints(experiment, folders)
-    say(f"{counted(number, 'checkpoint')} removed, {size} freed")
+    number = counted(sum(len(contents.files) for contents in inside), "checkpoint")
+    size = f"{sum(contents.size for contents in inside) / _MIB:.1f} MiB"
+    for experiment, runs in by_experiment.items():
+        say(_kept(experiment, runs.values()))
+    _confirm(f"Remove {number}, {size}?", is_confirmed=is_confirmed)
+    for runs in by_experiment.values():
+        removal.check_ended(runs.values())
+    for experiment, runs in by_experiment.items():
+        removal.remove_checkpoints(experiment, runs.values())
+    say(f"{number} removed, {size} freed")
 
 
-def _runs_in(targets: Iterable[Path]) -> dict[Path, tuple[Path, "RunFolder"]]:
-    """Return path -> experiment and run, of all runs that are named, or are in what is named."""
+def _runs_in(targets: Iterable[Path]) -> Iterator[tuple[Path, "RunFolder"]]:
+    """Yield the experiment and the folder of all runs that are named, or are in what is named."""
+    from runmanager.results.one_run import find_run
     from runmanager.storage.folders import experiments, is_experiment, read_runs
 
-    runs: dict[Path, tuple[Path, RunFolder]] = {}
     for path in targets:
         folders = experiments(path) if path.is_dir() and not path.is_symlink() else []
         if any(map(is_experiment, folders)):
             for experiment in (find_experiment(folder) for folder in folders if not folder.is_symlink()):
-                runs |= {run.path: (experiment, run) for run in read_runs(experiment)}
+                yield from ((experiment, run) for run in read_runs(experiment))
         else:
             experiment, run = find_target(path) if path.is_symlink() else find_run(path)
-            runs |= {run.path: (experiment, run)} if run else {}
-    return runs
+            yield from [(experiment, run)] if run else []
 
 
-def _kept(experiment: Path, runs: Sequence["RunFolder"]) -> str:
+def _kept(experiment: Path, runs: Iterable["RunFolder"]) -> str:
     """Say which runs can no longer be resumed without their checkpoints."""
     from runmanager.outcome import Status
     from runmanager.storage.run_state import read_run
@@ -103,16 +131,14 @@ def _kept(experiment: Path, runs: Sequence["RunFolder"]) -> str:
     kept = "rows, journals and weights.pt are kept"
     if not named:
         return f"{experiment}: {kept}"
-    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    listed = f"{', '.join(named[:_MOST_NAMED])}{more}"
-    who = "1 run" if len(named) == 1 else f"{len(named)} runs"
-    return f"{experiment}: {kept}; {who} can no longer be resumed, only executed from the first epoch: {listed}"
+    who = counted(len(named), "run")
+    rule = "can no longer be resumed, only executed from the first epoch"
+    return f"{experiment}: {kept}; {who} {rule}: {listed(named, _MOST_NAMED)}"
 
 
 def _described(start: str, inside: "Contents") -> str:
-    names = [str(other.name) for other in inside.others]
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    others = f"; not removed: {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
+    names = [other.name for other in inside.others]
+    others = f"; not removed: {listed(names, _MOST_NAMED)}" if names else ""
     return f"{start}{counted(len(inside.files), 'file')}, {inside.size / _MIB:.1f} MiB{others}"
 
 

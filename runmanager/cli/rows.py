@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runmanager.cli.common import say, write_json
+import typer
+
+from runmanager.cli.common import say
+from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.wording import join, listed
 
 if TYPE_CHECKING:
@@ -21,15 +24,29 @@ SCREENFUL = 40
 """How many rows a terminal gets unless asked for more; a file gets all."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which rows and columns were asked for, whether they are drawn or written as JSON."""
+    """Which rows and columns were asked for, whether they are drawn or written as JSON.
+
+    Options:
+        where (CONDITION): Only these rows, as 'lr<0.1 and status=failed'.
+        columns (A,B): Only these columns, in this order.
+        sort (A,-B): Sort by columns; '-' in front is descending.
+        limit (-n N): Number of rows. Default: 40 in a terminal.
+        everything (--all): Show every column and row.
+    """
 
     where: str | None = None
     columns: str | None = None
     sort: str | None = None
     limit: int | None = None
     everything: bool = False
+
+    def __post_init__(self) -> None:
+        problems = Problems()
+        if self.limit is not None:
+            problems.check_count("--limit (-n)", self.limit, 1)
+        problems.raise_if_any(InvalidArgumentError)
 
     @property
     def is_of_rows(self) -> bool:
@@ -50,7 +67,10 @@ def load_selected(*folders: Path, where: str | None = None) -> "pd.DataFrame":
     runs = load_runs(folders)
     if runs.empty:
         raise FileNotFoundError(no_runs(folders[0]))
-    return meeting(runs, where)
+    runs = meeting(runs, where)
+    if runs.empty:
+        raise typer.Exit
+    return runs
 
 
 def meeting(runs: "pd.DataFrame", where: str | None) -> "pd.DataFrame":
@@ -65,25 +85,15 @@ def meeting(runs: "pd.DataFrame", where: str | None) -> "pd.DataFrame":
     return rows
 
 
-def sorted_view(view: "View", by: str | None) -> "View":
-    """Sort the rows of a view by columns, those without a value last.
-
-    Raises:
-        InvalidArgumentError: There is no such column.
-    """
-    rows = view.whole if len(view.whole) else view.table
-    return view.taken(_order(rows, by)) if by else view
-
-
-def write_rows(rows: "pd.DataFrame", selection: Selection) -> None:
-    """Write rows as JSON: those that were asked for, in their order, with the columns that were asked for.
+def rows_to_json(rows: "pd.DataFrame", selection: Selection) -> list[dict[str, Any]]:
+    """Return the rows that were asked for, in their order, with the columns that were asked for.
 
     Raises:
         InvalidArgumentError: There is no such column.
     """
     from runmanager.results.files import to_rows
 
-    write_json(to_rows(chosen(rows, selection)))
+    return to_rows(chosen(rows, selection))
 
 
 def chosen(rows: "pd.DataFrame", selection: Selection) -> "pd.DataFrame":
@@ -110,14 +120,12 @@ def _order(rows: "pd.DataFrame", by: str | None) -> list[int]:
     from runmanager.results.view import check_columns
     from runmanager.results.where import names_in
 
-    names = [(name, False) if name in rows else (name.removeprefix("-"), True) for name in names_in(by or "")]
-    check_columns([name for name, _ in names], rows)
-    order = list(range(len(rows)))
-    for name, is_descending in reversed(names):
-        keys = _keys(rows[name]).iloc[order].reset_index(drop=True)
-        positions = keys.sort_values(ascending=not is_descending, kind="stable", na_position="last").index
-        order = [order[position] for position in positions]
-    return order
+    signs = {name if name in rows else name.removeprefix("-"): name in rows for name in names_in(by or "")}
+    check_columns(list(signs), rows)
+    numbered = rows.reset_index(drop=True)
+    if not signs:
+        return list(range(len(rows)))
+    return list(numbered.sort_values([*signs], ascending=[*signs.values()], kind="stable", key=_keys).index)
 
 
 def _keys(values: "pd.Series[Any]") -> "pd.Series[Any]":
@@ -148,7 +156,8 @@ def print_view(view: "View", selection: Selection, titles: Sequence[str] = (), *
         tell(view.caption)
         return
     columns, everything = selection.columns, selection.everything
-    view = sorted_view(view, selection.sort)
+    whole = view.whole if len(view.whole) else view.table
+    view = view.taken(_order(whole, selection.sort)) if selection.sort else view
     view = _limited(view, selection.limit, what, everything=everything) if what else view
     names = names_in(columns) if columns else None
     if names is None and (everything or not console.is_terminal):

@@ -1,17 +1,17 @@
 """One run, read back: its parameters, its epochs, how it ended and its weights."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.hyperparameters import counted
 from runmanager.results.loading import load_results, warn_of
 from runmanager.storage import artifacts, paths
-from runmanager.storage.folders import RunFolder, is_experiment, read_runs
-from runmanager.storage.run_state import RunResult, read_run
+from runmanager.storage.folders import RunFolder, is_experiment, no_experiment, read_runs
+from runmanager.storage.run_state import read_run
 from runmanager.wording import listed
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def load_run(run: Any) -> LoadedRun:
     """
     damaged: list[str] = []
     path = path_of(run)
-    result = _find(path, damaged)
+    result = read_run(find_run(path, damaged)[1], damaged)
     warn_of(damaged, path)
     return LoadedRun(
         result.folder.number, result.folder.params, str(result.status), len(result.epochs), result.summary,
@@ -138,38 +138,27 @@ def path_of(run: Any) -> Path:
     raise InvalidArgumentError([f"{rule}, got {run!r:.200}"])
 
 
-def _find(path: Path, damaged: list[str]) -> RunResult:
-    searched = search(path, damaged)
-    if searched.run is not None:
-        return read_run(searched.run, damaged)
-    if searched.experiment is not None:
-        raise NoRunsError(f"{path.parent} has no run {path.name!r}; {searched.numbers}")
-    if is_experiment(paths.absolute(path)):
-        raise NoRunsError(f"{path} is an experiment: name a run, as {str(path / '1')!r}")
-    raise NoRunsError(f"{path} is no run: name its experiment and its number, as 'runs/circle/8'")
+def find_run(path: Path, damaged: list[str] | None = None) -> tuple[Path, RunFolder]:
+    """Find a run by its folder, which is not followed if it is a link, or by its number in an experiment.
 
+    Returns:
+        The folder of the experiment, and the run's.
 
-class Searched(NamedTuple):
-    """What there is where a run was searched for."""
-
-    experiment: Path | None  # None if the folder above the run is none
-    runs: Sequence[RunFolder]  # of the experiment
-    run: RunFolder | None  # None if there is no such run
-    is_numbered: bool  # whether the path names the run by its number
-
-    @property
-    def numbers(self) -> str:
-        """Which runs the experiment has."""
-        return f"its runs are {self.runs[0].number} to {self.runs[-1].number}" if self.runs else "it has none"
-
-
-def search(path: Path, damaged: list[str] | None = None) -> Searched:
-    """Search for a run by its folder, which is not followed if it is a link, or by its number."""
-    path = paths.absolute(path)
-    experiment = path.parent.resolve()
-    number = int(path.name) if path.name.isdecimal() and not path.exists() else None
+    Raises:
+        NoRunsError: There is no such run; the message says which there are.
+    """
+    absolute = paths.absolute(path)
+    experiment = absolute.parent.resolve()
     if not experiment.is_dir() or not is_experiment(experiment):
-        return Searched(None, [], None, number is not None)
+        if absolute.is_dir() and is_experiment(absolute):
+            first = next((run.number for run in read_runs(absolute)), 1)
+            raise NoRunsError(f"{path} is an experiment: name a run, as {str(path / str(first))!r}")
+        raise NoRunsError(f"{path} is no run, {no_experiment(path.parent, path)}")
     runs = read_runs(experiment, damaged)
-    run = next((run for run in runs if run.number == number or run.path.name == path.name), None)
-    return Searched(experiment, runs, run, number is not None)
+    is_number = path.name.isdecimal() and not absolute.exists()
+    for run in runs:
+        if run.path.name == absolute.name or (is_number and run.number == int(path.name)):
+            return experiment, run
+    numbers = f"its runs are {runs[0].number} to {runs[-1].number}" if runs else "it has none"
+    hint = "" if is_number else paths.nearest(path)
+    raise NoRunsError(f"{path.parent} has no run {path.name!r}; {hint or numbers}")

@@ -1,14 +1,15 @@
 """The steps that runs have logged, as a table."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runmanager.errors import InvalidArgumentError
+from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.results.loading import find_all, warn_of
-from runmanager.results.one_run import path_of, search
+from runmanager.results.one_run import find_run, path_of
 from runmanager.storage.folders import RunFolder, read_runs
 from runmanager.storage.run_state import is_sparse
 from runmanager.storage.steps import STEP, Points, read_steps
@@ -75,8 +76,9 @@ def _folders_of(runs: Any) -> list[Path]:
 
 def _folder_of(path: Path) -> Path:
     """Return the folder of a run that is named by its number, any other path as it is."""
-    if not path.exists() and path.name.isdecimal() and (run := search(path).run):
-        return run.path
+    if not path.exists() and path.name.isdecimal():
+        with suppress(NoRunsError):
+            return find_run(path)[1].path
     return path
 
 

@@ -26,8 +26,10 @@ from runmanager.storage.entries import VERSION, from_entry, read_json, to_entry
 from runmanager.storage.entries import RunFolder as RunFolder  # noqa: PLC0414 - everybody takes it from here
 from runmanager.storage.identity import identity
 from runmanager.storage.run_trials import KeptTrial, RunTrials, read_trials, write_run
+from runmanager.wording import listed
 
 _LAST_TRIAL = "last_trial"  # in grid.json
+_MOST_NAMES = 8  # of experiments, in a message
 
 
 class Experiment:
@@ -297,6 +299,16 @@ def experiments(root: Path) -> list[Path]:
 def no_runs(path: str | os.PathLike[str], what: str = "runs") -> str:
     """Say that a folder has no runs, or no epochs, and what to do."""
     return f"no {what} under {os.fspath(path)}: start a grid first, or give the folder that it wrote"
+
+
+def no_experiment(path: Path, asked: Path | None = None) -> str:
+    """Say that a path is no experiment, and which one was meant or is there; `asked` is what was given."""
+    root = path if path.is_dir() and not is_experiment(path) else path.parent
+    folders = experiments(root) if root.is_dir() and not is_experiment(root) else []
+    if not folders:
+        return f"{path} is no experiment, and none is beside it"
+    names = listed((folder.name for folder in folders), _MOST_NAMES)
+    return f"{path} is no experiment; {paths.nearest(asked or path) or f'{root} has: {names}'}"
 
 
 def _is_oversized(name: str) -> bool:

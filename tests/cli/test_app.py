@@ -210,3 +210,24 @@ def test_ctrl_c_ends_tensorboard_without_a_traceback(root):
         _, errors = process.communicate(timeout=20)
 
     assert (process.returncode, errors) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "help_of"),
+    [
+        (["best", "--gaol", "loss"], "no such option '--gaol'; did you mean '--goal'?", " best"),
+        (["devices", "--x"], "no such option '--x'; it has: --benchmark, --help", " devices"),
+        (["--verison"], "no such option '--verison'; did you mean '--version'?", ""),
+        (["show"], "missing argument 'RUN'", " show"),
+        (["best", "--goal"], "option '--goal' requires an argument", ""),
+        (["list", "a", "b"], "got unexpected extra argument", " list"),
+        (["tensorboard", "--port", "70000"], "--port is a number from 0 to 65535, got 70000", None),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_answered_as_every_error(command, arguments, message, help_of):
+    result = command(*arguments, prog_name="runmanager")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"runmanager: {message}")
+    if help_of is not None:
+        assert result.stderr.endswith(f"\nsee: runmanager{help_of} --help\n")

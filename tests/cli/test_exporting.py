@@ -23,14 +23,16 @@ def test_a_report_is_written_where_it_is_wanted(command, root, tmp_path):
     [
         (["{root}/nothing"], 2, "no results at"),
         (["{root}", "--goal", "f1"], 2, "these runs have no column 'f1'"),
-        (["{root}", "-o", "{root}/missing/report.html"], 74, "cannot write (No such file or directory)"),
+        (["{root}", "-o", "{root}/missing/report.html"], 2, "no folder '{root}/missing'"),
+        (["{root}", "-o", "{root}/nothing/x/report.html"], 2, "no folder '{root}/nothing/x': make it first"),
+        (["{root}", "-o", "{root}"], 74, "cannot write"),
     ],
 )
 def test_a_report_that_cannot_be_written_says_why(command, root, arguments, code, problem):
     result = command("report", *(argument.format(root=root) for argument in arguments))
 
     assert result.exit_code == code
-    assert problem in result.stderr
+    assert problem.format(root=root) in result.stderr
     assert "Traceback" not in result.output
 
 
@@ -50,7 +52,7 @@ def test_exported_files_come_back_as_they_were(command, root, tmp_path, flags, l
     [
         ([], 2, "nothing to export to: give --csv, --json, --parquet, --mlflow or --wandb"),
         (["--csv", "runs.xlsx"], 2, "--csv writes a file that ends in .csv, got 'runs.xlsx'"),
-        (["--csv", "/dev/null/runs.csv"], 74, "cannot write"),
+        (["--csv", "/dev/null/runs.csv"], 2, "no folder '/dev/null'"),
     ],
 )
 def test_an_export_that_cannot_be_done_says_why(command, root, arguments, code, problem):

@@ -71,7 +71,7 @@ def test_the_weights_that_were_kept_are_loaded(root):
     [
         ("runs/exp", "runs/exp is an experiment: name a run, as 'runs/exp/1'"),
         ("runs/exp/7", "runs/exp has no run '7'; its runs are 1 to 2"),
-        ("runs/none/7", "runs/none/7 is no run: name its experiment and its number, as 'runs/circle/8'"),
+        ("runs/none/7", "runs/none/7 is no run, runs/none is no experiment; runs has: exp"),
     ],
 )
 def test_a_run_that_is_not_there_is_named(root, run, message):

@@ -1,0 +1,110 @@
+"""Commands declared by functions: options and help from signature and docstring, answers as text or JSON."""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+import typer
+
+from runmanager.cli.common import Command, allow_unread, tell_damage, write_json
+from runmanager.cli.rows import Selection
+
+_OPTION = inspect.Parameter.KEYWORD_ONLY
+_GOAL = (
+    "Metric that decides, as max:NAME or min:NAME, or its name where that tells its direction. Default: the "
+    "goal of the grid, else the validation, test or training accuracy, else the loss."
+)
+_REPEATS = (
+    "Axis that only repeats a setting, such as seed; '()' for none. Default: the grid's, else axes "
+    "that vary and are called seed, fold, split, trial or repeat."
+)
+Texts = dict[str, tuple[str, str]]
+"""Parameter -> names of its option and what stands for its value, in one text; and its help."""
+
+_SHARED: Texts = {
+    "folder": ("FOLDER", "The root of all experiments, an experiment, or a run."),
+    "root": ("FOLDER", "The root of all experiments, or one experiment."),
+    "folders": ("FOLDER", "Roots, experiments or runs. Default: runs."),
+    "run": ("RUN", "A run's folder, or EXPERIMENT/NUMBER such as runs/fashion_grid/2."),
+    "goal": ("METRIC", _GOAL),
+    "goals": ("--goal METRIC", f"{_GOAL} Several: those that no other beats in all."),
+    "repeats": ("AXIS", _REPEATS),
+    "as_json": ("--json", "Write JSON, for scripts."),
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command answers.
+
+    Attributes:
+        show: Shows it to people.
+        json: Returns it as a JSON document.
+        exit_code: Of the command, once it has answered.
+        damaged: What could not be read; it is reported at the end.
+    """
+
+    show: Callable[[], object]
+    json: Callable[[], Any]
+    exit_code: int = 0
+    damaged: Sequence[str] = ()
+
+
+def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None], panel: str) -> None:
+    """Add a command that calls a function.
+
+    Parameters are the arguments of the command. Keyword-only ones are options, and so are the fields of a
+    `Selection`. Their help is in the docstring under `Options:`, as ``limit (-n N): Number of rows.`` What is
+    before that is the help of the command: indented lines stay as they are, others are joined. Where an
+    `Answer` is returned, ``--json`` writes its document.
+    """
+    help_, texts = _read(function)
+    parameters = list(inspect.signature(function).parameters.values())
+    has_rows = parameters[-1].annotation is Selection
+    if has_rows:
+        parameters[-1:] = inspect.signature(Selection).parameters.values()
+    if inspect.signature(function).return_annotation is Answer:
+        parameters.append(inspect.Parameter("as_json", _OPTION, default=False, annotation=bool))
+
+    def command(*, as_json: bool = False, **arguments: Any) -> None:
+        if has_rows:
+            arguments["rows"] = Selection(**{each.name: arguments.pop(each.name) for each in fields(Selection)})
+        if arguments.get("repeats") == ["()"]:
+            arguments["repeats"] = []
+        if answer := function(**arguments):
+            with allow_unread():
+                write_json(answer.json()) if as_json else answer.show()
+            tell_damage(answer.damaged)
+            raise typer.Exit(answer.exit_code)
+
+    texts = _SHARED | _read(Selection)[1] | texts
+    declared = {each.name: _declared(each, texts) for each in parameters}
+    vars(command)["__signature__"] = inspect.Signature(list(declared.values()))
+    command.__annotations__ = {each: parameter.annotation for each, parameter in declared.items()}
+    app.command(name, cls=Command, rich_help_panel=panel, help=help_)(command)
+
+
+def _declared(parameter: inspect.Parameter, texts: Texts) -> inspect.Parameter:
+    """Return a parameter as typer reads it."""
+    words, help_ = texts[parameter.name]
+    names = [word for word in words.split() if word.startswith("-")]
+    value = " ".join(word for word in words.split() if word not in names) or None
+    if parameter.kind is not _OPTION:
+        return parameter.replace(
+            kind=_OPTION, annotation=Annotated[parameter.annotation, typer.Argument(metavar=value, help=help_)]
+        )
+    long = [] if any(name.startswith("--") for name in names) else [f"--{parameter.name.replace('_', '-')}"]
+    return parameter.replace(
+        annotation=Annotated[parameter.annotation, typer.Option(*long, *names, metavar=value, help=help_)]
+    )
+
+
+def _read(function: Callable[..., Any]) -> tuple[str, Texts]:
+    """Return the help of a command, and what the docstring says of its parameters."""
+    text, _, options = inspect.cleandoc(function.__doc__ or "").partition("\n\nOptions:\n")
+    paragraphs = [each if each.startswith(" ") else " ".join(each.split("\n")) for each in text.split("\n\n")]
+    marked = [re.sub(r"^(For example|Exit codes):", r"[bold]\1:[/bold]", each) for each in paragraphs]
+    entries = re.findall(r"^ {4}(\w+)(?: \((.*?)\))?: (.*(?:\n {8}.*)*)", options, flags=re.MULTILINE)
+    return "\n\n".join(marked), {name: (words, " ".join(help_.split())) for name, words, help_ in entries}
