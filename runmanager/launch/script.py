@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from runmanager.nested import Grid, flat, mapping_of
 from runmanager.ranges import IntRange, Range
 from runmanager.session.grid_options import EXECUTION, GridOptions
 from runmanager.session.train_call import defaults_of
-from runmanager.wording import listed
+from runmanager.wording import did_you_mean, listed
 
 REFUSED, STORAGE_FAILED, INTERRUPTED = 2, 74, 130
 """Exit codes, beside those of `GridOutcome`."""
@@ -87,7 +88,14 @@ def main(
     """
     script = Script(params, train, allowed or {}, help or {}, flags or {}, constants)
     parser = script.parser(experiment or Path(sys.argv[0]).stem or "experiment", options)
-    given = vars(parser.parse_args(arguments))
+    known, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        names = re.findall(r"(?<!\S)--[\w.-]+", parser.format_help())
+        wrong = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
+        parser.error(
+            f"unrecognized arguments: {' '.join(unknown)}; {did_you_mean(wrong, names, 'the flags are')}"
+        )
+    given = vars(known)
     try:
         grid = script.grid(given)
         runs = _runs(grid, given.get("sample"), options)
@@ -155,7 +163,7 @@ class Script:
             description=inspect.getdoc(self._train),
             usage="%(prog)s [--AXIS VALUE ...] [OPTION ...]",
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog="Started again, it executes only what is missing.",
+            epilog=f"Started again, it executes only what is missing.\n\n{self._examples()}",
             allow_abbrev=False,  # a misspelt axis is no other flag
         )
         parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse knows neither -1e-3 nor -1..1
@@ -191,6 +199,13 @@ class Script:
             )  # fmt: skip
         _add_options(parser, options)
         return parser
+
+    def _examples(self) -> str:
+        lists = {name: values for name, values in self._params.items() if isinstance(values, list | tuple)}
+        name = max(lists, key=lambda each: len(lists[each]), default="")  # one that varies
+        words = " ".join([self._flags[name], shlex.quote(text(lists[name][0]))]) if name else "--retry-failed"
+        lines = ("%(prog)s --plan", f"%(prog)s {words.replace('%', '%%')} --jobs auto")
+        return "\n  ".join(["For example:", *lines])
 
     def grid(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Put the values that were given in the place of the grid's own.

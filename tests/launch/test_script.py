@@ -271,6 +271,29 @@ def test_negative_values_and_ranges_are_no_flags(tmp_path, words):
     assert {-0.5 <= call[0].shift <= 0.5 for call in train.calls} == {True}
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("--batchsize 100", "--batch-size"),
+        ("--lrr=0.1 --jobs 2", "--lr"),
+        ("--retryfailed", "--retry-failed"),
+    ],
+)
+def test_the_flag_that_was_meant_is_asked_for(tmp_path, capsys, words, meant):
+    with pytest.raises(SystemExit) as exit_:
+        start(tmp_path, words, grid={"lr": [0.1], "batch_size": [10]})
+
+    assert exit_.value.code == 2
+    assert f"; did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_help_ends_with_examples_of_its_own_flags(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        start(tmp_path, "--help", grid={"device": ["cpu"], "name": ["100 %", "b"]})
+
+    assert capsys.readouterr().out.endswith(" --name '100 %' --jobs auto\n")
+
+
 def test_a_part_of_a_flag_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         start(tmp_path, "--not 5")  # is no --note
