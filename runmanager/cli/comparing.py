@@ -39,7 +39,7 @@ def best(
     Exit codes: 0 shown; 2 no runs, no such metric or a mistaken condition.
 
     Options:
-        limit (-n N): Number of rows. Default: 10.
+        limit (N): Number of rows. Default: 10.
     """
     from runmanager.results.pareto import pareto
     from runmanager.results.ranking import ranking_of, rows_of

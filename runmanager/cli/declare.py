@@ -20,8 +20,19 @@ _REPEATS = (
     "Axis that only repeats a setting, such as seed; '()' for none. Default: the grid's, else axes "
     "that vary and are called seed, fold, split, trial or repeat."
 )
-Texts = dict[str, tuple[str, str]]
-"""Parameter -> names of its option and what stands for its value, in one text; and its help."""
+_NAMES = {
+    "as_json": ["--json"],
+    "everything": ["--all"],
+    "function": ["--with"],
+    "goals": ["--goal"],
+    "limit": ["--limit", "-n"],
+    "output": ["--output", "-o"],
+    "yes": ["--yes", "-y"],
+}
+"""Of the options that have other names than their parameters."""
+
+Texts = dict[str, tuple[str | None, str]]
+"""Parameter -> what stands for its value, None for a flag; and its help."""
 
 _SHARED: Texts = {
     "folder": ("FOLDER", "The root of all experiments, an experiment, or a run."),
@@ -29,9 +40,9 @@ _SHARED: Texts = {
     "folders": ("FOLDER", "Roots, experiments or runs. Default: runs."),
     "run": ("RUN", "A run's folder, or EXPERIMENT/NUMBER such as runs/fashion_grid/2."),
     "goal": ("METRIC", _GOAL),
-    "goals": ("--goal METRIC", f"{_GOAL} Several: those that no other beats in all."),
+    "goals": ("METRIC", f"{_GOAL} Several: those that no other beats in all."),
     "repeats": ("AXIS", _REPEATS),
-    "as_json": ("--json", "Write JSON, for scripts."),
+    "as_json": (None, "Write JSON, for scripts."),
 }
 
 
@@ -56,7 +67,7 @@ def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None],
     """Add a command that calls a function.
 
     Parameters are the arguments of the command. Keyword-only ones are options, and so are the fields of a
-    `Selection`. Their help is in the docstring under `Options:`, as ``limit (-n N): Number of rows.`` What is
+    `Selection`. Their help is in the docstring under `Options:`, as ``limit (N): Number of rows.`` What is
     before that is the help of the command: indented lines stay as they are, others are joined. Where an
     `Answer` is returned, ``--json`` writes its document.
     """
@@ -88,17 +99,12 @@ def declare(app: typer.Typer, name: str, function: Callable[..., Answer | None],
 
 def _declared(parameter: inspect.Parameter, texts: Texts) -> inspect.Parameter:
     """Return a parameter as typer reads it."""
-    words, help_ = texts[parameter.name]
-    names = [word for word in words.split() if word.startswith("-")]
-    value = " ".join(word for word in words.split() if word not in names) or None
-    if parameter.kind is not _OPTION:
-        return parameter.replace(
-            kind=_OPTION, annotation=Annotated[parameter.annotation, typer.Argument(metavar=value, help=help_)]
-        )
-    long = [] if any(name.startswith("--") for name in names) else [f"--{parameter.name.replace('_', '-')}"]
-    return parameter.replace(
-        annotation=Annotated[parameter.annotation, typer.Option(*long, *names, metavar=value, help=help_)]
-    )
+    value, help_ = texts.get(parameter.name, (None, ""))  # python -OO has no docstrings
+    how: Any = typer.Argument(metavar=value, help=help_)
+    if parameter.kind is _OPTION:
+        names = _NAMES.get(parameter.name, [f"--{parameter.name.replace('_', '-')}"])
+        how = typer.Option(*names, metavar=value, help=help_)
+    return parameter.replace(kind=_OPTION, annotation=Annotated[parameter.annotation, how])
 
 
 def _read(function: Callable[..., Any]) -> tuple[str, Texts]:
@@ -107,4 +113,6 @@ def _read(function: Callable[..., Any]) -> tuple[str, Texts]:
     paragraphs = [each if each.startswith(" ") else " ".join(each.split("\n")) for each in text.split("\n\n")]
     marked = [re.sub(r"^(For example|Exit codes):", r"[bold]\1:[/bold]", each) for each in paragraphs]
     entries = re.findall(r"^ {4}(\w+)(?: \((.*?)\))?: (.*(?:\n {8}.*)*)", options, flags=re.MULTILINE)
-    return "\n\n".join(marked), {name: (words, " ".join(help_.split())) for name, words, help_ in entries}
+    return "\n\n".join(marked), {
+        name: (value or None, " ".join(help_.split())) for name, value, help_ in entries
+    }

@@ -34,7 +34,7 @@ def report(
 
     Options:
         folders (FOLDER): The root, an experiment, or several to compare. Default: runs.
-        output (-o FILE): File to write.
+        output (FILE): File to write.
         watch: Rewrite the page while runs are executed, until Ctrl-C.
     """
     from runmanager.report import write_report

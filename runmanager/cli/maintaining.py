@@ -33,7 +33,7 @@ def verify(run: Path, *, function: str | None = None) -> Answer:
     Exit codes: 0 identical; 1 different, or the epoch did not end; 2 nothing was executed.
 
     Options:
-        function (--with FILE:FUNCTION): The training function of the run.
+        function (FILE:FUNCTION): The training function of the run.
     """
     from runmanager.launch.verify import load_function, verify_first_epoch
     from runmanager.results.one_run import find_run

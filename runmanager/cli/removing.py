@@ -40,7 +40,7 @@ def rm(targets: list[Path], *, checkpoints: bool = False, yes: bool = False) -> 
     Options:
         targets (RUN|EXPERIMENT): Experiments, or EXPERIMENT/NUMBER for a run.
         checkpoints: Remove checkpoints only, also below a root.
-        yes (-y): Do not ask for confirmation.
+        yes: Do not ask for confirmation.
     """
     (_remove_checkpoints if checkpoints else _remove)(targets, is_confirmed=yes)
 

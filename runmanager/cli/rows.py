@@ -32,8 +32,8 @@ class Selection:
         where (CONDITION): Only these rows, as 'lr<0.1 and status=failed'.
         columns (A,B): Only these columns, in this order.
         sort (A,-B): Sort by columns; '-' in front is descending.
-        limit (-n N): Number of rows. Default: 40 in a terminal.
-        everything (--all): Show every column and row.
+        limit (N): Number of rows. Default: 40 in a terminal.
+        everything: Show every column and row.
     """
 
     where: str | None = None
