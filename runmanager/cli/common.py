@@ -189,7 +189,7 @@ def _exit_codes() -> Iterator[None]:
 def _usage(error: Any) -> str:
     """Say what is wrong with a command line, and what shows how to write it."""
     message = error.format_message().rstrip(".")
-    if hasattr(error, "possibilities"):  # no such option
+    if type(error).__name__ == "NoSuchOption":
         wrong = error.option_name
         names = [name for option in error.ctx.command.get_params(error.ctx) for name in option.opts]
         message = f"no such option {wrong!r}; {did_you_mean(wrong, names, 'it has')}"
