@@ -46,7 +46,7 @@ def options(
     """Take the options that come before a command."""
 
 
-def tensorboard(
+def tensorboard_command(
     root: Path = Path("runs"),
     *,
     experiment: str | None = None,
@@ -95,7 +95,7 @@ def _has_display() -> bool:
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
 
 
-def rebuild_tensorboard(root: Path = Path("runs")) -> None:
+def rebuild_tensorboard_command(root: Path = Path("runs")) -> None:
     """Rebuild event files that are damaged or lost.
 
     TensorBoard's event files are written again from the journals. Histograms, images and graphs are kept where
@@ -117,23 +117,23 @@ def rebuild_tensorboard(root: Path = Path("runs")) -> None:
 
 COMMANDS: dict[str, dict[str, Callable[..., Answer | None]]] = {
     "Results": {
-        "list": listing.list_runs,
-        "show": inspecting.show,
-        "best": comparing.best,
-        "compare": comparing.compare,
-        "importances": comparing.importances,
-        "decide": comparing.decide,
-        "diff": comparing.diff,
-        "report": exporting.report,
-        "export": exporting.export,
-        "tensorboard": tensorboard,
+        "list": listing.list_command,
+        "show": inspecting.show_command,
+        "best": comparing.best_command,
+        "compare": comparing.compare_command,
+        "importances": comparing.importances_command,
+        "decide": comparing.decide_command,
+        "diff": comparing.diff_command,
+        "report": exporting.report_command,
+        "export": exporting.export_command,
+        "tensorboard": tensorboard_command,
     },
     "Maintenance": {
-        "verify": maintaining.verify,
-        "note": maintaining.note,
-        "rm": removing.rm,
-        "devices": maintaining.devices,
-        "rebuild-tensorboard": rebuild_tensorboard,
+        "verify": maintaining.verify_command,
+        "note": maintaining.note_command,
+        "rm": removing.rm_command,
+        "devices": maintaining.devices_command,
+        "rebuild-tensorboard": rebuild_tensorboard_command,
     },
 }
 for panel, commands in COMMANDS.items():

@@ -14,7 +14,7 @@ _NUM_BEST = 10
 _RUNS = Path("runs")
 
 
-def best(
+def best_command(
     folder: Path = _RUNS,
     *,
     goals: list[str] | None = None,
@@ -67,7 +67,7 @@ def best(
     return Answer(show, json)
 
 
-def compare(
+def compare_command(
     axis: str, folders: list[Path] | None = None, *, value: str | None = None, rows: Selection
 ) -> Answer:
     """Compare runs that differ in one hyperparameter.
@@ -102,7 +102,7 @@ def compare(
     return Answer(show, partial(rows_to_json, pairs, rows))
 
 
-def importances(
+def importances_command(
     folder: Path = _RUNS, *, goal: str | None = None, repeats: list[str] | None = None, where: str | None = None
 ) -> Answer:
     """Show which hyperparameters matter for a good result.
@@ -140,7 +140,7 @@ def importances(
     return Answer(show, partial(to_rows, shares))
 
 
-def decide(
+def decide_command(
     axis: str | None = None,
     folders: list[Path] | None = None,
     *,
@@ -197,7 +197,7 @@ def _is_folder(axis: str, *, alone: bool) -> bool:
     return (alone or not is_name) and (Path(axis).is_dir() or (alone and not is_name))
 
 
-def diff(first: Path, second: Path) -> Answer:
+def diff_command(first: Path, second: Path) -> Answer:
     """Show what differs between two experiments or runs.
 
     For example:

@@ -9,7 +9,7 @@ from runmanager.hyperparameters import counted
 _RUNS = Path("runs")
 
 
-def report(
+def report_command(
     folders: list[Path] | None = None,
     *,
     output: Path = Path("report.html"),
@@ -50,7 +50,7 @@ def report(
     say(f"{output} is written: open it in a browser")
 
 
-def export(
+def export_command(
     folder: Path = _RUNS,
     *,
     csv: Path | None = None,

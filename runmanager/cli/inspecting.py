@@ -26,7 +26,7 @@ _LAST_LINES = 12  # of a traceback
 _EPOCHS_SHOWN = 10
 
 
-def show(run: Path) -> Answer:
+def show_command(run: Path) -> Answer:
     """Show one run: settings, outcome, epochs and files.
 
     A failed run shows the end of its traceback.

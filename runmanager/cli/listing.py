@@ -45,7 +45,7 @@ class Overview:
     note: str  # why it was executed, "" if nobody has said it
 
 
-def list_runs(root: Path = Path("runs"), *, rows: Selection) -> Answer:
+def list_command(root: Path = Path("runs"), *, rows: Selection) -> Answer:
     """List experiments, or the runs of one experiment.
 
     A terminal shows the columns that matter most. A pipe or a file gets every column, one line per run. With

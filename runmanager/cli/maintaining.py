@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from runmanager.storage.run_state import RunResult
 
 
-def verify(run: Path, *, function: str | None = None) -> Answer:
+def verify_command(run: Path, *, function: str | None = None) -> Answer:
     """Repeat a run's first epoch and compare its metrics.
 
     It names the metrics that are not bit-identical. The function gets the run's hyperparameters, in this
@@ -54,7 +54,7 @@ def verify(run: Path, *, function: str | None = None) -> Answer:
     )
 
 
-def note(target: Path, text: str | None = None) -> None:
+def note_command(target: Path, text: str | None = None) -> None:
     """Write or show a note on an experiment or a run.
 
     `run_grid(..., note="...")` writes the note when a grid starts. `runmanager diff` shows the notes of both.
@@ -91,7 +91,7 @@ def note(target: Path, text: str | None = None) -> None:
     say(f"{target}: {f'noted: {line}' if line else 'the note is removed'}")
 
 
-def devices(*, benchmark: bool = False) -> None:
+def devices_command(*, benchmark: bool = False) -> None:
     """List the devices: memory (GiB), cores, precisions.
 
     Options:

@@ -18,7 +18,7 @@ _MIB = 2**20
 _MOST_NAMED = 8  # runs or files in a message
 
 
-def rm(targets: list[Path], *, checkpoints: bool = False, yes: bool = False) -> None:
+def rm_command(targets: list[Path], *, checkpoints: bool = False, yes: bool = False) -> None:
     """Remove runs or experiments, or their checkpoints.
 
     A run's files, its entry in the grid and its rows in the tables are removed. The command asks first, and

@@ -88,14 +88,14 @@ def main(
     """
     script = Script(params, train, allowed or {}, help or {}, flags or {}, constants)
     parser = script.parser(experiment or Path(sys.argv[0]).stem or "experiment", options)
-    known, unknown = parser.parse_known_args(arguments)
+    namespace, unknown = parser.parse_known_args(arguments)
     if unknown:
         names = re.findall(r"(?<!\S)--[\w.-]+", parser.format_help())
         wrong = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
         parser.error(
             f"unrecognized arguments: {' '.join(unknown)}; {did_you_mean(wrong, names, 'the flags are')}"
         )
-    given = vars(known)
+    given = vars(namespace)
     try:
         grid = script.grid(given)
         runs = _runs(grid, given.get("sample"), options)
