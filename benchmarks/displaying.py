@@ -21,9 +21,9 @@ from benchmarks.measuring import spread
 from runmanager.executors import BatchProgress
 from runmanager.executors.signals import Stop
 from runmanager.grid import RunBuilder
-from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.run import Run
+from runmanager.screen.live import GridProgress
 from runmanager.session.dispatch import Dispatcher
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder

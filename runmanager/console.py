@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,9 @@ from rich.segment import ControlType, Segment
 from rich.style import Style
 from rich.text import Text
 
-from runmanager.markup import marked
-from runmanager.table import ENDLESS, MARKS, Table
+from runmanager.markup import color, marked
+from runmanager.table import ENDLESS, Table
+from runmanager.wording import wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,6 +67,13 @@ def print_fitted(table: Table, console: Console | None = None) -> list[str]:
     return names
 
 
+def colored(line: str) -> Text:
+    """Draw a line, and in color the sign that it begins with."""
+    content = Text(line)
+    content.stylize(color(line[:1]), 0, 1)
+    return content
+
+
 class Screen:
     """Shows lines and tables; a live one also keeps something below the lines that changes in place.
 
@@ -103,10 +110,7 @@ class Screen:
     def print(self, lines: Sequence[str]) -> None:
         """Print lines; a terminal breaks long ones between words."""
         if self._console.is_terminal:
-            folded = textwrap.TextWrapper(
-                self._console.width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-            )
-            lines = [part for line in lines for part in folded.wrap(line) or [""]]
+            lines = [part for line in lines for part in wrapped(line, self._console.width, "", _INDENT)]
         with self._unharmed():  # at once, as the picture below is drawn again
             self._console.print(Text("\n").join(map(self._colored, lines)), soft_wrap=True)
 
@@ -137,7 +141,10 @@ class Screen:
             self.print([line])
 
     def show_below(self, content: Any) -> None:
-        """Show what rich can draw below the lines, in place of what was there; None takes it away."""
+        """Show what rich can draw below the lines, in place of what was there; None takes it away.
+
+        A function is asked for it whenever it is drawn.
+        """
         with self._unharmed():
             if content is None:
                 live, self._live = self._live, None
@@ -155,8 +162,7 @@ class Screen:
                 self._live.start(refresh=True)
 
     def _colored(self, line: str) -> Text:
-        content = Text(line)
-        content.stylize(MARKS.get(line[:1], ""), 0, 1)
+        content = colored(line)
         for word, page in self.links.items():
             if line.startswith(f"{word}:"):
                 content.stylize(Style(link=page()), 0, len(word))
@@ -168,6 +174,10 @@ class Screen:
             yield
         except OSError:
             self._console.quiet = True
+
+
+def _now(content: Any) -> Any:
+    return content() if callable(content) else content
 
 
 class _Below(RenderHook):
@@ -182,7 +192,7 @@ class _Below(RenderHook):
         self._console = console
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        lines = console.render_lines(self.content, options, pad=False)
+        lines = console.render_lines(_now(self.content), options, pad=False)
         self.lengths = [Segment.get_line_length(line) for line in lines]
         for line in lines:
             yield from line
@@ -238,7 +248,7 @@ class NotebookScreen(Screen):
             self.print([])  # keeps the lines above
         if content is None or isinstance(content, str):
             content = NotebookLines([content] if content else [])
-        self._below.show(content)
+        self._below.show(_now(content))
 
 
 class _InPlace:

@@ -7,8 +7,13 @@ from html import escape
 Rows = Sequence[Sequence[str]]
 
 _BAR = "rgba(84, 137, 214, 0.32)"  # on white and on black, text stays readable
-COLORS = {"✓": "#2e9e4f", "✗": "#e5534b", "!": "#c88a04", "…": "#2f93c8"}
-"""The colors of signs on a page, 3:1 on white and on black, as graphics need."""
+_PALETTE = {
+    "✓": ("green", "#2e9e4f"),
+    "✗": ("red", "#e5534b"),
+    "!": ("yellow", "#c88a04"),
+    "…": ("cyan", "#2f93c8"),
+}
+"""The colors of signs in a terminal and on a page; these are 3:1 on white and on black, as graphics need."""
 
 _CELL = "white-space: nowrap; max-width: 26em; overflow: hidden; text-overflow: ellipsis"
 _LATEX = {
@@ -16,6 +21,18 @@ _LATEX = {
     ">": r"\textgreater{}", "|": r"\textbar{}", "…": r"\ldots{}", "±": r"$\pm$",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
 }  # fmt: skip
+
+
+def color(sign: str, *, is_page: bool = False) -> str:
+    """Return the color of what begins with a sign, "" for other signs."""
+    return _PALETTE.get(sign, ("", ""))[is_page]
+
+
+def signed(sign: str, style: str = "") -> str:
+    """Draw a sign in its color on a page."""
+    hue = color(sign, is_page=True)
+    style = "; ".join(filter(None, [f"color: {hue}" if hue else "", style]))
+    return f'<span style="{style}">{sign}</span>' if style and sign else escape(sign)
 
 
 def html(
@@ -51,8 +68,7 @@ def html(
                 end = f"{100 * share:.0f}%"
                 style += f"; background: linear-gradient(90deg, {_BAR} {end}, transparent {end})"
             sign, hint = signs[1][number] if index == signs[0] else ("", "")
-            color = f"color: {COLORS[sign]}; " if sign in COLORS else ""
-            front = f'<span style="{color}font-weight: bold">{sign}</span> ' if sign else ""
+            front = f"{signed(sign, 'font-weight: bold')} " if sign else ""
             cells.append(f'<td style="{style}" title="{escape(hint or content)}">{front}{escape(content)}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>\n")
     head = f"<thead><tr>{''.join(heads)}</tr>\n</thead>"
@@ -66,9 +82,7 @@ def marked(line: str) -> str:
     >>> marked("! 1 < 2")
     '<span style="color: #c88a04">!</span> 1 &lt; 2'
     """
-    color = COLORS.get(line[:1])
-    sign = f'<span style="color: {color}">{line[:1]}</span>' if color else escape(line[:1])
-    return f"{sign}{escape(line[1:])}"
+    return f"{signed(line[:1])}{escape(line[1:])}"
 
 
 def markdown(names: Sequence[str], rows: Rows, is_left: Sequence[bool], best: Collection[int] = ()) -> str:

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console, ConsoleOptions
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ENDLESS = 10_000  # columns of a file, whose lines are as long as they need to be
-MARKS = {"✓": "green", "✗": "red", "!": "yellow", "…": "cyan"}
-"""The colors of what lines and statuses begin with."""
+GAP = "  "  # between columns
 
-_GAP = "  "  # between columns
 _LEAST_TEXT = 20  # columns that a text keeps before its middle is left out
+_LEAST_FIRST = 9  # and a text that matters, before a column is left out
 _STATUS = "status"
 _SIGNS = {str(status): status.sign for status in Status}
 
@@ -37,11 +36,13 @@ class Table:
     Args:
         names: The headings; narrow lines fold them.
         rows: One value per column.
-        right: Columns of text to align right.
+        right: Columns of text to align right; they are never cut.
         fold: Whether narrow lines fold values too. Otherwise the middle of a long text is left out, and no
             other value is ever cut.
         even: Columns of numbers that have the same number of decimals in all rows.
-        first: The columns that matter most, in this order: `fitted` leaves out others before them.
+        first: The columns that matter, in this order: for them headings are folded and texts are shortened,
+            and `fitted` leaves out all others before the last of them.
+        least: Column -> the width that it has at least, as later rows may need it.
         best: The rows to emphasize.
         bars: Column of numbers -> the number that has no bar, and the one whose bar fills its cell.
         hints: What a notebook shows over the status of each row when it is pointed at.
@@ -56,6 +57,7 @@ class Table:
         fold: bool = False,
         even: Collection[str] = (),
         first: Sequence[str] = (),
+        least: Mapping[str, int] | None = None,
         best: Collection[int] = (),
         bars: Mapping[str, tuple[float, float]] | None = None,
         hints: Sequence[str] = (),
@@ -69,10 +71,10 @@ class Table:
             for row, number, content in zip(self._rows, numbers, aligned(numbers), strict=True):
                 row[index] = row[index] if math.isnan(number) else content
         texts = [any(isinstance(row[index], str) for row in self._values) for index in range(len(given))]
-        self._is_text = texts
         self._is_left = [is_text and name not in right for is_text, name in zip(texts, given, strict=True)]
         self._fold, self._best, self._hints = fold, frozenset(best), hints
-        self._order = sorted(range(len(given)), key=lambda i: (_index(given[i], first), i))
+        self._first = [given.index(name) for name in dict.fromkeys(first) if name in given]
+        self._least = [(least or {}).get(name, 0) for name in given]
         self._bars = {given.index(name): ends for name, ends in (bars or {}).items() if name in given}
         self._status = given.index(_STATUS) if _STATUS in given else -1
 
@@ -99,14 +101,17 @@ class Table:
     def fitted(self, width: int) -> tuple["FittedTable", list[str]]:
         """Return the table without the columns for which a width has no room, and the names of these."""
         rooms = self._rooms(marked=True)
-        kept: set[int] = set()
-        room = width + len(_GAP)
-        for index in self._order:
-            least = rooms[index][0] + len(_GAP)
-            if least <= room or not kept:
-                kept.add(index)
-                room -= least
-        names = [self._names[index] for index in self._order if index not in kept]
+        order = self._first or range(len(rooms))
+        kept: list[int] = []
+        for index in order:
+            if kept and _sum(rooms[i].least for i in [*kept, index]) > width:
+                break
+            kept.append(index)
+        others = [index for index in range(len(rooms)) if index not in order]
+        for index in others if len(kept) == len(order) else ():
+            if _sum(rooms[i].whole for i in [*kept, index]) <= width:
+                kept.append(index)
+        names = [self._names[index] for index in (*order, *others) if index not in kept]
         return FittedTable(self, sorted(kept)), names
 
     def whole(self) -> "FittedTable":
@@ -146,23 +151,28 @@ class Table:
         sign = self._sign(row) if index == self._status else ""
         return f"{sign} {row[index]}" if sign else row[index]
 
-    def _rooms(self, *, marked: bool) -> list[tuple[int, int]]:
-        """Return the least and the most that each column needs."""
+    def _rooms(self, *, marked: bool) -> list["_Room"]:
         rooms = []
         for index, name in enumerate(self._names):
-            cells = (
-                [self._marked(row, index) for row in self._rows] if marked else [r[index] for r in self._rows]
-            )
-            most = max(map(cell_len, cells), default=0)
-            is_text = self._is_text[index] and index != self._status
-            least = 2 if self._fold else min(most, _LEAST_TEXT) if is_text else most
-            rooms.append((max(max(map(cell_len, _pieces(name)), default=0), least), max(cell_len(name), most)))
+            cells = [self._marked(row, index) if marked else row[index] for row in self._rows]
+            most = max([self._least[index], *map(cell_len, cells)])
+            is_cut = self._is_left[index] and index != self._status
+            least = whole = 2 if self._fold else min(most, _LEAST_TEXT) if is_cut else most
+            if is_cut and index in self._first:
+                least = min(least, _LEAST_FIRST)
+            pieces = max(map(cell_len, _pieces(name)), default=0)
+            heading = cell_len(name)
+            rooms.append(_Room(max(pieces, least), max(heading, whole), max(heading, most)))
         return rooms
 
     def _lines(self, kept: Sequence[int], limit: int, marked: bool) -> Iterator[list[tuple[str, str]]]:
         rooms = [self._rooms(marked=marked)[index] for index in kept]
-        widths = [most if limit >= ENDLESS else max(least, min(most, limit)) for least, most in rooms]
-        least = [least for least, _ in rooms]
+        is_whole = not self._fold and _sum(room.whole for room in rooms) <= limit
+        least = [room.whole if is_whole else room.least for room in rooms]
+        widths = [
+            most if limit >= ENDLESS else max(low, min(most, limit))
+            for low, (*_, most) in zip(least, rooms, strict=True)
+        ]
         if self._fold:  # words are broken once no column can be narrower without
             longest = [max((_longest_word(row[i]) for row in self._rows), default=0) for i in kept]
             _narrow(widths, list(map(max, least, longest)), limit)
@@ -176,7 +186,7 @@ class Table:
             fit = _folded if self._fold else _shortened
             columns = [fit(content, width) for content, width in zip(cells, widths, strict=True)]
             weight = "bold " if number in self._best else ""
-            color = MARKS.get(self._sign(row), "")
+            color = markup.color(self._sign(row))
             styles = [(weight + (color if index == self._status else "")).strip() for index in kept]
             yield from self._padded(kept, columns, widths, styles)
 
@@ -188,7 +198,7 @@ class Table:
             for index, part, width, style in zip(kept, parts, widths, styles, strict=True):
                 blank = " " * (width - cell_len(part))
                 padded = set_cell_size(part, width) if self._is_left[index] else blank + part
-                line += [(_GAP if line else "", ""), (padded, style)]
+                line += [(GAP if line else "", ""), (padded, style)]
             while line and not line[-1][0].strip():
                 line.pop()
             yield [*line[:-1], (line[-1][0].rstrip(), line[-1][1])] if line else []
@@ -215,8 +225,16 @@ class FittedTable:
             yield Segment.line()
 
 
-def _index(name: str, names: Sequence[str]) -> int:
-    return names.index(name) if name in names else len(names)
+class _Room(NamedTuple):
+    """How wide a column may be: at least, at least with its whole heading, and at most."""
+
+    least: int
+    whole: int
+    most: int
+
+
+def _sum(widths: Iterable[int]) -> int:
+    return sum(width + len(GAP) for width in widths) - len(GAP)
 
 
 def _share(value: Any, low: float, high: float) -> float:
@@ -228,7 +246,7 @@ def _share(value: Any, low: float, high: float) -> float:
 
 def _narrow(widths: list[int], least: Sequence[int], limit: int) -> None:
     """Make the widest columns narrower, until a line fits or all are as narrow as they can be."""
-    for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - limit):
+    for _ in range(_sum(widths) - limit):
         wide = [(width, index) for index, width in enumerate(widths) if width > least[index]]
         if not wide:
             break

@@ -1,9 +1,11 @@
-"""How values, durations and names are written, in tables, lines and messages."""
+"""How values, durations, names and texts are written, in tables, lines and messages."""
 
 import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from rich.cells import cell_len
 
 from runmanager.close_names import closest
 from runmanager.hyperparameters import text
@@ -67,20 +69,45 @@ def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
     return [t[: len(t) - zeros - whole] if zeros and "." in t else t for t in texts]
 
 
-def duration(seconds: float) -> str:
+def steady(value: float) -> str:
+    """Write a number of a column whose other numbers are not known yet: with four decimals where that is right.
+
+    >>> steady(0.948), steady(0.14), steady(2.30258), steady(12.34567), steady(0.00012345), steady(math.nan)
+    ('0.9480', '0.1400', '2.3026', '12.346', '0.0001235', 'nan')
+    """
+    if not math.isfinite(value) or abs(value) >= 1000 or round(value) == value > 9:  # noqa: PLR2004 - no decimals
+        return cell(value) or "nan"
+    decimals = 4 - max(len(f"{abs(value):.0f}") - 1, 0)
+    is_lost = abs(round(value, decimals) - value) > _LARGEST_ERROR * abs(value)
+    return cell(value) if is_lost else f"{value:.{decimals}f}"
+
+
+def duration(seconds: float, decimals: int = 1) -> str:
     """Write how long something took.
 
-    >>> duration(1.25), duration(83), duration(4800), duration(200_000)
-    ('1.2 s', '1 min 23 s', '1 h 20 min', '2 d 7 h')
+    >>> duration(1.25), duration(83), duration(4800), duration(200_000), duration(15.4, 0)
+    ('1.2 s', '1 min 23 s', '1 h 20 min', '2 d 7 h', '15 s')
     """
-    if seconds < 59.95:  # noqa: PLR2004 - written as less than a minute
-        return f"{seconds:.1f} s"
+    if round(seconds, decimals) < 60:  # noqa: PLR2004 - seconds of a minute
+        return f"{seconds:.{decimals}f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
     first = next(index for index, (number, _) in enumerate(parts) if number)
     return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)
+
+
+def durations(values: Iterable[float]) -> list[str]:
+    """Write the durations of a column.
+
+    >>> durations([9.862, 10.4, math.nan]), durations([0.0131]), durations([9.862, 4800])
+    (['9.9 s', '10.4 s', ''], ['0.0131 s'], ['9.9 s', '1 h 20 min'])
+    """
+    numbers = list(values)
+    if all(math.isnan(number) or 0 <= round(number, 1) < 60 for number in numbers):  # noqa: PLR2004
+        return [f"{text} s" if text else "" for text in aligned(numbers, 3)]
+    return [duration(number) if math.isfinite(number) else cell(number) for number in numbers]
 
 
 def file_size(num_bytes: float) -> str:
@@ -108,6 +135,29 @@ def printable(content: str) -> str:
 def join(parts: Iterable[str]) -> str:
     """Join the parts that are not empty with a middle dot."""
     return " · ".join(part for part in parts if part)
+
+
+def wrapped(content: str, width: int, first: str = "", others: str | None = None) -> list[str]:
+    """Break text between words; only a word that is longer than `width` makes a line longer.
+
+    Args:
+        content: The text.
+        width: Columns of a terminal.
+        first: What is in front of the first line.
+        others: What is in front of the others, by default `first`.
+
+    >>> wrapped("one two three", 9, "- ", "  ")
+    ['- one two', '  three']
+    """
+    others = first if others is None else others
+    lines, is_empty = [first], True
+    for word in content.split(" "):
+        if not is_empty and cell_len(f"{lines[-1]} {word}") > width:
+            lines.append(others)
+            is_empty = True
+        lines[-1] += word if is_empty else f" {word}"
+        is_empty = False
+    return [line.rstrip() for line in lines]
 
 
 def listed(names: Iterable[Any], most: int = _MOST_NAMES) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 
 from runmanager import console
 from runmanager.console import (
@@ -22,7 +23,6 @@ from runmanager.console import (
     print_table,
     wide_console,
 )
-from runmanager.live.screen import LivePicture, Part
 from runmanager.table import Table
 from runmanager.wording import cell, join, printable
 
@@ -226,17 +226,20 @@ def terminal(monkeypatch):
     return file
 
 
-class Drawn:
+class Picture:
     """A picture of one line."""
 
-    def draw(self, width, _height):
-        return [[Part("picture ", "green"), Part(f"{width} wide")]]
+    def __rich_console__(self, console, options):
+        yield Text.assemble(("picture ", "green"), f"{options.max_width} wide")
 
-    def to_html(self):
+    def __repr__(self):
+        return "picture 110 wide"
+
+    def _repr_html_(self):
         return "<b>picture</b>"
 
 
-PICTURE = LivePicture(Drawn)
+PICTURE = Picture()
 
 
 def test_a_terminal_keeps_a_picture_below_its_lines(terminal):

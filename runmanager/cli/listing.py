@@ -134,7 +134,7 @@ def _print_experiments(by_folder: RunsByFolder, *, everything: bool) -> None:
     rows = [_row(each, is_short=console.is_terminal) for each in sums]
     if not any(row["note"] for row in rows):
         rows = [{name: value for name, value in row.items() if name != "note"} for row in rows]
-    names = ["experiment", "runs", "status", "best", "goal", "note", "last written", "run time", "size"]
+    names = ["experiment", "runs", "status", "best", "goal"]
     table = Table.of(rows, right=("last written", "run time", "size"), first=names)
     if everything:
         console.print(table, soft_wrap=True)

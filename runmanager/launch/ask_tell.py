@@ -15,9 +15,9 @@ from runmanager.errors import InvalidArgumentError, LifecycleError, Problems, Ru
 from runmanager.executors import Executor
 from runmanager.launch.train_function import Train, manager_of
 from runmanager.listener import Listener
-from runmanager.live.progress import make_display
 from runmanager.nested import Grid
 from runmanager.run import Run
+from runmanager.screen.live import make_display
 from runmanager.search.asking import Asking, SearchResult
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_search import OptunaSearch

@@ -10,9 +10,9 @@ from runmanager.executors import Executor
 from runmanager.launch.live_page import LivePage
 from runmanager.launch.train_function import Train, manager_of
 from runmanager.listener import Listener
-from runmanager.live.progress import make_display
 from runmanager.nested import Grid
 from runmanager.run import Run
+from runmanager.screen.live import make_display
 from runmanager.search.decide import Decide
 from runmanager.search.halving import SuccessiveHalving
 from runmanager.search.optuna_search import OptunaSearch

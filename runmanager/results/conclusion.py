@@ -22,9 +22,8 @@ from runmanager.results.pareto import columns_of_goals, first_of_goals
 from runmanager.results.ranking import Setting, completed, intervals, metrics_of, numbered, own_goals
 from runmanager.results.tables import INSIDE, notes_of
 from runmanager.results.time_spent import TimeSpent
-from runmanager.results.view import durations
 from runmanager.table import Table
-from runmanager.wording import brief, cell, duration, printable
+from runmanager.wording import brief, cell, duration, durations, printable
 
 _NUM_BEST = 5  # settings in the table
 _MOST_CAUSES = 5

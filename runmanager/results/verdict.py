@@ -99,7 +99,8 @@ class Verdict:
         """
         columns = [name for name in self.table if not self.table[name].isna().all()]
         measured = [self.metric, "difference", "low", "high"]
-        return Table.of(self.table[columns], even=measured, first=[self.metric, "verdict"])
+        first = [self.metric, "verdict", *self.table.attrs[HYPERPARAMETERS]]
+        return Table.of(self.table[columns], even=measured, first=first)
 
     def _repr_html_(self) -> str:
         lines = [f"<p><b>{escape(self.sentence)}</b></p>", self.drawn().to_html()]

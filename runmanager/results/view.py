@@ -3,7 +3,6 @@
 import math
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -16,14 +15,13 @@ from rich.text import Text
 
 from runmanager.errors import InvalidArgumentError
 from runmanager.table import ENDLESS, Table
-from runmanager.wording import aligned, cell, did_you_mean, duration, join, listed, printable
+from runmanager.wording import did_you_mean, durations, join, listed, printable, wrapped
 
 TIMES = ("run duration", "epoch duration")
 """The columns of seconds that people read as durations."""
 
 _MOST_IN_NOTEBOOK = 8  # columns
 _MOST_NAMES = 6  # of columns that are not shown
-_MINUTE = 59.95  # seconds
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +54,7 @@ class View:
         width = shutil.get_terminal_size().columns
         fitted, names = self.drawn().fitted(width)
         caption = join([self.caption, self._hidden(names)])
-        return "\n".join([*fitted.lines(width), *textwrap.wrap(caption, width, break_long_words=False)])
+        return "\n".join([*fitted.lines(width), *wrapped(caption, width)])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         if self.table.empty:
@@ -162,18 +160,6 @@ def _taken(table: pd.DataFrame, positions: Sequence[int]) -> pd.DataFrame:
     rows = table.iloc[list(positions)].reset_index(drop=True)
     rows.attrs = table.attrs
     return rows
-
-
-def durations(values: Iterable[float]) -> list[str]:
-    """Write times in seconds as people read them.
-
-    >>> durations([9.862, 10.4, math.nan]), durations([0.0131]), durations([9.862, 4800])
-    (['9.9 s', '10.4 s', ''], ['0.0131 s'], ['9.9 s', '1 h 20 min'])
-    """
-    numbers = list(values)
-    if all(math.isnan(number) or 0 <= number < _MINUTE for number in numbers):
-        return [f"{text} s" if text else "" for text in aligned(numbers, 3)]
-    return [duration(number) if math.isfinite(number) else cell(number) for number in numbers]
 
 
 def span(values: "pd.Series[Any]", *, from_zero: bool = False) -> tuple[float, float]:

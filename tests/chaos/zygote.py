@@ -24,8 +24,8 @@ from runmanager import StorageError
 from runmanager.board import run_log  # noqa: F401
 from runmanager.errors import ExperimentLockedError
 from runmanager.executors.signals import SIGNALS
-from runmanager.live import panel  # noqa: F401 - and scipy, which takes longer than a grid of these tests
 from runmanager.results import tables  # noqa: F401
+from runmanager.screen import panel  # noqa: F401 - and scipy, which takes longer than a grid of these tests
 from runmanager.storage import fingerprint
 from tests.chaos import faults, work
 

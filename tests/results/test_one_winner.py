@@ -33,8 +33,6 @@ from runmanager.cli.listing import overview
 from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal
 from runmanager.grid import RunBuilder
-from runmanager.live.best import BestSoFar
-from runmanager.live.panel import Panel
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.results.conclusion import conclude
 from runmanager.results.diff import diff
@@ -42,6 +40,8 @@ from runmanager.results.effects import effects
 from runmanager.results.importance import importances
 from runmanager.results.ranking import ranking_of
 from runmanager.run import make_run
+from runmanager.screen.best import BestSoFar
+from runmanager.screen.panel import Panel
 from runmanager.session.check import settings_of
 from runmanager.storage.design import Design, assumption
 from runmanager.storage.folders import Experiment

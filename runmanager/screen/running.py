@@ -5,7 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runmanager.outcome import BatchProgress, EpochRecord
+from runmanager.screen.run_rows import Row
+from runmanager.wording import duration, join, printable
 
+_SILENT_S = 30  # without news before the row says so
 _LEAST_PROGRESS = 0.01  # of a run, before its own speed counts
 
 
@@ -70,6 +73,34 @@ class Running:
         if self.done - done < _LEAST_PROGRESS:
             return None
         return begin - self.started + (self.heard - begin) * (1 - done) / (self.done - done)
+
+    @property
+    def epochs(self) -> str:
+        """The epoch it is in, and of how many."""
+        if not self.epoch:
+            return ""
+        return (
+            f"{self.epoch}"
+            if self.num_epochs is None
+            else f"{self.epoch:>{len(str(self.num_epochs))}}/{self.num_epochs}"
+        )
+
+    @property
+    def beginning(self) -> str:
+        """Where it began, unless that is the first epoch."""
+        return f"from epoch {self.first}" if self.first > 1 else ""
+
+    def row(self, now: float) -> Row:
+        """Return its row, which ends in how far it is in its epoch."""
+        silent, step = now - self.heard, ""
+        if self.step:
+            step = f"step {self.step}/{self.num_steps}" if self.is_measured else f"step {self.step}"
+        is_silent = silent > _SILENT_S
+        notes = [f"no news for {silent:.0f} s"] if is_silent else [join([step, self.beginning]), step, ""]
+        return Row(
+            "!" if is_silent else "…", str(self.number), self.params, printable(self.device), self.epochs,
+            duration(int(now - self.started), 0), {} if is_silent else self.metrics, notes,
+        )  # fmt: skip
 
     @property
     def _num_to_execute(self) -> int:

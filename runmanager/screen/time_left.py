@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from runmanager.hyperparameters import text
+from runmanager.wording import duration
 
 Cost = tuple[Mapping[str, Any], float]
 """The hyperparameters of a run, and the seconds it took."""
@@ -107,8 +108,8 @@ def scheduled(seconds: Sequence[float], free_in: Sequence[float]) -> float:
     """
     ends = list(free_in)
     heapq.heapify(ends)
-    for duration in seconds:
-        heapq.heapreplace(ends, ends[0] + duration)
+    for of_run in seconds:
+        heapq.heapreplace(ends, ends[0] + of_run)
     return max(ends)
 
 
@@ -197,8 +198,4 @@ def rounded(seconds: float, steps: Sequence[tuple[float, int]] = _COARSE) -> str
     ('1 h 20 min', '1 s')
     """
     step = next(step for most, step in steps if seconds < most)
-    rounded = max(round(seconds / step), 1) * step
-    days, rest = (rounded // _DAY, 0) if rounded >= 2 * _DAY else (0, rounded)
-    hours, minutes, rest = rest // _HOUR, rest % _HOUR // _MINUTE, rest % _MINUTE
-    parts = ((days, "days"), (hours, "h"), (minutes, "min"), (rest, "s"))
-    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+    return duration(max(round(seconds / step), 1) * step, 0)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from runmanager.hyperparameters import counted
-from runmanager.live import time_left
 from runmanager.outcome import Status
+from runmanager.screen import time_left
 from runmanager.session.plan import Action, Plan, PlannedRun
 from runmanager.storage import paths
 from runmanager.table import Table

@@ -15,15 +15,14 @@ from runmanager.console import choose_screen
 from runmanager.errors import BoardError
 from runmanager.executors.signals import INTERRUPTED, TIME_IS_OVER, Stop
 from runmanager.goal import default_goal
-from runmanager.live import time_left
-from runmanager.live.best import BestSoFar
-from runmanager.live.columns import AxisColumn
-from runmanager.live.ended import Ended
-from runmanager.live.picture import Picture
-from runmanager.live.running import Running
-from runmanager.live.screen import LivePicture
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.run import Run
+from runmanager.screen import time_left
+from runmanager.screen.best import BestSoFar
+from runmanager.screen.ended import Ended
+from runmanager.screen.picture import Picture
+from runmanager.screen.run_rows import DEVICE, Row, RunColumns
+from runmanager.screen.running import Running
 from runmanager.search.search import Search
 from runmanager.session.display import Display
 from runmanager.session.grid_options import GridOptions
@@ -32,11 +31,11 @@ from runmanager.storage import paths
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult, read_run
-from runmanager.wording import VARIABLE, printable
+from runmanager.wording import VARIABLE, listed, printable
 
 if TYPE_CHECKING:
-    from runmanager.live.panel import Panel
     from runmanager.results.conclusion import Conclusion
+    from runmanager.screen.panel import Panel
 
 _LIVE_S = 0.25  # from one picture to the next, at least
 _CLOCK_S = 1.0  # and at most, as clocks go on
@@ -77,7 +76,6 @@ class GridProgress(Display):
         self._name, self.is_shown = name, show
         self._screen = choose_screen(show=show)
         self._screen.links = {"TensorBoard": page} if page else {}
-        self._picture = LivePicture(self._picture_now)
         self._lines: deque[str] = deque()
         self._printing = threading.Lock()
         self._printed = float("-inf")
@@ -111,13 +109,13 @@ class GridProgress(Display):
         self._waiting: dict[str, Mapping[str, Any]] = {}
         self._running: dict[str, Running] = {}
         self._ended: set[str] = set()
-        self._devices: dict[int, str] = {}
-        self._metrics: dict[str, None] = {}
-        self._headings, self._num_below = "", 0  # of the rows that were printed last, and how many these are
+        self._devices: dict[int, str] = {}  # of each lane
+        self._columns = RunColumns(self._varying, has_device=DEVICE in self._varying)
+        self._headings: Sequence[str] = ()
+        self._num_below = 0  # rows below the headings that were printed last
         self._explained: dict[str, int] = {}  # a cause or next step that need not be repeated -> its first run
         self._free_since: dict[int, float] = {}  # lane -> when its last run had ended
         self._pauses: deque[float] = deque([0.0], maxlen=_NUM_PAUSES)  # seconds between two runs of a lane
-        self._axes: list[AxisColumn] = []
         self._num_more = 0
         self._is_stopping = False
         self._left: time_left.Estimate | None = None
@@ -165,10 +163,9 @@ class GridProgress(Display):
         self._folders = self._folders | {folder.id: folder for folder in folders}
         self._ended = self._ended - {folder.id for folder in folders}
         self._waiting = self._waiting | {folder.id: folder.params for folder in folders}
-        params = [folder.params for folder in folders]
-        axes = [AxisColumn.of(name, [each[name] for each in params if name in each]) for name in self._varying]
-        self._axes = [axis.joined(other) for axis, other in zip(self._axes or axes, axes, strict=True)]
-        self._number_width = max([len(str(folder.number)) for folder in self._folders.values()], default=1)
+        count = f"✓ {self._total}/{self._total}"
+        rows = [Row(count, str(folder.number), folder.params) for folder in folders]
+        self._columns = self._columns.holding(rows)
         self._is_changed = True
 
     def _rank(self) -> None:
@@ -186,6 +183,8 @@ class GridProgress(Display):
         self._waiting.pop(id_, None)
         self._ended.discard(id_)  # it may be executed again
         self._devices[lane] = device
+        if len({*self._devices.values()}) > 1:
+            self._columns = replace(self._columns, has_device=True)
         if lane in self._free_since:
             self._pauses.append(now - self._free_since.pop(lane))
         self._running[id_] = Running(folder.number, folder.params, lane, device, now, now)
@@ -194,18 +193,24 @@ class GridProgress(Display):
     def step_ended(self, progress: BatchProgress) -> None:
         """Show how far a run has come in its epoch."""
         if progress.loss is not None:
-            self._metrics |= {"loss": None}
+            self._show_metrics(["loss"])
         self._went_on(progress)
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> None:
         """Show the metrics of an epoch."""
-        self._metrics = dict.fromkeys(self._in_order([*self._metrics, *record.metrics]))
+        self._show_metrics(record.metrics)
         self._went_on(record)
+
+    def _show_metrics(self, names: Iterable[str]) -> None:
+        metrics = self._in_order([*self._columns.metrics, *names])
+        self._columns = replace(self._columns, metrics=metrics)
 
     def _went_on(self, news: EpochRecord | BatchProgress) -> None:
         running = self._running.get(self.slot.id)
         if running is not None:
-            self._running[self.slot.id] = running.after(news, time.monotonic())
+            now = time.monotonic()
+            self._running[self.slot.id] = running = running.after(news, now)
+            self._columns = self._columns.holding([running.row(now)])
             self._is_changed = True
 
     def run_ended(self, outcome: Outcome) -> None:
@@ -230,11 +235,11 @@ class GridProgress(Display):
                 self._past.append((folder.params, seconds / running.part))
         if self._left is None:
             self._estimate_next = float("-inf")
-        total, metrics = str(self._total), running.metrics if running else {}
+        total = str(self._total)
         count = f"{len(self._ended):>{len(total)}}/{total}"
-        number = f"{folder.number:>{self._number_width}}"
+        metrics = running.metrics if running else {}
         metrics = {name: metrics[name] for name in self._in_order(metrics)}
-        ended = Ended(count, number, folder.params, outcome, metrics, seconds)
+        ended = Ended(folder.number, folder.params, outcome, count, running, seconds, metrics)
         kind = VARIABLE.sub("", outcome.error)
         is_new = self._explained.keys().isdisjoint({kind, next_step})
         steps = [f"    {next_step}"] if next_step and is_new else []
@@ -243,7 +248,7 @@ class GridProgress(Display):
         is_repeated = first != folder.number and outcome.status is not Status.PRUNED
         cause = f"as run {first}" if is_repeated else outcome.error
         self._say(
-            [*ended.in_words(self._axes, self._screen.width), *steps],
+            [*ended.in_words(self._columns, self._screen.width), *steps],
             self._live_lines(ended, replace(ended, outcome=replace(outcome, error=cause)), steps),
         )
         self._is_changed = True
@@ -258,15 +263,19 @@ class GridProgress(Display):
         """
         if not self._screen.is_live:
             return None
+        width = self._screen.width
         if not self._screen.has_rows:
-            return [*briefly.in_words(self._axes, self._screen.width), *steps]
-        metrics, width = list(self._metrics), self._screen.width
-        headings, rows = ended.in_row(self._axes, metrics, width)
-        if len(rows) > 1 and briefly != ended:
-            rows = briefly.in_row(self._axes, metrics, width)[1][:1]
+            return [*briefly.in_words(self._columns, width), *steps]
+        self._columns = columns = self._columns.holding([ended.row])
+        lines = ended.in_row(columns, width)
+        if len(lines) > 1 and briefly != ended:
+            lines = briefly.in_row(columns, width)[:1]
+        headings, _, hidden = columns.lines([ended.row], width)
+        if hidden and not self._headings:
+            self._lines.append(f"(not shown: {listed(hidden)})")
         is_due = headings != self._headings or self._num_below >= _MOST_BELOW
-        self._headings, self._num_below = headings, len(rows) + (0 if is_due else self._num_below)
-        return [*([headings] if is_due else []), *rows, *steps]
+        self._headings, self._num_below = headings, len(lines) + (0 if is_due else self._num_below)
+        return [*(headings if is_due else []), *lines, *steps]
 
     def stopping(self, stop: Stop) -> None:
         """Say, once, that the grid is being stopped, and why if that was no signal."""
@@ -286,7 +295,7 @@ class GridProgress(Display):
 
     def conclude(self, conclusion: "Conclusion") -> "Panel":
         """Print the panel at the end of a grid, and log its text."""
-        from runmanager.live.panel import Panel
+        from runmanager.screen.panel import Panel
 
         self.flush()
         panel = Panel(conclusion)
@@ -315,7 +324,7 @@ class GridProgress(Display):
             self.say(search.introduction())
             if not plan.runs:
                 return
-        from runmanager.live.plan_table import estimated_seconds, plan_summary, plan_table
+        from runmanager.screen.plan_table import estimated_seconds, plan_summary, plan_table
 
         seconds = estimated_seconds(plan, plan.costs)
         names = [name for name in plan.varying if name != "device"]
@@ -359,17 +368,26 @@ class GridProgress(Display):
                 self._screen.print(lines)
                 self._printed = time.monotonic()
 
-    def _picture_now(self) -> Picture:
+    def _picture(self) -> Picture:
         now = time.monotonic()
         runs = {running.lane: running for running in list(self._running.values())}
         lanes = [(device, runs.get(lane)) for lane, device in sorted(self._devices.copy().items())]
-        axes = [axis for axis in self._axes if axis.name != "device"]  # which has a column of its own
+        idle = [Row(device=printable(device), notes=["idle"]) for device, run in lanes if run is None]
+        rows = [run.row(now) for _, run in lanes if run] + (idle if self._columns.has_device else [])
+        columns = self._columns.holding(rows)
+        num_done = min(len(self._ended) + sum(run.done for run in runs.values()), self._total)
         left = self._left_in_words(now) if lanes else "starting"
         return Picture(
-            self._name, lanes, axes, list(self._metrics), self._best_line,
-            len(self._ended), self._total, now - self._began, left, now,
-            2 * len(str(self._total)) + len("✓ /"),
-        )  # fmt: skip
+            self._name,
+            columns,
+            rows,
+            self._best_line,
+            len(self._ended),
+            self._total,
+            num_done,
+            now - self._began,
+            left,
+        )
 
     def _in_words(self, now: float) -> str:
         parts = [f"{len(self._ended)}/{self._total} done", f"{len(self._running)} running"]

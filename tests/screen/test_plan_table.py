@@ -5,8 +5,8 @@ import pytest
 from rich.console import Console
 
 from runmanager import RunBuilder
-from runmanager.live.plan_table import estimated_seconds, plan_summary, plan_table
 from runmanager.outcome import EpochRecord, Status
+from runmanager.screen.plan_table import estimated_seconds, plan_summary, plan_table
 from runmanager.session.plan import STARTED_OVER, Action, Plan, PlannedRun
 from runmanager.storage import paths
 from runmanager.storage.folders import RunFolder

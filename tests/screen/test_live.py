@@ -10,9 +10,9 @@ import pytest
 from runmanager import RunBuilder, run_grid
 from runmanager.executors import BatchProgress, InlineExecutor
 from runmanager.executors.signals import Stop
-from runmanager.live import progress
-from runmanager.live.progress import GridProgress
 from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.screen import live
+from runmanager.screen.live import GridProgress
 from runmanager.search.search import AllRuns
 from runmanager.session import plan
 from runmanager.session.plan import STARTED_OVER, Action, Plan, PlannedRun
@@ -20,14 +20,14 @@ from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult
-from tests.live.telling import progress_of, told
+from tests.screen.telling import progress_of, told
 
 RUNS = RunBuilder.get_runs({"lr": [0.010, 0.020], "net": ["a"], "device": ["cpu"]})
 FOLDERS = [
     RunFolder(Path("runs/exp/007-x=1"), number, identity(run._asdict()), run._asdict())
     for number, run in enumerate(RUNS, 7)
 ]
-RECORD = EpochRecord(3, {"loss": 0.598666, "test_accuracy": 0.75, "epoch duration": 7.5, "f1": 1.0})
+RECORD = EpochRecord(1, {"loss": 0.598666, "test_accuracy": 0.75, "epoch duration": 7.5, "f1": 1.0})
 COMPLETED = Outcome(Status.COMPLETED, "", 3)
 
 
@@ -46,7 +46,7 @@ def printed(capsys):
 @pytest.fixture
 def terminal(open_terminal, monkeypatch):
     """A terminal of 100 columns, which is shown so often that no test has to wait for it."""
-    monkeypatch.setattr(progress, "_LIVE_S", 0.001)
+    monkeypatch.setattr(live, "_LIVE_S", 0.001)
     return open_terminal()
 
 
@@ -108,7 +108,7 @@ def test_a_lane_may_begin_its_next_run_before_the_last_one_is_committed(terminal
         told(shown).run_started(RUNS[0], 0, "cpu")
         told(shown).run_started(RUNS[1], 0, "cpu")
         told(shown).run_ended(RUNS[0], COMPLETED, "")
-        terminal.wait_for("cpu       8  0.02")
+        terminal.wait_for("…        8  0.02")
 
 
 def test_nothing_is_shown_where_that_is_wanted(capsys):
@@ -126,7 +126,7 @@ def journal_of(folder):
 
 
 def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal, monkeypatch):
-    monkeypatch.setattr(progress, "read_run", journal_of)
+    monkeypatch.setattr(live, "read_run", journal_of)
 
     with grid(lanes=2, past=[({"lr": 0.3}, 3600.0)]) as shown:
         starting = terminal.wait_for("0/2")
@@ -140,15 +140,15 @@ def test_a_terminal_shows_the_lanes_and_the_grid_live(terminal, monkeypatch):
         one = terminal.wait_for("1/2", "idle", "best so far")
         told(shown).run_ended(RUNS[0], Outcome(Status.DIVERGED, "loss became nan", 3), "it is not repeated")
 
-    assert starting[-1].endswith("0/2  0:00  starting")
-    assert running[:2] == ["exp: 2 runs", "device  run    lr  epoch   step  test_accuracy    loss     time"]
-    assert running[2] == "cuda:0    7  0.01    4/9  14/60           0.75    0.25     0:00"
+    assert starting[-1].endswith("0/2  0 s  starting")
+    assert running[:2] == ["exp: 2 runs", "       run    lr  device  epoch    time  test_accuracy    loss"]
+    assert running[2] == "…        7  0.01  cuda:0    4/9     0 s         0.7500  0.2500  step 14/60"
     assert running[-1].endswith(" left")
-    assert one[1] == "       run    lr  test_accuracy     loss     time"
-    assert re.fullmatch(r"✓ 1/2    8  0\.02 {28}\d\.\d s", one[2])
+    assert one[1] == running[1]  # runs that have ended have the columns of those that go on
+    assert re.fullmatch(r"✓ 1/2    8  0\.02  cpu {13}\d\.\d s", one[2])
     assert one[-2] == "best so far  accuracy 0.02 · run 8 · lr=0.02"
     lines = terminal.last_lines()
-    assert re.fullmatch(r"✗ 2/2    7  0\.01  diverged {18}\d\.\d s  loss became nan", lines[3])
+    assert re.fullmatch(r"✗ 2/2    7  0\.01  cuda:0    4/9   \d\.\d s  diverged · loss became nan", lines[3])
     assert lines[4:] == ["    it is not repeated"]  # the picture is gone at the end
     assert not terminal.screen.cursor.hidden
 
@@ -174,12 +174,14 @@ def test_a_completed_run_with_eight_hyperparameters_is_one_line(open_terminal, w
             told(shown).run_ended(run, COMPLETED, "")
         lines = terminal.wait_for("3/64")
 
-    headings, *rows = lines[:4]
+    begin = next(index for index, line in enumerate(lines) if line.startswith("✓"))
+    headings, *rows = lines[begin - 1 : begin + 3]
     assert [row.split()[:2] for row in rows] == [["✓", f"{number}/64"] for number in (1, 2, 3)]
     assert all(row.split()[3] == "0.001" and "0.7654" in row for row in rows)
     ends = [headings.index(name) + len(name) for name in ("run", "lr", "time")]
     assert all(row[end - 1] != " " and row[end : end + 1] in ("", " ") for row in rows for end in ends)
-    assert ("seed" in headings) == (width >= 100)
+    assert ("seed" in headings) == (width >= 120)
+    assert (lines[0].startswith("(not shown: ") and lines[0].endswith("seed)")) == (width < 120)
 
 
 def test_headings_that_have_scrolled_away_are_printed_again(open_terminal):
@@ -206,9 +208,9 @@ def test_the_axes_that_repeat_are_the_last(open_terminal):
 
     with progress_of(FOLDERS, ["lr", "net"], Design(repeats=("lr",))) as shown:
         told(shown).run_started(RUNS[0], 0, "cpu")
-        head = terminal.wait_for("device")[0]
+        head = terminal.wait_for("epoch")[0]
 
-    assert head.split()[2:4] == ["net", "lr"]
+    assert head.split()[1:3] == ["net", "lr"]
 
 
 @pytest.mark.parametrize(("encoding", "bar"), [("ascii", "."), ("latin-1", "."), ("utf-8", "╌")])
@@ -271,7 +273,7 @@ def test_a_terminal_that_is_made_narrower_or_wider_gets_what_fits(terminal):
         terminal.wait_for("test_accuracy", "0.5987")
         terminal.resize(50, 24)
         told(shown).run_progressed(RUNS[0], EpochRecord(4, {"loss": 0.25, "test_accuracy": 0.5}))
-        narrow = terminal.wait_for("test_accuracy     time", "0.5 ")
+        narrow = terminal.wait_for("time  test_accuracy", "0.5000")
         terminal.resize(120, 24)
         told(shown).run_progressed(RUNS[0], EpochRecord(5, {"loss": 0.125, "test_accuracy": 0.5}))
         terminal.wait_for("test_accuracy", "0.125")
@@ -304,10 +306,10 @@ def test_a_cause_without_room_is_explained_by_the_first_run_that_has_it(open_ter
             told(shown).run_ended(run, Outcome(Status.DIVERGED, error), f"the log is {step}.log")
 
     _, first, cause, step, second = terminal.last_lines()
-    assert first.startswith("✗ 1/2    7  0.01  diverged")
+    assert re.fullmatch(r"✗ 1/2    7  0\.01      1   \d\.\d s  diverged", first)
     assert cause == "    loss became nan in epoch 3, step 0 (last finite 0.20)"
     assert step == "    the log is 0.log"
-    assert re.fullmatch(r"✗ 2/2    8  0\.02  diverged · as run 7 +\d\.\d s", second)
+    assert re.fullmatch(r"✗ 2/2    8  0\.02      1   \d\.\d s  diverged · as run 7", second)
 
 
 def test_a_sentence_that_is_the_same_for_many_runs_is_printed_once(capsys):
@@ -383,7 +385,7 @@ def test_a_file_needs_no_first_line(capsys, tmp_path):
 
 
 def test_a_burst_of_lines_is_printed_together_and_in_order(terminal, monkeypatch):
-    monkeypatch.setattr(progress, "_LIVE_S", 60.0)
+    monkeypatch.setattr(live, "_LIVE_S", 60.0)
 
     with grid() as shown:
         for number in range(100):
@@ -396,7 +398,7 @@ def test_a_burst_of_lines_is_printed_together_and_in_order(terminal, monkeypatch
 
 
 def test_nothing_comes_between_a_failure_and_its_next_step(terminal, monkeypatch):
-    monkeypatch.setattr(progress, "_LIVE_S", 60.0)
+    monkeypatch.setattr(live, "_LIVE_S", 60.0)
 
     with grid() as shown:
         told(shown).run_ended(RUNS[0], Outcome(Status.FAILED, "no"), "look into error.log")
@@ -423,8 +425,8 @@ def test_what_runs_print_steers_no_terminal(capsys, said, lines):
 
 
 def test_without_a_terminal_a_line_tells_of_the_whole_grid_now_and_then(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "_PLAIN_S", 0.001)
-    monkeypatch.setattr(progress, "_CLOCK_S", 0.0)
+    monkeypatch.setattr(live, "_PLAIN_S", 0.001)
+    monkeypatch.setattr(live, "_CLOCK_S", 0.0)
     said: list[str] = []
     shown = grid(past=[({"lr": 0.3}, 600.0)])
     monkeypatch.setattr(shown, "say", said.append)
@@ -509,7 +511,7 @@ def test_no_thread_is_left(terminal):
 
 def test_ipython_is_not_imported():
     program = (
-        "import sys; from runmanager.live.progress import GridProgress\n"
+        "import sys; from runmanager.screen.live import GridProgress\n"
         "with GridProgress('exp'): print('IPython' in sys.modules, 'ipywidgets' in sys.modules)"
     )
 
@@ -522,8 +524,8 @@ NOTEBOOK = """
 import warnings
 warnings.simplefilter("error")
 from runmanager import run_grid
-from runmanager.live import progress
-progress._LIVE_S = progress._CLOCK_S = 0.01
+from runmanager.screen import live
+live._LIVE_S = live._CLOCK_S = 0.01
 
 def train(run, manager):
     with manager.run(run):
@@ -594,7 +596,7 @@ def test_each_line_is_logged_too_and_what_went_wrong_as_a_warning(caplog):
 
 def test_an_application_that_does_not_log_gets_nothing_but_the_lines():
     program = (
-        "from runmanager.live.progress import GridProgress\n"
+        "from runmanager.screen.live import GridProgress\n"
         "with GridProgress('exp', show=False) as shown:\n"
         "    shown.say('! cuda:1 stopped answering')"
     )

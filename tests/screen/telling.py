@@ -5,8 +5,8 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from runmanager.executors.signals import Stop
-from runmanager.live.progress import GridProgress
 from runmanager.outcome import Outcome
+from runmanager.screen.live import GridProgress
 from runmanager.session.dispatch import Dispatcher
 from runmanager.storage.design import Design
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runmanager.goal import Goal
-from runmanager.live.best import BestSoFar
 from runmanager.outcome import EpochRecord, Status
 from runmanager.results import tables
 from runmanager.results.findings import find
+from runmanager.screen.best import BestSoFar
 from runmanager.storage.design import Design
 from runmanager.storage.folders import RunFolder
 from runmanager.storage.run_state import RunResult

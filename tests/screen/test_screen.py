@@ -1,17 +1,15 @@
 import pytest
+from rich.text import Text
 
 from runmanager.console import choose_screen
-from runmanager.live.screen import LivePicture, Part
 
 
 class Wide:
     """Two lines, as wide as the terminal and a little narrower."""
 
-    def draw(self, width, height):
-        return [[Part("a" * width)], [Part("b" * (width - 5), "bold")]]
-
-    def to_html(self):
-        return ""
+    def __rich_console__(self, console, options):
+        yield Text("a" * options.max_width)
+        yield Text("b" * (options.max_width - 5), "bold")
 
 
 @pytest.mark.parametrize(
@@ -22,7 +20,7 @@ def test_a_terminal_that_is_made_narrower_keeps_no_line_of_the_picture_before(
 ):
     monkeypatch.delenv("TMUX", raising=False)
     terminal = open_terminal(120, **environment)
-    screen, picture = choose_screen(show=True), LivePicture(Wide)
+    screen, picture = choose_screen(show=True), Wide()
     screen.print(["above"])
     screen.show_below(picture)
     terminal.last_lines()

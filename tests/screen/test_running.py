@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runmanager.live.running import Running
 from runmanager.outcome import BatchProgress, EpochRecord
+from runmanager.screen.running import Running
 
 NEW = Running(7, {}, 0, "cuda:0", 100.0, 100.0)
 

@@ -1,0 +1,85 @@
+"""What a grid looks like while it runs: a row for each run that goes on, the best one so far, and a bar."""
+
+import html
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+from runmanager import markup
+from runmanager.console import colored
+from runmanager.screen.run_rows import Row, RunColumns
+from runmanager.table import GAP
+from runmanager.wording import duration, join, printable
+
+_BAR = (10, 40)  # its least and greatest width
+_ECHO = 5  # columns free behind the last line: a terminal that echoes ^C there, twice, begins no new line
+_BEST = "best so far"
+_NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT = 110, 100
+_TRACK = "rgba(128, 128, 128, 0.3)"  # what is left of a bar, on white and on black
+
+
+class Picture(NamedTuple):
+    """The running runs of a grid and its bar, at one moment."""
+
+    name: str  # of the experiment
+    columns: RunColumns
+    rows: Sequence[Row]
+    best: str  # what is best so far, "" before a run has ended
+    ended: int  # runs
+    total: int  # runs
+    done: float  # runs, with the parts of the running ones
+    elapsed: float  # seconds since the grid began
+    left: str  # the time left, in words
+
+    def lines(self, width: int, height: int) -> list[Text]:
+        """Return lines of at most `width` characters, at most `height` of them."""
+        most = max(height - 5, 1)  # rows; the cursor's line stays free
+        rows = self.rows if len(self.rows) <= most + 1 else self.rows[:most]
+        lines = []
+        if rows:
+            headings, texts, _ = self.columns.lines(rows, width)
+            headings = headings if len(headings) + len(texts) + 2 < height else headings[-1:]
+            lines = [Text(line, "dim") for line in headings]
+            lines += [colored(line) for line in texts]
+        if len(rows) < len(self.rows):
+            lines.append(Text(f"and {len(self.rows) - len(rows)} more lanes", "dim"))
+        if self.best and len(lines) + 2 < height:
+            lines.append(Text.assemble((_BEST, "dim"), f"{GAP}{self.best}"))
+        lines.append(self._bar(max(width - _ECHO, 1)))
+        for line in lines:
+            line.truncate(width, overflow="ellipsis")
+        return lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        yield from self.lines(options.max_width, console.height)
+
+    def __repr__(self) -> str:
+        return "\n".join(line.plain.rstrip() for line in self.lines(_NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT))
+
+    def _repr_html_(self) -> str:
+        table = self.columns.to_html(self.rows) if self.rows else ""
+        best = f"<div>{_BEST}: {html.escape(self.best)}</div>\n" if self.best else ""
+        share = f"{100 * self.done / max(self.total, 1):.1f}"
+        bar = (
+            f'<span role="progressbar" aria-valuenow="{share}" style="display: inline-block; width: 20em; '
+            f"height: 0.6em; border-radius: 0.3em; background: linear-gradient(90deg, "
+            f'{markup.color("✓", is_page=True)} {share}%, {_TRACK} {share}%)"></span>'
+        )
+        counts = join([f"{self.ended}/{self.total}", duration(self.elapsed, 0), self.left])
+        return f"{table}\n{best}<div>{html.escape(printable(self.name))} {bar} {html.escape(counts)}</div>"
+
+    def _bar(self, width: int) -> Text:
+        ended = f"{self.ended:>{len(str(self.total))}}/{self.total}"
+        counts = GAP.join(["", ended, duration(self.elapsed, 0), *filter(None, [self.left])])
+        least, most = _BAR
+        line = Text(printable(self.name))
+        line.truncate(max(width - cell_len(counts) - least - len(GAP), 0), overflow="ellipsis")
+        line.append(GAP if line else "")
+        length = max(min(width - cell_len(line.plain) - cell_len(counts), most), 0)
+        full = int(length * self.done / self.total) if self.total else length
+        line.append("━" * full, "green").append("╌" * (length - full), "bright_black").append(counts)
+        line.truncate(width, overflow="ellipsis")
+        return line

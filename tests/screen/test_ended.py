@@ -1,0 +1,118 @@
+from dataclasses import replace
+
+import pytest
+
+from runmanager.outcome import EpochRecord, Outcome, Status
+from runmanager.screen.ended import Ended
+from runmanager.screen.run_rows import Row, RunColumns
+from runmanager.screen.running import Running
+
+METRICS = {"test_accuracy": 0.75, "loss": float("nan")}
+RUNNING = Running(3, {"lr": 0.1, "net": "a"}, 0, "cpu", 0.0, 0.0, num_epochs=10).after(
+    EpochRecord(4, METRICS), 1.0
+)
+COMPLETED = Ended(3, RUNNING.params, Outcome(Status.COMPLETED), " 7/12", RUNNING, 83.0, METRICS)
+COLUMNS = RunColumns(["lr", "net"], list(METRICS)).holding(
+    Row("✓ 12/12", number, {"lr": lr, "net": net})
+    for number, lr, net in (("3", 0.1, "a"), ("10", 0.01, "resnet"))
+)
+
+
+def failed(status, error):
+    params = {"lr": 0.01, "net": "resnet"}
+    running = replace(RUNNING, number=10, params=params, first=1)
+    return Ended(10, params, Outcome(status, error), " 8/12", running, 2.04, METRICS)
+
+
+def rows(*all_ended, width):
+    """Return the headings and the rows, as they are printed one after the other."""
+    columns = COLUMNS.holding(ended.row for ended in all_ended)
+    headings = columns.lines([all_ended[0].row], width)[0]
+    return [*headings, *(line for ended in all_ended for line in ended.in_row(columns, width))]
+
+
+def test_a_line_in_words_names_each_value():
+    assert COMPLETED.in_words(COLUMNS, 200) == [
+        "✓  7/12 run  3 lr=0.1  net=a      · test_accuracy 0.75    · loss nan     · from epoch 4 · 1 min 23 s"
+    ]
+    assert failed(Status.DIVERGED, "loss became nan").in_words(COLUMNS, 200) == [
+        "✗  8/12 run 10 lr=0.01 net=resnet · diverged · loss became nan ·  2.0 s"
+    ]
+    assert failed(Status.DIVERGED, "loss became nan").in_words(COLUMNS, 60) == [
+        "✗  8/12 run 10 lr=0.01 net=resnet · diverged ·  2.0 s", "    loss became nan",
+    ]  # fmt: skip
+
+
+def test_rows_of_all_kinds_are_aligned():
+    lines = rows(
+        COMPLETED,
+        failed(Status.DIVERGED, "loss became nan"),
+        failed(Status.PRUNED, ""),
+        failed(Status.OUT_OF_MEMORY, "17 GiB more are needed than there are, so that this is long"),
+        width=84,
+    )
+
+    assert lines == [
+        "         run    lr  net     epoch         time  test_accuracy    loss",
+        "✓  7/12    3   0.1  a        4/10   1 min 23 s         0.7500     nan  from epoch 4",
+        "✗  8/12   10  0.01  resnet   4/10        2.0 s  diverged · loss became nan",
+        "–  8/12   10  0.01  resnet   4/10        2.0 s         0.7500     nan  waits",  # noqa: RUF001 - a dash
+        "✗  8/12   10  0.01  resnet   4/10        2.0 s  out of memory",
+        "    17 GiB more are needed than there are, so that this is long",
+    ]
+
+
+@pytest.mark.parametrize(("width", "num_lines"), [(80, 1), (60, 2)])
+def test_a_cause_is_behind_its_row_where_there_is_room(width, num_lines):
+    lines = rows(failed(Status.DIVERGED, "loss became nan"), width=width)[1:]
+
+    assert len(lines) == num_lines
+    assert lines[-1].endswith(" loss became nan")
+
+
+@pytest.mark.parametrize(
+    ("width", "end"), [(110, "  pruned epoch 1 of 9: behind 2 of 4 runs"), (80, "  pruned"), (72, "  pruned")]
+)
+def test_a_run_that_was_stopped_at_once_says_why_where_there_is_room(width, end):
+    run = failed(Status.PRUNED, "")
+    why = "after epoch 1 of 9: behind 2 of 4 runs"
+    run = replace(run, outcome=replace(run.outcome, error=why, pruned_by="SuccessiveHalving()"))
+
+    lines = rows(run, width=width)[1:]
+
+    assert len(lines) == 1
+    assert lines[0].endswith(f"nan{end}")
+
+
+def test_a_run_that_was_never_begun_has_no_time():
+    lost = Ended(1, {"lr": 0.1}, Outcome(Status.UNAVAILABLE, "cuda:1 is lost"), "1/2")
+    columns = RunColumns(["lr"]).holding([lost.row])
+
+    assert lost.in_words(columns, 100) == ["✗ 1/2 run 1 lr=0.1 · unavailable · cuda:1 is lost"]
+    assert lost.in_row(columns, 100) == ["✗ 1/2    1  0.1  unavailable · cuda:1 is lost"]
+
+
+def test_a_row_says_where_a_run_was_resumed():
+    assert rows(COMPLETED, width=100)[1].endswith("nan  from epoch 4")
+
+
+def test_what_has_room_for_a_long_value_keeps_it():
+    narrow, wide = (Row("…", "1", {"lr": lr, "net": "a"}, metrics=METRICS) for lr in (0.1, 0.12345))
+    columns = COLUMNS.holding([wide]).holding([narrow])
+
+    assert columns.lines([wide], 80)[0] == columns.lines([narrow], 80)[0]
+
+
+def test_hyperparameters_without_room_are_named():
+    columns = RunColumns(["lr", "schedule", "seed"], ["accuracy"]).holding(
+        [Row("✓ 1/2", "1", {"lr": 0.1, "schedule": "cosine_with_warmup", "seed": 1}, metrics={"accuracy": 0.5})]
+    )
+    row = Row("✓ 1/2", "1", {"lr": 0.1, "schedule": "cosine_with_warmup", "seed": 1}, metrics={"accuracy": 0.5})
+
+    wide, narrow, least = (columns.lines([row], width) for width in (80, 60, 52))
+
+    assert "cosine_with_warmup" in wide[1][0]
+    assert "cosi" in narrow[1][0]
+    assert "mup" in narrow[1][0]
+    assert (wide[2], narrow[2]) == ([], [])
+    assert least[2] == ["seed"]
