@@ -16,7 +16,7 @@ from rich.segment import ControlType, Segment
 from rich.style import Style
 from rich.text import Text
 
-from runmanager.markup import color, marked
+from runmanager.markup import marked, sign_color
 from runmanager.table import ENDLESS, Table
 from runmanager.wording import wrapped
 
@@ -70,7 +70,7 @@ def print_fitted(table: Table, console: Console | None = None) -> list[str]:
 def colored(line: str) -> Text:
     """Draw a line, and in color the sign that it begins with."""
     content = Text(line)
-    content.stylize(color(line[:1]), 0, 1)
+    content.stylize(sign_color(line[:1]), 0, 1)
     return content
 
 

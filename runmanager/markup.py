@@ -23,16 +23,16 @@ _LATEX = {
 }  # fmt: skip
 
 
-def color(sign: str, *, is_page: bool = False) -> str:
+def sign_color(sign: str, *, is_page: bool = False) -> str:
     """Return the color of what begins with a sign, "" for other signs."""
     return _PALETTE.get(sign, ("", ""))[is_page]
 
 
-def signed(sign: str, style: str = "") -> str:
-    """Draw a sign in its color on a page."""
-    hue = color(sign, is_page=True)
+def signed(content: str, sign: str, style: str = "") -> str:
+    """Draw text on a page in the color of a sign."""
+    hue = sign_color(sign, is_page=True)
     style = "; ".join(filter(None, [f"color: {hue}" if hue else "", style]))
-    return f'<span style="{style}">{sign}</span>' if style and sign else escape(sign)
+    return f'<span style="{style}">{escape(content)}</span>' if style else escape(content)
 
 
 def html(
@@ -68,7 +68,7 @@ def html(
                 end = f"{100 * share:.0f}%"
                 style += f"; background: linear-gradient(90deg, {_BAR} {end}, transparent {end})"
             sign, hint = signs[1][number] if index == signs[0] else ("", "")
-            front = f"{signed(sign, 'font-weight: bold')} " if sign else ""
+            front = f"{signed(sign, sign, 'font-weight: bold')} " if sign else ""
             cells.append(f'<td style="{style}" title="{escape(hint or content)}">{front}{escape(content)}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>\n")
     head = f"<thead><tr>{''.join(heads)}</tr>\n</thead>"
@@ -82,7 +82,7 @@ def marked(line: str) -> str:
     >>> marked("! 1 < 2")
     '<span style="color: #c88a04">!</span> 1 &lt; 2'
     """
-    return f"{signed(line[:1])}{escape(line[1:])}"
+    return f"{signed(line[:1], line[:1])}{escape(line[1:])}"
 
 
 def markdown(names: Sequence[str], rows: Rows, is_left: Sequence[bool], best: Collection[int] = ()) -> str:

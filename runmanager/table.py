@@ -186,7 +186,7 @@ class Table:
             fit = _folded if self._fold else _shortened
             columns = [fit(content, width) for content, width in zip(cells, widths, strict=True)]
             weight = "bold " if number in self._best else ""
-            color = markup.color(self._sign(row))
+            color = markup.sign_color(self._sign(row))
             styles = [(weight + (color if index == self._status else "")).strip() for index in kept]
             yield from self._padded(kept, columns, widths, styles)
 

@@ -190,7 +190,11 @@ def _row(what: str, name: str, first: Any, second: Any) -> Row:
 
 
 def _values(values: Iterable[Any]) -> str:
-    listed = list(dict.fromkeys(text(value) for value in values))
+    by_text = {text(value): value for value in values}
+    listed = list(by_text)
+    numbers = [float(value) for value in by_text.values() if type(value) in (int, float)]
+    if len(numbers) == len(listed) > _MOST_VALUES:
+        return f"{cell(min(numbers))} to {cell(max(numbers))} ({len(numbers)} values)"
     more = f" and {len(listed) - _MOST_VALUES} more" if len(listed) > _MOST_VALUES else ""
     return printable(", ".join(listed[:_MOST_VALUES]) + more)
 

@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -128,7 +128,6 @@ def of_runs(
     n: int | None = None,
     *notes: str,
     is_ranked: bool = False,
-    always: Collection[str] = (),
 ) -> View:
     """Show rows in their order.
 
@@ -138,12 +137,11 @@ def of_runs(
         n: How many of them to show.
         notes: Sentences for the caption.
         is_ranked: Whether the best row is the first.
-        always: Columns that are shown even if they are the same in all rows.
     """
     metric = goal.metric if goal else None
     params = hyperparameters_of(rows)
     same = {name: values[0] for name in rows if len(values := numbered(rows[name])[1]) == 1}
-    whole = [name for name in rows if len(rows) == 1 or name not in same or name in ("run", metric, *always)]
+    whole = [name for name in rows if len(rows) == 1 or name not in same or name in ("run", metric)]
     goals = columns_of_goals(rows)
     essential = [
         *_LEADING,
@@ -158,7 +156,7 @@ def of_runs(
     errors = ["error"] if "error" in rows and rows["error"].ne("").any() else []
     order = [name for name in dict.fromkeys([*essential, *measured, *errors, *rows]) if name in whole]
     main = [name for name in order if name in {*essential, *measured, *errors}]
-    first = [*_LEADING, metric, *goals, "status", *params, *essential, *errors, *measured]
+    first = [*_LEADING, metric, *goals, *params, "status"]
     dropped = {str(name): cell(same[name]) for name in ("status", *params, "epochs") if name in same}
     caption = in_one_line(
         (
@@ -183,7 +181,7 @@ def runs_view(runs: pd.DataFrame) -> View:
     with contextlib.suppress(InvalidArgumentError):  # no column decides
         findings = find(runs)
     if findings is None or not findings.settings:
-        return of_runs(runs, None, always=("status",))
+        return of_runs(runs, None)
     best_one = findings.settings[0]
     texts = {name: cell(value) for name, value in best_one.params.items()}
     setting = ", ".join(f"{name}={text}" for name, text in texts.items() if text)
@@ -195,7 +193,7 @@ def runs_view(runs: pd.DataFrame) -> View:
         which += f" and {counted(findings.num_ties, 'other')}"
     over = f" mean over {' and '.join(findings.repeats)}" if findings.repeats else ""
     note = f"best {findings.metric}{over}: {cell(best_one.mean)}{f' ({which})' if which else ''}"
-    view = of_runs(runs, findings.goal, None, note, findings.assumption, always=("status",))
+    view = of_runs(runs, findings.goal, None, note, findings.assumption)
     return replace(view, best=list(best_one.rows) if len(runs) > 1 else [])
 
 

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from runmanager.markup import color, signed
+from runmanager.markup import sign_color, signed
 from runmanager.outcome import Status
 from runmanager.results.conclusion import Conclusion, Sentence
 from runmanager.table import Table
@@ -63,17 +63,14 @@ class Panel:
             count = f"{number:,} {status}"
             if lines[-1].cell_len + len(" · ") + cell_len(count) > width:
                 lines.append(Text(_INDENT))
-            lines[-1].append(" · ").append(count, color(_mark(status)))
+            lines[-1].append(" · ").append(count, sign_color(_mark(status)))
         room = width - lines[-1].cell_len - 1
-        lines[-1].append(f" {_RULE * room}" if room > 0 else "", "dim")
+        lines[-1].append(f" {_RULE * room}" if room > 0 and len(lines) == 1 else "", "dim")
         return lines
 
     def _repr_html_(self) -> str:
         content = self.conclusion
-        counts = (
-            f'<span style="color: {color(_mark(status), is_page=True) or "inherit"}">{number:,} {status}</span>'
-            for status, number in content.counts
-        )
+        counts = (signed(f"{number:,} {status}", _mark(status)) for status, number in content.counts)
         parts = [f"<p>{join([f'<b>{html.escape(content.folder)}</b>', *counts])}</p>"]
         parts += [f"<p>{html.escape(content.note)}</p>"] if content.note else []
         parts.append(_sentence_html(content.best, is_strong=True))
@@ -99,7 +96,7 @@ def _mark(status: str) -> str:
 
 def _sentence(sentence: Sentence, width: int, style: str = "") -> list[Text]:
     lines = [Text(line, style) for line in wrapped(sentence.text, width, f"{sentence.mark} ", _INDENT)]
-    lines[0].stylize(f"not bold {color(sentence.mark)}", 0, 1)
+    lines[0].stylize(f"not bold {sign_color(sentence.mark)}", 0, 1)
     return lines + [Text(line) for detail in sentence.details for line in wrapped(detail, width, _INDENT * 2)]
 
 
@@ -117,7 +114,7 @@ def _table(table: Table, which: str, width: int) -> list[Text]:
 def _sentence_html(sentence: Sentence, *, is_strong: bool = False) -> str:
     text = html.escape(sentence.text)
     lines = [
-        f"{signed(sentence.mark)} " + (f"<b>{text}</b>" if is_strong else text),
+        f"{signed(sentence.mark, sentence.mark)} " + (f"<b>{text}</b>" if is_strong else text),
         *map(html.escape, sentence.details if sentence.in_notebook is None else sentence.in_notebook),
     ]
     return f"<p>{'<br>'.join(lines)}</p>"

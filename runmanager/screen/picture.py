@@ -66,7 +66,7 @@ class Picture(NamedTuple):
         bar = (
             f'<span role="progressbar" aria-valuenow="{share}" style="display: inline-block; width: 20em; '
             f"height: 0.6em; border-radius: 0.3em; background: linear-gradient(90deg, "
-            f'{markup.color("✓", is_page=True)} {share}%, {_TRACK} {share}%)"></span>'
+            f'{markup.sign_color("✓", is_page=True)} {share}%, {_TRACK} {share}%)"></span>'
         )
         counts = join([f"{self.ended}/{self.total}", duration(self.elapsed, 0), self.left])
         return f"{table}\n{best}<div>{html.escape(printable(self.name))} {bar} {html.escape(counts)}</div>"
