@@ -22,6 +22,7 @@ ENDLESS = 10_000  # columns of a file, whose lines are as long as they need to b
 GAP = "  "  # between columns
 
 _LEAST_TEXT = 20  # columns that a text keeps before its middle is left out
+_LEAST_HEADING = len("optim…")
 _LEAST_FIRST = 9  # and a text that matters, before a column is left out
 _STATUS = "status"
 _SIGNS = {str(status): status.sign for status in Status}
@@ -42,7 +43,8 @@ class Table:
         even: Columns of numbers that have the same number of decimals in all rows.
         first: The columns that matter, in this order: for them headings are folded and texts are shortened,
             and `fitted` leaves out all others before the last of them.
-        least: Column -> the width that it has at least, as later rows may need it.
+        least: Column -> the width that it has at least, as later rows may need it. With it, words of headings
+            are cut too before a column is left out.
         best: The rows to emphasize.
         bars: Column of numbers -> the number that has no bar, and the one whose bar fills its cell.
         hints: What a notebook shows over the status of each row when it is pointed at.
@@ -156,27 +158,23 @@ class Table:
         for index, name in enumerate(self._names):
             cells = [self._marked(row, index) if marked else row[index] for row in self._rows]
             most = max([self._least[index], *map(cell_len, cells)])
+            heading, piece = cell_len(name), max(map(cell_len, _pieces(name)), default=0)
             is_cut = self._is_left[index] and index != self._status
-            least = whole = 2 if self._fold else min(most, _LEAST_TEXT) if is_cut else most
-            if is_cut and index in self._first:
-                least = min(least, _LEAST_FIRST)
-            pieces = max(map(cell_len, _pieces(name)), default=0)
-            heading = cell_len(name)
-            rooms.append(_Room(max(pieces, least), max(heading, whole), max(heading, most)))
+            cut = min(most, _LEAST_FIRST if index in self._first else _LEAST_TEXT) if is_cut else most
+            text = min(most, _LEAST_TEXT) if is_cut else most
+            least = min(piece, _LEAST_HEADING) if any(self._least) else piece
+            if self._fold:  # words are broken once no column can be narrower without
+                cut, text, heading = 2, max(map(_longest_word, cells), default=0), 0
+            rooms.append(
+                _Room(max(least, cut), max(piece, text), max(heading, piece, text), max(cell_len(name), most))
+            )
         return rooms
 
     def _lines(self, kept: Sequence[int], limit: int, marked: bool) -> Iterator[list[tuple[str, str]]]:
         rooms = [self._rooms(marked=marked)[index] for index in kept]
-        is_whole = not self._fold and _sum(room.whole for room in rooms) <= limit
-        least = [room.whole if is_whole else room.least for room in rooms]
-        widths = [
-            most if limit >= ENDLESS else max(low, min(most, limit))
-            for low, (*_, most) in zip(least, rooms, strict=True)
-        ]
-        if self._fold:  # words are broken once no column can be narrower without
-            longest = [max((_longest_word(row[i]) for row in self._rows), default=0) for i in kept]
-            _narrow(widths, list(map(max, least, longest)), limit)
-        _narrow(widths, least, limit)
+        widths = [min(room.most, max(limit, room.least)) for room in rooms]
+        for least in zip(*((room.whole, room.folded, room.least) for room in rooms), strict=True):
+            _narrow(widths, least, limit)
         headings = [_folded_name(self._names[i], width) for i, width in zip(kept, widths, strict=True)]
         height = max(map(len, headings), default=0)  # headings are at the bottom, values at the top
         headings = [[""] * (height - len(heading)) + heading for heading in headings]
@@ -226,9 +224,10 @@ class FittedTable:
 
 
 class _Room(NamedTuple):
-    """How wide a column may be: at least, at least with its whole heading, and at most."""
+    """How wide a column may be: at least, with a folded heading, with a whole one, and at most."""
 
     least: int
+    folded: int
     whole: int
     most: int
 
@@ -270,7 +269,7 @@ def _folded_name(name: str, width: int) -> list[str]:
         if lines[-1] and cell_len(lines[-1] + piece) > width:
             lines.append("")
         lines[-1] += piece if lines[-1] else piece.lstrip()
-    return lines
+    return [line if cell_len(line) <= width else f"{set_cell_size(line, width - 1)}…" for line in lines]
 
 
 def _shortened(content: str, width: int) -> list[str]:

@@ -169,8 +169,14 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
         return None, ""
     metric, number = findings.goal.metric, len(findings.settings)
     what = "settings" if findings.repeats else "runs"
-    best = findings.settings[: _NUM_BEST if number > _NUM_BEST + 1 else number]  # one less saves no line
+    front = findings.front if len(findings.goals) > 1 else []
+    candidates = front if len(front) > 1 else findings.settings
+    most = _NUM_BEST if len(candidates) > _NUM_BEST + 1 else len(candidates)  # one less saves no line
+    best = candidates[:most]
     which = f"the best {len(best)} of {number} {what}" if len(best) < number else f"all {number} {what}"
+    if candidates is front:
+        some = "" if len(best) == len(front) else f"{len(best)} of "
+        which = f"the Pareto front: {some}{len(front)} of {number} {what}"
     num_without = 0 if findings.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
     if num_without > 0:
         which = f"{which.replace('all', 'the', 1)} with a number; {num_without:,} completed without"

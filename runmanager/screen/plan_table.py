@@ -1,5 +1,6 @@
 """The plan of a grid as a table: what would be executed where, and what is done already."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -9,7 +10,7 @@ from runmanager.screen import time_left
 from runmanager.session.plan import Action, Plan, PlannedRun
 from runmanager.storage import paths
 from runmanager.table import Table
-from runmanager.wording import cell, duration, join
+from runmanager.wording import duration, join
 
 Seconds = Sequence[float | None]
 """The duration of each run, None where it is not executed or cannot be estimated."""
@@ -28,13 +29,13 @@ def estimated_seconds(plan: Plan, past: Sequence[time_left.Cost]) -> Seconds:
 
 def plan_table(plan: Plan, seconds: Seconds, names: Sequence[str]) -> Table:
     """Make a table of one row per run, with the hyperparameters that are named."""
+    has_times = any(estimated is not None for estimated in seconds)
     rows = []
     for planned, estimated in zip(plan.runs, seconds, strict=True):
-        params = planned.folder.params
-        values = [cell(params[name]) if name in params else "" for name in [*names, "device"]]
-        takes = "" if estimated is None else duration(estimated)
-        rows.append([planned.folder.number, *values, takes, "".join(_what(planned))])
-    return Table(["run", *names, "device", "takes", "what"], rows, right=["takes"], fold=True)
+        values = [planned.folder.params.get(name, math.nan) for name in [*names, "device"]]
+        takes = ["" if estimated is None else duration(estimated)] if has_times else []
+        rows.append([planned.folder.number, *values, *takes, "".join(_what(planned))])
+    return Table(["run", *names, "device", *["takes"] * has_times, "what"], rows, right=["takes"], fold=True)
 
 
 def plan_summary(plan: Plan, seconds: Seconds, lanes: int) -> str:

@@ -139,5 +139,7 @@ def _noted(line: str, notes: Sequence[str], width: int) -> str:
         noted = f"{line}{GAP}{note}".rstrip()
         if cell_len(noted) <= width:
             return noted
-    end = f"{GAP}{notes[-1]}" if notes else ""
+    if not notes:
+        return line
+    end = f"{GAP}{notes[-1]}"
     return f"{set_cell_size(line, max(width - cell_len(end), 0))}{end}"

@@ -180,6 +180,22 @@ def text_of(tmp_path, grid, train=train_small, **options):
     return without_time(str(outcome_of(tmp_path, grid, train, **options).panel).splitlines())
 
 
+def test_of_several_goals_the_table_has_the_pareto_front(tmp_path):
+    def train(run, manager):
+        with manager.run(run):
+            for _ in manager.epochs(1):
+                manager.track(score=run.lr, cost=run.lr if run.width == 8 else 2.0)
+
+    lines = text_of(tmp_path, SMALL, train, goal=["max:score", "min:cost"])
+
+    heading = next(index for index, line in enumerate(lines) if line.startswith("  run "))
+    assert [line.split()[:3] for line in lines[heading + 1 : heading + 3]] == [
+        ["3", "0.2", "8"],
+        ["1", "0.1", "8"],
+    ]
+    assert lines[heading + 3] == "  (the Pareto front: 2 of 4 runs)"
+
+
 def fail(run, manager):
     raise ValueError(f"no {run.lr}")
 

@@ -49,7 +49,7 @@ def test_a_plan_says_what_becomes_of_each_run(plan):
     seconds = estimated_seconds(plan, [({"lr": 0.1, "device": "cpu"}, 100.0)])
 
     assert printed(plan_table(plan, seconds, ["lr"])) == [
-        "run  lr   device       takes  what",
+        "run   lr  device       takes  what",
         "  1  0.1  cpu                 completed",
         "  2  0.2  cpu                 failed, left as it is",
         "  3  0.3  cpu                 unavailable: device 'cuda' is not there; this machine has: cpu",
