@@ -60,7 +60,7 @@ def print_fitted(table: Table, console: Console | None = None) -> list[str]:
     """Print a table as wide as the terminal, and return the names of the columns left out of it."""
     console = console or wide_console()
     if not console.is_terminal:
-        console.print(table.whole(), soft_wrap=True)  # no line is broken
+        console.print(Text("\n").join(table.texts(marked=False)), soft_wrap=True)  # no line is broken
         return []
     fitted, names = table.fitted(console.width)
     console.print(fitted, soft_wrap=True)

@@ -3,13 +3,13 @@
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console, ConsoleOptions
-from rich.segment import Segment
-from rich.style import Style
+from rich.text import Text
 
 from runmanager import markup
 from runmanager.outcome import Status
@@ -48,6 +48,9 @@ class Table:
         best: The rows to emphasize.
         bars: Column of numbers -> the number that has no bar, and the one whose bar fills its cell.
         hints: What a notebook shows over the status of each row when it is pointed at.
+
+    Attributes:
+        kept: The indexes of the columns that are drawn.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Table:
         self._least = [(least or {}).get(name, 0) for name in given]
         self._bars = {given.index(name): ends for name, ends in (bars or {}).items() if name in given}
         self._status = given.index(_STATUS) if _STATUS in given else -1
+        self.kept: Sequence[int] = range(len(given))
 
     @classmethod
     def of(cls, rows: "pd.DataFrame | Sequence[Mapping[str, Any]]", **options: Any) -> Self:
@@ -96,11 +100,29 @@ class Table:
 
         No column is left out. With `marked`, statuses have their signs.
         """
-        return [
-            "".join(text for text, _ in line) for line in self._lines(range(len(self._names)), width, marked)
-        ]
+        return [line.plain for line in self.texts(width, marked=marked)]
 
-    def fitted(self, width: int) -> tuple["FittedTable", list[str]]:
+    def texts(self, width: int = ENDLESS, *, marked: bool = True) -> Iterator[Text]:
+        """Yield the same lines with their styles."""
+        kept, all_rooms = self.kept, self._rooms(marked=marked)
+        rooms = [all_rooms[index] for index in kept]
+        widths = [min(room.most, max(width, room.least)) for room in rooms]
+        for least in zip(*((room.whole, room.folded, room.least) for room in rooms), strict=True):
+            _narrow(widths, least, width)
+        headings = [_folded_name(self._names[i], width) for i, width in zip(kept, widths, strict=True)]
+        height = max(map(len, headings), default=0)  # headings are at the bottom, values at the top
+        headings = [[""] * (height - len(heading)) + heading for heading in headings]
+        yield from self._padded(headings, widths, ["bold"] * len(kept))
+        fit = _folded if self._fold else _shortened
+        for number, row in enumerate(self._rows):
+            cells = [self._marked(row, index) if marked else row[index] for index in kept]
+            columns = [fit(content, width) for content, width in zip(cells, widths, strict=True)]
+            weight = "bold " if number in self._best else ""
+            color = markup.sign_color(self._sign(row))
+            styles = [(weight + (color if index == self._status else "")).strip() for index in kept]
+            yield from self._padded(columns, widths, styles)
+
+    def fitted(self, width: int) -> tuple[Self, list[str]]:
         """Return the table without the columns for which a width has no room, and the names of these."""
         rooms = self._rooms(marked=True)
         order = self._first or range(len(rooms))
@@ -113,15 +135,12 @@ class Table:
         for index in others if len(kept) == len(order) else ():
             if _sum(rooms[i].whole for i in [*kept, index]) <= width:
                 kept.append(index)
-        names = [self._names[index] for index in (*order, *others) if index not in kept]
-        return FittedTable(self, sorted(kept)), names
+        fitted = copy(self)
+        fitted.kept = sorted(kept)
+        return fitted, [self._names[index] for index in (*order, *others) if index not in kept]
 
-    def whole(self) -> "FittedTable":
-        """Return the table with all columns, in lines as long as they need to be."""
-        return FittedTable(self, range(len(self._names)), ENDLESS)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        yield from FittedTable(self, range(len(self._names))).__rich_console__(console, options)
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        yield from self.texts(options.max_width, marked=console.is_terminal)
 
     def to_html(self) -> str:
         """Return the table as a notebook draws it."""
@@ -141,10 +160,6 @@ class Table:
     def to_latex(self) -> str:
         """Return the table for LaTeX with the package booktabs, the best rows in bold."""
         return markup.latex(self._names, self._rows, self._is_left, self._best)
-
-    def drawn(self, kept: Sequence[int], width: int, *, marked: bool) -> Iterator[list[tuple[str, str]]]:
-        """Yield the lines of some columns as pieces with their styles."""
-        yield from self._lines(kept, width, marked)
 
     def _sign(self, row: Sequence[str]) -> str:
         return _SIGNS.get(row[self._status], "") if self._status >= 0 else ""
@@ -170,57 +185,17 @@ class Table:
             )
         return rooms
 
-    def _lines(self, kept: Sequence[int], limit: int, marked: bool) -> Iterator[list[tuple[str, str]]]:
-        rooms = [self._rooms(marked=marked)[index] for index in kept]
-        widths = [min(room.most, max(limit, room.least)) for room in rooms]
-        for least in zip(*((room.whole, room.folded, room.least) for room in rooms), strict=True):
-            _narrow(widths, least, limit)
-        headings = [_folded_name(self._names[i], width) for i, width in zip(kept, widths, strict=True)]
-        height = max(map(len, headings), default=0)  # headings are at the bottom, values at the top
-        headings = [[""] * (height - len(heading)) + heading for heading in headings]
-        yield from self._padded(kept, headings, widths, ["bold"] * len(kept))
-        for number, row in enumerate(self._rows):
-            cells = [self._marked(row, index) if marked else row[index] for index in kept]
-            fit = _folded if self._fold else _shortened
-            columns = [fit(content, width) for content, width in zip(cells, widths, strict=True)]
-            weight = "bold " if number in self._best else ""
-            color = markup.sign_color(self._sign(row))
-            styles = [(weight + (color if index == self._status else "")).strip() for index in kept]
-            yield from self._padded(kept, columns, widths, styles)
-
     def _padded(
-        self, kept: Sequence[int], columns: Sequence[list[str]], widths: Sequence[int], styles: Sequence[str]
-    ) -> Iterator[list[tuple[str, str]]]:
+        self, columns: Sequence[list[str]], widths: Sequence[int], styles: Sequence[str]
+    ) -> Iterator[Text]:
         for parts in zip_longest(*columns, fillvalue=""):
-            line: list[tuple[str, str]] = []
-            for index, part, width, style in zip(kept, parts, widths, styles, strict=True):
+            line = Text(no_wrap=True, overflow="ignore")
+            for index, part, width, style in zip(self.kept, parts, widths, styles, strict=True):
                 blank = " " * (width - cell_len(part))
-                padded = set_cell_size(part, width) if self._is_left[index] else blank + part
-                line += [(GAP if line else "", ""), (padded, style)]
-            while line and not line[-1][0].strip():
-                line.pop()
-            yield [*line[:-1], (line[-1][0].rstrip(), line[-1][1])] if line else []
-
-
-class FittedTable:
-    """Some columns of a table, as a console draws them: in its width, or in one of its own."""
-
-    def __init__(self, table: Table, kept: Sequence[int], width: int | None = None) -> None:
-        self._table, self._kept, self._width = table, kept, width
-
-    def lines(self, width: int) -> list[str]:
-        """Return the lines without colors."""
-        return ["".join(text for text, _ in line) for line in self.drawn(width)]
-
-    def drawn(self, width: int, *, marked: bool = True) -> Iterator[list[tuple[str, str]]]:
-        """Yield the lines as pieces with their styles; with `marked`, statuses have their signs."""
-        yield from self._table.drawn(self._kept, self._width or width, marked=marked)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for line in self.drawn(options.max_width, marked=console.is_terminal):
-            for text, style in line:
-                yield Segment(text, Style.parse(style) if style else None)
-            yield Segment.line()
+                line.append(GAP if line else "")
+                line.append(f"{part}{blank}" if self._is_left[index] else f"{blank}{part}", style)
+            line.rstrip()
+            yield line
 
 
 class _Room(NamedTuple):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,6 @@ from runmanager.storage import durable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-from collections.abc import Callable
 
 from rich.cells import cell_len
 
@@ -99,15 +98,9 @@ def epoch_line(
         name = " ".join([f"run {number}", *_first(labels, num_labels)])
         return join([name, epoch, *_first(metrics, num_metrics), end])
 
-    most = _most(len(metrics), lambda count: cell_len(line(count, 0)) <= width)
-    if most is None:
-        return join([f"run {number}", epoch, end])
-    return line(most, _most(len(labels), lambda count: cell_len(line(most, count)) <= width) or 0)
-
-
-def _most(count: int, fits: Callable[[int], bool]) -> int | None:
-    """Return the largest number up to `count` that fits, None if not even 0 does."""
-    return next(filter(fits, range(count, -1, -1)), None)
+    counts = product(range(len(metrics), -1, -1), range(len(labels), -1, -1))
+    lines = (line(*each) for each in counts)
+    return next((each for each in lines if cell_len(each) <= width), join([f"run {number}", epoch, end]))
 
 
 def _first(parts: list[str], count: int) -> list[str]:

@@ -49,20 +49,18 @@ class View:
     def __repr__(self) -> str:
         if self.table.empty:
             return self._without_rows
-        if not sys.stdout or not sys.stdout.isatty():
-            return "\n".join([*self.drawn().lines(marked=True), join([self.caption, self._hidden([])])])
-        width = shutil.get_terminal_size().columns
-        fitted, names = self.drawn().fitted(width)
-        caption = join([self.caption, self._hidden(names)])
-        return "\n".join([*fitted.lines(width), *wrapped(caption, width)])
+        is_terminal = bool(sys.stdout) and sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if is_terminal else ENDLESS
+        fitted, caption = self._fitted(width)
+        return "\n".join([*fitted.lines(width, marked=True), *wrapped(caption, width)])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         if self.table.empty:
             yield Text(self._without_rows)
             return
-        fitted, names = self.drawn().fitted(options.max_width if console.is_terminal else ENDLESS)
+        fitted, caption = self._fitted(options.max_width if console.is_terminal else ENDLESS)
         yield fitted
-        yield Text(join([self.caption, self._hidden(names)]), "dim")
+        yield Text(caption, "dim")
 
     def _repr_html_(self) -> str:
         if self.table.empty:
@@ -130,6 +128,10 @@ class View:
     def hidden(self, left_out: Sequence[str]) -> list[str]:
         """Return the columns that are not drawn, after those for which there is no room."""
         return [*left_out, *(str(name) for name in self.table if name not in self.main)]
+
+    def _fitted(self, width: int) -> tuple[Table, str]:
+        fitted, left_out = self.drawn().fitted(width)
+        return fitted, join([self.caption, self._hidden(left_out)])
 
     @property
     def _without_rows(self) -> str:

@@ -103,7 +103,7 @@ def _sentence(sentence: Sentence, width: int, style: str = "") -> list[Text]:
 def _table(table: Table, which: str, width: int) -> list[Text]:
     """Draw the columns that fit, and name the others."""
     fitted, left_out = table.fitted(width - len(_INDENT))
-    lines = [Text.assemble(_INDENT, *line) for line in fitted.drawn(width - len(_INDENT))]
+    lines = [Text(_INDENT).append_text(line) for line in fitted.texts(width - len(_INDENT))]
     if left_out:
         which = f"{which}; not shown: {', '.join(left_out)}"
     if left_out or not which.startswith("all"):
