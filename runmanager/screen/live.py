@@ -19,7 +19,7 @@ from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 from runmanager.run import Run
 from runmanager.screen import time_left
 from runmanager.screen.best import BestSoFar
-from runmanager.screen.ended import Ended
+from runmanager.screen.ended import ended_row
 from runmanager.screen.picture import Picture
 from runmanager.screen.run_rows import DEVICE, Row, RunColumns
 from runmanager.screen.running import Running
@@ -227,55 +227,52 @@ class GridProgress(Display):
             self._best.add(read_run(folder))
             self._is_best_old = True
             self._rank()
-        seconds = None
+        now = time.monotonic()
         if running:
-            self._free_since[running.lane] = now = time.monotonic()
-            seconds = now - running.started
+            self._free_since[running.lane] = now
             if is_completed:
-                self._past.append((folder.params, seconds / running.part))
+                self._past.append((folder.params, (now - running.started) / running.part))
         if self._left is None:
             self._estimate_next = float("-inf")
         total = str(self._total)
         count = f"{len(self._ended):>{len(total)}}/{total}"
         metrics = running.metrics if running else {}
         metrics = {name: metrics[name] for name in self._in_order(metrics)}
-        ended = Ended(folder.number, folder.params, outcome, count, running, seconds, metrics)
+        row = ended_row(count, folder, outcome, running, metrics, now)
+        self._columns = self._columns.holding([row])
         kind = VARIABLE.sub("", outcome.error)
         is_new = self._explained.keys().isdisjoint({kind, next_step})
         steps = [f"    {next_step}"] if next_step and is_new else []
         first = self._explained.get(kind, folder.number)
         self._explained = {text: folder.number for text in (kind, next_step) if text} | self._explained
         is_repeated = first != folder.number and outcome.status is not Status.PRUNED
-        cause = f"as run {first}" if is_repeated else outcome.error
-        self._say(
-            [*ended.in_words(self._columns, self._screen.width), *steps],
-            self._live_lines(ended, replace(ended, outcome=replace(outcome, error=cause)), steps),
-        )
+        brief = replace(outcome, error=f"as run {first}") if is_repeated else outcome
+        lines = self._columns.in_words(row, self._screen.width)
+        live = self._live_lines(row, ended_row(count, folder, brief, running, metrics, now))
+        self._say([*lines, *steps], live and [*live, *steps])
         self._is_changed = True
 
-    def _live_lines(self, ended: Ended, briefly: Ended, steps: Sequence[str]) -> Sequence[str] | None:
+    def _live_lines(self, row: Row, brief: Row) -> Sequence[str] | None:
         """Return the lines of a run that has ended where something is below them, else None.
 
         Args:
-            ended: The run.
-            briefly: The same, with a cause that was explained before left out.
-            steps: What to do next.
+            row: The run.
+            brief: The same, with a cause that was explained before left out.
         """
         if not self._screen.is_live:
             return None
-        width = self._screen.width
+        columns, width = self._columns, self._screen.width
         if not self._screen.has_rows:
-            return [*briefly.in_words(self._columns, width), *steps]
-        self._columns = columns = self._columns.holding([ended.row])
-        lines = ended.in_row(columns, width)
-        if len(lines) > 1 and briefly != ended:
-            lines = briefly.in_row(columns, width)[:1]
-        headings, _, hidden = columns.lines([ended.row], width)
+            return columns.in_words(brief, width)
+        lines = columns.explained(row, width)
+        if len(lines) > 1 and brief != row:
+            lines = columns.explained(brief, width)[:1]
+        headings, _, hidden = columns.lines([row], width)
         if hidden and not self._headings:
             self._lines.append(f"(not shown: {listed(hidden)})")
         is_due = headings != self._headings or self._num_below >= _MOST_BELOW
         self._headings, self._num_below = headings, len(lines) + (0 if is_due else self._num_below)
-        return [*(headings if is_due else []), *lines, *steps]
+        return [*(headings if is_due else []), *lines]
 
     def stopping(self, stop: Stop) -> None:
         """Say, once, that the grid is being stopped, and why if that was no signal."""

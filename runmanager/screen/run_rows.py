@@ -8,7 +8,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from runmanager.table import GAP, Table
-from runmanager.wording import brief, cell, printable, steady
+from runmanager.wording import brief, cell, join, printable, steady
 
 DEVICE = "device"
 
@@ -16,6 +16,8 @@ _COUNT, _RUN, _EPOCH, _TIME, _NOTE = "", "run", "epoch", "time", " "
 _LEAST = {_TIME: len("59.9 s")}
 _LONG_TIME = len("59 min 59 s")
 _LEAST_METRIC = len("0.0000")
+_VALUE = 7  # the width of most values, so that lines in words are aligned
+_INDENT = "    "
 _NUM_FIRST_AXES = 3  # that are as good as all: the goal comes before further ones
 
 
@@ -31,6 +33,7 @@ class Row:
     time: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()  # the row ends in the first one that fits, else in the last one
+    cause: str = ""  # is in a note, or has a line of its own
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,21 @@ class RunColumns:
         """Return a table for a notebook."""
         return self._table(rows, has_notes=True).to_html()
 
-    def number(self, number: int) -> str:
-        """Write the number of a run as wide as the longest one."""
-        return f"{number:>{self.widths.get(_RUN, 0)}}"
+    def explained(self, row: Row, width: int) -> list[str]:
+        """Return the line of a row; the cause is below it where there is no room."""
+        _, (line,), _ = self.lines([row], width)
+        return [line] if not row.cause or row.notes[1] in line else [line, f"{_INDENT}{row.cause}"]
+
+    def in_words(self, row: Row, width: int) -> list[str]:
+        """Return a line that names each value; the cause has a line of its own where there is no room."""
+        name, time = self.label(row.params), f"{row.time:>6}" if row.time else ""
+        start = f"{row.count} run {row.number:>{self.widths.get(_RUN, 0)}}{name and f' {name}'}"
+        values = [f"{printable(name)} {cell(value) or 'nan':<{_VALUE}}" for name, value in row.metrics.items()]
+        for num_values in range(len(values), -1, -1):
+            line = join([start, *values[:num_values], row.notes[0], time])
+            if cell_len(line) <= width:
+                return [line.rstrip()]
+        return [join([start, row.notes[-1], time]), f"{_INDENT}{row.cause}"]
 
     def label(self, params: Mapping[str, Any]) -> str:
         """Name a run by what varies, each value as wide as the longest one of its axis.

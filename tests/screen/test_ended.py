@@ -1,44 +1,49 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from runmanager.outcome import EpochRecord, Outcome, Status
-from runmanager.screen.ended import Ended
+from runmanager.screen.ended import ended_row
 from runmanager.screen.run_rows import Row, RunColumns
 from runmanager.screen.running import Running
+from runmanager.storage.folders import RunFolder
 
 METRICS = {"test_accuracy": 0.75, "loss": float("nan")}
-RUNNING = Running(3, {"lr": 0.1, "net": "a"}, 0, "cpu", 0.0, 0.0, num_epochs=10).after(
-    EpochRecord(4, METRICS), 1.0
-)
-COMPLETED = Ended(3, RUNNING.params, Outcome(Status.COMPLETED), " 7/12", RUNNING, 83.0, METRICS)
+FIRST, TENTH = {"lr": 0.1, "net": "a"}, {"lr": 0.01, "net": "resnet"}
+RUNNING = Running(3, FIRST, 0, "cpu", 0.0, 0.0, num_epochs=10).after(EpochRecord(4, METRICS), 1.0)
 COLUMNS = RunColumns(["lr", "net"], list(METRICS)).holding(
-    Row("✓ 12/12", number, {"lr": lr, "net": net})
-    for number, lr, net in (("3", 0.1, "a"), ("10", 0.01, "resnet"))
+    Row("✓ 12/12", number, params) for number, params in (("3", FIRST), ("10", TENTH))
 )
 
 
-def failed(status, error):
-    params = {"lr": 0.01, "net": "resnet"}
-    running = replace(RUNNING, number=10, params=params, first=1)
-    return Ended(10, params, Outcome(status, error), " 8/12", running, 2.04, METRICS)
+def ended(count, number, params, outcome, running, seconds):
+    folder = RunFolder(Path("runs/exp/7_x"), number, str(number), params)
+    return ended_row(count, folder, outcome, running, METRICS if running else {}, seconds)
+
+
+COMPLETED = ended(" 7/12", 3, FIRST, Outcome(Status.COMPLETED), RUNNING, 83.0)
+
+
+def failed(status, error, **options):
+    return ended(" 8/12", 10, TENTH, Outcome(status, error, **options), replace(RUNNING, first=1), 2.04)
 
 
 def rows(*all_ended, width):
     """Return the headings and the rows, as they are printed one after the other."""
-    columns = COLUMNS.holding(ended.row for ended in all_ended)
-    headings = columns.lines([all_ended[0].row], width)[0]
-    return [*headings, *(line for ended in all_ended for line in ended.in_row(columns, width))]
+    columns = COLUMNS.holding(all_ended)
+    headings = columns.lines(all_ended[:1], width)[0]
+    return [*headings, *(line for row in all_ended for line in columns.explained(row, width))]
 
 
 def test_a_line_in_words_names_each_value():
-    assert COMPLETED.in_words(COLUMNS, 200) == [
+    assert COLUMNS.in_words(COMPLETED, 200) == [
         "✓  7/12 run  3 lr=0.1  net=a      · test_accuracy 0.75    · loss nan     · from epoch 4 · 1 min 23 s"
     ]
-    assert failed(Status.DIVERGED, "loss became nan").in_words(COLUMNS, 200) == [
+    assert COLUMNS.in_words(failed(Status.DIVERGED, "loss became nan"), 200) == [
         "✗  8/12 run 10 lr=0.01 net=resnet · diverged · loss became nan ·  2.0 s"
     ]
-    assert failed(Status.DIVERGED, "loss became nan").in_words(COLUMNS, 60) == [
+    assert COLUMNS.in_words(failed(Status.DIVERGED, "loss became nan"), 60) == [
         "✗  8/12 run 10 lr=0.01 net=resnet · diverged ·  2.0 s", "    loss became nan",
     ]  # fmt: skip
 
@@ -74,9 +79,7 @@ def test_a_cause_is_behind_its_row_where_there_is_room(width, num_lines):
     ("width", "end"), [(110, "  pruned epoch 1 of 9: behind 2 of 4 runs"), (80, "  pruned"), (72, "  pruned")]
 )
 def test_a_run_that_was_stopped_at_once_says_why_where_there_is_room(width, end):
-    run = failed(Status.PRUNED, "")
-    why = "after epoch 1 of 9: behind 2 of 4 runs"
-    run = replace(run, outcome=replace(run.outcome, error=why, pruned_by="SuccessiveHalving()"))
+    run = failed(Status.PRUNED, "after epoch 1 of 9: behind 2 of 4 runs", pruned_by="SuccessiveHalving()")
 
     lines = rows(run, width=width)[1:]
 
@@ -85,11 +88,18 @@ def test_a_run_that_was_stopped_at_once_says_why_where_there_is_room(width, end)
 
 
 def test_a_run_that_was_never_begun_has_no_time():
-    lost = Ended(1, {"lr": 0.1}, Outcome(Status.UNAVAILABLE, "cuda:1 is lost"), "1/2")
-    columns = RunColumns(["lr"]).holding([lost.row])
+    lost = ended("1/2", 1, {"lr": 0.1}, Outcome(Status.UNAVAILABLE, "cuda:1 is lost"), None, 5.0)
+    columns = RunColumns(["lr"]).holding([lost])
 
-    assert lost.in_words(columns, 100) == ["✗ 1/2 run 1 lr=0.1 · unavailable · cuda:1 is lost"]
-    assert lost.in_row(columns, 100) == ["✗ 1/2    1  0.1  unavailable · cuda:1 is lost"]
+    assert columns.in_words(lost, 100) == ["✗ 1/2 run 1 lr=0.1 · unavailable · cuda:1 is lost"]
+    assert columns.explained(lost, 100) == ["✗ 1/2    1  0.1  unavailable · cuda:1 is lost"]
+
+
+def test_the_cause_of_a_run_that_was_resumed_is_said_once():
+    resumed = ended(" 8/12", 3, FIRST, Outcome(Status.DIVERGED, "loss became nan"), RUNNING, 2.0)
+
+    assert rows(resumed, width=100)[1].endswith("diverged · loss became nan · from epoch 4")
+    assert len(rows(resumed, width=100)) == len(rows(resumed, width=75)) == 2
 
 
 def test_a_row_says_where_a_run_was_resumed():
