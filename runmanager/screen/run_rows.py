@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
+from runmanager.outcome import LEADING
 from runmanager.table import GAP, Table
 from runmanager.wording import brief, cell, join, printable, steady
 
@@ -132,13 +133,14 @@ class RunColumns:
     def _cells(self, row: Row) -> dict[str, str]:
         axes = {_column(name): _value(row.params[name]) for name in self.axes if name in row.params}
         metrics = {name: steady(value) for name, value in row.metrics.items()}
-        times = {_EPOCH: row.epoch, _TIME: row.time}
-        return {**axes, _COUNT: row.count, _RUN: row.number, DEVICE: row.device, **times, **metrics}
+        device = row.device or axes.get(DEVICE, "")
+        others = {_COUNT: row.count, _RUN: row.number, DEVICE: device, _EPOCH: row.epoch, _TIME: row.time}
+        return {**axes, **others, **metrics}
 
 
 def _column(axis: str) -> str:
     """Return the heading of an axis: none is that of another column."""
-    return f"{axis} (hyperparameter)" if axis in (_COUNT, _RUN, _EPOCH, _TIME, _NOTE) else axis
+    return f"{axis} (hyperparameter)" if axis in (*LEADING, _RUN, _EPOCH, _TIME, "status") else axis
 
 
 def _value(value: Any) -> str:

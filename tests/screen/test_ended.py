@@ -106,6 +106,14 @@ def test_a_row_says_where_a_run_was_resumed():
     assert rows(COMPLETED, width=100)[1].endswith("nan  from epoch 4")
 
 
+def test_a_hyperparameter_called_like_a_metric_has_a_column_of_its_own():
+    row = Row("✓ 1/1", "1", {"loss": "mse", "time": 3}, metrics={"loss": 0.5})
+    headings, lines, _ = RunColumns(["loss", "time"], ["loss"]).holding([row]).lines([row], 120)
+
+    assert headings[-1].count("(hyperparameter)") == 2
+    assert lines[0].split() == ["✓", "1/1", "1", "mse", "3", "0.5000"]
+
+
 def test_what_has_room_for_a_long_value_keeps_it():
     narrow, wide = (Row("…", "1", {"lr": lr, "net": "a"}, metrics=METRICS) for lr in (0.1, 0.12345))
     columns = COLUMNS.holding([wide]).holding([narrow])
