@@ -17,8 +17,7 @@ from rich.style import Style
 from rich.text import Text
 
 from runmanager.markup import marked, sign_color
-from runmanager.table import ENDLESS, Table
-from runmanager.wording import wrapped
+from runmanager.table import ENDLESS, Table, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -198,6 +198,29 @@ class Table:
             yield line
 
 
+def wrapped(content: str, width: int, first: str = "", others: str | None = None) -> list[str]:
+    """Break text between words; only a word that is longer than `width` makes a line longer.
+
+    Args:
+        content: The text.
+        width: Columns of a terminal.
+        first: What is in front of the first line.
+        others: What is in front of the others, by default `first`.
+
+    >>> wrapped("one two three", 9, "- ", "  ")
+    ['- one two', '  three']
+    """
+    others = first if others is None else others
+    lines, is_empty = [first], True
+    for word in content.split(" "):
+        if not is_empty and cell_len(f"{lines[-1]} {word}") > width:
+            lines.append(others)
+            is_empty = True
+        lines[-1] += word if is_empty else f" {word}"
+        is_empty = False
+    return [line.rstrip() for line in lines]
+
+
 class _Room(NamedTuple):
     """How wide a column may be: at least, with a folded heading, with a whole one, and at most."""
 

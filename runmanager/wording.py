@@ -1,11 +1,9 @@
-"""How values, durations, names and texts are written, in tables, lines and messages."""
+"""How values, durations and names are written, in tables, lines and messages."""
 
 import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-
-from rich.cells import cell_len
 
 from runmanager.close_names import closest
 from runmanager.hyperparameters import text
@@ -72,8 +70,8 @@ def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
 def steady(value: float) -> str:
     """Write a number of a column whose other numbers are not known yet: with four decimals where that is right.
 
-    >>> steady(0.948), steady(0.14), steady(2.30258), steady(12.34567), steady(0.00012345), steady(math.nan)
-    ('0.9480', '0.1400', '2.3026', '12.346', '0.0001235', 'nan')
+    >>> steady(0.948), steady(0.14), steady(2.30258), steady(12.34567), steady(0.000123), steady(math.nan)
+    ('0.9480', '0.1400', '2.3026', '12.346', '0.000123', 'nan')
     """
     if not math.isfinite(value) or abs(value) >= 1000 or round(value) == value > 9:  # noqa: PLR2004 - no decimals
         return cell(value) or "nan"
@@ -135,29 +133,6 @@ def printable(content: str) -> str:
 def join(parts: Iterable[str]) -> str:
     """Join the parts that are not empty with a middle dot."""
     return " · ".join(part for part in parts if part)
-
-
-def wrapped(content: str, width: int, first: str = "", others: str | None = None) -> list[str]:
-    """Break text between words; only a word that is longer than `width` makes a line longer.
-
-    Args:
-        content: The text.
-        width: Columns of a terminal.
-        first: What is in front of the first line.
-        others: What is in front of the others, by default `first`.
-
-    >>> wrapped("one two three", 9, "- ", "  ")
-    ['- one two', '  three']
-    """
-    others = first if others is None else others
-    lines, is_empty = [first], True
-    for word in content.split(" "):
-        if not is_empty and cell_len(f"{lines[-1]} {word}") > width:
-            lines.append(others)
-            is_empty = True
-        lines[-1] += word if is_empty else f" {word}"
-        is_empty = False
-    return [line.rstrip() for line in lines]
 
 
 def listed(names: Iterable[Any], most: int = _MOST_NAMES) -> str:

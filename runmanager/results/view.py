@@ -14,8 +14,8 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from runmanager.errors import InvalidArgumentError
-from runmanager.table import ENDLESS, Table
-from runmanager.wording import did_you_mean, durations, join, listed, printable, wrapped
+from runmanager.table import ENDLESS, Table, wrapped
+from runmanager.wording import did_you_mean, durations, join, listed, printable
 
 TIMES = ("run duration", "epoch duration")
 """The columns of seconds that people read as durations."""

@@ -11,8 +11,8 @@ from rich.text import Text
 from runmanager.markup import sign_color, signed
 from runmanager.outcome import Status
 from runmanager.results.conclusion import Conclusion, Sentence
-from runmanager.table import Table
-from runmanager.wording import join, wrapped
+from runmanager.table import Table, wrapped
+from runmanager.wording import join
 
 _WIDEST = 120  # characters of a line of text
 _INDENT = "  "
