@@ -374,6 +374,7 @@ class GridProgress(Display):
         columns = self._columns.holding(rows)
         num_done = min(len(self._ended) + sum(run.done for run in runs.values()), self._total)
         left = self._left_in_words(now) if lanes else "starting"
+        above = self._headings, self._num_below
         return Picture(
             self._name,
             columns,
@@ -384,6 +385,7 @@ class GridProgress(Display):
             num_done,
             now - self._began,
             left,
+            above,
         )
 
     def _in_words(self, now: float) -> str:

@@ -33,6 +33,7 @@ class Picture(NamedTuple):
     done: float  # runs, with the parts of the running ones
     elapsed: float  # seconds since the grid began
     left: str  # the time left, in words
+    above: tuple[Sequence[str], int] = ((), 0)  # the headings printed above, and how many rows are below them
 
     def lines(self, width: int, height: int) -> list[Text]:
         """Return lines of at most `width` characters, at most `height` of them."""
@@ -41,6 +42,9 @@ class Picture(NamedTuple):
         lines = []
         if rows:
             headings, texts, _ = self.columns.lines(rows, width)
+            printed, num_below = self.above
+            if headings == printed and len(headings) + num_below + len(texts) + 3 < height:
+                headings = []
             headings = headings if len(headings) + len(texts) + 2 < height else headings[-1:]
             lines = [Text(line, "dim") for line in headings]
             lines += [colored(line) for line in texts]

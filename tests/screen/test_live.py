@@ -569,7 +569,7 @@ def test_a_notebook_shows_the_same_in_place(tmp_path, monkeypatch):
     assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in page
     assert "<details><summary>10 completed runs</summary>" in page
     assert picture == outputs[1].data.get("text/html", "") == ""  # no frame of what is over
-    tables = [page for page in pages if page.startswith("<table")]
+    tables = [page for page in pages if 'class="dataframe"' in page]
     assert 'role="progressbar"' in tables[-1]
     assert "best so far: loss 0.3 · run 2 · lr=0.3" in tables[-1]
 

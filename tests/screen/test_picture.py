@@ -55,6 +55,14 @@ def test_runs_on_several_devices_say_on_which():
     ]
 
 
+def test_headings_that_are_above_in_sight_are_not_repeated():
+    headings = PICTURE.columns.lines(PICTURE.rows, 80)[0]
+
+    assert drawn(PICTURE._replace(above=(headings, 3)))[0].startswith("…")
+    assert drawn(PICTURE._replace(above=(headings, 30)))[0] == headings[0]
+    assert drawn(PICTURE._replace(above=(headings, 3)), 60)[1].split()[0] == "run"
+
+
 def test_a_wide_terminal_shows_more():
     head, line, *_ = drawn(PICTURE, 140)
 
