@@ -210,7 +210,8 @@ class GridProgress(Display):
         if running is not None:
             now = time.monotonic()
             self._running[self.slot.id] = running = running.after(news, now)
-            self._columns = self._columns.holding([running.row(now)])
+            if isinstance(news, EpochRecord):  # steps are many, and no wider
+                self._columns = self._columns.holding([running.row(now)])
             self._is_changed = True
 
     def run_ended(self, outcome: Outcome) -> None:
