@@ -254,7 +254,7 @@ def test_notes_are_where_a_person_looks_for_them(command, experiment, terminal):
 def test_an_overview_has_the_notes_of_experiments(command, experiment, terminal, monkeypatch):
     monkeypatch.chdir(experiment.parent)
     scope: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(PROGRAM, "program.py", "exec"), scope)  # noqa: S102
+    exec(compile(PROGRAM, experiment.parents[1] / "program.py", "exec"), scope)  # noqa: S102
     run_grid({"lr": [0.1]}, scope["train"], experiment="other", root=".", executor="inline", display=False)
     assert "note" not in terminal(100, "list", ".")[0][-3]
     command("note", experiment, "does a larger batch need a larger learning rate?")
