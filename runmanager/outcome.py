@@ -19,6 +19,7 @@ BY_TRAIN = "train"
 """What a run was pruned by that raised optuna.TrialPruned."""
 
 RETRY_FAILED = "retry_failed=True (--retry-failed) executes them again"
+"""What to do about runs that failed, in Python and on the command line."""
 
 
 class Status(StrEnum):
@@ -81,6 +82,11 @@ class Status(StrEnum):
         return self.is_stopped or self is Status.PENDING
 
     @property
+    def is_open(self) -> bool:
+        """Whether the run may still get a result without being asked for again."""
+        return self.is_in_progress or self in (Status.PENDING, Status.INTERRUPTED)
+
+    @property
     def can_go_on(self) -> bool:
         """Whether the run has ended and may be continued, so that its end is not final for TensorBoard."""
         return self.is_stopped or self is Status.PRUNED
@@ -113,6 +119,30 @@ class Status(StrEnum):
     def exit_code(self) -> int:
         """The exit code of a grid whose runs all have this status: 0, or 1 if they are not done."""
         return 0 if self.is_success or self is Status.UNAVAILABLE else 1
+
+    def next_step(self, evidence: str, *, same: str = "the same command", are_several: bool = True) -> str:
+        """Write what to do about runs of this status, "" if nothing is to be done.
+
+        Args:
+            evidence: What shows the cause: a file, a command or a call.
+            same: What starts the grid again.
+            are_several: Whether it is about more than one run.
+
+        Example:
+            >>> Status.KILLED.next_step("error.log", are_several=False)
+            'see error.log; the same command continues it'
+        """
+        them = "them" if are_several else "it"
+        again = RETRY_FAILED.replace("them", them)
+        steps = {
+            Status.FAILED: f"see {evidence}; once it is fixed, {again}",
+            Status.OUT_OF_MEMORY: f"let {them} take less memory, as with a smaller batch; {again}",
+            Status.DIVERGED: "not repeated: the same numbers would diverge again",
+            Status.HUNG: f"see {evidence}; fix it, or raise timeout= (--timeout); {again}",
+            Status.KILLED: f"see {evidence}; {same} continues {them}",
+            Status.UNAVAILABLE: f"on a machine that has it, {same} executes {them}",
+        }
+        return steps.get(self, "")
 
 
 class EpochRecord(msgspec.Struct, frozen=True, gc=False):
@@ -238,7 +268,7 @@ class Outcome:
     pruned_by: str = ""
 
     def next_step(self, error_log: Path, *, is_retried: bool = False) -> str:
-        """Write what to do next.
+        """Write what is kept of the run, and what to do next.
 
         Args:
             error_log: The file with the traceback, which the sentence names.
@@ -249,20 +279,13 @@ class Outcome:
 
         Example:
             >>> Outcome(Status.DIVERGED, epochs=2).next_step(Path("error.log"))
-            '2 epochs are kept; it is not repeated: it would diverge again'
+            '2 epochs are kept; not repeated: the same numbers would diverge again'
         """
         kept = "1 epoch is kept" if self.epochs == 1 else f"{self.epochs} epochs are kept"
+        step = self.status.next_step(str(error_log), are_several=False)
         if is_retried:
-            return f"{kept}; it is executed again after the other runs"
-        steps = {
-            Status.FAILED: f"the traceback is in {error_log}; fix it, then start again with --retry-failed",
-            Status.OUT_OF_MEMORY: "it would fail again: make it smaller, or free memory, then --retry-failed",
-            Status.DIVERGED: f"{kept}; it is not repeated: it would diverge again",
-            Status.HUNG: f"{kept}; {error_log} shows where it hung; fix it, or raise --timeout; --retry-failed",
-            Status.KILLED: f"{kept}; the same command continues it; its last output is in {error_log}",
-            Status.UNAVAILABLE: f"{kept}; start the same command again where the device answers",
-        }
-        return steps.get(self.status, "")
+            step = "it is executed again after the other runs"
+        return "; ".join([kept, step] if self.epochs or is_retried else [step]) if step else ""
 
 
 def in_order(run: Any, epoch: Any, params: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:

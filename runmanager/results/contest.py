@@ -96,7 +96,7 @@ class Contest:
 
     def _is_open(self, rival: int) -> bool:
         """Whether a rival without a score may still get one."""
-        return any(_is_open(Status(word)) for word in self.statuses[rival])
+        return any(Status(word).is_open for word in self.statuses[rival])
 
     def _losses(self, order: Sequence[int]) -> list[str]:
         """Say which rivals lost repeats, and why: those without any result together."""
@@ -114,7 +114,7 @@ class Contest:
     def _loss(self, rival: int) -> str:
         counts = self._lost(rival)
         number = counts.total()
-        total = sum(n for word, n in self.statuses[rival].items() if not _is_open(Status(word)))
+        total = sum(n for word, n in self.statuses[rival].items() if not Status(word).is_open)
         what = "run" if self.scores.shape[2] > 1 else self.unit
         which = (
             f"all {total} {what}s"
@@ -137,11 +137,6 @@ class Contest:
         number -= self._lost(best).total() + self._lost(others[0]).total()
         both = f"{self.names[best]} and {self.names[others[0]]}"
         return [f"left out: {counted(number, self.unit)} that only one of {both} has"] if number > 0 else []
-
-
-def _is_open(status: Status) -> bool:
-    """Whether a run of this status may still get a result."""
-    return status.is_in_progress or status in (Status.PENDING, Status.INTERRUPTED)
 
 
 def _reasons(counts: Counter[str]) -> str:

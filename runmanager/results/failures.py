@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from runmanager.outcome import RETRY_FAILED, Status
+from runmanager.outcome import Status
 from runmanager.results.ranking import axes_of, lost, numbered, repeats_of
 from runmanager.results.tables import Numbers
 from runmanager.wording import VARIABLE, brief, label, printable
@@ -26,15 +26,7 @@ class Failure(NamedTuple):
 
     def next_step(self, show: str, same: str = "the same command") -> str:
         """Say what to do about it; `show` shows the first of the runs, `same` is what executes the grid."""
-        steps = {
-            Status.FAILED: f"see {show}; once it is fixed, {RETRY_FAILED}",
-            Status.OUT_OF_MEMORY: f"let them take less memory, as with a smaller batch; {RETRY_FAILED}",
-            Status.DIVERGED: "not repeated: the same numbers would diverge again",
-            Status.HUNG: f"see {show}; fix it, or raise timeout= (--timeout); {RETRY_FAILED}",
-            Status.KILLED: f"see {show}; {same} continues them",
-            Status.UNAVAILABLE: f"on a machine that has it, {same} executes them",
-        }
-        return steps[Status(self.status)]
+        return Status(self.status).next_step(show, same=same, are_several=len(self.rows) > 1)
 
 
 def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | None = None) -> list[Failure]:

@@ -469,7 +469,7 @@ def test_a_grid_says_what_it_does(start, capsys, tmp_path):
     lines = [line.rpartition(" · ")[0].rstrip() or line for line in output.splitlines()]
     folder = tmp_path / "exp"
     log = f"{folder}/002-lr=0.2/error.log"
-    failed = f"    the traceback is in {log}; fix it, then start again with --retry-failed"
+    failed = f"    see {log}; once it is fixed, retry_failed=True (--retry-failed) executes it again"
     line = line_with("raise self.faults")
     assert lines == [
         f"{folder}: 3 runs, 3 to execute",
