@@ -1,7 +1,8 @@
 """The status of a run and what it implies; the outcome of an attempt, its cause and the next step."""
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -143,6 +144,16 @@ class Status(StrEnum):
             Status.UNAVAILABLE: f"on a machine that has it, {same} executes {them}",
         }
         return steps.get(self, "")
+
+
+def counts_of(statuses: Iterable[str]) -> dict[str, int]:
+    """Count how often each status occurs, in the order of `Status`.
+
+    >>> counts_of(["failed", "completed", "failed"])
+    {'completed': 1, 'failed': 2}
+    """
+    counts = Counter(map(str, statuses))
+    return {str(status): counts[status] for status in Status if counts[status]}
 
 
 class EpochRecord(msgspec.Struct, frozen=True, gc=False):

@@ -47,6 +47,16 @@ def brief(value: Any) -> str:
     return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
 
 
+def capital(text: str) -> str:
+    """Begin a sentence, unless it begins with a name.
+
+    >>> capital("run 2 is best"), capital("lr=0.1 is best"), capital("test_loss falls")
+    ('Run 2 is best', 'lr=0.1 is best', 'test_loss falls')
+    """
+    first = text.split(" ", 1)[0]
+    return text if "=" in first or "_" in first else text[:1].upper() + text[1:]
+
+
 def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
     """Write numbers of one kind with as many decimals as the largest has with its digits, if none gets lost.
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from runmanager.cli.common import say, write
 from runmanager.cli.declare import Answer
 from runmanager.cli.rows import Selection, load_selected, print_view, rows_to_json, tell
-from runmanager.hyperparameters import counted, json_value
-from runmanager.wording import printable
+from runmanager.hyperparameters import json_value
 
 _NUM_BEST = 10
 _RUNS = Path("runs")
@@ -41,28 +40,22 @@ def best_command(
     Options:
         limit (N): Number of rows. Default: 10.
     """
-    from runmanager.results.pareto import pareto
     from runmanager.results.ranking import ranking_of, rows_of
     from runmanager.results.show import ranked
-    from runmanager.results.show import show as view_of
 
     n = rows.limit or (None if rows.everything else _NUM_BEST)
     runs = load_selected(folder, where=rows.where)
     ranking = ranking_of(runs, goals, repeats)
-    has_front = len(ranking.goals) > 1
+    if len(ranking.goals) > 1:
+        n = rows.limit  # all of the Pareto front
     selection = replace(rows, limit=None)  # the best are sorted
 
     def show() -> None:
-        if not has_front:
-            print_view(ranked(runs, goals, n, repeats, with_others=False), selection)
-            return
-        front = pareto(runs, goals, repeats=repeats)
-        print_view(view_of(front, n=rows.limit or len(front)), selection)
+        print_view(ranked(runs, goals, n, repeats, with_others=False), selection)
 
     def json() -> object:
         tell(ranking.assumption)
-        settings = ranking.front if has_front else ranking.settings[:n]
-        return rows_to_json(rows_of(runs, ranking, settings), selection)
+        return rows_to_json(rows_of(runs, ranking, ranking.first[:n]), selection)
 
     return Answer(show, json)
 
@@ -120,22 +113,18 @@ def importances_command(
     """
     from runmanager.console import print_fitted
     from runmanager.results.files import to_rows
-    from runmanager.results.importance import COUNTED, ENOUGH, IMPORTANT_FOR
     from runmanager.results.importance import importances as shares_of
+    from runmanager.results.importance import what_matters
     from runmanager.results.ranking import ASSUMED
     from runmanager.table import Table
 
     shares = shares_of(load_selected(folder, where=where), goal, repeats=repeats)
 
     def show() -> None:
-        number, metric = shares.attrs[COUNTED], printable(shares.attrs[IMPORTANT_FOR])
-        if shares.empty or shares["importance"].isna().all():
-            say("no hyperparameter varies" if shares.empty else f"all runs have the same {metric}")
-            return
-        print_fitted(Table.of(shares, bars={"importance": (0.0, 1.0)}))
-        chance = f"; of only {number:,}, that may be chance" if number < ENOUGH else ""
+        if not shares["importance"].isna().all():
+            print_fitted(Table.of(shares, bars={"importance": (0.0, 1.0)}))
         tell(shares.attrs[ASSUMED])
-        tell(f"what distinguishes the best tenth of {counted(number, 'result')} by {metric} from all{chance}")
+        tell(what_matters(shares))
 
     return Answer(show, partial(to_rows, shares))
 

@@ -36,7 +36,7 @@ def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: Pag
     figure.axes(None, y, axis.name)
     width = (WIDTH - LEFT - RIGHT) / len(axis.labels)
     step = math.ceil(len(axis.labels) / 8)
-    change = data.changes.get(axis.name)
+    change = data.answers.matters.changes.get(axis.name)
     compared = {axis.label(value): mean for value, mean in change.means} if change else {}
     means: list[tuple[float, float]] = []
     for code, label in enumerate(axis.labels):

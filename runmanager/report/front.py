@@ -18,6 +18,7 @@ from runmanager.report.svg import (
     polyline,
     value_scale,
 )
+from runmanager.results.findings import ON_FRONT
 from runmanager.results.tables import KEPT
 from runmanager.wording import aligned
 
@@ -48,12 +49,12 @@ def front(data: ReportData, colored: PageAxis | None) -> Front | None:
     names = [goal.metric.removeprefix(KEPT) for goal in data.goals]
     title = " and ".join([", ".join(names[:-1]), names[-1]])
     what = "settings" if data.findings.repeats else "runs"
-    have = "are beaten by no other" if len(best) > 1 else "is beaten by no other"
-    words = f"{len(best):,} of {len(means):,} {what} {have}: none is as good in all goals, and better in one."
+    are = "are" if len(best) > 1 else "is"
+    words = f"{len(best):,} of {len(means):,} {what} {are} on the Pareto front: {ON_FRONT}."
     settings = data.findings.settings
     texts = [aligned([means[index][number] for index in best[:_MOST_ROWS]]) for number in range(len(names))]
     rows = [
-        [*(column[row] for column in texts), data.name(settings[index])]
+        [*(column[row] for column in texts), data.findings.name(settings[index])]
         for row, index in enumerate(best[:_MOST_ROWS])
     ]
     figure = _figure(data, title, words, means, best, colored)

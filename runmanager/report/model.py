@@ -4,23 +4,20 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
-from runmanager.errors import MissingExtraError
 from runmanager.goal import Goal
 from runmanager.hyperparameters import text
 from runmanager.outcome import Status
 from runmanager.results import tables
-from runmanager.results.changes import Change, Interaction, changes, interaction
+from runmanager.results.answers import CHANGE, Answers, answers_of
+from runmanager.results.changes import Interaction, interaction
 from runmanager.results.diff import Row
-from runmanager.results.effects import effects
-from runmanager.results.failures import Failure, failures
 from runmanager.results.findings import Findings, find
-from runmanager.results.importance import importances
-from runmanager.results.ranking import Setting, own_goals
+from runmanager.results.ranking import own_goals
 from runmanager.results.sampled import is_missing, is_sampled
 from runmanager.storage.folders import Experiment
 from runmanager.storage.identity import canonical
@@ -30,10 +27,6 @@ from runmanager.storage.x_axis import EPOCH, x_value
 from runmanager.wording import brief, printable
 
 MISSING = "none"
-MEASURE, EXPLAINED = "importance", "explained"
-"""How importances are measured: by Optuna's PED-ANOVA, or as shares of the variation."""
-
-_FEWEST = 10  # settings of which some can be more important than by chance
 
 
 @dataclass(frozen=True)
@@ -76,22 +69,24 @@ class ReportData:
     results: Sequence[RunResult]
     names: Sequence[str]  # of the runs, as "run 7"
     runs: pd.DataFrame  # the table of `load_runs`, row by row as `results`
-    findings: Findings
+    answers: Answers
+    findings: Findings  # of the answers, or by the loss, of which no run has a number
     metric: str  # that runs are ranked by
     is_larger_better: bool  # of the metric
     scores: Sequence[float]  # the metric of each run, NaN if it is not completed
     order: Sequence[int]  # the runs that have a score, those of the best setting first
     axes: Sequence[PageAxis]  # the hyperparameters that vary, the one that changes the metric most first
-    changes: Mapping[str, Change]  # hyperparameter -> what changing it does, all others equal
     together: Interaction | None  # the two hyperparameters that act together most
-    failures: Sequence[Failure]  # why runs have no result
     note: str  # what the experiment is for
-    importances: Mapping[str, float] = field(default_factory=dict)  # of a sample or a search: axis -> share
-    measure: str = ""  # of these shares, in words
     x_axis: str | None = None  # what curves are drawn over, None for epochs
     differences: Sequence[
         tuple[str, str, Sequence[Row]]
     ] = ()  # of experiments side by side: names, what differs
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether it is of a sample or a search, so that pairs of settings say little about what matters."""
+        return self.answers.matters.measure != CHANGE
 
     @property
     def goals(self) -> Sequence[Goal]:
@@ -107,18 +102,6 @@ class ReportData:
     def axis(self, name: str) -> PageAxis:
         """Return a hyperparameter that varies by its column."""
         return next(axis for axis in self.axes if name in (axis.name, f"{axis.name} (hyperparameter)"))
-
-    def name(self, setting: Setting) -> str:
-        """Name a setting by what varies, with the run's number if it is one."""
-        row, names = setting.rows[0], self.findings.varying
-        axes = [axis for axis in self.axes if {axis.name, f"{axis.name} (hyperparameter)"} & {*names}]
-        labels = [(printable(axis.name), axis.labels[axis.codes[row]]) for axis in axes]
-        if "experiment" in names:  # what an experiment does not have says nothing
-            labels = [pair for pair in labels if pair[1] != MISSING]
-        params = " ".join(f"{name}={label}" for name, label in labels)
-        if setting.run is None:
-            return params or "the only setting"
-        return self.names[setting.rows[0]] + (f" ({params})" if params else "")
 
 
 def report_data(
@@ -139,9 +122,10 @@ def report_data(
     results = [run for _, run in pairs]
     table = tables.concat([(name, tables.runs_table(name, runs)) for name, runs in experiments.items()])
     table = table.reset_index(drop=True)
-    if goal is None and not own_goals(table):
-        goal = "loss"  # of which no run has a number
-    findings = find(table, goal, repeats)
+    own_goals(table)  # refuses several
+    answers = answers_of(table, goal, repeats)
+    findings = answers.findings or find(table, "loss", repeats)
+    answers = replace(answers, findings=findings)
     column = findings.goal.metric
     completed = [run.status is Status.COMPLETED for run in results]
     scores = [float(v) if ok else math.nan for v, ok in zip(table[column], completed, strict=True)]
@@ -153,9 +137,10 @@ def report_data(
     firsts = [setting.rows[0] for setting in (*findings.settings, *findings.others)]
     ranges = [name for name in varying(params) if name not in findings.repeats]
     axes = [_axis(name, params, firsts if name in ranges else ()) for name in varying(params)]
-    changed = {change.axis.removesuffix(" (hyperparameter)"): change for change in changes(table, findings)}
-    important, measure = _importances(table, findings) if any(axis.is_sampled for axis in axes) else ({}, "")
-    ranks = {name: rank for rank, name in enumerate(important or changed)}
+    matters = answers.matters
+    ranks = {
+        name: rank for rank, name in enumerate(matters.sizes if matters.measure != CHANGE else matters.changes)
+    }
     axes.sort(key=lambda axis: ranks.get(axis.name, len(ranks)))
     is_larger = findings.goal.is_larger_better
     order = [
@@ -166,30 +151,11 @@ def report_data(
     ]
     notes = table.attrs.get(tables.NOTES) or {}
     return ReportData(
-        title, results, names, table, findings, findings.metric, is_larger, scores, order, axes, changed,
-        interaction(table, findings), failures(table, repeats=findings.repeats),
+        title, results, names, table, answers, findings, findings.metric, is_larger, scores, order, axes,
+        interaction(table, findings),
         "; ".join(f"{name}: {note}" if len(experiments) > 1 else note for name, note in notes.items()),
-        important, measure, _x_axis(results),
+        _x_axis(results),
     )  # fmt: skip
-
-
-def _importances(table: pd.DataFrame, findings: Findings) -> tuple[dict[str, float], str]:
-    """Return how important each hyperparameter is, the most important first, and by which measure.
-
-    Without Optuna, that is the share of the variation between five ranges of its values.
-    """
-    goal, repeats = findings.goal, list(findings.repeats)
-    if len(findings.settings) < _FEWEST:
-        return {}, ""
-    try:
-        shares = importances(table, str(goal), repeats=repeats)
-        named = dict(zip(shares["axis"], shares["importance"], strict=True))
-        measure = MEASURE
-    except MissingExtraError:
-        rows = effects(table, goal.metric, repeats=repeats).drop_duplicates("axis")
-        named = dict(zip(rows["axis"], rows["explained"], strict=True))
-        measure = EXPLAINED
-    return {name.removesuffix(" (hyperparameter)"): share for name, share in named.items()}, measure
 
 
 def _x_axis(results: Sequence[RunResult]) -> str | None:

@@ -140,6 +140,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(
         data=data,
+        answers=data.answers,
         text=text,
         is_many=len(data.results) > curves.MANY,
         style=(_ASSETS / "page.css").read_text(encoding="utf-8"),
@@ -147,7 +148,6 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         policy=f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         cards=sections.cards(data),
         settings=sections.settings(data),
-        bars=sections.bars(data),
         together=sections.together(data),
         table=table,
         page_data=page_data(data, table, _metrics(data)[:2], colored),
@@ -155,7 +155,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         legend=_legend(colored) if colored else [],
         landscape=slices.two_axes(data),
         front=front.front(data, colored) if data.goals else None,
-        history=slices.best_so_far(data, busy, colored) if data.importances else None,
+        history=slices.best_so_far(data, busy, colored) if data.is_searched else None,
         legend_name=colored.name if colored else "",
         curves=_curves(data, colored),
         parallel=_parallel(data, colored),
@@ -164,7 +164,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         cost=charts.cost(data, colored),
         devices=_devices(data),
         causes=sections.causes(data),
-        failed=text.failures_sentence(data.results),
+        failed=text.failures_sentence(data.answers),
         differences=data.differences,
         seconds=seconds,
         number=_number_cell,
@@ -290,7 +290,7 @@ def _parallel(data: ReportData, colored: PageAxis | None) -> tuple[str, str, int
 def _effects(data: ReportData, colored: PageAxis | None) -> list[dict[str, Any]]:
     effects = []
     for number, axis in enumerate(data.compared[:_MOST_AXES]):
-        words = search_text.range_sentence(data, axis) if data.importances else text.effect_sentence(data, axis)
+        words = search_text.range_sentence(data, axis) if data.is_searched else text.effect_sentence(data, axis)
         draw = slices.one_axis if axis.is_sampled else charts.effect
         figure = draw(data, axis, words, f"effect-{number}", colored)
         effects.append({"name": axis.name, "figure": figure, "words": words})

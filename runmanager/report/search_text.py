@@ -4,10 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from runmanager.hyperparameters import counted
-from runmanager.report.model import MEASURE, PageAxis, ReportData
+from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.svg import Scale
-from runmanager.results.importance import ENOUGH
 from runmanager.results.sampled import is_in_magnitudes
 from runmanager.wording import cell
 
@@ -15,32 +13,6 @@ _ROOM = 0.03  # beside the outermost dots
 _OUTER = 0.25  # of a range, in which all of the best runs say that it may be too narrow
 _MOST_OF_RANGE = 0.5  # that the best runs share
 _MOST_NAMED = 4  # values in a sentence
-
-
-def importance_sentence(data: ReportData) -> str:
-    """Say which hyperparameters of a sample or a search matter."""
-    (first, share), *others = data.importances.items()
-    if not math.isfinite(share):
-        return f"All runs have the same {data.metric}."
-    following = ", ".join(f"{name} {percent(share)}" for name, share in others[:_MOST_NAMED])
-    number = len(data.findings.settings)
-    if data.measure == MEASURE:
-        text = f"{first} matters most for being among the best tenth: {percent(share)} of the importance"
-        what = counted(number, "setting" if data.findings.repeats else "run")
-        chance = f" Of only {what}, that may be chance." if number < ENOUGH else ""
-    else:
-        text = f"{first} explains {percent(share)} of the variation of {data.metric}, by ranges of its values"
-        chance = ""
-    return f"{text}{f'; {following}' if following else ''}.{chance}"
-
-
-def percent(share: float) -> str:
-    """Write a share.
-
-    >>> percent(0.967), percent(0.004), percent(0.0)
-    ('97 %', '0.4 %', '0 %')
-    """
-    return f"{100 * share:.1g} %" if 0 < share < 0.01 else f"{100 * share:.0f} %"  # noqa: PLR2004
 
 
 def range_sentence(data: ReportData, axis: PageAxis) -> str:

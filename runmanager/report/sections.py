@@ -11,8 +11,9 @@ from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report import text
 from runmanager.report.model import ReportData
-from runmanager.report.search_text import percent
-from runmanager.results.changes import Interaction, repeats_differ
+from runmanager.results.answers import INTERVAL, REPEATS, numbers_of
+from runmanager.results.changes import Interaction
+from runmanager.results.tables import KEPT
 from runmanager.storage import paths
 from runmanager.wording import aligned, cell, duration, join, printable
 
@@ -42,16 +43,11 @@ class Heatmap(NamedTuple):
 
 def cards(data: ReportData) -> list[tuple[str, str]]:
     """Return what there is to know about the runs at first sight."""
-    results = data.results
-    seconds = sum(run.epochs[-1].metrics.get("run duration", 0.0) for run in results if run.epochs)
-    completed = sum(run.status is Status.COMPLETED for run in results)
-    of = f" of {len(results):,}" if completed < len(results) else ""
-    cards = [("completed" if of else "runs", f"{completed:,}{of}")]
-    cards += [("epochs", f"{sum(len(run.epochs) for run in results):,}"), ("training", duration(seconds))]
-    if data.findings.verdict or not data.order:  # whose number is said above
-        return cards
-    best = "best mean" if data.findings.repeats else "best"
-    return [*cards, (f"{best} {data.metric}", cell(data.findings.settings[0].mean))]
+    completed, number = data.answers.counts.get(Status.COMPLETED, 0), len(data.results)
+    of = f" of {number:,}" if completed < number else ""
+    epochs = sum(len(run.epochs) for run in data.results)
+    cards = [("completed" if of else "runs", f"{completed:,}{of}"), ("epochs", f"{epochs:,}")]
+    return [*cards, ("run time", duration(data.answers.run_seconds))]
 
 
 def settings(data: ReportData) -> dict[str, Any] | None:
@@ -59,18 +55,20 @@ def settings(data: ReportData) -> dict[str, Any] | None:
     findings = data.findings
     if not findings.repeats or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
         return None
-    axes = [axis for axis in data.axes if axis.name not in findings.repeats]
-    columns = [(axis.name, "number" if axis.is_ordered else "text") for axis in axes]
-    metric = f"mean {data.metric}"
-    columns += [(metric, "number"), ("95 % interval", "text"), ("repeats", "text"), ("behind the best", "text")]
     best = findings.settings[: _MOST_SETTINGS if len(findings.settings) > _MOST_SETTINGS + 1 else None]
-    means = aligned([setting.mean for setting in best])
-    rows = []
-    for index, (setting, mean) in enumerate(zip(best, means, strict=True)):
-        cells = [axis.labels[axis.codes[setting.rows[0]]] for axis in axes]
-        behind = text.behind(data, index)
-        rows.append([*cells, mean, findings.interval(setting), setting.counts, behind])
-    return {"columns": columns, "rows": rows, "number": len(findings.settings)}
+    names = [axis.name for axis in data.axes if axis.name in best[0].params]
+    texts = [(name, [data.axis(name).label(setting.params[name]) for setting in best]) for name in names]
+    numbers = numbers_of(findings, data.runs, best)
+    means = {each.metric: f"mean {each.metric.removeprefix(KEPT)}" for each in findings.goals}
+    texts += [(title, aligned(numbers[name])) for name, title in means.items()]
+    texts += [(name, numbers[name]) for name in (INTERVAL, REPEATS)]
+    texts.append(("behind the best", [text.behind(data, rank) for rank in range(len(best))]))
+    right = [*(name for name in names if data.axis(name).is_ordered), *means.values()]
+    return {
+        "columns": [(name, "number" if name in right else "text") for name, _ in texts],
+        "rows": list(zip(*(cells for _, cells in texts), strict=True)),
+        "number": len(findings.settings),
+    }
 
 
 def together(data: ReportData) -> tuple[str, Heatmap] | None:
@@ -80,28 +78,10 @@ def together(data: ReportData) -> tuple[str, Heatmap] | None:
     )
 
 
-def bars(data: ReportData) -> list[tuple[str, str, float]]:
-    """Return how much each hyperparameter changes, all others equal, as text and in per cent of the most.
-
-    Of a sample or a search, these are the importances.
-    """
-    if data.importances:
-        most = max(data.importances.values())
-        shares = [(name, share) for name, share in data.importances.items() if math.isfinite(share)]
-        return [(name, percent(share), round(100 * share / (most or 1), 1)) for name, share in shares]
-    sizes = [(axis.name, data.changes[axis.name].mean) for axis in data.compared if axis.name in data.changes]
-    spread = repeats_differ(data.findings)
-    sizes = [(name, size) for name, size in sizes if math.isfinite(size)]
-    if sizes and math.isfinite(spread):
-        sizes.append((f"repeats ({', '.join(data.findings.repeats)})", spread))
-    most = max((size for _, size in sizes), default=0.0)
-    return [(name, f"{size:.2g}", round(100 * size / most, 1)) for name, size in sizes] if most else []
-
-
 def causes(data: ReportData) -> list[dict[str, Any]]:
     """Return why runs have no result: what they have in common, the next step, the end of a log."""
     causes = []
-    for failure in data.failures:
+    for failure in data.answers.failures:
         first = data.results[failure.rows[0]]
         named = ", ".join(data.names[index] for index in failure.rows[:_MOST_NAMED])
         more = f" and {len(failure.rows) - _MOST_NAMED} more" if len(failure.rows) > _MOST_NAMED else ""

@@ -12,63 +12,15 @@ from runmanager.hyperparameters import counted
 from runmanager.outcome import Status
 from runmanager.report import search_text
 from runmanager.report.model import PageAxis, ReportData
-from runmanager.results.changes import Change, Interaction, repeats_differ
-from runmanager.results.pareto import first_of_goals
+from runmanager.results.answers import Answers
+from runmanager.results.changes import Change, Interaction
 from runmanager.results.ranking import is_same
 from runmanager.results.verdict_sentence import EQUAL, UNDECIDED
 from runmanager.storage.run_state import RunResult
-from runmanager.wording import cell, duration
+from runmanager.wording import capital, cell, duration
 
 _BETTER = 0.01  # how much better an earlier epoch must be to be mentioned, relative to the last one
 _MOST_NAMED = 4  # values in a sentence
-_LEFT = (Status.PENDING, Status.INTERRUPTED)  # runs of these statuses may still be executed
-
-
-def headline(data: ReportData) -> str:
-    """Say what the repeats have decided, in the panel's words; without repeats, which run is best."""
-    findings = data.findings
-    if findings.verdict:
-        return findings.verdict
-    if not findings.settings:
-        article = "an" if data.metric[:1].lower() in set("aeiou") else "a"
-        return f"No run has {article} {data.metric} yet"
-    best = findings.settings[0]
-    mean = "mean " if findings.repeats and best.number > 1 else ""
-    interval = f", 95 % interval {findings.interval(best)}" if findings.interval(best) else ""
-    score = f"{data.metric} {cell(best.mean)}{interval}"
-    has_several = "experiment" in data.findings.varying
-    name = data.name(best) if has_several else _capital(data.name(best))
-    if len(findings.settings) == 1 and findings.repeats and not findings.settings[0].params:
-        return f"Result: {mean}{score}"
-    if len(findings.settings) == 1:
-        return f"{name} is the only {_what(data)} with a result: {mean}{score}"
-    if ties := findings.num_ties:
-        others = "one other" if ties == 1 else f"{ties} others"
-        return f"{name} and {others} are best: {score}"
-    return f"{name} is best: {score}"
-
-
-def margin(data: ReportData) -> str:
-    """Say which mean is best and of how many repeats; without repeats, how far the best run leads."""
-    findings = data.findings
-    if not findings.settings:
-        return ""
-    if findings.verdict:
-        is_over = not any(run.status in _LEFT for run in data.results)
-        means = f"{findings.headline(is_over=is_over)}."
-        return " ".join(filter(None, [means, findings.better_but_below, _first_goal(data)]))
-    best = findings.settings[0]
-    parts = []
-    if findings.repeats:
-        lost = "".join(f"; {counted(number, 'repeat')} {status}" for status, number in best.lost.items())
-        parts.append(_capital(findings.repeats_of(best).removeprefix(", ").removeprefix("of ")) + f"{lost}.")
-    return " ".join(filter(None, [*parts, findings.lead, _first_goal(data)]))
-
-
-def _first_goal(data: ReportData) -> str:
-    """Say that there are others, of which a figure shows the first two."""
-    first = first_of_goals(data.metric, [goal.metric for goal in data.goals])
-    return f"{first}: what no other run beats in all of them is below." if first else ""
 
 
 def behind(data: ReportData, rank: int) -> str:
@@ -87,31 +39,9 @@ def behind(data: ReportData, rank: int) -> str:
     return f"{abs(best.mean - setting.mean):.2g}{chance}"
 
 
-def why(data: ReportData) -> str:
-    """Say how much each hyperparameter changes, all others equal."""
-    if data.importances:
-        return search_text.importance_sentence(data)
-    sizes = [(axis.name, data.changes[axis.name].mean) for axis in data.compared if axis.name in data.changes]
-    sizes = [(name, size) for name, size in sizes if math.isfinite(size)]
-    if len(data.findings.settings) < 2:  # noqa: PLR2004 - a difference needs two
-        return "Too few completed runs differ to show what matters."
-    if not sizes:
-        return (
-            "No two settings differ in one hyperparameter alone, so none can be compared with all others equal."
-        )
-    (first, size), *others = sizes
-    if not size:
-        return f"Changing one hyperparameter alone does not change {data.metric}."
-    parts = [f"Changing {first} alone changes {data.metric} by {size:.2g} on average"]
-    parts += [f"{name} by {size:.2g}" for name, size in others[:_MOST_NAMED]]
-    spread = repeats_differ(data.findings)
-    baseline = f"; repeats of a setting differ by {spread:.2g}" if math.isfinite(spread) else ""
-    return f"{', '.join(parts)}{baseline}."
-
-
 def effect_sentence(data: ReportData, axis: PageAxis) -> str:
     """Say which value of a hyperparameter is best, all others equal, and by how much."""
-    change = data.changes.get(axis.name)
+    change = data.answers.matters.changes.get(axis.name)
     if change is None:
         return ""
     if not change.means:
@@ -225,7 +155,7 @@ def curves_sentence(data: ReportData, metric: str, partner: str | None) -> str:
         if values:
             top = max(values, key=lambda epoch: values[epoch] if larger else -values[epoch])
             last = max(values)
-            name = _capital(data.names[data.order[0]])
+            name = capital(data.names[data.order[0]])
             if len(values) > 1 and top == last:
                 parts.append(f"{name} was still improving at its last epoch, {last}.")
             elif len(values) > 1:
@@ -271,23 +201,21 @@ def parallel_sentence(data: ReportData, top: Sequence[int]) -> str:
     return f"{which} {', '.join(common)}.{absent}"
 
 
-def failures_sentence(results: Sequence[RunResult]) -> str:
+def failures_sentence(answers: Answers) -> str:
     """Say how many runs have no result, and why, "" if nothing went wrong."""
-    statuses = {run.status for run in results} - {Status.COMPLETED, Status.PENDING}
-    counts = Counter(str(run.status) for run in results if run.status is not Status.COMPLETED)
-    if all(status.is_in_progress for status in statuses):
+    counts = {word: number for word, number in answers.counts.items() if word != Status.COMPLETED}
+    if all(Status(word).is_in_progress or word == Status.PENDING for word in counts):
         return ""
-    listed = ", ".join(f"{number} {status}" for status, number in counts.most_common())
-    return f"{counts.total()} of {counted(len(results), 'run')} did not complete: {listed}."
+    listed = ", ".join(f"{number} {word}" for word, number in sorted(counts.items(), key=lambda pair: -pair[1]))
+    return f"{sum(counts.values())} of {counted(len(answers.runs), 'run')} did not complete: {listed}."
 
 
-def execution(results: Sequence[RunResult], facts: Mapping[str, Any]) -> str:
+def execution(data: ReportData, facts: Mapping[str, Any]) -> str:
     """Say how much was executed, and where."""
-    epochs = sum(len(run.epochs) for run in results)
-    seconds = sum(run.epochs[-1].metrics.get("run duration", 0.0) for run in results if run.epochs)
+    epochs = sum(len(run.epochs) for run in data.results)
     machines = len(facts.get("machine", ()))
     where = f" on {machines} machine" + ("s" if machines > 1 else "") if machines else ""
-    return f"{counted(epochs, 'epoch')} took {duration(seconds)} of training{where}."
+    return f"{counted(epochs, 'epoch')}, with a run time of {duration(data.answers.run_seconds)}{where}."
 
 
 def _what(data: ReportData) -> str:
@@ -301,8 +229,8 @@ def _correlation(data: ReportData, change: Change) -> str:
         return ""
     over = f"rank correlation {rho:.2f} over {change.num_settings} settings"
     if change.is_chance:
-        return f"{_capital(data.metric)} neither rises nor falls with it beyond chance ({over})."
-    return f"{_capital(data.metric)} {'rises' if rho > 0 else 'falls'} with it ({over})."
+        return f"{capital(data.metric)} neither rises nor falls with it beyond chance ({over})."
+    return f"{capital(data.metric)} {'rises' if rho > 0 else 'falls'} with it ({over})."
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -323,9 +251,3 @@ def _was_better(values: Mapping[int, float], *, larger: bool) -> bool:
     last = values[max(values)]
     best = max(values.values()) if larger else min(values.values())
     return abs(best - last) > _BETTER * abs(last)
-
-
-def _capital(text: str) -> str:
-    """Begin a sentence, unless it begins with a name as in lr=0.1."""
-    first = text.split(" ", 1)[0]
-    return text if "=" in first or "_" in first else text[:1].upper() + text[1:]

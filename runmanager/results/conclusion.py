@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,15 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runmanager.errors import InvalidArgumentError
-from runmanager.goal import companion
 from runmanager.hyperparameters import counted
-from runmanager.outcome import LEADING, Status
+from runmanager.outcome import Status, counts_of
+from runmanager.results.answers import INTERVAL, REPEATS, Answers, answers_of, numbers_of
 from runmanager.results.effects import paired, speeds
 from runmanager.results.failures import failures
-from runmanager.results.findings import Findings, find
-from runmanager.results.pareto import columns_of_goals, first_of_goals
-from runmanager.results.ranking import Setting, completed, intervals, metrics_of, numbered, own_goals
+from runmanager.results.findings import Findings
+from runmanager.results.ranking import numbered
 from runmanager.results.tables import INSIDE, notes_of
 from runmanager.results.time_spent import TimeSpent
 from runmanager.table import Table
@@ -92,128 +89,71 @@ def conclude(
         stoppers: What stopped the runs that were pruned.
     """
     ranked = runs if all_runs is None else all_runs
-    statuses = Counter(runs["status"].astype(str))
     left = runs["status"].isin([Status.INTERRUPTED, *([] if is_over else [Status.PENDING])])
-    findings, question = _findings(ranked)
     is_left = more > 0 or bool(left.any())
-    notes = [f"{findings.assumption}."] if findings and findings.assumption else []
-    if all_runs is not None:
-        notes.append(f"Ranked are all {len(all_runs):,} runs of the experiment; this grid has {len(runs):,}.")
-    headline = findings.headline(is_over=not is_left) if findings else ""
-    if findings and findings.verdict:
-        details = [f"{headline}.", findings.better_but_below, *notes]
-        best = Sentence("✓" if findings.is_decided else "!", findings.verdict, [*filter(None, details)])
-    elif findings and headline:
-        best = Sentence("✓", headline, [*filter(None, [findings.lead, *notes])])
-    else:
-        nothing = ""
-        if findings and (ranked["status"] == Status.COMPLETED).any():
-            nothing = f"No completed run has a number for {printable(findings.metric)}."
-        best = Sentence("!", question or nothing or "No run has completed.")
-    if findings and findings.settings:
-        best = _with_front(best, findings, ranked, folder)
+    answers = answers_of(ranked, is_over=not is_left)
+    findings = answers.findings
     return Conclusion(
         printable(str(folder)),
         " ".join(notes_of(runs)),
-        [(str(status), statuses[status]) for status in Status if statuses[status]],
-        best,
+        list(counts_of(runs["status"]).items()),
+        _best(answers, len(runs)),
         *_table(findings, ranked),
         [
             *_left(runs, left, more, is_broken_off=is_broken_off),
             *_failed(runs, folder),
             *_pruned(runs, stoppers),
         ],
-        _facts(runs, time, is_left=is_left),
-        _steps(runs, folder, has_result=bool(headline), has_events=has_events),
+        [*_matters(answers), *_facts(runs, time, is_left=is_left)],
+        _steps(runs, folder, has_result=bool(findings and findings.settings), has_events=has_events),
     )
 
 
-def _findings(runs: pd.DataFrame) -> tuple[Findings | None, str]:
-    """Return the findings, or none and what to ask the user."""
-    is_done = (runs["status"] == Status.COMPLETED).any()
-    try:
-        if own_goals(runs):
-            return find(runs), ""
-    except InvalidArgumentError as error:
-        return None, f"{error}" if is_done else ""
-    if not is_done:
-        return None, ""
-    names = [name for name in metrics_of(runs) if name not in LEADING[2:] and not runs[name].isna().all()]
-    if not names:
-        return None, "No run has a number to be ranked by, so none is best."
-    first, *others = names
-    further = f" (or of {', '.join(others[:_MOST_RUNS])})" if others else ""
-    question = (
-        f'Which run is best? No name of a metric tells: give goal="max:{first}" or goal="min:{first}"'
-        f"{further}; nothing is executed again."
-    )
-    return None, printable(question)
-
-
-def _with_front(best: Sentence, findings: Findings, runs: pd.DataFrame, folder: Path) -> Sentence:
-    """Add how many runs no other beats, where there are several goals."""
-    goals = columns_of_goals(runs)
-    if not (first := first_of_goals(findings.goal.metric, goals)):
-        return best
-    number = len(findings.front)
-    what = f"{counted(number, 'setting' if findings.repeats else 'run')} {'is' if number == 1 else 'are'}"
-    fact = f"{first}; {what} beaten by no other in all of them, see"
-    calls = (_command("best", folder), f"pareto(load_runs({_text(folder)}))")
-    details, in_notebook = ([*best.details, f"{fact} {call}"] for call in calls)
-    return replace(best, details=details, in_notebook=in_notebook)
+def _best(answers: Answers, num_runs: int) -> Sentence:
+    """Say which setting is best, and what was assumed."""
+    findings, details = answers.findings, list(answers.details)
+    if findings and findings.assumption:
+        details.append(f"{findings.assumption}.")
+    if num_runs < len(answers.runs):
+        number = f"{len(answers.runs):,} runs of the experiment"
+        details.append(f"Ranked are all {number}; this grid has {num_runs:,}.")
+    return Sentence("✓" if answers.is_certain else "!", answers.headline, details)
 
 
 def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None, str]:
     """Return a table of the best settings, and which settings these are."""
     if findings is None or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
         return None, ""
-    metric, number = findings.goal.metric, len(findings.settings)
-    what = "settings" if findings.repeats else "runs"
-    front = findings.front if len(findings.goals) > 1 else []
-    candidates = front if len(front) > 1 else findings.settings
-    most = _NUM_BEST if len(candidates) > _NUM_BEST + 1 else len(candidates)  # one less saves no line
-    best = candidates[:most]
+    metric, what = findings.goal.metric, "settings" if findings.repeats else "runs"
+    has_front, number = len(findings.goals) > 1, len(findings.settings)
+    best = findings.first[
+        : _NUM_BEST if len(findings.first) > _NUM_BEST + 1 else None
+    ]  # one less saves no line
     which = f"the best {len(best)} of {number} {what}" if len(best) < number else f"all {number} {what}"
-    if candidates is front:
-        some = "" if len(best) == len(front) else f"{len(best)} of "
-        which = f"the Pareto front: {some}{len(front)} of {number} {what}"
     num_without = 0 if findings.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
-    if num_without > 0:
+    if has_front:
+        some = "" if len(best) == len(findings.first) else f"{len(best)} of "
+        which = f"the Pareto front: {some}{len(findings.first)} of {number} {what}"
+    elif num_without > 0:
         which = f"{which.replace('all', 'the', 1)} with a number; {num_without:,} completed without"
-    means = [setting.mean for setting in best]
+    numbers = numbers_of(findings, runs, best)
+    if "run duration" in numbers and "run duration" not in (goal.metric for goal in findings.goals):
+        numbers["time"] = durations(numbers.pop("run duration"))
     columns: list[tuple[str, Sequence[Any]]] = []
     columns += [] if findings.repeats else [("run", [setting.run for setting in best])]
     columns += [(name, [_readable(setting.params[name]) for setting in best]) for name in findings.varying]
-    columns.append((metric, means))
-    goals = [name for name in columns_of_goals(runs) if name != metric]
-    columns += [(name, _means(completed(runs, name), best)) for name in goals]
-    if findings.repeats:
-        columns.append(
-            (
-                "95 % interval",
-                intervals(metric, [s.statistics.low for s in best], [s.statistics.high for s in best]),
-            )
-        )
-        columns.append(("repeats", [s.counts for s in best]))
-    if (partner := companion(metric, metrics_of(runs))) and partner not in goals:
-        columns.append((partner, _means(completed(runs, partner), best)))
-    if "run duration" in runs and "run duration" not in goals:
-        columns.append(("time", durations(_means(completed(runs, "run duration"), best))))
-    columns = [(name, cells) for name, cells in columns if any(map(cell, cells))]
+    columns = [(name, cells) for name, cells in [*columns, *numbers.items()] if any(map(cell, cells))]
+    means = numbers[metric]
     table = Table(
         [name for name, _ in columns],
         zip(*(cells for _, cells in columns), strict=True),
-        right=["time", "repeats"],
-        even=[metric, *goals, partner],
-        first=["run", metric, *goals, *findings.varying, "repeats", "95 % interval", partner],
+        right=["time", REPEATS],
+        even=[name for name in numbers if name not in (INTERVAL, REPEATS, "time")],
+        first=["run", *(goal.metric for goal in findings.goals), *findings.varying, REPEATS, INTERVAL],
         best=[0],
         bars={metric: (0.0, max(means))} if min(means) >= 0 else {},
     )
     return table, which
-
-
-def _means(column: "pd.Series[float]", settings: Sequence[Setting]) -> list[float]:
-    return [column.iloc[list(setting.rows)].mean() for setting in settings]
 
 
 def _readable(value: Any) -> Any:
@@ -295,6 +235,10 @@ def _pruned(runs: pd.DataFrame, stoppers: Sequence[str]) -> list[Sentence]:
     by_grid = [Sentence("–", f"{counted(number, 'run')} pruned", [kept])] if number else []  # noqa: RUF001
     raised = f"{counted(by_train, 'run')} pruned by train() itself, by {_TRIAL_PRUNED}"
     return by_grid + ([Sentence("–", raised, ["retry_failed=True continues them"])] if by_train else [])  # noqa: RUF001
+
+
+def _matters(answers: Answers) -> list[tuple[str, str]]:
+    return [("matters", answers.matters_sentence)] if answers.matters_sentence else []
 
 
 def _facts(runs: pd.DataFrame, time: TimeSpent | None, *, is_left: bool) -> list[tuple[str, str]]:

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from runmanager.hyperparameters import counted
 from runmanager.results.contest import Contest, contest, of_values, rule_of
 from runmanager.results.ranking import Ranking, Setting, check_comparable, is_same, ranking_of, scores_of
 from runmanager.results.tables import KEPT
 from runmanager.results.verdict_sentence import BETTER, IDENTICAL, UNDECIDED, Race
 from runmanager.storage.design import Rule
 from runmanager.storage.naming import varying
-from runmanager.wording import cell, label, printable
+from runmanager.wording import capital, cell, label, printable
 
-_WORDS = ("undecided", "all ", "the best ")  # that a sentence may begin with; names keep their case
+ON_FRONT = "none is better in one goal without being worse in another"
+"""What the settings on a Pareto front have in common."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,39 +29,53 @@ class Findings(Ranking):
     values: Contest | None = None  # of the axis that it decides about
 
     def headline(self, *, is_over: bool = True) -> str:
-        """Say which setting is best and its number, "" if none has one; `is_over` if no run is missing."""
+        """Say what the repeats have decided; without repeats, which setting is best, "" if none has a number.
+
+        `is_over` says that no run is missing.
+        """
+        return self.race.headline if self.has_verdict else self.result(is_over=is_over)
+
+    def details(self, *, is_over: bool = True) -> list[str]:
+        """Say what belongs to the headline: the best number, what is open, how far it leads, what is below."""
+        if not self.settings:
+            return []
+        if not self.has_verdict:
+            return [*filter(None, [self._lead(), self.better_but_below])]
+        open_ = f"{self.race.details}." if self.race.details else ""
+        return [*filter(None, [f"{self.result(is_over=is_over)}.", open_, self.better_but_below])]
+
+    def result(self, *, is_over: bool = True) -> str:
+        """Say which setting has the best number, and which one, "" if none has one."""
         if not self.settings:
             return ""
-        best = self.settings[0]
-        outcome = self.setting_race.outcome if self.verdict else BETTER
-        what = "Best" if outcome == BETTER else "Highest" if self.goal.is_larger_better else "Lowest"
-        what += "" if is_over else " so far"
-        if len(self.settings) == 1:
-            what = "Result" if not self.others else "The only one with a result"
+        best, metric = self.settings[0], printable(self.metric)
         kept = " at the epoch whose weights are kept" if self.goal.metric.startswith(KEPT) else ""
-        who = "Each has" if outcome == IDENTICAL else f"{what}: {self.name(best)},"
-        return f"{who} {printable(self.metric)} {cell(best.mean)}{kept}{self.mean_of(best)}"
-
-    @property
-    def lead(self) -> str:
-        """Say how far the best setting leads, and whether that may be chance, "" without rivals."""
-        return " ".join(filter(None, [self.verdict or self._lead(), self.better_but_below]))
+        number = f"{cell(best.mean)}{kept}{self.mean_of(best)}"
+        name, so_far = capital(self.name(best)), "" if is_over else " so far"
+        outcome = self.setting_race.outcome if self.has_verdict else BETTER
+        if len(self.settings) == 1:
+            what = "setting" if self.repeats else "run"
+            only = f"is the only {what} with a result{so_far}:" if self.others else "has"
+            return f"{name} {only} {metric} {number}"
+        if outcome == IDENTICAL:
+            return f"Each has {metric} {number}"
+        if outcome != BETTER:
+            most = "highest" if self.goal.is_larger_better else "lowest"
+            return f"{name} has the {most} {metric}{so_far}: {number}"
+        ties = self.num_ties
+        others = f" and {self.name(self.leaders[1]) if ties == 1 else f'{ties} others'}" if ties else ""
+        return f"{name}{others} {'are' if ties else 'is'} best{so_far}: {metric} {number}"
 
     def _lead(self) -> str:
-        best, *others = self.leaders[:1] and self.leaders
-        if not others or self.repeats:
+        """Say how far the best run leads, and that this may be chance, "" without rivals."""
+        best, *others = self.leaders
+        if not others or self.repeats or self.num_ties:
             return ""
-        ties, what = self.num_ties, f"the same {printable(self.metric)}"
-        if ties == len(self.settings) - 1:
-            return f"All {len(self.settings)} have {what}."
-        if ties:
-            which = f"{ties} others have" if ties > 1 else f"{self.name(others[0])} has"
-            return f"{which[:1].upper()}{which[1:]} {what}."
         if is_same(best.mean, others[0].mean):
             pairs = zip(self.goals, best.means, others[0].means, strict=True)
             decisive = next(goal.metric for goal, one, other in pairs if not is_same(one, other))
-            which = self.name(others[0])
-            return f"{which[:1].upper()}{which[1:]} has {what}; {printable(decisive)} decides between them."
+            which = capital(self.name(others[0]))
+            return f"{which} has the same {printable(self.metric)}; {printable(decisive)} decides between them."
         gap = f"{abs(best.mean - others[0].mean):.2g}"
         side = "above" if self.goal.is_larger_better else "below"
         return f"That is {gap} {side} the next; each setting ran once, so it may be chance."
@@ -98,17 +114,24 @@ class Findings(Ranking):
         return self.contest.race(order, self.rule.margin, self.rule.error)
 
     @property
-    def verdict(self) -> str:
-        """Say what the repeats have decided, "" without repeats or rivals."""
-        if not self.repeats or len(self.settings) + len(self.others) < 2 or not self.settings:  # noqa: PLR2004
-            return ""
-        sentence = self.race.sentence
-        return f"{sentence[0].upper() if sentence.startswith(_WORDS) else sentence[0]}{sentence[1:]}."
+    def has_verdict(self) -> bool:
+        """Whether repeats can decide something: they are of several settings with a number."""
+        return bool(self.repeats) and len(self.settings) > 1
 
     @property
-    def is_decided(self) -> bool:
-        """Whether the repeats have decided which setting is best, or that the best ones are identical."""
-        return bool(self.verdict) and self.race.outcome != UNDECIDED
+    def is_certain(self) -> bool:
+        """Whether the headline holds: the repeats have decided, or nothing is repeated."""
+        return bool(self.settings) and not (self.has_verdict and self.race.outcome == UNDECIDED)
+
+    @property
+    def front_sentence(self) -> str:
+        """Say how many settings are on the Pareto front, "" if there is one goal."""
+        number = len(self.front)
+        if len(self.goals) < 2 or not number:  # noqa: PLR2004 - of one goal there is no front
+            return ""
+        what = f"{counted(number, 'setting' if self.repeats else 'run')} {'is' if number == 1 else 'are'}"
+        first = f"{printable(self.goal.metric)} is the first of {len(self.goals)} goals"
+        return f"{first}; {what} on the Pareto front: {ON_FRONT}."
 
 
 def find(

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from runmanager.errors import MissingExtraError
+from runmanager.hyperparameters import counted
 from runmanager.results.ranking import ASSUMED, Ranking, axes_of, numbered, ranking_of
 from runmanager.results.sampled import is_in_magnitudes, is_missing, is_sampled
+from runmanager.wording import printable
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -21,6 +23,7 @@ ENOUGH = 50
 COUNTED, IMPORTANT_FOR = "settings", "value"
 """The keys in the `attrs` of what `importances` returns: how many settings count, and the column."""
 
+_MOST_NAMED = 4  # hyperparameters after the first
 _FEWEST = 2  # different results, of which one is better
 
 
@@ -82,6 +85,27 @@ def importances(
         shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
     ordered = sorted(shares, key=lambda name: -shares[name])
     return _shares({name: float(shares[name]) for name in ordered}, ranking, len(scores))
+
+
+def what_matters(shares: pd.DataFrame) -> str:
+    """Say what `importances` returned, by its default evaluator."""
+    metric, number = printable(shares.attrs[IMPORTANT_FOR]), shares.attrs[COUNTED]
+    if shares.empty or shares["importance"].isna().all():
+        return "No hyperparameter varies." if shares.empty else f"All runs have the same {metric}."
+    (first, share), *others = zip(shares["axis"], shares["importance"], strict=True)
+    following = "".join(f"; {name} {percent(each)}" for name, each in others[:_MOST_NAMED])
+    text = f"{printable(first)} matters most for being among the best tenth: {percent(share)} of the importance"
+    chance = f" Of only {counted(number, 'result')}, that may be chance." if number < ENOUGH else ""
+    return f"{text}{printable(following)}.{chance}"
+
+
+def percent(share: float) -> str:
+    """Write a share.
+
+    >>> percent(0.967), percent(0.004), percent(0.0)
+    ('97 %', '0.4 %', '0 %')
+    """
+    return f"{100 * share:.1g} %" if 0 < share < 0.01 else f"{100 * share:.0f} %"  # noqa: PLR2004
 
 
 def _shares(shares: Mapping[str, float], ranking: Ranking, number: int) -> pd.DataFrame:

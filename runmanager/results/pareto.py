@@ -8,7 +8,6 @@ import pandas as pd
 from runmanager.errors import InvalidArgumentError
 from runmanager.results.ranking import ASSUMED, RANKED, goals_of, own_goals, ranking_of, rows_of
 from runmanager.results.tables import check_table
-from runmanager.wording import printable
 
 PARETO = "pareto"
 """The key in the `attrs` of what `pareto` returns: its goals, as "max:accuracy"."""
@@ -59,8 +58,3 @@ def columns_of_goals(runs: pd.DataFrame) -> list[str]:
         goals = goals_of(runs, runs.attrs.get(PARETO))
         return [goal.metric for goal in goals] if len(goals) >= _FEWEST else []
     return []
-
-
-def first_of_goals(metric: str, goals: Sequence[str]) -> str:
-    """Say by which of several goals runs are ranked, "" if there is one."""
-    return f"{printable(metric)} is the first of {len(goals)} goals" if len(goals) > 1 else ""

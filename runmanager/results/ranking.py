@@ -151,6 +151,11 @@ class Ranking:
         return [self.leaders[row] for row in front_of(scores)] if len(scores) else []
 
     @property
+    def first(self) -> Sequence[Setting]:
+        """The settings that a table of the best ones has: of several goals, those of the Pareto front."""
+        return self.front if len(self.goals) > 1 else self.settings
+
+    @property
     def num_ties(self) -> int:
         """How many others have the same numbers as the best setting, of each goal."""
         pairs = (zip(other.means, self.leaders[0].means, strict=True) for other in self.leaders[1:])
@@ -188,10 +193,13 @@ class Ranking:
 
     def name(self, setting: Setting) -> str:
         """Name a setting by what varies, and by its number if it is a run."""
-        params = label({name: setting.params[name] for name in self.varying})
+        params = {name: setting.params[name] for name in self.varying}
+        if "experiment" in params:  # what an experiment does not have says nothing
+            params = {name: value for name, value in params.items() if value is not None and value is not pd.NA}
+        named = label(params)
         if setting.run is None:
-            return params or "the only setting"
-        return f"run {setting.run}" + (f" ({params})" if params else "")
+            return named or "the only setting"
+        return f"run {setting.run}" + (f" ({named})" if named else "")
 
     def repeats_of(self, setting: Setting) -> str:
         """Say how many repeats a mean is of: ", of one seed", ", the mean of 3 seeds"."""

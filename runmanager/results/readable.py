@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from runmanager.hyperparameters import counted
+from runmanager.results.answers import INTERVAL, REPEATS, numbers_of
 from runmanager.results.effects import AXIS, COMPARED, DIFFERENCES, EXPLAINED, LEFT_OUT, OVERALL
 from runmanager.results.findings import Findings
 from runmanager.results.ranking import (
@@ -22,35 +23,31 @@ from runmanager.results.tables import HYPERPARAMETERS, beside, from_columns, hyp
 from runmanager.results.view import View, in_one_line, same_in_all, span
 from runmanager.wording import cell
 
-_INTERVAL = "95 % interval"
-
 
 def settings_view(findings: Findings, runs: pd.DataFrame, n: int | None, *, with_others: bool) -> View:
     """Show settings by their mean."""
-    settings = findings.all_settings if with_others else findings.settings
+    settings = findings.all_settings if with_others else findings.first
     listed = settings[:n]
-    names = list(settings[0].params) if settings else []
-    params = {name: [s.params[name] for s in listed] for name in names}
     metric = findings.goal.metric
-    computed: dict[str, list[Any]] = {metric: [setting.mean for setting in listed]}
-    computed[_INTERVAL] = intervals(
-        metric, [s.statistics.low for s in listed], [s.statistics.high for s in listed]
-    )
-    counts = [setting.counts for setting in listed]
-    computed["repeats"] = [int(count) for count in counts] if all(map(str.isdecimal, counts)) else counts
+    params = {name: [s.params[name] for s in listed] for name in (settings[0].params if settings else ())}
+    numbers = numbers_of(findings, runs, listed) if listed else {metric: [], INTERVAL: [], REPEATS: []}
+    columns = {name: numbers[name] for name in (*(g.metric for g in findings.goals), INTERVAL, REPEATS)}
+    if all(map(str.isdecimal, columns[REPEATS])):
+        columns[REPEATS] = [*map(int, columns[REPEATS])]
     same = [name for name in axes_of(runs) if name not in findings.repeats and name not in params]
     others = 0 if with_others else len(findings.others)
     caption = in_one_line(
         (
             f"{len(listed):,} of {len(settings):,} settings" if len(listed) < len(settings) else "",
             f"best mean {metric} over {' and '.join(findings.repeats)} first" if listed else "",
-            findings.race.sentence if findings.verdict else "",
+            *((findings.race.headline, findings.race.details) if findings.has_verdict else ()),
+            "" if with_others else findings.front_sentence.removesuffix("."),
             findings.assumption,
             f"{counted(others, 'setting')} without a number" if others else "",
             same_in_all({name: cell(runs[name].iloc[0]) for name in same if len(runs)}),
         )
     )
-    table = beside(_frame(params, names), _frame(computed, ()))
+    table = beside(_frame(params, list(params)), _frame(columns, ()))
     bars = {metric: span(table[metric])}
     first = [metric, *hyperparameters_of(table)]
     return View(table, caption, list(map(str, table)), first, [0] if findings.settings else [], bars)
@@ -68,7 +65,7 @@ def averages_view(averages: pd.DataFrame, n: int) -> View:
     for name in names:
         mark = f"{name} " if len(names) > 1 else ""
         columns[name] = rows[f"{name} mean"].tolist()
-        columns[f"{mark}{_INTERVAL}"] = intervals(name, rows[f"{name} low"], rows[f"{name} high"])
+        columns[f"{mark}{INTERVAL}"] = intervals(name, rows[f"{name} low"], rows[f"{name} high"])
         columns["repeats" if not mark else f"{mark}n"] = rows[f"{name} n"].tolist()
     if FAILED_REPEATS in rows and rows[FAILED_REPEATS].any():
         columns[FAILED_REPEATS] = rows[FAILED_REPEATS].tolist()
@@ -106,7 +103,7 @@ def effects_view(effects: pd.DataFrame, n: int) -> View:
         f"mean {name}": rows["mean"].tolist(),
     }
     if "low" in rows:
-        columns[_INTERVAL] = intervals(name, rows["low"], rows["high"])
+        columns[INTERVAL] = intervals(name, rows["low"], rows["high"])
     else:
         columns["std"] = rows["std"].tolist()
     columns["settings" if "low" in rows else "runs"] = rows["n"].tolist()

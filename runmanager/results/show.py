@@ -1,17 +1,15 @@
 """Show the best runs first, and the columns that tell them apart."""
 
-import contextlib
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
 
-from runmanager.errors import InvalidArgumentError
 from runmanager.goal import Goal, companion
 from runmanager.hyperparameters import counted
-from runmanager.outcome import LEADING
+from runmanager.outcome import LEADING, counts_of
+from runmanager.results.answers import answers_of
 from runmanager.results.effects import EXPLAINED, OVERALL
 from runmanager.results.findings import find
 from runmanager.results.pareto import PARETO, columns_of_goals
@@ -116,10 +114,13 @@ def ranked(
     if repeats_of(runs, repeats)[0] and not are_epochs(runs):
         return settings_view(find(runs, goal, repeats), runs, n, with_others=with_others)
     ranking = ranking_of(runs, goal, repeats)
-    rows = rows_of(runs, ranking, ranking.all_settings if with_others else ranking.settings)
-    others = runs.iloc[[setting.rows[0] for setting in ranking.others]]
-    note = f"{counted(len(others), 'run')} without a number: {_by_status(others)}" if len(others) else ""
-    return of_runs(rows, ranking.goal, n, "" if with_others else note, is_ranked=True)
+    if with_others or are_epochs(runs):
+        return of_runs(rows_of(runs, ranking, ranking.all_settings), ranking.goal, n, is_ranked=True)
+    others = counts_of(runs["status"].iloc[setting.rows[0]] for setting in ranking.others)
+    note = ", ".join(f"{number} {status}" for status, number in others.items())
+    note = f"{counted(len(ranking.others), 'run')} without a number: {note}" if others else ""
+    rows = rows_of(runs, ranking, ranking.first)
+    return of_runs(rows, ranking.goal, n, *answers_of(runs, goal, repeats).sentences, note)
 
 
 def of_runs(
@@ -177,26 +178,10 @@ def of_runs(
 
 def runs_view(runs: pd.DataFrame) -> View:
     """Show all runs in their order, those of the best setting in bold."""
-    findings = None
-    with contextlib.suppress(InvalidArgumentError):  # no column decides
-        findings = find(runs)
+    answers = answers_of(runs)
+    findings = answers.findings
     if findings is None or not findings.settings:
         return of_runs(runs, None)
-    best_one = findings.settings[0]
-    texts = {name: cell(value) for name, value in best_one.params.items()}
-    setting = ", ".join(f"{name}={text}" for name, text in texts.items() if text)
-    which = setting
-    if not findings.repeats:
-        row = runs.iloc[best_one.rows[0]]
-        which = f"run {row['run']}" + (f" of {row['experiment']}" if "experiment" in best_one.params else "")
-    if findings.num_ties:
-        which += f" and {counted(findings.num_ties, 'other')}"
-    over = f" mean over {' and '.join(findings.repeats)}" if findings.repeats else ""
-    note = f"best {findings.metric}{over}: {cell(best_one.mean)}{f' ({which})' if which else ''}"
-    view = of_runs(runs, findings.goal, None, note, findings.assumption)
-    return replace(view, best=list(best_one.rows) if len(runs) > 1 else [])
-
-
-def _by_status(runs: pd.DataFrame) -> str:
-    counts = Counter(runs["status"].astype(str)) if "status" in runs else Counter()
-    return ", ".join(f"{number} {status}" for status, number in counts.most_common())
+    notes = dict.fromkeys([answers.headline, answers.result, findings.assumption])
+    view = of_runs(runs, findings.goal, None, *notes)
+    return replace(view, best=list(findings.settings[0].rows) if len(runs) > 1 else [])

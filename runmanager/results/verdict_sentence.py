@@ -1,12 +1,13 @@
 """The sentence that says what repeats have decided."""
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runmanager.results.evidence import fewest, needed, visible
 from runmanager.results.rivals import Lead
-from runmanager.wording import cell
+from runmanager.wording import capital, cell
 
 BETTER, EQUAL, IDENTICAL, UNDECIDED = "better", "equal", "identical", "undecided"
 """What repeats can have decided."""
@@ -57,13 +58,38 @@ class Race:
     @property
     def sentence(self) -> str:
         """Say what is decided, and what was lost; if nothing is, what would decide it."""
+        first, *others = self._clauses
+        if self.outcome == UNDECIDED and self.leads:
+            first += f": {others.pop(0)}"
+        return "; ".join([first, *others])
+
+    @property
+    def headline(self) -> str:
+        """Say what is decided, or which one leads, as the begin of a sentence."""
+        return self._begun(self._clauses[0])
+
+    @property
+    def details(self) -> str:
+        """Say what the headline leaves out, as the begin of a sentence, "" if nothing."""
+        return self._begun("; ".join(self._clauses[1:]))
+
+    def _begun(self, text: str) -> str:
+        return text if text.startswith((*self.names,)) else capital(text)
+
+    @functools.cached_property
+    def _clauses(self) -> list[str]:
         said = {BETTER: self._better, EQUAL: self._equal, IDENTICAL: self._equal, UNDECIDED: self._undecided}
-        return "; ".join([said[self.outcome](), *self.notes])
+        return [*said[self.outcome](), *self.notes]
+
+    @property
+    def _open(self) -> list[int]:
+        """The others of which nothing is decided, by their index in `leads`."""
+        return [index for index, state in enumerate(self.states) if state == UNDECIDED]
 
     @property
     def standing(self) -> str:
         """Say how far the best one is ahead of the closest one that it is not known to be better than."""
-        index = self.states.index(UNDECIDED)
+        index = self._open[0]
         lead, rival = self.leads[index], self.names[index + 1]
         text = f"{self.names[0]} is ahead of {rival} by {self._short(lead)} after {self._count([lead])}"
         text += f", evidence {min(lead.evidence, lead.least):.2g} of {lead.least:g}"
@@ -73,15 +99,15 @@ class Race:
             text += f", about {self._more(max(int(total) - lead.n, 1))}"
         return text
 
-    def _better(self) -> str:
+    def _better(self) -> list[str]:
         best, following = self.names[:_TWO]
         gap = f"by {gap_of(self.leads[0])}"
         text = f"{best} is better than {following} {gap}"
         if len(self.leads) > 1:
             text = f"{best} is the best of {len(self.names)} {self.rivals}, ahead of {following} {gap}"
-        return f"{text}, decided after {self._most(self.leads)}"
+        return [f"{text}, decided after {self._most(self.leads)}"]
 
-    def _equal(self) -> str:
+    def _equal(self) -> list[str]:
         states = self.states
         same = [index for index, state in enumerate(states) if state != _WORSE]
         names = [self.names[0], *(self.names[index + 1] for index in same)]
@@ -94,18 +120,16 @@ class Race:
             ends = f" ({gap_of(leads[0]).partition(' (')[2]}" if len(leads) == 1 else ""
             text = f"{who} are equal within {cell(self.margin)}{ends}, decided after {self._most(leads)}"
         if others := len(states) - len(same):
-            text += f"; {self.names[0]} is better than {self._others(others, _WORSE)}"
-        return text
+            return [text, f"{self.names[0]} is better than {self._others(others, _WORSE)}"]
+        return [text]
 
-    def _undecided(self) -> str:
+    def _undecided(self) -> list[str]:
         if not self.leads:
-            return f"undecided: there are no two {self.rivals} to compare"
-        states = self.states
-        left = [index for index, state in enumerate(states) if state == UNDECIDED]
-        leads = [self.leads[index] for index in left]
-        rivals = f" between {self.names[0]} and {self._others(len(left), UNDECIDED)}"
-        text = f"undecided{rivals if len(self.leads) > 1 else ''} after {self._count(leads)}: "
-        text += self._next_step(self.leads[left[0]], self.names[left[0] + 1])
+            return [f"undecided: there are no two {self.rivals} to compare"]
+        states, first = self.states, self._open[0]
+        others = self._others(len(self._open), UNDECIDED)
+        rivals = f" between {self.names[0]} and {others}"
+        count = self._count([self.leads[index] for index in self._open])
         decided = [
             f"{self._others(states.count(state), state)} {'is' if states.count(state) == 1 else 'are'} {word}"
             for state, word in (
@@ -115,7 +139,11 @@ class Race:
             )
             if state in states
         ]
-        return "; ".join([text, *decided])
+        text = f"undecided{rivals if len(self.leads) > 1 else ''} after {count}"
+        if self.leads[first].mean > 0:  # NaN is not
+            do = "does" if count == f"1 {self.unit}" else "do"
+            text = f"{self.names[0]} leads {others}, but {count} {do} not decide it"
+        return [text, self._next_step(self.leads[first], self.names[first + 1]), *decided]
 
     def _others(self, number: int, state: str) -> str:
         """Name the others of which something is decided: one by its name."""

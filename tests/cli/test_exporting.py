@@ -15,7 +15,7 @@ def test_a_report_is_written_where_it_is_wanted(command, root, tmp_path):
 
     assert result.exit_code == 0
     assert result.stderr == f"{target} is written: open it in a browser\n"
-    assert "Run 1 (lr=0.1) and one other are best: test_accuracy" in target.read_text()
+    assert "Run 1 (lr=0.1) and run 2 (lr=0.01) are best: test_accuracy" in target.read_text()
 
 
 @pytest.mark.parametrize(

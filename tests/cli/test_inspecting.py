@@ -47,7 +47,9 @@ def test_the_runs_of_one_experiment_are_listed_with_what_varied_and_their_last_m
     result = command("list", root / "grid")
 
     heading, *rows = result.stdout.splitlines()
-    assert result.stderr.startswith(f"{root / 'grid'}: 3 runs, 2 completed, 1 failed\nbest test_accuracy: ")
+    assert result.stderr.startswith(
+        f"{root / 'grid'}: 3 runs, 2 completed, 1 failed\nRun 1 (lr=0.1) and run 2 (lr=0.01) are best: "
+    )
     assert re.split(r"  +", heading.strip())[:5] == ["run", "lr", "test_accuracy", "test_loss", "run duration"]
     assert {"status", "device", "mixed"} < set(heading.split())  # a file gets every column
     assert [row.split()[:2] for row in rows] == [["1", "0.1"], ["2", "0.01"], ["3", "0.5"]]

@@ -302,7 +302,7 @@ def check_tables(loaded: Any, dice: random.Random, num_options: int = 2) -> None
             assert sorted(
                 row for setting in (*findings.settings, *findings.others) for row in setting.rows
             ) == list(range(len(loaded)))
-            assert not has_escapes(findings.verdict)
+            assert not has_escapes(" ".join([findings.headline(), *findings.details()]))
             assert len(ranking.best(loaded, **options)) in (
                 len(loaded),
                 len(findings.settings) + len(findings.others),

@@ -35,9 +35,9 @@ def test_the_page_is_renewed_while_its_grid_runs(tmp_path, monkeypatch):
     looks, last = titles_while_it_runs(tmp_path, monkeypatch, report=True)
 
     assert [title for title, _ in looks] == [
-        "No run has a loss yet",
-        "Run 1 (lr=0.3) is the only run with a result: loss 0.3",
-        "Run 2 (lr=0.2) is best: loss 0.2",
+        "No run has completed",
+        "Run 1 (lr=0.3) is the only run with a result so far: loss 0.3",
+        "Run 2 (lr=0.2) is best so far: loss 0.2",
     ]
     assert all(is_live for _, is_live in looks)
     assert text_of(by_id(last, "headline")) == "Run 3 (lr=0.1) is best: loss 0.1"

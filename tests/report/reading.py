@@ -55,7 +55,7 @@ def write_runs(
 
 def parse(path: Path) -> ET.Element:
     """Read a page as a tree; elements that are not closed in order are an error."""
-    reader = _Reader()
+    reader = Reader()
     reader.feed(path.read_text(encoding="utf-8"))
     reader.close()
     assert len(reader.open) == 1, [element.tag for element in reader.open]
@@ -85,7 +85,9 @@ def marks(page: ET.Element, name: str, kind: str) -> list[ET.Element]:
     return [path for path in figure(page, name).iter("path") if kind in path.get("class", "").split()]
 
 
-class _Reader(HTMLParser):
+class Reader(HTMLParser):
+    """Makes a tree of what it reads: `open` has its root."""
+
     def __init__(self) -> None:
         super().__init__()
         self.open = [ET.Element("document")]

@@ -121,15 +121,16 @@ def test_no_sentence_of_the_headline_contradicts_the_table(case):
         ranked = ranked[ranked["count"] > 1]
     best = case.sign * (case.sign * ranked["mean"]).max()
     ties = ranked[[math.isclose(mean, best, rel_tol=1e-12) for mean in ranked["mean"]]]
-    title, lead = text.headline(case.data), text.margin(case.data)
+    answers = case.data.answers
+    title, lead = answers.headline, " ".join(answers.details)
     first = title
-    if case.data.findings.verdict:
-        assert title == case.data.findings.verdict
-        assert re.match(r"(Best|Highest|Lowest): |Each has ", lead)
+    if case.data.findings.has_verdict:
+        assert title == case.data.findings.race.headline
+        assert re.search(r" (?:is best|are best|has the (?:highest|lowest) \w+): |^Each has ", lead)
         first, _, _ = lead.partition(". ")
 
     score = r"(\S+?)(?:, (of one seed|the mean of (\d+) seeds))?(?:, 95 % interval (\S+) to (\S+?))?"
-    numbers = match(rf"{case.metric} {score}(?:; .*)?\.?$", first)
+    numbers = match(rf"{case.metric}:? {score}(?:; .*)?\.?$", first)
     assert float(numbers[1]) == written(best)
     named = [row for _, row in ties.iterrows() if all(says(first, case.data, axis, row) for axis in case.axes)]
     assert named
@@ -141,12 +142,12 @@ def test_no_sentence_of_the_headline_contradicts_the_table(case):
         assert (float(numbers[4]), float(numbers[5])) == (written(inside[0]), written(inside[1]))
     else:
         assert row["count"] == 1 or not row["std"] > 0
-    if case.data.findings.verdict:
+    if case.data.findings.has_verdict:
         assert int(numbers[3] or 1) == row["count"]
-        assert ("have the same mean" in title or "identical" in title) == (len(ties) > 1)
+        assert ("have the same mean" in lead or "identical" in title + lead) == (len(ties) > 1)
     else:
-        others = re.search(r"and (one|\d+) others? (?:is|are) best", title)
-        assert (0 if not others else 1 if others[1] == "one" else int(others[1])) == len(ties) - 1
+        others = re.search(r" and (?:(\d+) others|run .*) are best: ", title)
+        assert (int(others[1] or 1) if others else 0) == len(ties) - 1
     if gap := re.search(r"(\S+) (above|below) the next", lead):
         following = (case.sign * ranked["mean"]).nlargest(2).iloc[1] * case.sign
         assert float(gap[1]) == pytest.approx(abs(best - following), rel=0.06)
@@ -166,7 +167,7 @@ def says(title, data, axis, row):
 
 
 def test_a_lead_is_called_more_than_chance_only_where_paired_t_tests_agree(case):
-    verdict = case.data.findings.verdict
+    verdict = case.data.findings.race.sentence
     scores = [
         {case.table["seed"][row]: case.table["score"][row] for row in setting.rows if done(case, row)}
         for setting in case.data.findings.leaders
@@ -185,12 +186,12 @@ def done(case, row):
 
 def test_what_an_axis_changes_is_the_mean_over_all_pairs_that_differ_in_it_alone(case):
     pattern = r"(?:Changing |, )(\w+)(?: alone changes \w+)? by (\S+?)(?: on average)?(?=[,;.](?: |$))"
-    sizes = dict(re.findall(pattern, text.why(case.data)))
+    sizes = dict(re.findall(pattern, case.data.answers.matters.sentence))
 
     for axis in case.axes:
         each = [itertools.combinations(group.values(), 2) for group in case.groups(axis)]
         pairs = [abs(a - b) for a, b in itertools.chain(*each)]
-        change = case.data.changes.get(axis)
+        change = case.data.answers.matters.changes.get(axis)
         assert bool(pairs) == bool(change and math.isfinite(change.mean))
         if pairs and axis in sizes:
             assert float(sizes[axis]) == pytest.approx(sum(pairs) / len(pairs), rel=0.06, abs=1e-12)
@@ -201,7 +202,7 @@ def test_the_best_value_of_an_axis_is_the_best_where_all_else_is_equal(case):
     for axis in case.data.compared:
         words = text.effect_sentence(case.data, axis)
         labels = {axis.label(value): value for value in case.settings[axis.name].unique()}
-        left_out = {axis.label(value) for value in case.data.changes[axis.name].left_out}
+        left_out = {axis.label(value) for value in case.data.answers.matters.changes[axis.name].left_out}
         values = {value for label, value in labels.items() if label not in left_out}
         if named := re.search(r"Not in these comparisons: (.*?)\.(?: |$)", words):
             assert left_out.issuperset(name for name in re.split(r", | and ", named[1]) if name in labels)
@@ -326,7 +327,7 @@ def listed(words):
 
 def test_failures_count_the_runs_that_they_name(case):
     table = case.table
-    for failure in case.data.failures:
+    for failure in case.data.answers.failures:
         failed = table["status"] == failure.status
         assert set(failure.rows) == set(table.index[failed])  # they differ in a number alone
         if counts := re.match(r"(?:all (\d+) runs|(\d+) of the (\d+) runs)(?: with (.*))?$", failure.runs):

@@ -54,7 +54,7 @@ def test_whole_numbers_of_a_range_are_one_in_many_runs_too(tmp_path):
 def test_few_runs_of_a_sample_may_be_chance(tmp_path):
     words = text_of(by_id(page_of(tmp_path, n=20), "matters"))
 
-    assert words.endswith("Of only 20 runs, that may be chance.")
+    assert words.endswith("Of only 20 results, that may be chance.")
 
 
 def test_without_optuna_the_share_of_the_variation_is_said(tmp_path, monkeypatch):
@@ -142,7 +142,7 @@ def test_a_sample_with_repeats_is_one_of_its_settings(tmp_path):
     ]
     page = parse(write_report(write_runs(tmp_path / "grid", grid, score), tmp_path / "report.html"))
 
-    assert "Of only 20 settings, that may be chance." in text_of(by_id(page, "matters"))
+    assert "Of only 20 results, that may be chance." in text_of(by_id(page, "matters"))
     assert dots(figure(page, "landscape")) == 60
 
 

@@ -74,8 +74,8 @@ def test_settings_are_shown_with_their_interval_and_what_chance_could_do(runs):
     assert list(view.table) == ["lr", "width", "accuracy", "95 % interval", "repeats"]
     assert view.table["95 % interval"].tolist() == ["0.5535 to 0.9565", "0.3516 to 0.8484"]
     assert view.caption == (
-        "2 of 3 settings · best mean accuracy over fold and seed first · undecided between lr=0.2 and the "
-        "other 2 after 3 repeats: the closest, lr=0.1, is 0.107 behind; fewer than 7 repeats decide nothing; "
+        "2 of 3 settings · best mean accuracy over fold and seed first · lr=0.2 leads the other 2, but 3 "
+        "repeats do not decide it · The closest, lr=0.1, is 0.107 behind; fewer than 7 repeats decide nothing; "
         "about 4 more repeats would decide one of 0.107; lr=0.1 lost 1 of 4 repeats (failed); lr=0.3 width=16 "
         "lost 3 of 3 repeats (2 diverged, 1 killed) · the same in all: device=cpu"
     )
@@ -111,11 +111,11 @@ def test_a_lead_is_decided_by_the_differences_at_the_same_repeats():
     )
     assert [s.params["net"] for s in findings.settings] == ["c", "b", "a"]
     assert findings.race.states == ["undecided", "worse"]
-    assert findings.verdict == (
-        "Undecided between net=c and net=b after 9 seeds: net=c is ahead by 0.00031; a difference below 0.003 "
-        "cannot be seen with these; 9 more seeds would decide one of 0.002; net=a is worse."
+    assert findings.race.sentence == (
+        "net=c leads net=b, but 9 seeds do not decide it: net=c is ahead by 0.00031; a difference below 0.003 "
+        "cannot be seen with these; 9 more seeds would decide one of 0.002; net=a is worse"
     )
-    assert not findings.is_decided
+    assert not findings.is_certain
 
 
 def test_a_lead_over_all_others_is_more_than_chance():
@@ -128,8 +128,10 @@ def test_a_lead_over_all_others_is_more_than_chance():
     findings = find(runs)
 
     assert findings.settings[0].params == {"net": 1}
-    assert findings.verdict == "net=1 is better than net=2 by 0.4000 (0.3972 to 0.4027), decided after 6 seeds."
-    assert findings.is_decided
+    assert (
+        findings.headline() == "net=1 is better than net=2 by 0.4000 (0.3972 to 0.4027), decided after 6 seeds"
+    )
+    assert findings.is_certain
     assert findings.race.leads[0].mean > 0  # how much better, whatever the direction
 
 
@@ -176,53 +178,57 @@ def test_a_value_that_failed_in_one_setting_leaves_the_pairs_of_the_others():
 
 def sentences_of(runs, **options):
     findings = find(runs, **options)
-    return findings.headline(), findings.lead
+    return findings.headline(), " ".join(findings.details())
 
 
 def test_the_best_setting_is_named_with_its_mean_its_interval_and_its_repeats(runs):
-    assert find(runs).headline() == (
-        "Highest: lr=0.2, accuracy 0.755, the mean of 4 repeats (fold and seed), 95 % interval 0.5535 to 0.9565"
+    assert find(runs).result() == (
+        "lr=0.2 has the highest accuracy: 0.755, the mean of 4 repeats (fold and seed), 95 % interval 0.5535 "
+        "to 0.9565"
     )
-    assert find(runs, "min:accuracy").headline(is_over=False) == (
-        "Lowest so far: lr=0.1, accuracy 0.6, the mean of 3 repeats (fold and seed), 95 % interval 0.3516 to "
-        "0.8484; 1 failed"
+    assert find(runs, "min:accuracy").result(is_over=False) == (
+        "lr=0.1 has the lowest accuracy so far: 0.6, the mean of 3 repeats (fold and seed), 95 % interval "
+        "0.3516 to 0.8484; 1 failed"
     )
-    assert find(runs, repeats="seed").headline() == (
-        "Highest: lr=0.2 fold=1, accuracy 0.855, the mean of 2 seeds, 95 % interval 0.283 to 1.000"
+    assert find(runs, repeats="seed").result() == (
+        "lr=0.2 fold=1 has the highest accuracy: 0.855, the mean of 2 seeds, 95 % interval 0.283 to 1.000"
     )
 
 
 def test_one_seed_is_called_one_seed(runs):
-    headline, lead = sentences_of(runs[runs["run"].isin([1, 5])], repeats="seed")
+    headline, details = sentences_of(runs[runs["run"].isin([1, 5])], repeats="seed")
 
-    assert headline == "Highest: lr=0.2, accuracy 0.61, of one seed"
-    assert lead == (
-        "Undecided after 1 seed: lr=0.2 is ahead by 0.11; fewer than 6 seeds decide nothing; at least 5 more "
+    assert headline == "lr=0.2 leads lr=0.1, but 1 seed does not decide it"
+    assert details == (
+        "lr=0.2 has the highest accuracy: 0.61, of one seed. "
+        "lr=0.2 is ahead by 0.11; fewer than 6 seeds decide nothing; at least 5 more "
         "seeds are needed."
     )
 
 
 def test_a_single_run_leads_by_what_may_be_chance(runs):
     assert sentences_of(runs, repeats=()) == (
-        "Best: run 8 (lr=0.2 fold=1 seed=1), accuracy 0.9",
+        "Run 8 (lr=0.2 fold=1 seed=1) is best: accuracy 0.9",
         "That is 0.09 above the next; each setting ran once, so it may be chance.",
     )
 
 
 def test_ties_are_named(runs):
     runs["accuracy"] = runs["accuracy"].where(runs["run"] > 3, 0.9)
-    assert sentences_of(runs[runs["run"].isin([1, 5, 8])], repeats=())[1] == (
-        "Run 8 (lr=0.2 fold=1 seed=1) has the same accuracy."
+    assert find(runs[runs["run"].isin([1, 5, 8])], repeats=()).headline() == (
+        "Run 1 (lr=0.1 fold=0 seed=0) and run 8 (lr=0.2 fold=1 seed=1) are best: accuracy 0.9"
     )
-    assert sentences_of(runs, repeats=())[1] == "3 others have the same accuracy."
-    assert sentences_of(runs[runs["run"] < 4], repeats=())[1] == "All 3 have the same accuracy."
+    assert sentences_of(runs, repeats=()) == (
+        "Run 1 (lr=0.1 fold=0 seed=0) and 3 others are best: accuracy 0.9",
+        "",
+    )
 
 
 def test_the_only_result_is_called_so(runs):
     assert sentences_of(runs[runs["run"] > 7], repeats="seed")[0].startswith(
-        "The only one with a result: lr=0.2"
+        "lr=0.2 width=8 fold=1 is the only setting with a result: accuracy 0.9"
     )
-    assert sentences_of(runs[runs["run"] == 5], repeats=()) == ("Result: run 5, accuracy 0.61", "")
+    assert sentences_of(runs[runs["run"] == 5], repeats=()) == ("Run 5 has accuracy 0.61", "")
 
 
 def test_identical_settings_are_named_and_what_few_repeats_cannot_tell_apart():
@@ -231,9 +237,9 @@ def test_identical_settings_are_named_and_what_few_repeats_cannot_tell_apart():
     runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
     runs["accuracy"] += runs["seed"] * 0.001 * (runs["net"] // 2 % 3)
 
-    assert sentences_of(runs)[1] == (
-        "Undecided between net=38 and 38 others after 5 seeds: the closest, net=36, is 0.102 behind; fewer "
-        "than 10 seeds decide nothing; about 5 more seeds would decide one of 0.102; net=39 is identical."
+    assert find(runs).race.sentence == (
+        "net=38 leads 38 others, but 5 seeds do not decide it: the closest, net=36, is 0.102 behind; fewer "
+        "than 10 seeds decide nothing; about 5 more seeds would decide one of 0.102; net=39 is identical"
     )
 
 
@@ -248,12 +254,14 @@ def test_what_the_decided_settings_leave_is_counted():
     runs = pd.DataFrame(rows, columns=["net", "seed", "accuracy"])
     runs.attrs |= {HYPERPARAMETERS: ["net", "seed"], "repeats": {"e": ["seed"]}}
 
-    assert find(runs).verdict == (
-        "Undecided between net=a and net=c after 12 seeds: net=a is ahead by 0.03; a difference below 0.1 "
-        "cannot be seen with these; 12 more seeds would decide one of 0.09; 2 others are worse."
+    assert find(runs).race.sentence == (
+        "net=a leads net=c, but 12 seeds do not decide it: net=a is ahead by 0.03; a difference below 0.1 "
+        "cannot be seen with these; 12 more seeds would decide one of 0.09; 2 others are worse"
     )
-    assert find(runs[runs["net"] != "c"]).verdict.startswith(
-        "net=a is the best of 3 settings, ahead of net=b by 0.40"
+    assert (
+        find(runs[runs["net"] != "c"])
+        .headline()
+        .startswith("net=a is the best of 3 settings, ahead of net=b by 0.40")
     )
 
 
@@ -262,7 +270,7 @@ def test_no_runs_have_no_findings(runs):
 
     findings = find(runs)
 
-    assert (list(findings.settings), findings.verdict) == ([], "")
+    assert (list(findings.settings), findings.headline()) == ([], "")
     assert len(findings.others) == 3
 
 

@@ -108,7 +108,7 @@ def test_the_goals_of_a_search_with_several_are_the_default(tmp_path):
     page = parse(write_report(tmp_path / "e", tmp_path / "page.html"))
 
     assert front["lr"].tolist() == [0.1, 0.2]
-    assert text_of(by_id(page, "front-words")).startswith("2 of 3 runs are beaten by no other")
+    assert text_of(by_id(page, "front-words")).startswith("2 of 3 runs are on the Pareto front")
 
 
 def test_without_several_goals_they_are_asked_for():

@@ -307,7 +307,7 @@ def test_a_goal_that_is_a_result_of_the_whole_run_is_not_of_an_epoch_whose_weigh
 
     assert "kept final_f1" not in runs
     assert best(runs)["final_f1"].tolist() == [0.2, 0.1]
-    assert conclude(runs, tmp_path).best.text == "Best: run 2 (lr=2), final_f1 0.2"
+    assert conclude(runs, tmp_path).best.text == "Run 2 (lr=2) is best: final_f1 0.2"
 
 
 def test_the_epoch_is_that_of_the_weights_whatever_the_goal_is(tmp_path):

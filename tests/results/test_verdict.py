@@ -81,7 +81,7 @@ def test_the_verdict_on_settings_is_that_of_the_panel():
 
     assert decision.better == {"net": "b"}
     assert decision.sentence.startswith("net=b is the best of 3 settings, ahead of net=a by 0.0")
-    assert find(runs).verdict == f"{decision.sentence}."
+    assert find(runs).headline() == decision.sentence
     assert verdict(runs, axis="net").sentence == decision.sentence.replace("net=", "").replace(
         "settings", "values of net"
     )
@@ -94,19 +94,26 @@ def from_differences(*differences):
 
 
 FORESEEN = [
-    ([0.01], ["1 seed: x is ahead by 0.01", FEW, "at least 5 more seeds are needed"]),
-    ([0.01, 0.02, 0.03], ["3 seeds: x is ahead by 0.02", FEW, "about 3 more seeds would decide one of 0.02"]),
+    ([0.01], ["1 seed does not decide it: x is ahead by 0.01", FEW, "at least 5 more seeds are needed"]),
+    (
+        [0.01, 0.02, 0.03],
+        ["3 seeds do not decide it: x is ahead by 0.02", FEW, "about 3 more seeds would decide one of 0.02"],
+    ),
     (
         [0.01, 0.02, 0.03, 0.0, -0.01, 0.01, 0.01],
         [
-            "7 seeds: x is ahead by 0.01",
+            "7 seeds do not decide it: x is ahead by 0.01",
             f"{BELOW} 0.02 {UNSEEN}",
             "about 12 more seeds would decide one of 0.01",
         ],
     ),
     (
         [0.01, -0.01, 0.02, -0.02, 0.01, -0.0099],
-        ["6 seeds: x is ahead by 0.000017", f"{BELOW} 0.03 {UNSEEN}", "6 more seeds would decide one of 0.02"],
+        [
+            "6 seeds do not decide it: x is ahead by 0.000017",
+            f"{BELOW} 0.03 {UNSEEN}",
+            "6 more seeds would decide one of 0.02",
+        ],
     ),
 ]
 
@@ -115,7 +122,7 @@ FORESEEN = [
 def test_undecided_says_what_would_decide(differences, parts):
     decision = verdict(from_differences(*differences), axis="optimizer")
 
-    assert decision.sentence == f"undecided after {'; '.join(parts)}"
+    assert decision.sentence == f"x leads y, but {'; '.join(parts)}"
     assert (decision.decided, decision.better) == (False, "x")
     assert math.isnan(decision.low) == (len(differences) < 6)
 
@@ -157,8 +164,8 @@ def test_differences_that_are_all_equal_decide_nothing():
     decision = verdict(table_of({"x": 0.82, "y": 0.80}, 9, noise=0.0), axis="optimizer")
 
     assert decision.sentence == (
-        "undecided after 9 seeds: x is ahead by 0.02 in each, to the last digit; one more seed is needed, "
-        "which changes the results"
+        "x leads y, but 9 seeds do not decide it: x is ahead by 0.02 in each, to the last digit; one more "
+        "seed is needed, which changes the results"
     )
 
 
@@ -207,7 +214,7 @@ def test_an_axis_is_compared_where_all_else_is_equal_and_a_seed_counts_once():
     assert decision.difference == pytest.approx((both["adam"] - both["sgd"]).mean())
     assert "a seed counts once, by its mean over 2 settings" in decision.assumptions
     by_setting = verdict(runs[runs["seed"] == 0], axis="optimizer")
-    assert by_setting.sentence.startswith("undecided after 2 settings")
+    assert by_setting.sentence.startswith("adam leads sgd, but 2 settings do not decide it")
     assert "counts as a repeat" in by_setting.assumptions
 
 
