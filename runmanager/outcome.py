@@ -33,8 +33,8 @@ class Status(StrEnum):
         (True, True, False)
         >>> Status.PRUNED.is_success, Status.FAILED.is_exception, Status.INTERRUPTED.is_stopped
         (True, True, True)
-        >>> Status.PENDING.is_due, Status.STALE.is_in_progress
-        (True, True)
+        >>> Status.PENDING.is_due, Status.PENDING.is_open, Status.STALE.is_in_progress
+        (True, True, True)
         >>> Status.HUNG.is_worth_a_retry, Status.HUNG.has_error_log, Status.HUNG.sign
         (True, True, '✗')
     """
@@ -121,29 +121,26 @@ class Status(StrEnum):
         """The exit code of a grid whose runs all have this status: 0, or 1 if they are not done."""
         return 0 if self.is_success or self is Status.UNAVAILABLE else 1
 
-    def next_step(self, evidence: str, *, same: str = "the same command", are_several: bool = True) -> str:
-        """Write what to do about runs of this status, "" if nothing is to be done.
 
-        Args:
-            evidence: What shows the cause: a file, a command or a call.
-            same: What starts the grid again.
-            are_several: Whether it is about more than one run.
+def advice(status: str, evidence: str, *, same: str = "the same command", them: str = "them") -> str:
+    """Say what to do about runs of a status, "" if nothing is to be done.
 
-        Example:
-            >>> Status.KILLED.next_step("error.log", are_several=False)
-            'see error.log; the same command continues it'
-        """
-        them = "them" if are_several else "it"
-        again = RETRY_FAILED.replace("them", them)
-        steps = {
-            Status.FAILED: f"see {evidence}; once it is fixed, {again}",
-            Status.OUT_OF_MEMORY: f"let {them} take less memory, as with a smaller batch; {again}",
-            Status.DIVERGED: "not repeated: the same numbers would diverge again",
-            Status.HUNG: f"see {evidence}; fix it, or raise timeout= (--timeout); {again}",
-            Status.KILLED: f"see {evidence}; {same} continues {them}",
-            Status.UNAVAILABLE: f"on a machine that has it, {same} executes {them}",
-        }
-        return steps.get(self, "")
+    Args:
+        status: Of a run that has ended.
+        evidence: What shows the cause: a file, a command or a call.
+        same: What starts the grid again.
+        them: The pronoun of the runs, "it" of one.
+    """
+    again = RETRY_FAILED.replace("them", them)
+    steps = {
+        Status.FAILED: f"see {evidence}; once it is fixed, {again}",
+        Status.OUT_OF_MEMORY: f"let {them} take less memory, as with a smaller batch; {again}",
+        Status.DIVERGED: "not repeated: the same numbers would diverge again",
+        Status.HUNG: f"see {evidence}; fix it, or raise timeout= (--timeout); {again}",
+        Status.KILLED: f"see {evidence}; {same} continues {them}",
+        Status.UNAVAILABLE: f"on a machine that has it, {same} executes {them}",
+    }
+    return steps.get(Status(status), "")
 
 
 def counts_of(statuses: Iterable[str]) -> dict[str, int]:
@@ -293,7 +290,7 @@ class Outcome:
             '2 epochs are kept; not repeated: the same numbers would diverge again'
         """
         kept = "1 epoch is kept" if self.epochs == 1 else f"{self.epochs} epochs are kept"
-        step = self.status.next_step(str(error_log), are_several=False)
+        step = advice(self.status, str(error_log), them="it")
         if is_retried:
             step = "it is executed again after the other runs"
         return "; ".join([kept, step] if self.epochs or is_retried else [step]) if step else ""

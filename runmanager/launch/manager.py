@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from runmanager.board import run_logs
 from runmanager.devices import ranks
 from runmanager.errors import InvalidArgumentError, LifecycleError, Problems
 from runmanager.goal import parse_goal
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch.utils.tensorboard import SummaryWriter
 
-    from runmanager.board.run_log import RunLogs
     from runmanager.launch.loop_output import LoopOutput
     from runmanager.training.open_run import OpenRun
 
@@ -86,12 +86,6 @@ class _settable(Generic[T]):  # noqa: N801 - used like property
     if TYPE_CHECKING:  # at run time, there is none: that is what lets attributes have precedence
 
         def __set__(self, manager: Any, value: Any) -> None: ...
-
-
-def _boards(histogram_every: int) -> "RunLogs":
-    from runmanager.board.run_log import RunLogs
-
-    return RunLogs(histogram_every)
 
 
 def _output(*, show: bool) -> "LoopOutput":
@@ -183,7 +177,7 @@ class RunManager:
             RunFolders(experiment, root),
             measure=batch_size,
             design=design,
-            boards=_boards(histogram_every) if tensorboard else None,
+            boards=run_logs(histogram_every) if tensorboard else None,
             output=_output(show=display is not False),
         )
         self._writers: weakref.WeakKeyDictionary[OpenRun, SummaryWriter] = weakref.WeakKeyDictionary()

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from runmanager.outcome import Status
+from runmanager.outcome import Status, advice
 from runmanager.results.ranking import axes_of, lost, numbered, repeats_of
 from runmanager.results.tables import Numbers
 from runmanager.wording import VARIABLE, brief, label, printable
@@ -26,7 +26,7 @@ class Failure(NamedTuple):
 
     def next_step(self, show: str, same: str = "the same command") -> str:
         """Say what to do about it; `show` shows the first of the runs, `same` is what executes the grid."""
-        return Status(self.status).next_step(show, same=same, are_several=len(self.rows) > 1)
+        return advice(self.status, show, same=same, them="them" if len(self.rows) > 1 else "it")
 
 
 def failures(runs: pd.DataFrame, what: str = "run", *, repeats: Sequence[str] | None = None) -> list[Failure]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from runmanager.board import run_logs
 from runmanager.errors import LifecycleError, PruneError, StorageError
 from runmanager.executors import Report
 from runmanager.executors.signals import is_stopped
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from runmanager.training.grid_context import GridContext
     from runmanager.training.hooks import Hooks
     from runmanager.training.open_epoch import OpenEpoch
-    from runmanager.training.open_run import Boards
 
 Train = Callable[[Run, Any], object]  # a run and its manager
 
@@ -100,7 +100,7 @@ class RunTask:
             RunFolders(self.experiment, ""),
             measure=self.batch_size,
             grid=context,
-            boards=_boards(self.histogram_every) if self.tensorboard else None,
+            boards=run_logs(self.histogram_every) if self.tensorboard else None,
             epoch_type=self.epoch_type,
             evaluation_type=self.evaluation_type,
         )
@@ -187,12 +187,6 @@ class RunTask:
         number = folder.number if folder else "NUMBER"
         step = f"only={number} (--only {number}) executes this run alone, in the process that starts the grid"
         return LifecycleError(f"a debugger has no keyboard in a worker process: {step}")
-
-
-def _boards(histogram_every: int) -> "Boards":
-    from runmanager.board.run_log import RunLogs
-
-    return RunLogs(histogram_every)
 
 
 @contextmanager
