@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from runmanager.hyperparameters import counted
 from runmanager.report.colors import color
 from runmanager.report.model import PageAxis, ReportData
 from runmanager.report.svg import (
@@ -18,6 +19,7 @@ from runmanager.report.svg import (
     apart,
     cut_text,
     polyline,
+    range_of,
     spaced,
     value_scale,
 )
@@ -25,6 +27,8 @@ from runmanager.wording import cell, duration
 
 _GOLDEN = 0.618034  # its multiples, modulo 1, lie evenly without a pattern
 _MOST_POINTS = 1500  # of a figure
+_STRIP = 110  # the height of a row of dots
+_FEW = 8  # dots that are in a line
 
 
 def effect(data: ReportData, axis: PageAxis, words: str, name: str, colored: PageAxis | None = None) -> str:
@@ -110,6 +114,34 @@ def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     heights = apart([corners[number][1] - 1 for number in named], 12, TOP + 8, HEIGHT - BOTTOM)
     for number, height in zip(named, heights, strict=True):
         figure.text(corners[number][0] + 6, height, data.names[front[number]], "end", "start")
+    return str(figure), words
+
+
+def strip(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
+    """Draw the scores of all runs in a row, the best one with its name; None for a single score."""
+    scores = [data.scores[index] for index in data.order]
+    if len(scores) < 2:  # noqa: PLR2004 - one is said already
+        return None
+    low, high = range_of(scores, [scores[0]])
+    x = value_scale(low, high, LEFT, WIDTH - RIGHT)
+    runs = [index for index in data.order if low <= data.scores[index] <= high]
+    outside = len(scores) - len(runs)
+    which = "of the best setting" if data.findings.repeats else "the best one"
+    words = f"Each dot is a run; {data.names[data.order[0]]}, {which}, has a ring."
+    if outside:
+        words += f" {counted(outside, 'run')} further out {'is' if outside == 1 else 'are'} left out."
+    middle, best = (TOP + _STRIP - BOTTOM) / 2, x(scores[0])
+    facts = {"figure": "points", "what": data.metric}
+    figure = Figure("strip", f"{data.metric} of all runs", words, height=_STRIP, facts=facts)
+    for tick in x.ticks(4):
+        figure.line(x(tick), TOP, x(tick), _STRIP - BOTTOM, "grid")
+        figure.text(x(tick), _STRIP - BOTTOM + 15, cell(tick))
+    figure.text((LEFT + WIDTH - RIGHT) / 2, _STRIP - 3, data.metric, "name")
+    spread = 0.0 if len(runs) < _FEW else (middle - TOP - 6)
+    heights = [middle + (2 * (rank * _GOLDEN % 1) - 1) * spread for rank in range(len(runs))]
+    heights[0] = middle
+    points(figure, list(zip((x(data.scores[i]) for i in runs), heights, runs, strict=True)), colored, "")
+    figure.path(f"M{best - 7:.1f} {middle:.1f}a7 7 0 1 0 14 0a7 7 0 1 0 -14 0", "circle")
     return str(figure), words
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from runmanager.report.colors import color
 from runmanager.report.curves import MANY, visible_of
 from runmanager.report.model import PageAxis, ReportData
+from runmanager.report.search_text import scale_of, with_number
 from runmanager.report.svg import Figure, Scale, cut_text, smooth, spaced
 from runmanager.wording import cell
 
@@ -30,10 +31,15 @@ def parallel(
     y = Scale(min(scores), max(scores), _BASE, _TOP)
     lost = [index for index in range(len(data.results)) if not math.isfinite(data.scores[index])]
     lines = [*data.order[:MANY], *spaced(data.order[MANY:], _MOST_LINES - MANY), *spaced(lost, _MOST_LOST)]
-    rows = [_rows(axis, lines) for axis in axes]
+    scales = [_scale(data, axis) for axis in axes]
+    rows = [_rows(axis, scale, lines) for axis, scale in zip(axes, scales, strict=True)]
     facts = {
         "figure": "parallel", "xs": " ".join(f"{x:.1f}" for x in xs), "span": f"{_TOP} {_BASE} {_LOST}",
         "axes": "|".join([data.metric, *(axis.name for axis in axes)]),
+        "heights": "|".join(
+            " ".join(f"{_height(axis, scale, code):.1f}" for code in range(len(axis.labels)))
+            for axis, scale in zip(axes, scales, strict=True)
+        ),
     }  # fmt: skip
     title = f"Hyperparameters and {data.metric} of every run"
     figure = Figure("parallel", title, words, width, _HEIGHT, bottom=0, right=0, facts=facts)
@@ -52,8 +58,8 @@ def parallel(
         kind += "" if index in visible else " spare"
         kind = "lost" if math.isnan(data.scores[index]) else f"{kind} {color(colored, index)}"
         figure.path(smooth([(xs[0], start), *points]), f"run {kind}", data_r=str(index))
-    for x, axis in zip(xs[1:], axes, strict=True):
-        _label(figure, axis, x, distance - 14)
+    for x, axis, scale in zip(xs[1:], axes, scales, strict=True):
+        _label(figure, axis, scale, x, distance - 14)
     for tick in y.ticks():
         figure.text(xs[0] - 8, y(tick) + 4, cell(tick), "value", "end")
     if lost:
@@ -61,9 +67,24 @@ def parallel(
     return str(figure)
 
 
-def _rows(axis: PageAxis, lines: Sequence[int]) -> dict[int, float]:
-    """Return the height of each run at an axis: runs with the same value are apart, as they are ranked."""
-    row = Scale(0, max(1, len(axis.labels) - 1), _BASE, _TOP)
+def _scale(data: ReportData, axis: PageAxis) -> Scale:
+    """Return the scale of the numbers of a range; of an axis with few values, that of their positions."""
+    if axis.is_sampled and (runs := with_number(data, axis)):
+        return scale_of(axis, runs, _BASE, _TOP)
+    return Scale(0, max(1, len(axis.labels) - 1), _BASE, _TOP)
+
+
+def _height(axis: PageAxis, scale: Scale, code: int) -> float:
+    """Return the height of a value; what the scale lacks is below the axis."""
+    number = axis.numbers[code] if axis.is_sampled else code
+    is_outside = math.isnan(number) or (scale.is_logarithmic and number <= 0)
+    return _BASE + 16 if is_outside else min(scale(number), _BASE + 16.0)
+
+
+def _rows(axis: PageAxis, scale: Scale, lines: Sequence[int]) -> dict[int, float]:
+    """Return the height of each run at an axis; where there are few values, equal ones are apart."""
+    if axis.is_sampled:
+        return {index: _height(axis, scale, axis.codes[index]) for index in lines}
     room = min(_ROOM, 0.6 * (_BASE - _TOP) / max(1, len(axis.labels) - 1))
     by_code: dict[int, list[int]] = {}
     for index in lines:
@@ -72,13 +93,16 @@ def _rows(axis: PageAxis, lines: Sequence[int]) -> dict[int, float]:
     for code, runs in by_code.items():
         step = room / max(len(runs) - 1, 4)
         for rank, index in enumerate(runs):
-            heights[index] = row(code) + (rank - (len(runs) - 1) / 2) * step
+            heights[index] = scale(code) + (rank - (len(runs) - 1) / 2) * step
     return heights
 
 
-def _label(figure: Figure, axis: PageAxis, x: float, room: float) -> None:
-    """Write the values of an axis, and how many runs have each."""
-    row = Scale(0, max(1, len(axis.labels) - 1), _BASE, _TOP)
+def _label(figure: Figure, axis: PageAxis, scale: Scale, x: float, room: float) -> None:
+    """Write the values of an axis, and how many runs have each; of a range, round numbers."""
+    if axis.is_sampled:
+        for tick in scale.ticks():
+            figure.label(x + 8, scale(tick), cell(tick))
+        return
     for code in range(0, len(axis.labels), math.ceil(len(axis.labels) / _MOST_LABELS)):
         number = f"\N{MULTIPLICATION SIGN}{axis.codes.count(code)}" if len(axis.labels) <= _MOST_LABELS else ""
-        figure.label(x + 8, row(code), cut_text(axis.labels[code], room - 7 * len(number)), number)
+        figure.label(x + 8, scale(code), cut_text(axis.labels[code], room - 7 * len(number)), number)

@@ -136,6 +136,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
     colored = colored_axis(data.axes)
     busy = timeline.attempts(data.results)
     table = _table(data)
+    pareto = front.front(data, colored) if data.goals else None
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(
@@ -154,7 +155,8 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         columns_css=_columns_css(table),
         legend=_legend(colored) if colored else [],
         landscape=slices.two_axes(data),
-        front=front.front(data, colored) if data.goals else None,
+        front=pareto,
+        strip=None if pareto else charts.strip(data, colored),
         history=slices.best_so_far(data, busy, colored) if data.is_searched else None,
         legend_name=colored.name if colored else "",
         curves=_curves(data, colored),

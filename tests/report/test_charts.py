@@ -216,3 +216,29 @@ def test_no_control_character_of_a_name_gets_into_the_page(tmp_path):
     )
 
     assert [char for char in path.read_text("utf-8") if not char.isprintable() and char != "\n"] == []
+
+
+def test_the_first_picture_has_a_dot_for_every_score_and_a_ring_for_the_best(tmp_path):
+    page = page_of(tmp_path, GRID, lambda run: run["lr"] + run["seed"] / 100)
+
+    dots = marks(page, "strip", "dots")
+    assert sum(dot.attrib["d"].count("h0") for dot in dots) == len(GRID)
+    assert len(marks(page, "strip", "circle")) == 1
+    assert text_of(by_id(page, "strip-words")) == "Each dot is a run; run 4, of the best setting, has a ring."
+    first = next(page.iter("svg"))
+    assert (first.get("aria-labelledby") or "").startswith("strip-title")
+
+
+def test_a_score_far_out_is_left_out_of_the_first_picture_and_counted(tmp_path):
+    grid = [{"x": number} for number in range(60)]
+
+    page = page_of(tmp_path, grid, lambda run: -900.0 if run["x"] == 0 else run["x"] / 100)
+
+    assert text_of(by_id(page, "strip-words")).endswith(" 1 run further out is left out.")
+    assert sum(dot.attrib["d"].count("h0") for dot in marks(page, "strip", "dots")) == 59
+
+
+def test_one_score_needs_no_first_picture(tmp_path):
+    page = page_of(tmp_path, GRID[:1], lambda run: run["lr"])
+
+    assert not [element for element in page.iter() if element.get("id") == "picture"]

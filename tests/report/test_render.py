@@ -173,7 +173,7 @@ def test_every_figure_has_a_mark_for_each_run(page):
 def test_every_figure_says_in_words_what_it_shows(page):
     figures = list(page.iter("svg"))
 
-    assert len(figures) == 9
+    assert len(figures) == 10
     for svg in figures:
         title, words = (by_id(page, name) for name in svg.get("aria-labelledby", "").split())
         assert svg.get("role") == "img"

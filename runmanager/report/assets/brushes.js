@@ -8,11 +8,12 @@ const brushes = (() => {
   const add = ({ svg, xs }) => {
     const [top, base, lost] = svg.dataset.span.split(" ").map(Number);
     const names = svg.dataset.axes.split("|");
+    const heights = svg.dataset.heights.split("|").map((each) => each.split(" ").map(Number));
     xs.forEach((x, number) => {
       const axis = number ? data.axes.find((each) => each.name === names[number]) : null;
       const last = axis ? axis.labels.length - 1 : 10;
       const half = axis ? Math.min(13, 0.3 * (base - top) / Math.max(1, last)) : 0;
-      const heightOf = (code) => base + (code / Math.max(1, last)) * (top - base);
+      const heightOf = (code) => (axis ? heights[number - 1][code] : base + (code / last) * (top - base));
       const scoreAt = (y) => least + (base - y) / (base - top) * (most - least);
       const heightAtScore = (score) => base - (score - least) / (most - least || 1) * (base - top);
       const at = (run) => {

@@ -151,8 +151,14 @@
 
   // the legend: each value can be hidden, in all figures and in the table
   const key = document.getElementById("legend");
+  const first = document.querySelector("#picture > .key"); // the same values, below the first picture
   const legend = () => {
     const { colored } = state;
+    if (first && colored) {
+      first.replaceChildren(`${colored.name}:`, ...colored.labels.slice(0, 12).flatMap((label, code) => [" ",
+        element("span", { class: "nowrap" },
+          element("span", { class: `line ${colored.colors[code]}`, "aria-hidden": "true" }), ` ${label}`)]));
+    }
     if (!key || !colored) return;
     const buttons = colored.labels.slice(0, 24).map((label, code) => {
       const button = element("button", { type: "button", "aria-pressed": !state.hidden.has(code) },
