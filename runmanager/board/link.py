@@ -25,6 +25,7 @@ DEFAULT_URL = "http://localhost:6006/"
 """Where `tensorboard --logdir` answers as a rule."""
 
 _SELECTED = 500  # runs up to which the Time Series page selects any by itself
+_TICKED = 40  # runs up to which the pages of text and images select all
 _ROWS = 100  # that HParams shows at first
 _COLORS = 7  # that it gives to groups of runs
 _DEVICE = "device"
@@ -94,8 +95,19 @@ def _limits(root: Path, experiments: Experiments) -> list[str]:
         notes.append(f"! {number} runs; above {_SELECTED}, TensorBoard selects none by itself: {step}")
     kinds = [hparams.common_kinds([run.params for run in runs]) for runs in experiments.values()]
     if any(other != kinds[0] for other in kinds):
-        rule = "hyperparameters differ between experiments, so HParams has no line for some runs"
+        columns = set().union(*kinds)
+        drawn = sum(
+            len(runs) for runs, own in zip(experiments.values(), kinds, strict=True) if {*own} == columns
+        )
+        some = (
+            f"{number - drawn} of {number} runs" if drawn < number else "some runs"
+        )  # of values of other kinds
+        which = some if drawn else "any run"
+        rule = f"hyperparameters differ between experiments, so HParams has no line for {which}"
         notes.append(f"! {rule}: {show_one}")
+    if _TICKED < number <= _SELECTED:
+        step = "tick those you want" if len(experiments) == 1 else f"tick some, or {show_one}"
+        notes.append(f"! above {_TICKED} runs, Text and Images select none by themselves: {step}")
     if number > _ROWS:
         notes.append(f"! HParams shows {_ROWS} of {number} runs: choose more rows a page below its table")
     return notes

@@ -234,6 +234,7 @@ def test_more_runs_than_the_page_selects_are_told_with_the_narrower_command(tmp_
     assert one.logdir == tmp_path / "one"
     assert "runFilter" not in asked(one.link())
     assert one.notes == [
+        "! above 40 runs, Text and Images select none by themselves: tick those you want",
         "! HParams shows 100 of 300 runs: choose more rows a page below its table",
     ]
     assert hint(tmp_path / "one")[1:] == one.notes
@@ -247,8 +248,8 @@ def test_an_experiment_that_is_too_large_itself_is_told(tmp_path):
     assert found.notes[0].endswith("tick those you want, or filter them by name")
 
 
-def test_100_runs_are_within_all_limits(tmp_path):
-    make(tmp_path, "one", 100)
+def test_40_runs_are_within_all_limits(tmp_path):
+    make(tmp_path, "one", 40)
 
     assert page_of(tmp_path).notes == []
 
@@ -270,10 +271,17 @@ def test_experiments_with_other_hyperparameters_are_better_shown_one_by_one(tmp_
     make(tmp_path, "one")
     Experiment(tmp_path / "two").plan([{"dropout": 0.5}], {})
 
-    rule = "! hyperparameters differ between experiments, so HParams has no line for some runs"
+    rule = "! hyperparameters differ between experiments, so HParams has no line for any run"
     step = f"show one experiment: runmanager tensorboard {tmp_path} --experiment NAME"
     assert page_of(tmp_path).notes == [f"{rule}: {step}"]
     assert page_of(tmp_path, "two").notes == []
+
+
+def test_the_runs_that_hparams_cannot_draw_are_counted(tmp_path):
+    make(tmp_path, "one", 3)
+    Experiment(tmp_path / "two").plan([{"max_lr": 1, "lr": 0.5}, {"max_lr": 1, "lr": 0.6}], {})
+
+    assert "so HParams has no line for 2 of 5 runs: " in page_of(tmp_path).notes[0]
 
 
 def test_experiments_with_values_of_other_kinds_are_better_shown_one_by_one(tmp_path):
