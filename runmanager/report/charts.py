@@ -23,6 +23,8 @@ from runmanager.report.svg import (
     spaced,
     value_scale,
 )
+from runmanager.results.findings import ON_FRONT
+from runmanager.results.tables import KEPT
 from runmanager.wording import cell, duration
 
 _GOLDEN = 0.618034  # its multiples, modulo 1, lie evenly without a pattern
@@ -105,15 +107,40 @@ def cost(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
     drawn = {*spaced(indices, _MOST_POINTS), *front}
     dots = [(x(seconds[index]), y(data.scores[index]), index) for index in indices if index in drawn]
     corners = [(x(seconds[index]), y(data.scores[index])) for index in front]
-    steps = [
-        point for (x1, y1), (x2, y2) in itertools.pairwise(corners) for point in ((x1, y1), (x2, y1), (x2, y2))
-    ]
     points(figure, dots, colored, "")
-    figure.path(polyline(steps or corners), "front")
+    figure.path(_staircase(corners), "front")
     named = spaced(range(len(front) - 1, -1, -1), 4)
     heights = apart([corners[number][1] - 1 for number in named], 12, TOP + 8, HEIGHT - BOTTOM)
     for number, height in zip(named, heights, strict=True):
         figure.text(corners[number][0] + 6, height, data.names[front[number]], "end", "start")
+    return str(figure), words
+
+
+def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
+    """Draw the runs, or the means of settings, by the first two of several goals, and their Pareto front."""
+    rated = [setting for setting in data.findings.leaders if all(map(math.isfinite, setting.means))]
+    if len(data.goals) < 2 or len(rated) < 2:  # noqa: PLR2004 - a choice is between two
+        return None
+    best = data.findings.front
+    names = [goal.metric.removeprefix(KEPT) for goal in data.goals]
+    what = counted(len(rated), "setting" if data.findings.repeats else "run")
+    words = f"{len(best):,} of {what} {'is' if len(best) == 1 else 'are'} on the Pareto front: {ON_FRONT}."
+    ups, acrosses = ([setting.means[number] for setting in rated] for number in (0, 1))
+    y = value_scale(min(ups), max(ups), HEIGHT - BOTTOM, TOP)
+    x = value_scale(min(acrosses), max(acrosses), LEFT + 4, WIDTH - RIGHT)
+    facts = {"figure": "points", "what": data.goals[1].metric}
+    figure = Figure("front", " and ".join([", ".join(names[:-1]), names[-1]]), words, facts=facts)
+    figure.axes(None, y, data.goals[1].metric)
+    for tick in x.ticks(4):
+        figure.text(x(tick), HEIGHT - BOTTOM + 15, cell(tick))
+    figure.text(LEFT - 6, TOP - 1, data.goals[0].metric, "name", "start")
+    points(figure, [(x(s.means[1]), y(s.means[0]), s.rows[0]) for s in rated], colored, "")
+    corners = [(x(setting.means[1]), y(setting.means[0])) for setting in best]
+    if len(data.goals) == 2:  # noqa: PLR2004 - of more, a line between two of them says nothing
+        figure.path(_staircase(corners[::-1]), "front")
+    else:
+        for left, height in corners:
+            figure.path(f"M{left - 5:.1f} {height:.1f}a5 5 0 1 0 10 0a5 5 0 1 0 -10 0", "circle thin")
     return str(figure), words
 
 
@@ -157,6 +184,13 @@ def points(
         d = "".join(f"M{x:.1f} {y:.1f}h0" for x, y, _ in group)
         runs = " ".join(str(index) for _, _, index in group)
         figure.path(d, f"dots {name} {kind}".rstrip(), data_runs=runs)
+
+
+def _staircase(corners: Sequence[tuple[float, float]]) -> str:
+    """Return the line along a front: first across, then up or down."""
+    pairs = itertools.pairwise(corners)
+    steps = [point for (x1, y1), (x2, y2) in pairs for point in ((x1, y1), (x2, y1), (x2, y2))]
+    return polyline(steps or corners)
 
 
 def _seconds(data: ReportData, index: int) -> float:

@@ -18,7 +18,7 @@ import pandas as pd
 
 from runmanager.errors import InvalidArgumentError, NoRunsError
 from runmanager.goal import companion
-from runmanager.report import charts, curves, front, parallel, search_text, sections, slices, text, timeline
+from runmanager.report import charts, curves, parallel, search_text, sections, slices, text, timeline
 from runmanager.report.colors import NUM_COLORS, color_of, colored_axis
 from runmanager.report.model import PageAxis, ReportData, report_data
 from runmanager.report.page_data import page_data
@@ -136,7 +136,6 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
     colored = colored_axis(data.axes)
     busy = timeline.attempts(data.results)
     table = _table(data)
-    pareto = front.front(data, colored) if data.goals else None
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(
@@ -155,8 +154,7 @@ def render(data: ReportData, damaged: Sequence[str] = (), seconds: float | None 
         columns_css=_columns_css(table),
         legend=_legend(colored) if colored else [],
         landscape=slices.two_axes(data),
-        front=pareto,
-        strip=None if pareto else charts.strip(data, colored),
+        picture=charts.front(data, colored) or charts.strip(data, colored),
         history=slices.best_so_far(data, busy, colored) if data.is_searched else None,
         legend_name=colored.name if colored else "",
         curves=_curves(data, colored),

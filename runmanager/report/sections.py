@@ -51,23 +51,28 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
 
 
 def settings(data: ReportData) -> dict[str, Any] | None:
-    """Return the columns and rows of the table of the best settings, None without repeats."""
-    findings = data.findings
-    if not findings.repeats or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
+    """Return the table of repeated settings, the best first, or of those on a Pareto front; else None."""
+    findings, has_front = data.findings, len(data.findings.goals) > 1
+    if not (findings.repeats or has_front) or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
         return None
-    best = findings.settings[: _MOST_SETTINGS if len(findings.settings) > _MOST_SETTINGS + 1 else None]
+    listed = findings.first
+    best = listed[: _MOST_SETTINGS if len(listed) > _MOST_SETTINGS + 1 else None]
     names = [axis.name for axis in data.axes if axis.name in best[0].params]
-    texts = [(name, [data.axis(name).label(setting.params[name]) for setting in best]) for name in names]
     numbers = numbers_of(findings, data.runs, best)
-    means = {each.metric: f"mean {each.metric.removeprefix(KEPT)}" for each in findings.goals}
-    texts += [(title, aligned(numbers[name])) for name, title in means.items()]
-    texts += [(name, numbers[name]) for name in (INTERVAL, REPEATS)]
-    texts.append(("behind the best", [text.behind(data, rank) for rank in range(len(best))]))
-    right = [*(name for name in names if data.axis(name).is_ordered), *means.values()]
+    mean = "mean " if findings.repeats else ""
+    goals = {each.metric: f"{mean}{each.metric.removeprefix(KEPT)}" for each in findings.goals}
+    texts = [] if findings.repeats else [("run", [data.names[setting.rows[0]] for setting in best])]
+    texts += [(name, [data.axis(name).label(setting.params[name]) for setting in best]) for name in names]
+    texts += [(title, aligned(numbers[name])) for name, title in goals.items()]
+    texts += [(name, numbers[name]) for name in (INTERVAL, REPEATS) if name in numbers]
+    texts += [] if has_front else [("behind the best", [text.behind(data, rank) for rank in range(len(best))])]
+    right = [*(name for name in names if data.axis(name).is_ordered), *goals.values()]
+    what = counted(len(listed), "setting" if findings.repeats else "run")
+    which = f"The best {len(best)} of {what}" if len(best) < len(listed) else f"All {what}"
     return {
+        "caption": f"{which} on the Pareto front" if has_front else f"{which}, by their mean",
         "columns": [(name, "number" if name in right else "text") for name, _ in texts],
         "rows": list(zip(*(cells for _, cells in texts), strict=True)),
-        "number": len(findings.settings),
     }
 
 

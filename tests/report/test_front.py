@@ -13,14 +13,14 @@ def page_of(tmp_path, goal, grid=GRID):
 def test_of_several_goals_the_front_is_drawn_and_listed(tmp_path):
     page = page_of(tmp_path, GOALS)
 
-    rows = [text_of(row) for row in by_id(page, "front").iter("tr")]
+    rows = [text_of(row) for row in by_id(page, "settings").iter("tr")]
     assert len(rows) == 1 + 4  # each has a better loss or a better accuracy
     assert rows[1].startswith("0.4")
     assert text_of(by_id(page, "front-words")).startswith("4 of 4 settings are on the Pareto front: ")
     (front,) = [path.attrib["d"] for path in figure(page, "front").iter("path") if path.get("class") == "front"]
     assert "test_accuracy is the first of 2 goals; 4 settings are on the Pareto front: " in text_of(page)
     heights = [float(number) for number in front[1:].replace("L", " ").split()[1::2]]
-    assert heights == sorted(heights)  # from the best accuracy on
+    assert heights == sorted(heights, reverse=True)  # to the best accuracy
 
 
 def test_one_that_is_best_in_all_goals_is_the_front(tmp_path):

@@ -189,9 +189,7 @@ def surfaces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if panel.conclusion.table:
         tables["panel"] = rows_of("\n".join(panel.conclusion.table.lines(300)))
         has_settings = any(element.get("id") == "settings" for element in page.iter())
-        has_front = any(element.get("id") == "front" for element in page.iter())
-        part = by_id(page, "front" if has_front else "settings" if has_settings else "runs")
-        tables["page"] = html_rows(part)
+        tables["page"] = html_rows(by_id(page, "settings" if has_settings else "runs"))
         names = [*AXES & {*runs}, "test_accuracy"]
         names = ["run", *names] if "seed" not in runs else [*names, "95 % interval", "repeats"]
         tables["best"] = rows_of(call("best", path, "--limit", 5, "--columns", ",".join(names))[0])
