@@ -123,7 +123,7 @@ def front(data: ReportData, colored: PageAxis | None) -> tuple[str, str] | None:
         return None
     best = data.findings.front
     names = [goal.metric.removeprefix(KEPT) for goal in data.goals]
-    what = counted(len(rated), "setting" if data.findings.repeats else "run")
+    what = counted(len(rated), data.findings.noun)
     words = f"{len(best):,} of {what} {'is' if len(best) == 1 else 'are'} on the Pareto front: {ON_FRONT}."
     ups, acrosses = ([setting.means[number] for setting in rated] for number in (0, 1))
     y = value_scale(min(ups), max(ups), HEIGHT - BOTTOM, TOP)

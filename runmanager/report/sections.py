@@ -55,7 +55,7 @@ def settings(data: ReportData) -> dict[str, Any] | None:
     findings, has_front = data.findings, len(data.findings.goals) > 1
     if not (findings.repeats or has_front) or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
         return None
-    listed = findings.first
+    listed = findings.settings if findings.repeats else findings.first
     best = listed[: _MOST_SETTINGS if len(listed) > _MOST_SETTINGS + 1 else None]
     names = [axis.name for axis in data.axes if axis.name in best[0].params]
     numbers = numbers_of(findings, data.runs, best)
@@ -65,12 +65,15 @@ def settings(data: ReportData) -> dict[str, Any] | None:
     texts += [(name, [data.axis(name).label(setting.params[name]) for setting in best]) for name in names]
     texts += [(title, aligned(numbers[name])) for name, title in goals.items()]
     texts += [(name, numbers[name]) for name in (INTERVAL, REPEATS) if name in numbers]
-    texts += [] if has_front else [("behind the best", [text.behind(data, rank) for rank in range(len(best))])]
+    if findings.repeats:
+        texts.append(("behind the best", [text.behind(data, rank) for rank in range(len(best))]))
+    if findings.repeats and has_front:
+        front = [setting.rows for setting in findings.front]
+        texts.append(("Pareto front", ["yes" if setting.rows in front else "" for setting in best]))
     right = [*(name for name in names if data.axis(name).is_ordered), *goals.values()]
-    what = counted(len(listed), "setting" if findings.repeats else "run")
-    which = f"The best {len(best)} of {what}" if len(best) < len(listed) else f"All {what}"
+    which = f"The best {len(best)} of {len(listed)}" if len(best) < len(listed) else f"All {len(listed)}"
     return {
-        "caption": f"{which} on the Pareto front" if has_front else f"{which}, by their mean",
+        "caption": f"{which} settings, by their mean" if findings.repeats else f"{which} on the Pareto front",
         "columns": [(name, "number" if name in right else "text") for name, _ in texts],
         "rows": list(zip(*(cells for _, cells in texts), strict=True)),
     }

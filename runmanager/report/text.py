@@ -63,7 +63,7 @@ def effect_sentence(data: ReportData, axis: PageAxis) -> str:
     parts = [f"{sentence}."]
     setting = data.findings.settings[0].rows[0]
     if (label := axis.labels[axis.codes[setting]]) not in top:
-        parts.append(f"The best {_what(data)} has {label}.")
+        parts.append(f"The best {data.findings.noun} has {label}.")
     if change.left_out:
         left_out = _listed([axis.label(value) for value in change.left_out])
         parts.append(f"Not in these comparisons: {left_out}.")
@@ -216,10 +216,6 @@ def execution(data: ReportData, facts: Mapping[str, Any]) -> str:
     machines = len(facts.get("machine", ()))
     where = f" on {machines} machine" + ("s" if machines > 1 else "") if machines else ""
     return f"{counted(epochs, 'epoch')}, with a run time of {duration(data.answers.run_seconds)}{where}."
-
-
-def _what(data: ReportData) -> str:
-    return "setting" if data.findings.repeats else "run"
 
 
 def _correlation(data: ReportData, change: Change) -> str:

@@ -124,16 +124,15 @@ def _table(findings: Findings | None, runs: pd.DataFrame) -> tuple[Table | None,
     """Return a table of the best settings, and which settings these are."""
     if findings is None or len(findings.settings) < 2:  # noqa: PLR2004 - a choice is between two
         return None, ""
-    metric, what = findings.goal.metric, "settings" if findings.repeats else "runs"
-    has_front, number = len(findings.goals) > 1, len(findings.settings)
-    best = findings.first[
-        : _NUM_BEST if len(findings.first) > _NUM_BEST + 1 else None
-    ]  # one less saves no line
+    metric, what, number = findings.goal.metric, f"{findings.noun}s", len(findings.settings)
+    has_front = len(findings.first) > 1 and len(findings.goals) > 1
+    listed = findings.first if has_front else findings.settings
+    best = listed[: _NUM_BEST if len(listed) > _NUM_BEST + 1 else len(listed)]  # one less saves no line
     which = f"the best {len(best)} of {number} {what}" if len(best) < number else f"all {number} {what}"
     num_without = 0 if findings.repeats else int((runs["status"] == Status.COMPLETED).sum()) - number
     if has_front:
-        some = "" if len(best) == len(findings.first) else f"{len(best)} of "
-        which = f"the Pareto front: {some}{len(findings.first)} of {number} {what}"
+        some = f"{len(best)} of " if len(best) < len(listed) else ""
+        which = f"the Pareto front: {some}{len(listed)} of {number} {what}"
     elif num_without > 0:
         which = f"{which.replace('all', 'the', 1)} with a number; {num_without:,} completed without"
     numbers = numbers_of(findings, runs, best)

@@ -54,8 +54,7 @@ class Findings(Ranking):
         name, so_far = capital(self.name(best)), "" if is_over else " so far"
         outcome = self.setting_race.outcome if self.has_verdict else BETTER
         if len(self.settings) == 1:
-            what = "setting" if self.repeats else "run"
-            only = f"is the only {what} with a result{so_far}:" if self.others else "has"
+            only = f"is the only {self.noun} with a result{so_far}:" if self.others else "has"
             return f"{name} {only} {metric} {number}"
         if outcome == IDENTICAL:
             return f"Each has {metric} {number}"
@@ -129,7 +128,7 @@ class Findings(Ranking):
         number = len(self.front)
         if len(self.goals) < 2 or not number:  # noqa: PLR2004 - of one goal there is no front
             return ""
-        what = f"{counted(number, 'setting' if self.repeats else 'run')} {'is' if number == 1 else 'are'}"
+        what = f"{counted(number, self.noun)} {'is' if number == 1 else 'are'}"
         first = f"{printable(self.goal.metric)} is the first of {len(self.goals)} goals"
         return f"{first}; {what} on the Pareto front: {ON_FRONT}."
 

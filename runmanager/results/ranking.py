@@ -151,6 +151,11 @@ class Ranking:
         return [self.leaders[row] for row in front_of(scores)] if len(scores) else []
 
     @property
+    def noun(self) -> str:
+        """What is ranked: "setting" or "run"."""
+        return "setting" if self.repeats else "run"
+
+    @property
     def first(self) -> Sequence[Setting]:
         """The settings that a table of the best ones has: of several goals, those of the Pareto front."""
         return self.front if len(self.goals) > 1 else self.settings
