@@ -1,1 +1,1 @@
-"""Which devices there are, and how tensors reach them."""
+"""Devices: availability, transfer, settings of the process, ranks."""

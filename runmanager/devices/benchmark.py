@@ -1,4 +1,4 @@
-"""How fast devices are, timed warm, and until the device is done.
+"""A benchmark of devices, timed warm and until the device is done.
 
 Most comparisons of a GPU with a cpu time its first use, or read the clock while the GPU is still computing.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _REPEATS = 7
-_SHORTEST = 0.05  # seconds between two readings of the clock, at least
+_SHORTEST = 0.05  # least seconds between two readings of the clock
 _SIZE = 2048  # rows and columns of a matrix
 _BATCH = 1000  # images in a training step
 
@@ -32,21 +32,21 @@ Operation = Callable[[], object]
 
 @dataclass(frozen=True)
 class Workload:
-    """Something that every device can compute."""
+    """A computation to time on every device."""
 
     name: str
-    amount: float  # that one operation does, in units of `unit` times seconds
+    amount: float  # of one operation, in units of `unit` times seconds
     unit: str  # of its rate
     prepare: Callable[[torch.device], Operation]  # puts all data on a device
-    precision: str = "fp32"  # that the device has to support
+    precision: str = "fp32"  # must be supported by the device
 
 
 def benchmark_devices(names: Sequence[str] | None = None) -> "pd.DataFrame":
-    """Time a matrix product and a training step on devices; takes seconds per device.
+    """Time a matrix product and a training step on devices, in seconds per device.
 
     The product is of two matrices of 2048 x 2048, which takes 2 x 2048^3 operations. The step trains a small
-    convolutional network of 32,998 parameters on 1000 images of 28 x 28, which are on the device already. fp32
-    is as torch is set: on CUDA, convolutions use TF32 by default. Random states are left alone.
+    convolutional network of 32,998 parameters on 1000 images of 28 x 28 that are already on the device. fp32
+    follows torch's settings: on CUDA, convolutions use TF32 by default. Random states do not change.
 
     Args:
         names: The devices to time beside the cpu; None for all.
@@ -75,7 +75,7 @@ def benchmark_devices(names: Sequence[str] | None = None) -> "pd.DataFrame":
 
 
 def workloads() -> list[Workload]:
-    """Return all that is timed."""
+    """Return the computations to time."""
     gflops, bf16 = 2 * _SIZE**3 / 1e9, torch.bfloat16
     return [
         Workload(f"{_SIZE} x {_SIZE} product, fp32", gflops, "GFLOP/s", lambda d: _product(d, torch.float32)),
@@ -86,7 +86,7 @@ def workloads() -> list[Workload]:
 
 
 def seconds_of(operation: Operation, device: torch.device) -> list[float]:
-    """Time an operation once it is warm: seconds for each, several times."""
+    """Time a warm operation several times; return the seconds of each call."""
     number = 1
     taken = _timed(operation, device, 2)  # first use: libraries, memory, choice of algorithms
     while (taken := _timed(operation, device, number)) < _SHORTEST:

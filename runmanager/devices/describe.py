@@ -1,4 +1,4 @@
-"""The devices of this machine, and what each can do."""
+"""A table of this machine's devices: memory, cores and precisions."""
 
 import math
 import os
@@ -21,12 +21,12 @@ T = TypeVar("T")
 def describe_devices() -> "pd.DataFrame":
     """List the devices of this machine with their memory, cores and precisions.
 
-    Asking a GPU for its free memory takes some of it for this process.
+    Querying a GPU's free memory allocates some memory on it for this process.
 
     Returns:
-        One row per device. `memory_gib` and `free_gib` (GiB) are those of the device, for the cpu the
-        machine's; NaN where torch does not know. `cores` are those that this process may use, or a GPU's
-        multiprocessors; `threads` are those that torch computes with.
+        One row per device. `memory_gib` and `free_gib` (GiB) are the device's memory, for the cpu the
+        machine's; NaN if torch cannot report it. `cores` are the cores available to this process, or a GPU's
+        multiprocessors; `threads` is torch's number of threads.
 
     Example:
         >>> describe_devices().columns.tolist()
@@ -38,14 +38,14 @@ def describe_devices() -> "pd.DataFrame":
 
 
 def native_precisions(device: torch.device) -> list[str]:
-    """List the precisions that the hardware behind a device computes in, by torch; fp32 at least."""
+    """List the precisions that a device computes natively, as torch reports them; always with fp32."""
     ask = {"cpu": _precisions_of_cpu, "cuda": _precisions_of_cuda}.get(device.type, _precisions_of_other)
     supported = _or_none(lambda: ask(device)) or {}
     return ["fp32", *(name for name, is_supported in supported.items() if is_supported)]
 
 
 def _precisions_of_cpu(_: torch.device) -> dict[str, bool]:
-    mkldnn = torch.ops.mkldnn  # torch has no public way to ask; it emulates the others, slowly
+    mkldnn = torch.ops.mkldnn  # torch has no public query; it emulates other precisions, slowly
     return {"bf16": mkldnn._is_mkldnn_bf16_supported(), "fp16": mkldnn._is_mkldnn_fp16_supported()}  # noqa: SLF001
 
 
@@ -75,7 +75,7 @@ def _row(device: torch.device) -> dict[str, object]:
 
 
 def _memory(device: torch.device) -> tuple[float, float]:
-    """Return free and total memory (GiB), NaN where they are not known."""
+    """Return free and total memory (GiB), NaN if unknown."""
     if device.type == "cpu":
         return _main_memory("MemAvailable:", "SC_AVPHYS_PAGES"), _main_memory("MemTotal:", "SC_PHYS_PAGES")
     free, total = _or_none(lambda: torch.accelerator.get_memory_info(device)) or (math.nan, math.nan)
@@ -90,7 +90,7 @@ def _main_memory(field: str, pages: str) -> float:
         pass
     try:
         return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") / _GIB
-    except (AttributeError, OSError, ValueError):  # this system does not know
+    except (AttributeError, OSError, ValueError):  # unavailable on this system
         return math.nan
 
 
@@ -112,7 +112,7 @@ def _cpu_name() -> str:
 
 
 def _or_none(ask: Callable[[], T]) -> T | None:
-    """Ask torch something that a device in a bad state, or a build without it, cannot answer."""
+    """Query torch; None if the device is in a bad state or the build does not support the query."""
     try:
         return ask()
     except (AttributeError, NotImplementedError, RuntimeError, ValueError):

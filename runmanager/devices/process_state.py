@@ -1,4 +1,4 @@
-"""The settings of this process by which a run may change the numbers of later runs, or lose their files."""
+"""Process settings that one run can leave changed, with effects on the numbers or files of later runs."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 State = Mapping[str, object]
-"""Setting -> its value."""
+"""Name of a setting -> its value."""
 
 Read = Callable[[], object]
 Write = Callable[[Any], object]
@@ -22,17 +22,17 @@ Setting = tuple[Read, Write | None]
 Settings = Mapping[str, Setting]
 
 _OF_CUDA = re.compile(
-    # what a function that seeds sets on any machine, and only CUDA reads
+    # seeding functions set these on every machine; only CUDA reads them
     r"torch\.backends\.(cuda|cudnn)\..+|the current CUDA device"
     r"|(CUBLAS|CUBLASLT|CUDNN)_\w+|CUDA_LAUNCH_BLOCKING|PYTORCH_CUDA_ALLOC_CONF|NVIDIA_TF32_OVERRIDE"
 )
 _MOST_NAMES = 5  # in a sentence
-_TRIES = 2  # to write settings: torch has several names for some
-_ROOM = 64  # files that a run needs to open, at least
+_TRIES = 2  # to write settings: torch stores some under several names
+_ROOM = 64  # least number of files that a run must be able to open
 _VARIABLE = "environment variable "
 _OF_LIBRARIES = re.compile(
     # set when torch, CUDA, compilers and others are imported or first used; pytest sets its own for each test;
-    # PYTHONHASHSEED, which functions that seed set, is read when a process starts
+    # PYTHONHASHSEED, set by seeding functions, is read only when a process starts
     r"CUDA_MODULE_LOADING|PYTEST_CURRENT_TEST|WANDB_SERVICE"
     r"|PYTHONHASHSEED|TOKENIZERS_PARALLELISM"
     r"|(KMP|QT_QPA|RAY|TF2|TORCHINDUCTOR|TRITON|_MLFLOW|_WANDB)_\w+"
@@ -40,15 +40,15 @@ _OF_LIBRARIES = re.compile(
 
 
 def process_state() -> State:
-    """Read the settings of this process, in about 0.2 ms; those that cannot be read have an error's type."""
+    """Read the settings of this process, in about 0.2 ms; an unreadable one gets the type of its error."""
     settings = {name: _read(read) for name, (read, _) in SETTINGS.items()}
     return {**settings, **{f"{_VARIABLE}{name}": value for name, value in os.environ.items()}}
 
 
 def state_changes(before: State, after: State) -> list[str]:
-    """Return the settings that differ and may matter to the next run.
+    """Return the settings that differ and may affect the next run.
 
-    Variables that libraries set for themselves do not, nor what CUDA alone reads where it is not there.
+    Ignores environment variables that libraries set for themselves, and without CUDA its settings.
 
     >>> state_changes({"the umask": 18, "grad mode": True}, {"the umask": 0, "grad mode": True})
     ['the umask']
@@ -68,7 +68,7 @@ def _has_cuda() -> bool:
 
 
 def listed_changes(names: Iterable[str]) -> str:
-    """Name settings in a sentence, the first few if they are many."""
+    """List the names of settings for a sentence, at most the first few."""
     *few, last = names
     if len(few) >= _MOST_NAMES:
         few, last = few[: _MOST_NAMES - 1], f"{len(few) + 2 - _MOST_NAMES} more"
@@ -76,15 +76,15 @@ def listed_changes(names: Iterable[str]) -> str:
 
 
 def set_back(before: State) -> tuple[list[str], list[str]]:
-    """Set the settings of this process to what they were.
+    """Restore the settings of this process.
 
     Returns:
-        The settings that were changed, and those of them that cannot be set back.
+        The names of the changed settings, and of those that cannot be restored.
     """
     changed = left = state_changes(before, process_state())
     for _ in range(_TRIES if changed else 0):
         for name in left:
-            with suppress(Exception):  # another thread, no right to do so
+            with suppress(Exception):  # another thread, or no permission
                 _set(name, before.get(name))
         left = state_changes(before, process_state())
     return changed, left
@@ -99,13 +99,13 @@ def _set(name: str, value: Any) -> None:
             os.environ[variable] = value
         return
     read, write = SETTINGS[name]
-    if write and not _is_error(value) and _read(read) != value:  # else one before has set it back too
+    if write and not _is_error(value) and _read(read) != value:  # an alias may have restored it already
         write(value)
 
 
 @contextmanager
 def as_before(before: State) -> Iterator[None]:
-    """Give a block the settings of before, if they can be set; those of now come back after it."""
+    """Apply earlier settings during a block, as far as they can be set; restore the current ones afterwards."""
     now = process_state()
     set_back(before)
     try:
@@ -115,19 +115,18 @@ def as_before(before: State) -> Iterator[None]:
 
 
 class Leftovers:
-    """Notices once if a run in this process leaves settings changed when the next one begins."""
+    """Warns once if a run leaves changed settings to the next run of this process."""
 
     def __init__(self) -> None:
-        self._run = ""  # the last one
+        self._run = ""  # the last run
         self._begin: State = {}
         self._end: State | None = None
         self._is_noticed = False
 
     def run_begins(self, run: str) -> str:
-        """Return a sentence about what the run before has left, "" if there is nothing, or it was said before.
+        """Return a warning about settings that the previous run left changed; "" if none, or if warned before.
 
-        A loop may set torch for each run before that begins: such settings count if they were changed while the
-        run before was open.
+        A loop may configure torch before each run; such settings count only if they changed during a run.
         """
         if self._is_noticed:
             return ""
@@ -147,7 +146,7 @@ class Leftovers:
         return sentence
 
     def run_ended(self) -> None:
-        """Look at what the run has changed while it was open."""
+        """Record the settings that the run has changed."""
         if not self._is_noticed:
             self._end = process_state()
 
@@ -167,13 +166,13 @@ def _umask() -> int:
     with suppress(FileNotFoundError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith("Umask:")), 8)
-    before = os.umask(0o077)  # this system tells it only to who sets it
+    before = os.umask(0o077)  # the umask can be read only by setting it
     os.umask(before)
     return before
 
 
 def _has_room() -> bool:
-    """Whether the next run can open files: one may have left too many open. The lowest free number is given."""
+    """Whether enough file descriptors are free for the next run; a new one gets the lowest free number."""
     descriptor = os.open(os.devnull, os.O_RDONLY)
     os.close(descriptor)
     try:
@@ -185,7 +184,7 @@ def _has_room() -> bool:
 
 
 def _set_timer(is_on: bool) -> None:
-    if not is_on:  # what is left of another one is known to nobody
+    if not is_on:  # the remaining time of another timer cannot be restored
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -196,15 +195,15 @@ def _errors() -> list[Any]:
 def _set_errors(rules: list[Any]) -> None:
     others = [rule for rule in warnings.filters if rule[0] != "error" or rule in rules]
     warnings.filters[:] = [*(rule for rule in rules if rule not in others), *others]  # type: ignore[index]
-    warnings.simplefilter("default", append=True)  # lets Python forget what it has cached
+    warnings.simplefilter("default", append=True)  # clears Python's cache of filters
 
 
 def _default_device(device: torch.device) -> None:
-    torch.set_default_device(None if device.type == "cpu" else device)  # None costs nothing
+    torch.set_default_device(None if device.type == "cpu" else device)  # None has no overhead
 
 
 def _grad_mode() -> tuple[bool, bool]:
-    """Return whether gradients are recorded, and whether inference mode is on, which cannot be set back."""
+    """Return whether gradients are recorded and whether inference mode is on; the latter cannot be restored."""
     return torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
 
@@ -254,7 +253,7 @@ _OF_LOOP: Settings = {
     "the current CUDA device": (_cuda_device, torch.cuda.set_device),
     **{f"torch.backends.{path}": _attribute(torch.backends, path) for path in _FLAGS},
 }
-"""What a loop may set for each run."""
+"""Settings that a loop may change for each run."""
 
 SETTINGS: Settings = {
     "room for open files": (_has_room, None),
@@ -268,4 +267,4 @@ SETTINGS: Settings = {
     },
     **_OF_LOOP,
 }
-"""Name -> how to read a setting, and how to write it, None if it cannot be written."""
+"""Name -> functions that read and write a setting; None if it cannot be written."""

@@ -1,4 +1,4 @@
-"""Data-parallel runs under torchrun: the rank of this process, and what ranks send each other.
+"""Data-parallel runs under torchrun: the rank of this process, and messages between ranks.
 
 Every rank calls the same functions in the same order. Without torchrun there is one rank, and each function
 returns at once.
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def rank() -> int:
-    """Return the number of this process among those that execute the same run, from 0."""
+    """Return the rank of this process within its run, from 0."""
     if _has_group():
         from torch import distributed
 
@@ -28,7 +28,7 @@ def rank() -> int:
 
 
 def num_ranks() -> int:
-    """Count the processes that execute the same run."""
+    """Return the number of processes that execute this run."""
     if _has_group():
         from torch import distributed
 
@@ -37,15 +37,14 @@ def num_ranks() -> int:
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes."""
+    """Whether this process writes files: rank 0, or the only process."""
     return rank() == 0
 
 
 def join_group() -> None:
-    """Join the other ranks, unless ``torch.distributed.init_process_group()`` was called already.
+    """Call ``torch.distributed.init_process_group()`` unless a process group exists already.
 
-    What ranks send each other over a group without a backend for the cpu goes through the current accelerator:
-    it is this rank's from now on.
+    A group without a cpu backend sends messages through the current accelerator, so it becomes this rank's.
     """
     if num_ranks() == 1:
         return
@@ -76,7 +75,7 @@ def gather(value: T) -> list[T]:
 
 
 def broadcast(value: T) -> T:
-    """Return the value of rank 0; the others may give anything.
+    """Return the value of rank 0; the arguments of other ranks are ignored.
 
     Raises:
         RankError: Another rank is gone.
@@ -93,7 +92,7 @@ def broadcast(value: T) -> T:
 
 
 def from_main(make: Callable[[], T]) -> T:
-    """Return the value that rank 0 makes; the others make none.
+    """Call a function on rank 0 alone, and return its value on all ranks.
 
     Raises:
         RankError: Another rank is gone.
@@ -103,9 +102,9 @@ def from_main(make: Callable[[], T]) -> T:
 
 
 def own_device(device: "str | torch.device") -> "torch.device":
-    """Return the device of this rank: ``cuda`` is the GPU with its number on this machine.
+    """Return the device of this rank: ``cuda`` becomes the GPU with its local rank as index.
 
-    It is the only one where the rank sees no other, as on clusters that give each rank its own.
+    A rank that sees a single GPU uses that one, as on clusters that assign one per rank.
     """
     import torch
 
@@ -136,7 +135,7 @@ def _explained() -> Iterator[None]:
 
 
 def _has_group() -> bool:
-    if "torch.distributed" not in sys.modules:  # which takes a second to import
+    if "torch.distributed" not in sys.modules:  # its import takes a second
         return False
     from torch import distributed
 

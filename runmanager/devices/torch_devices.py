@@ -1,4 +1,4 @@
-"""Where a device needs care: exists, current, send, wait, warm, memory, random state, warnings."""
+"""Operations on devices: availability, transfer, synchronization, warming, memory, random state."""
 
 import os
 import random
@@ -15,10 +15,10 @@ from torch import nn
 from runmanager.errors import DeviceError
 
 PINNED = ("cuda", "xpu")
-"""Accelerators that copy from pinned memory without waiting."""
+"""Accelerators that copy asynchronously from pinned memory."""
 
-_warmed: set[str] = set()  # accelerators that this process has computed on: they load kernels once per process
-_turn = threading.RLock()  # of `quiet`: the filters of warnings belong to the process, so threads take turns
+_warmed: set[str] = set()  # accelerators load kernels once per process
+_turn = threading.RLock()  # of `quiet`: warning filters are global, so threads take turns
 
 
 def available_devices() -> list[str]:
@@ -95,10 +95,10 @@ def is_available(device: str | torch.device) -> bool:
 
 
 def require(device: str | torch.device) -> torch.device:
-    """Return a device that is there.
+    """Return an available device.
 
     Raises:
-        DeviceError: It is not; the message names those that are.
+        DeviceError: This machine does not have it; the message lists its devices.
     """
     if not is_available(device):
         raise DeviceError(missing(device))
@@ -106,12 +106,12 @@ def require(device: str | torch.device) -> torch.device:
 
 
 def missing(device: str | torch.device) -> str:
-    """Say that a device is not there and which ones are."""
+    """Return a message for a missing device, with the devices of this machine."""
     return f"device {str(device)!r} is not there; this machine has: {', '.join(available_devices())}"
 
 
 def device_name(device: torch.device) -> str:
-    """Name the hardware behind a device, or its type where torch does not know it."""
+    """Return the name of a device's hardware, or its type if torch does not report one."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else device.type
@@ -126,8 +126,8 @@ def wait_for(device: torch.device) -> None:
 def warm(device: torch.device) -> None:
     """Pay the first-use costs of a device: its context, libraries, kernels and thread pool.
 
-    Leaves random states alone; about a millisecond once the device is warm. An accelerator loads each kernel
-    when it is first used, so it takes whole training steps first, once per process.
+    Random states do not change. Takes about a millisecond on a warm device. An accelerator loads each kernel on
+    first use, so its first call per process takes whole training steps.
     """
     if device.type == "meta":
         return
@@ -166,14 +166,14 @@ def _train(device: torch.device) -> None:
                     optimizer.step()
                 except RuntimeError:
                     if reduced is None:
-                        raise  # a precision that the device does not have needs no warming
+                        raise  # an unsupported precision needs no warming
 
 
 @contextmanager
 def as_current(device: torch.device) -> Iterator[None]:
-    """Let an accelerator with a number be the current one: pinned memory and streams belong to that.
+    """Make an accelerator with an index the current one, which pinned memory and streams belong to.
 
-    The one before is current again afterwards, without work on it.
+    Restore the previous one afterwards, without any work on it.
     """
     index = None if device.type in ("cpu", "meta") else device.index
     with torch.accelerator.device_index(index):
@@ -181,21 +181,21 @@ def as_current(device: torch.device) -> Iterator[None]:
 
 
 def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a tensor of the cpu in memory from which a device copies without waiting, where it has such."""
+    """Return a cpu tensor in pinned memory if the device copies asynchronously from it."""
     return tensor.pin_memory() if device.type in PINNED and tensor.is_cpu else tensor
 
 
 def reset_peak(device: torch.device) -> None:
-    """Forget how much memory tensors took on an accelerator at most so far."""
-    with suppress(RuntimeError):  # a device that failed has none
+    """Reset the peak memory of tensors on an accelerator."""
+    with suppress(RuntimeError):  # fails on a device in a bad state
         if counter := _memory_counter(device):
             counter.reset_peak_memory_stats(device)
 
 
 def peak_memory(device: torch.device, before: int | None = None) -> int | None:
-    """Return how many bytes tensors took on an accelerator at most, since `reset_peak`; None on the cpu.
+    """Return the peak memory of tensors on an accelerator since `reset_peak`, in bytes; None on the cpu.
 
-    `before` counts too, and alone if the device has failed.
+    The result is at least `before`; if the device has failed, it is `before`.
     """
     counter = _memory_counter(device)
     try:
@@ -207,7 +207,7 @@ def peak_memory(device: torch.device, before: int | None = None) -> int | None:
 def send(batch: Any, device: torch.device) -> Any:
     """Move every tensor in a batch to a device: tensors, and tuples, lists and mappings of them."""
     if isinstance(batch, torch.Tensor):
-        # what is copied to the cpu is read at once, without waiting
+        # a copy to the cpu may be read at once, so it must be synchronous
         return batch if batch.device == device else batch.to(device, non_blocking=device.type != "cpu")
     if hasattr(batch, "to") and callable(batch.to):
         return batch.to(device)
@@ -221,19 +221,19 @@ def send(batch: Any, device: torch.device) -> Any:
 
 
 def devices_of(network: nn.Module) -> set[torch.device]:
-    """Return the devices on which the parameters and buffers of a network are."""
+    """Return the devices of a network's parameters and buffers."""
     return {tensor.device for tensor in (*network.parameters(), *network.buffers())}
 
 
 def network_device(network: nn.Module | None) -> torch.device:
-    """Return the one device on which a network is; the cpu if it is on none or on several."""
+    """Return the single device of a network; the cpu if it has none or several."""
     devices = devices_of(network) if network is not None else set()
     return devices.pop() if len(devices) == 1 else torch.device("cpu")
 
 
 @contextmanager
 def undisturbed_random(device: torch.device) -> Iterator[None]:
-    """Give Python's, NumPy's, torch's and the device's random state back as it was."""
+    """Restore the random states of Python, NumPy, torch and the device after a block."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the users' state
     of_torch, of_device = torch.get_rng_state(), random_state(device)
     try:
@@ -247,7 +247,7 @@ def undisturbed_random(device: torch.device) -> Iterator[None]:
 
 
 def random_state(device: torch.device) -> torch.Tensor | None:
-    """Return the random state of an accelerator, None for the cpu: that is torch's own."""
+    """Return the random state of an accelerator; None for the cpu, whose state is torch's global one."""
     if device.type in ("cpu", "meta"):
         return None
     module = torch.get_device_module(device)
@@ -278,7 +278,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _memory_counter(device: torch.device) -> Any:
-    """Return what counts the memory of an accelerator, None for the cpu and where nothing does, as on mps."""
+    """Return torch's memory module of an accelerator; None for the cpu and where there is none, as on mps."""
     if device.type in ("cpu", "meta"):
         return None
     module = torch.get_device_module(device)
@@ -286,7 +286,7 @@ def _memory_counter(device: torch.device) -> Any:
 
 
 def _accelerator() -> str | None:
-    # is_available() would begin CUDA, after which no process that is forked from this one can use it
+    # is_available() would initialize CUDA, and forked processes could not use it any more
     if torch.accelerator.device_count() == 0:
         return None
     accelerator = torch.accelerator.current_accelerator()
