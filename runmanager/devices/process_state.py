@@ -105,7 +105,7 @@ def _set(name: str, value: Any) -> None:
 
 @contextmanager
 def as_before(before: State) -> Iterator[None]:
-    """Apply earlier settings during a block, as far as they can be set; restore the current ones afterwards."""
+    """Apply earlier settings during a block, if they can be set; restore the current ones afterwards."""
     now = process_state()
     set_back(before)
     try:

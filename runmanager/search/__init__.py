@@ -1,1 +1,1 @@
-"""Which runs are executed next."""
+"""Searches and pruners: they choose the next runs and stop runs early."""

@@ -1,4 +1,4 @@
-"""A search whose runs a loop asks for, one after the other."""
+"""The search behind `AskTell`: a user's loop asks for runs, starts them and tells their values."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,14 +26,14 @@ _EXAMPLE = "tell(run, loss.item())"
 
 @dataclass(frozen=True, repr=False)
 class SearchResult:
-    """The result of a run that a loop has started.
+    """The result of a run started by `AskTell.start()`.
 
     Attributes:
         run: The run.
         status: How it ended: "completed", "failed" and so on.
         error: Why it did not complete, in one line; "" if it did.
-        values: The values of the goals, in their order; NaN if it has none.
-        metrics: What it tracked: in its last epoch, and of the whole run.
+        values: The values of the goals, in their order; NaN for a missing one.
+        metrics: Its metrics: those of the last epoch, and those of the whole run.
 
     Example:
         >>> result = SearchResult("run", Status.COMPLETED, "", (0.25,), {"loss": 0.25})
@@ -56,37 +56,37 @@ class SearchResult:
 
     @property
     def value(self) -> float:
-        """The value of the goal, of several the first; NaN if it has none."""
+        """The value of the first goal; NaN if it is missing."""
         return self.values[0]
 
 
 class Asking(Searching):
-    """Hands out a suggestion whenever it is asked for one, and executes what the loop has started.
+    """Suggests a run on each `ask` and makes the runs that the loop starts due.
 
-    A run is `asked` from `ask` to `tell`. Meanwhile the loop may start it, which makes it `due`, and take its
-    result, which counts unless the loop tells another before the next call.
+    A run is open from `ask` to `tell`. Meanwhile the loop may start it, which makes it due, and take its
+    result. That result counts unless the loop tells another value before its next call.
     """
 
     experiment: Experiment
-    """Has the runs that were asked for too."""
-    _asked_for: dict[str, Run]  # by identity, as in all of these
-    _waiting: list[int]  # trials without a result that the loop does not have
-    _new: dict[str, Run]  # that were started, and that nobody executes yet
-    _due: dict[str, Run]  # that were started and have no result yet
-    _taken: dict[str, RunResult]  # that the loop has seen, and that do not count yet
+    """The experiment; `ask` adds runs to it."""
+    _asked_for: dict[str, Run]  # open runs by identity; the dicts below have the same keys
+    _waiting: list[int]  # trials without a result to hand out on the next asks
+    _new: dict[str, Run]  # runs that were started and are not being executed yet
+    _due: dict[str, Run]  # runs that were started and have no result yet
+    _taken: dict[str, RunResult]  # results that the loop has taken and that do not count yet
     _num_asked: int
-    _is_told: bool  # whether anything was, or was started
-    _sentences: list[str]  # to say
+    _has_feedback: bool  # whether the loop has told a value or started a run
+    _sentences: list[str]  # to print
 
     def open(
         self, experiment: Experiment, results: Mapping[str, RunResult], changed: Collection[str] = ()
     ) -> None:
-        """Read what earlier loops have done.
+        """Load the trials of earlier loops.
 
         Args:
-            experiment: Has the runs, and gets those that are asked for.
-            results: What the journals say of the runs of these axes, by identity.
-            changed: The identities of runs that are to be executed again if they have ended.
+            experiment: The experiment with the runs; new ones are added to it.
+            results: The results of the runs of these axes, by identity.
+            changed: The identities of ended runs to execute again.
         """
         trials = self._read(experiment)
         for id_ in changed:
@@ -106,40 +106,40 @@ class Asking(Searching):
         self._asked_for, self._new, self._due, self._taken = {}, {}, {}, {}
         self._waiting = [trial.number for trial in trials.open]
         self.experiment, self._trials = experiment, trials
-        self._num_asked, self._is_told, self._sentences = 0, False, []
+        self._num_asked, self._has_feedback, self._sentences = 0, False, []
 
     def close(self) -> None:
-        """Forget what the loop has: all of it is kept with the runs."""
+        """Drop the loop's state, which is all stored with the runs."""
         self._trials = None
 
     @property
     def is_open(self) -> bool:
-        """Whether the trials are read."""
+        """Whether the trials are loaded."""
         return self._trials is not None
 
     def sentences(self) -> Sequence[str]:
-        """Return what there is to say since it was called last."""
-        said, self._sentences = self._sentences, []
-        return said
+        """Return the sentences since the last call."""
+        sentences, self._sentences = self._sentences, []
+        return sentences
 
     @property
     def num_due(self) -> int:
-        """How many runs were started whose result the loop has not taken."""
+        """The number of started runs whose result the loop has not taken."""
         return len(self._due)
 
     def ask(self, params: object = None) -> Run | None:
-        """Return the run to execute next, or that of a setting; None if there is none."""
+        """Return the next run, or the run of a given setting; None if there is none."""
         trials = self._opened
         self.settle()
-        run = self._suggested(trials) if params is None else self._own(trials, params)
+        run = self._suggested(trials) if params is None else self._run_of(trials, params)
         self._num_asked += run is not None
-        if run is None and params is None and self._num_asked > 1 and not self._is_told:
+        if run is None and params is None and self._num_asked > 1 and not self._has_feedback:
             rule = f"{self._num_asked:,} runs were asked for and none was told: the sampler learns nothing"
             self._sentences.append(f"! {rule}; write tell(run, value), or start(run)")
         return run
 
     def tell(self, run: Run, value: object) -> None:
-        """Take the result of a run, once."""
+        """Record the value of a run, once."""
         trials, id_ = self._opened, self._id_of(run)
         if id_ in self._due:
             raise InvalidArgumentError([f"{run!r} is being executed: wait() for it, then tell its value"])
@@ -162,11 +162,11 @@ class Asking(Searching):
         id_ = self._id_of(run)
         if id_ in self._due:
             raise InvalidArgumentError([f"{run!r} is being executed: start each run once"])
-        self._taken.pop(id_, None)  # it is executed again
+        self._taken.pop(id_, None)  # the run is executed again
         self._due[id_] = self._new[id_] = self._asked_for[id_]
 
     def take(self, run: Run, result: RunResult) -> SearchResult:
-        """Take the result of a run that was due; it counts once something else is asked for."""
+        """Return the result of a due run to the loop; it counts from the loop's next call on."""
         id_ = result.folder.id
         self._due.pop(id_)
         self._new.pop(id_, None)
@@ -174,7 +174,7 @@ class Asking(Searching):
         return _search_result(run, result, self._goals)
 
     def take_back(self, ended: Collection[str]) -> None:
-        """Ask again for the runs that are due and have not ended: they were stopped."""
+        """Make due runs that were stopped before their end available to ask() again."""
         for id_ in self._due.keys() - ended:
             self._waiting += [trial.number for trial in _trials_of(self._opened, id_)]
             del self._asked_for[id_], self._due[id_]
@@ -182,19 +182,19 @@ class Asking(Searching):
         self._new = {}
 
     def settle(self) -> None:
-        """Let the results count that the loop has taken, and of which it has told no other value.
+        """Report the results that the loop has taken and not overridden with `tell`.
 
         Raises:
-            InvalidArgumentError: A run is completed, and has no metric of a goal.
+            InvalidArgumentError: A completed run lacks the metric of a goal.
         """
         for id_, result in list(self._taken.items()):
             self._count(self._opened, id_, result)
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
-        """Take no note of the grid: the loop decides."""
+        """Do nothing: the loop decides."""
 
     def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
-        """Return what the loop has started."""
+        """Return the runs that the loop has started."""
         new, self._new = self._new, {}
         return Decision(
             [id_ for id_ in new if id_ in results], new=[run for id_, run in new.items() if id_ not in results]
@@ -212,12 +212,12 @@ class Asking(Searching):
             if run := self._handed_out(trials, trial):
                 return run
 
-    def _own(self, trials: Trials, params: object) -> Run | None:
-        """Return the run of a setting, None if the loop has it, or its result is there."""
+    def _run_of(self, trials: Trials, params: object) -> Run | None:
+        """Return the run of a setting; None if the loop has it already, or if it has a result."""
         mapping = params._asdict() if isinstance(params, Run) else mapping_of(params)
         if mapping is None:
             raise InvalidArgumentError([f"ask() takes a setting, as ask({{'lr': 0.01}}), got {params!r:.60}"])
-        point = self.space.own_point(dict(_by_name(mapping)))
+        point = self.space.point_of_setting(dict(_by_name(mapping)))
         (run,) = self.space.runs(point)
         id_ = identity(run._asdict())
         before = _trials_of(trials, id_)
@@ -232,30 +232,30 @@ class Asking(Searching):
         return self._handed_out(trials, trial)
 
     def _keep(self, trial: Trial) -> None:
-        """Write a trial down with its run, which gets its folder."""
+        """Store a trial with its run, whose folder is created."""
         (run,) = self.space.runs(trial.point)
         if folder := self.experiment.find(run._asdict()):
-            write_run(folder, read_trials(folder).adding([trial.kept]))
+            write_run(folder, read_trials(folder).adding([trial.stored]))
         else:
             names = naming.telling_first(self.axes, self.experiment.design.repeating(self.axes))
-            self.experiment.add(run._asdict(), names, {}, [trial.kept])
+            self.experiment.add(run._asdict(), names, {}, [trial.stored])
 
     def _handed_out(self, trials: Trials, trial: Trial) -> Run | None:
-        """Return the run of a trial, None if its setting has its result, or the loop has it."""
+        """Return the run of a trial; None if its setting has a result, or if the loop has it already."""
         (id_,) = trial.runs
-        if result := self._known_result(trials, id_):
+        if result := self._result_of(trials, id_):
             trials.tell(trial, result)
-        elif id_ not in self._asked_for:  # else its result is told with that of the first one
+        elif id_ not in self._asked_for:  # otherwise it gets its result with the first trial of this run
             (self._asked_for[id_],) = self.space.runs(trial.point)
             return self._asked_for[id_]
         return None
 
-    def _known_result(self, trials: Trials, id_: str) -> TrialResult | None:
+    def _result_of(self, trials: Trials, id_: str) -> TrialResult | None:
         of_trials = (trial.result for trial in trials.all.values() if id_ in trial.runs and trial.result)
         return next(of_trials, None) or trials.other(id_)
 
     def _count(self, trials: Trials, id_: str, result: RunResult) -> None:
-        """Let a result count; without one, as the run was killed, the loop may start it again."""
+        """Report a result; a killed run has none, and the loop may start it again."""
         for trial in _trials_of(trials, id_):
             try:
                 now = trials.result(trial, {id_: result})
@@ -268,9 +268,9 @@ class Asking(Searching):
         self._taken.pop(id_, None)
 
     def _id_of(self, run: object) -> str:
-        """Return the identity of a run that the loop has."""
+        """Return the identity of an open run."""
         id_ = identity(run._asdict()) if isinstance(run, Run) else ""
-        self._is_told = True
+        self._has_feedback = True
         if id_ not in self._asked_for:
             rule = "was not asked for in this block, or has its value"
             raise InvalidArgumentError([f"{run!r:.200} {rule}: tell once what ask() returned"])
@@ -278,7 +278,7 @@ class Asking(Searching):
 
     def _checked(self, value: object) -> Sequence[float]:
         num = len(self._goals)
-        given: Sequence[Any] = (
+        entries: Sequence[Any] = (
             value
             if isinstance(value, list | tuple) and num > 1
             else [value] * num
@@ -286,7 +286,7 @@ class Asking(Searching):
             else [value]
         )
         try:
-            values = [float("nan" if each is None else each) for each in given]
+            values = [float("nan" if entry is None else entry) for entry in entries]
         except (TypeError, ValueError) as error:
             rule = f"tell() takes a number, or None for a run that failed, got {value!r:.60}"
             raise InvalidArgumentError([f"{rule}: write {_EXAMPLE}"]) from error
@@ -302,7 +302,7 @@ class Asking(Searching):
 
 
 def _by_name(setting: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the values of a setting by their names, which may be nested or paired as in a grid."""
+    """Yield the names and values of a setting, which may be nested or paired as in a grid."""
     for key, value in flat(setting):
         if isinstance(key, tuple) and isinstance(value, list | tuple) and len(key) == len(value):
             yield from zip(key, value, strict=True)
@@ -311,7 +311,7 @@ def _by_name(setting: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def has_values(result: RunResult, goals: Sequence[Goal]) -> bool:
-    """Whether a run has what it is compared by, or need not have it, as it is not completed."""
+    """Whether a completed run has the metric of every goal; other runs need none."""
     names = {name for record in result.epochs for name in record.metrics} | result.summary.keys()
     return result.status is not Status.COMPLETED or names.issuperset(goal.metric for goal in goals)
 
@@ -325,5 +325,5 @@ def _search_result(run: Run, result: RunResult, goals: Sequence[Goal]) -> Search
 
 
 def _trials_of(trials: Trials, id_: str) -> list[Trial]:
-    """Return the trials of a run that have no result."""
+    """Return the trials of a run without a result."""
     return [trial for trial in trials.open if id_ in trial.runs]

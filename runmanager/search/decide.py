@@ -1,4 +1,4 @@
-"""Repeats until it is decided which setting is best, or which value of an axis is better."""
+"""Sequential repeats until the best setting, or the better value of an axis, is decided."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,20 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decide:
-    """Repeat runs until it is decided which setting is best, for ``run_grid(decide=..., repeats="seed")``.
+    """Repeat runs until the best setting is decided, for ``run_grid(decide=..., repeats="seed")``.
 
-    Each setting starts with the fewest repeats that can decide. The best one and those that it is not known to
-    be better than get one more repeat at a time, all with the same seed. The others are left as they are. So it
-    goes on until nothing is undecided, or the budget is spent. `verdict` has the method; a grid that is started
-    again, with a larger budget or after a kill, goes on from the journals.
+    Each setting starts with the smallest number of repeats that allows a decision. Then the best setting, and
+    all settings not yet decided against it, get one more repeat at a time, with the same seed. This ends when
+    nothing is undecided, or when the budget is spent. The method is that of `verdict`. A restart, after a kill
+    or with a larger budget, continues from the journals.
 
     Args:
-        axis: The hyperparameter whose values are compared where all others are equal. None compares settings.
-        margin: The difference that does not matter, in units of the metric: smaller ones count as equal. None
-            decides nothing to be equal but identical results.
+        axis: The hyperparameter whose values are compared, with all others equal. None compares settings.
+        margin: The largest difference that counts as equal, in units of the metric. With None, only identical
+            results are equal.
         error: The probability that the verdict is wrong, between 0 and 1.
-        max_repeats: The most repeats of a setting. Without an axis for them in the grid, they are 0, 1, 2, ....
-        max_seconds: No repeat is added once the runs have taken that long together (s). None sets no limit.
+        max_repeats: The largest number of repeats per setting. Without a repeat axis in the grid, the repeats
+            are 0, 1, 2, ....
+        max_seconds: Limit on the total time of the runs (s), after which no repeat is added. None sets no
+            limit.
 
     Raises:
         InvalidArgumentError: An argument cannot be used; with all problems.
@@ -57,7 +59,7 @@ class Decide:
 
     @property
     def rule(self) -> Rule:
-        """What an experiment keeps of it: what is decided, but not the budget.
+        """The rule that the experiment stores: all arguments but the budget.
 
         Example:
             >>> Decide(margin=0.002).rule
@@ -66,13 +68,13 @@ class Decide:
         return Rule(self.axis, self.margin, self.error)
 
     def search(self, repeats: str) -> Search:
-        """Make a search that decides by this rule, for one start of a grid.
+        """Create a search with this rule, for one start of a grid.
 
         Args:
-            repeats: The axis that the grid repeats over.
+            repeats: The repeat axis of the grid.
 
         Returns:
-            The search, which no other start may use.
+            The search, to be used once.
 
         Example:
             >>> Decide().search("seed").is_asynchronous
@@ -82,10 +84,9 @@ class Decide:
 
 
 class _Deciding(Search):
-    """Asks for repeats of rivals, and looks at a verdict whenever all of them are there.
+    """Requests repeats of rivals, and computes a verdict when all of them have ended.
 
-    Which repeats were asked for follows from the results of those before, from the first one: so a search that
-    is begun again asks for the same.
+    The repeats requested are a function of the results so far, so a restart requests the same ones.
     """
 
     is_asynchronous = True
@@ -94,10 +95,10 @@ class _Deciding(Search):
         self._rule = rule
         self._repeats = repeats
         self._runs: dict[str, list[list[RunFolder]]] = {}  # rival -> repeat -> runs
-        self._asked: dict[str, int] = {}  # rival -> how many of its repeats
+        self._asked: dict[str, int] = {}  # rival -> number of repeats requested
         self._executable: set[str] = set()
-        self._fewest = 0  # repeats, that can decide
-        self._why = ""  # nothing more is asked for
+        self._fewest = 0  # repeats that allow a decision
+        self._why = ""  # the reason why no more repeats are requested
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
         """Sort the runs by rival and repeat."""
@@ -115,7 +116,7 @@ class _Deciding(Search):
         self._asked = {rival: min(self._fewest, len(repeats)) for rival, repeats in self._runs.items()}
 
     def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
-        """Ask for repeats until all that were asked for are there; then look, and ask for more."""
+        """Request repeats; when all have ended, compare the rivals and request more."""
         if in_progress:
             return Decision()
         sentences: list[str] = []
@@ -139,24 +140,25 @@ class _Deciding(Search):
             sentences = [race.standing]
 
     def left_out(self) -> Collection[str]:
-        """Return the repeats that are not asked for by now."""
+        """Return the repeats that are not requested yet."""
         every = (folder.id for repeats in self._runs.values() for runs in repeats for folder in runs)
         return set(every) - {folder.id for folder in self._folders()}
 
     def introduction(self) -> str:
-        """Return what is repeated, and how often."""
+        """Return a sentence with the number of rivals and repeats."""
         most = max(map(len, self._runs.values()), default=0)
         axis, number = self._rule.axis, len(self._runs)
-        what = counted(number, "setting") if axis is None else f"{number} values of {printable(axis)}"
+        rivals = counted(number, "setting") if axis is None else f"{number} values of {printable(axis)}"
         fewest = f"{self._fewest} to " if self._fewest < most else ""
-        return f"{fewest}{counted(most, 'repeat')} ({printable(self._repeats)}) of {what}, until it is decided"
+        repeats = f"{fewest}{counted(most, 'repeat')} ({printable(self._repeats)})"
+        return f"{repeats} of {rivals}, until it is decided"
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
-        """Return why no repeat was added although it is undecided; what is decided is in the panel."""
+        """Return why an undecided grid got no more repeats; the panel shows the decisions."""
         return self._why
 
     def _folders(self) -> list[RunFolder]:
-        """Return the runs that were asked for, repeat by repeat."""
+        """Return the requested runs, repeat by repeat."""
         most = max(self._asked.values(), default=0)
         return [
             folder
@@ -168,11 +170,11 @@ class _Deciding(Search):
 
     def _rival(self, folder: RunFolder) -> str:
         axis = self._rule.axis
-        others = {name: value for name, value in folder.params.items() if name != self._repeats}
-        return identity(others if axis is None else {axis: others[axis]})
+        setting = {name: value for name, value in folder.params.items() if name != self._repeats}
+        return identity(setting if axis is None else {axis: setting[axis]})
 
     def _look(self, asked: Sequence[RunFolder], results: Sequence[RunResult]) -> tuple["Race", list[str]]:
-        """Compare the rivals by what was asked for; return the race, and its rivals in order."""
+        """Compare the rivals by the requested repeats; return the race, and its rivals in order."""
         from runmanager.results.tables import runs_table
         from runmanager.results.verdict import compared
 
@@ -184,7 +186,7 @@ class _Deciding(Search):
         return race, [rivals[code] for code in race.positions]
 
     def _ask(self, race: "Race", rivals: Sequence[str], seconds: float) -> bool:
-        """Ask for one more repeat of what is undecided; return whether there is any."""
+        """Request one more repeat of each undecided rival; return whether there are any."""
         from runmanager.results.verdict_sentence import UNDECIDED
 
         rule, states = self._rule, [UNDECIDED, *race.states]
@@ -196,7 +198,7 @@ class _Deciding(Search):
             return False
         undecided = [rival for rival, state in zip(rivals, states, strict=True) if state == UNDECIDED]
         numbers = {self._asked[rival] for rival in undecided}
-        number = max(numbers) + (len(numbers) == 1)  # who has missed repeats comes up with the others first
+        number = max(numbers) + (len(numbers) == 1)  # rivals with fewer repeats catch up first
         wider = {rival: min(number, len(self._runs[rival])) for rival in undecided}
         if all(self._asked[rival] == number for rival, number in wider.items()):
             most = max(map(len, self._runs.values()))
@@ -211,5 +213,5 @@ class _Deciding(Search):
 
 
 def _seconds(result: RunResult) -> float:
-    """Return how long a run has taken (s)."""
+    """Return the duration of a run (s)."""
     return result.epochs[-1].metrics.get("run duration", 0.0) if result.epochs else 0.0

@@ -1,7 +1,7 @@
-"""Successive halving: runs that are behind at a rung are stopped there.
+"""Successive halving: runs that are behind at a rung are stopped.
 
-It is one bracket of Hyperband: Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar (2018). The asynchronous one
-is ASHA, as it stops runs: Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht and Talwalkar (2020).
+It is one bracket of Hyperband: Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar (2018). The asynchronous
+variant is the stopping variant of ASHA: Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht and Talwalkar (2020).
 """
 
 import math
@@ -21,25 +21,26 @@ NO_METRIC = "prune= has nothing to compare runs by: give run_grid(goal='max:<met
 
 @dataclass(frozen=True)
 class SuccessiveHalving:
-    """Train all runs for a few epochs, the best of them for more, and so on to the end.
+    """Train all runs for a few epochs, and repeatedly continue only the best ones.
 
-    A rung is a number of epochs: `min_epochs`, then `factor` times as many each. All runs are trained to the
-    first rung. One in `factor` of the runs at a rung, at least one, continues to the next. With the factor 3,
-    27 runs of 9 epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs, not 243.
+    A rung is a number of epochs: `min_epochs`, then each time `factor` times as many. All runs are trained to
+    the first rung. One in `factor` of the runs at a rung, at least one, continues to the next. With the factor
+    3, 27 runs of 9 epochs take 27 x 1 + 9 x 2 + 3 x 6 = 63 epochs, not 243.
 
-    An asynchronous one judges each run as soon as it reaches a rung: it continues if it is among the best that
-    have reached that rung so far. No lane waits for other runs. The first runs continue more easily, which
-    takes some more epochs. A pruned run stays pruned.
+    If `asynchronous`, a run is judged as soon as it reaches a rung: it continues if it is among the best runs
+    at that rung so far. No lane waits for other runs. Early runs face less competition, which costs some more
+    epochs. A pruned run stays pruned.
 
     Source: Jamieson and Talwalkar (2016), Non-stochastic Best Arm Identification and Hyperparameter
     Optimization; Li et al. (2020), A System for Massively Parallel Hyperparameter Tuning.
 
     Args:
-        metric: What runs are compared by, at the epoch of the rung: a metric whose direction is known by its
-            name, as "test_loss", or "min:<metric>" or "max:<metric>". None is the goal of the grid.
+        metric: The metric by which runs are compared at a rung: a name that implies the direction, as
+            "test_loss", or "min:<metric>" or "max:<metric>". None uses the goal of the grid.
         factor: One run in `factor` continues.
         min_epochs: The first rung.
-        asynchronous: Whether each run is judged as soon as it reaches a rung; else when all runs have.
+        asynchronous: Whether each run is judged as soon as it reaches a rung; otherwise all runs are judged
+            together.
 
     Raises:
         InvalidArgumentError: An argument cannot be used; with all problems.
@@ -67,26 +68,26 @@ class SuccessiveHalving:
 
     @property
     def goal(self) -> Goal:
-        """The metric, and which value of it is the best.
+        """The metric and its direction.
 
         Raises:
-            InvalidArgumentError: No metric was given, and no grid has put its goal there.
+            InvalidArgumentError: Neither this rule nor the grid has a metric.
         """
         if self.metric is None:
             raise InvalidArgumentError([f"{NO_METRIC}, or SuccessiveHalving('max:<metric>')"])
         return parse_goal(self.metric, "metric")
 
     def towards(self, goal: Goal | None) -> "SuccessiveHalving":
-        """Set the goal of a grid, unless the rule has a metric of its own.
+        """Return this rule with the goal of a grid, unless it has a metric already.
 
         Args:
-            goal: That of the grid, None if it has none.
+            goal: The goal of the grid; None if it has none.
 
         Returns:
             A rule with a metric.
 
         Raises:
-            InvalidArgumentError: There is neither.
+            InvalidArgumentError: Neither has a metric.
 
         Example:
             >>> SuccessiveHalving().towards(parse_goal("max:reward")).metric
@@ -97,7 +98,7 @@ class SuccessiveHalving:
         return rule
 
     def pruner(self) -> Pruner:
-        """Make a pruner that stops runs by this rule as they come to a rung, one by one.
+        """Create a pruner that judges each run by this rule when it reaches a rung.
 
         Returns:
             The pruner, for one start of a grid.
@@ -114,7 +115,7 @@ class SuccessiveHalving:
         return _AsynchronousHalving(self)
 
     def search(self) -> Search:
-        """Make a search that stops runs by this rule when all are at a rung.
+        """Create a search that stops runs by this rule when all have reached a rung.
 
         Returns:
             The search, for one start of a grid.
@@ -129,7 +130,7 @@ class SuccessiveHalving:
         """List the numbers of epochs after which runs are compared.
 
         Yields:
-            The rungs from the first on, without end.
+            The rungs in ascending order, without end.
 
         Example:
             >>> rungs = SuccessiveHalving("loss", factor=2).rungs()
@@ -172,13 +173,13 @@ class SuccessiveHalving:
         return epoch > 0 and self.next_rung(epoch - 1) == epoch
 
     def check(self, metrics: Mapping[str, float]) -> None:
-        """Make sure that runs can be compared by what an epoch has.
+        """Check that the metrics of an epoch include the one to compare.
 
         Args:
-            metrics: Those of an epoch, by their columns.
+            metrics: The metrics of an epoch, by column.
 
         Raises:
-            PruneError: They cannot: there is no such metric.
+            PruneError: The metric is missing.
 
         Example:
             >>> SuccessiveHalving("loss").check({"loss": 0.5})  # raises nothing
@@ -194,11 +195,11 @@ class SuccessiveHalving:
         """Choose the runs that go on from a rung.
 
         Args:
-            values: The metric of each run that was to be at the rung, NaN where it has none: such a run is
-                never among the best. Of equal runs the first is better.
+            values: The metric of each run due at the rung; NaN, which is never among the best, if it is
+                missing. Of equal runs, the first is better.
 
         Returns:
-            The indexes of their values, the best one first; at least one if a value is finite.
+            The indexes of the best runs, the best one first; at least one if any value is finite.
 
         Example:
             >>> SuccessiveHalving("accuracy").best([0.1, 0.3, math.nan, 0.3, 0.2, 0.4])
@@ -212,25 +213,25 @@ class SuccessiveHalving:
 class _Halving(Search):
     """Decides rung by rung which runs go on.
 
-    A run that ended by a fault is never among the best; one that was killed keeps its rank for the next start.
+    A run that ended by a fault is never among the best; a killed run may still continue in the next start.
     """
 
     def __init__(self, rule: SuccessiveHalving) -> None:
         self._rule = rule
         self._candidates: list[str] = []
-        self._left: set[str] = set()  # the runs that this start does not execute, or not any more
+        self._left: set[str] = set()  # runs that this start does not execute (any more)
         self._due: list[str] = []
         self._rung = 0
-        self._short: dict[str, int] = {}  # the runs that were stopped before their rung -> after which epoch
+        self._short: dict[str, int] = {}  # runs that were stopped before their rung -> last epoch
         self._sentences: set[str] = set()
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
-        """Compare all runs whose device is there."""
+        """Start with all runs whose device is available."""
         self._candidates = [folder.id for folder in runs if not folder.unavailable]
         self._left = {folder.id for folder in runs} - set(executable)
 
     def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
-        """Find out what became of the runs that were due, and which are due next, once all are at the rung."""
+        """Once all due runs have ended, compare them at the rung and hand out the next ones."""
         if in_progress:
             return Decision()
         self._take_note(results)
@@ -254,15 +255,15 @@ class _Halving(Search):
         return Decision(self._due, behind, sentences)
 
     def introduction(self) -> str:
-        """Return the rule."""
+        """Return a sentence with the rule."""
         return f"{self._rule}: runs that are behind are stopped, and can be continued"
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
-        """Return that no run could be stopped early, if that is so."""
+        """Return a warning if no run could have been stopped early."""
         return _none_could_be_stopped(self._rule.min_epochs, outcomes)
 
     def _take_note(self, results: Mapping[str, RunResult]) -> None:
-        """Leave the runs that were due and cannot go on by themselves until the next start."""
+        """Set aside due runs that cannot continue in this start."""
         for id_ in self._due:
             epoch, status = _last_epoch(results[id_]), results[id_].status
             # a run that lost its checkpoint starts over, and stops at an earlier rung; if it stops there again,
@@ -274,11 +275,11 @@ class _Halving(Search):
                 self._short[id_] = epoch
 
     def _is_there(self, result: RunResult) -> bool:
-        """Whether a run was at the rung, or was completed before it."""
+        """Whether a run has reached the rung, or completed before it."""
         return result.status is Status.COMPLETED or _last_epoch(result) >= self._rung
 
     def _value(self, result: RunResult) -> float:
-        """Return the metric of a run at the rung, NaN if it has none or can never go on."""
+        """Return the metric of a run at the rung; NaN if it is missing, or if the run can never continue."""
         is_lost = result.status.is_fault and result.folder.id in self._left
         records = [record for record in result.epochs if record.epoch <= self._rung]
         if is_lost or not records or not self._is_there(result):
@@ -287,7 +288,7 @@ class _Halving(Search):
         return records[-1].metrics[self._rule.goal.metric]
 
     def _sentence(self, values: Sequence[float], num_best: int) -> list[str]:
-        """Return what was decided at the rung, unless all go on, or this start has said it before."""
+        """Return a sentence about the decision at a rung, unless all runs continue or it is a repetition."""
         finite = sorted(filter(math.isfinite, values), key=lambda value: -self._rule.goal.sign * value)
         extent = f"{cell(finite[0])} to {cell(finite[num_best - 1])}" if finite else ""
         metric = f", {self._rule.goal.metric} {extent}" if finite else ""
@@ -302,7 +303,7 @@ class _Halving(Search):
 
 
 class _AsynchronousHalving(Pruner):
-    """Stops a run at a rung unless it is among the best that have come there up to now."""
+    """Stops a run at a rung unless it is among the best that have reached the rung so far."""
 
     def __init__(self, rule: SuccessiveHalving) -> None:
         super().__init__(rule.goal, str(rule))
@@ -310,14 +311,14 @@ class _AsynchronousHalving(Pruner):
         self._rungs: dict[int, dict[str, float]] = {}  # rung -> identity of a run -> its value there
 
     def begin(self, results: Iterable[RunResult]) -> None:
-        """Take the values at the rungs."""
+        """Load the values at the rungs."""
         for result in results:
             for record in result.epochs:
                 if self._rule.is_rung(record.epoch) and self.goal.metric in record.metrics:
                     self._rungs.setdefault(record.epoch, {})[result.folder.id] = self.value(record)
 
     def should_stop(self, id_: str, record: EpochRecord) -> str:
-        """Compare the run with those that have come to the rung so far, if it is at one."""
+        """At a rung, compare the run with all that have reached it so far."""
         for rung, values in self._rungs.items():
             if rung >= record.epoch:
                 values.pop(id_, None)
@@ -334,18 +335,18 @@ class _AsynchronousHalving(Pruner):
         return f"behind {ahead} of {len(values)} runs"
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
-        """Return that no run could be stopped early, if that is so."""
+        """Return a warning if no run could have been stopped early."""
         return _none_could_be_stopped(self._rule.min_epochs, outcomes)
 
 
 def _last_epoch(result: RunResult) -> int:
-    """Return the epoch after which a run can go on: not the one in which it diverged."""
+    """Return the last epoch after which a run can continue; an epoch that diverged does not count."""
     last = result.epochs[-1].epoch if result.epochs else 0
     return last - (result.status is Status.DIVERGED)
 
 
 def _none_could_be_stopped(min_epochs: int, outcomes: Sequence[Outcome]) -> str:
-    """Return that no run has gone on after the first rung, if that is so."""
+    """Return a warning if no run has continued after the first rung."""
     epochs = [outcome.epochs for outcome in outcomes if outcome.status is Status.COMPLETED]
     if not epochs or max(epochs) > min_epochs:
         return ""

@@ -1,4 +1,4 @@
-"""Pruners of Optuna: they get a study in memory, whose trials are the runs of the grid."""
+"""Adapter of Optuna's pruners: a study in memory whose trials are the runs of the grid."""
 
 import copy
 import inspect
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 _NAME = "grid"  # some pruners draw by the name of the study
 _NOTE_NOTHING = ("MedianPruner", "NopPruner", "PercentilePruner", "ThresholdPruner", "WilcoxonPruner")
-"""Pruners that need not be asked about epochs of earlier starts: they look at the values alone."""
+"""Stateless pruners: epochs of earlier starts need no replay."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
 def is_optuna_pruner(value: object) -> "TypeGuard[BasePruner]":
-    """Whether a value is a pruner of Optuna, which is then imported already."""
+    """Whether a value is a pruner of Optuna, without importing Optuna."""
     module = sys.modules.get("optuna.pruners")
     return module is not None and isinstance(value, module.BasePruner)
 
 
 class OptunaPruner(Pruner):
-    """Asks a pruner of Optuna; a run is a trial, an epoch a step, the goal's metric its intermediate value.
+    """Asks an Optuna pruner: a run is a trial, an epoch a step, the goal's metric the intermediate value.
 
-    No database is written: the journals have all that the trials are made of.
+    No database is written: the trials are rebuilt from the journals.
     """
 
     def __init__(self, pruner: "BasePruner", goal: Goal) -> None:
@@ -41,9 +41,9 @@ class OptunaPruner(Pruner):
 
         super().__init__(goal, f"{pruner_name(pruner)} by {goal}")
         self._kind = type(pruner).__name__
-        self._trials: dict[str, Trial] = {}  # by identity of the run, as in all of these
-        self._values: dict[str, dict[int, float]] = {}  # epoch -> what was reported to the trial
-        self._ended: set[str] = set()  # whose trial has ended
+        self._trials: dict[str, Trial] = {}  # by identity of the run, as in the dicts below
+        self._values: dict[str, dict[int, float]] = {}  # epoch -> value reported to the trial
+        self._ended: set[str] = set()  # runs whose trial has ended
         self._last: dict[str, tuple[int, float, str]] = {}  # the last epoch, its value, and the answer
         self._states = optuna.trial.TrialState
         with _silent():
@@ -51,11 +51,11 @@ class OptunaPruner(Pruner):
                 study_name=_NAME,
                 direction="maximize" if goal.is_larger_better else "minimize",
                 sampler=optuna.samplers.RandomSampler(seed=0),  # it suggests nothing
-                pruner=copy.deepcopy(pruner),  # some remember what they have seen, and a user may give it again
+                pruner=copy.deepcopy(pruner),  # some have state, and a user may pass it again
             )
 
     def begin(self, results: Iterable[RunResult]) -> None:
-        """Make a trial of each run, in order: some pruners sort trials by their number."""
+        """Create a trial for each run, in order: some pruners sort trials by number."""
         results = list(results)
         for result in results:
             self._begin_trial(result.folder.id)
@@ -66,12 +66,12 @@ class OptunaPruner(Pruner):
                 if self._kind in _NOTE_NOTHING:
                     self._report(result.folder.id, record.epoch, self.value(record))
                 else:
-                    self.should_stop(result.folder.id, record)  # what it notes at the trial counts
+                    self.should_stop(result.folder.id, record)  # replay, as pruners store attributes
             if result.status is Status.COMPLETED or result.pruned_by in (self.rule, BY_TRAIN):
                 self._end_trial(result.folder.id, result.status)
 
     def should_stop(self, id_: str, record: EpochRecord) -> str:
-        """Report the epoch to the trial of the run, and ask Optuna; about the same epoch only once."""
+        """Report the epoch to the run's trial and ask Optuna, once per epoch."""
         value, before = self.value(record), self._last.get(id_)
         if before is not None and before[:2] == (record.epoch, value):
             return before[2]
@@ -88,14 +88,14 @@ class OptunaPruner(Pruner):
         self._end_trial(self.slot.id, outcome.status)
 
     def _end_trial(self, id_: str, status: Status) -> None:
-        """End the trial of a run, unless that may go on: most pruners compare with completed trials alone."""
+        """End the trial of a run unless the run may continue: most pruners compare completed trials."""
         if id_ not in self._trials or id_ in self._ended or status.is_stopped:
             return
         self._ended.add(id_)
         values = self._values[id_]
         value = values[max(values)] if values else math.nan
         with _silent():
-            if status is Status.PRUNED:  # Optuna takes its last value
+            if status is Status.PRUNED:  # Optuna uses its last value
                 self._study.tell(self._trials[id_], state=self._states.PRUNED)
             elif status is Status.COMPLETED and not math.isnan(value):
                 self._study.tell(self._trials[id_], value)
@@ -113,7 +113,7 @@ class OptunaPruner(Pruner):
         self._values[id_][epoch] = value
 
     def _make_ready(self, id_: str, epoch: int) -> None:
-        """Make sure that the next epoch of a run has a trial: another one if it was reported before."""
+        """Ensure that a run has a trial for its next epoch: a new one if that epoch was reported before."""
         former = self._values.get(id_, {})
         if id_ in self._trials and id_ not in self._ended and all(number < epoch for number in former):
             return
@@ -125,10 +125,10 @@ class OptunaPruner(Pruner):
 
 
 def pruner_name(pruner: "BasePruner") -> str:
-    """Write a pruner as it was made, with the arguments whose names its attributes have.
+    """Describe a pruner by its class and arguments, read from the attributes of the same names.
 
-    Optuna has no public way to read them, and two pruners with other numbers are two rules. Tried on 5.0.0: of
-    an argument that another version keeps elsewhere, the rule says nothing.
+    Optuna has no public way to read the arguments, and pruners with different arguments are different rules.
+    Tested with 5.0.0; an argument that another version stores under another name is omitted.
     """
     values = vars(pruner)
     arguments = [
@@ -147,7 +147,7 @@ def _text(value: object) -> str:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Let Optuna say only what is wrong: nobody asked for its study. A run without a number is no reason."""
+    """Silence Optuna's messages below errors, and its warning about a run without a number."""
     from optuna import logging
 
     before = logging.get_verbosity()

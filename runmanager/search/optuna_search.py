@@ -1,4 +1,4 @@
-"""A sampler of Optuna decides which run is next, from the results so far."""
+"""The options of a search whose runs are suggested by an Optuna sampler."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,24 +12,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OptunaSearch:
-    """Let a sampler of Optuna choose the runs, for ``run_grid(search=..., goal="max:test_accuracy")``.
+    """Let an Optuna sampler suggest the runs, for ``run_grid(search=..., goal="max:test_accuracy")``.
 
     Axes of the grid may be lists or ranges: `Uniform`, `LogUniform`, `IntRange`. Each lane executes one run at
-    a time, and each suggestion follows from all results so far. Each is written down with its run before that
-    begins. The same call resumes the search: it executes what is missing and, with a larger `n`, more.
+    a time, and each suggestion uses all results so far. It is stored with its run before the run begins. The
+    same call resumes the search: it executes the missing runs and, with a larger `n`, further ones.
 
-    Runs of the same axes that the experiment already has are given to the sampler. A setting that is suggested
+    The sampler also learns from runs of the same axes that the experiment already has. A setting suggested
     twice is executed once. Axes named by ``run_grid(repeats=...)`` are not searched: each suggestion is
     executed with all of their values, and the sampler gets the mean.
 
     Args:
         n: The number of suggestions, including those of earlier starts.
-        seed: Makes the search repeatable; None draws other suggestions at each start.
-        sampler: A class of Optuna's samplers, or a function of `seed` that returns one, as ``lambda seed:
-            TPESampler(seed=seed, multivariate=True)``: each suggestion gets a new sampler, whose seed follows
-            from `seed` and the number of the suggestion. A sampler with its own seed works too; each start
-            uses a copy. None is Optuna's default, TPE.
-        max_seconds: No run is suggested once the runs have taken that long together (s). None sets no limit.
+        seed: Makes the search reproducible; with None, each start draws other suggestions.
+        sampler: A sampler class of Optuna, or a function of `seed` that returns a sampler, as ``lambda seed:
+            TPESampler(seed=seed, multivariate=True)``: each suggestion gets a new sampler, seeded by `seed` and
+            the number of the suggestion. A sampler instance works too; each start uses a copy. None is Optuna's
+            default, TPE.
+        max_seconds: Limit on the total time of the runs (s), after which no run is suggested. None sets no
+            limit.
 
     Raises:
         InvalidArgumentError: An argument cannot be used; with all problems.
@@ -65,5 +66,5 @@ class OptunaSearch:
 
 
 def is_sampler(value: object) -> bool:
-    """Whether a value is a sampler of Optuna, without importing that; its class is none."""
+    """Whether a value is an instance of an Optuna sampler, without importing Optuna."""
     return hasattr(value, "sample_independent") and not isinstance(value, type)

@@ -1,4 +1,4 @@
-"""An Optuna study in memory, whose sampler suggests points of a space."""
+"""Adapter of Optuna's samplers: a study in memory, whose sampler suggests points of a space."""
 
 import copy
 import logging
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from optuna.storages import InMemoryStorage
     from optuna.study import Study
 
-_NAME = "search"  # of the study
-_CHOICES = (str, int, float, bool, type(None))  # that Optuna takes
+_NAME = "search"  # name of the study
+_CHOICES = (str, int, float, bool, type(None))  # types of choices that Optuna stores
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What became of a trial."""
+    """The state of a trial and its values."""
 
     state: Literal["complete", "pruned", "fail"]
     values: Sequence[float] = ()  # of the goals, if it is complete
@@ -39,10 +39,10 @@ class TrialResult:
 def space_for(
     params: Grid, goals: Sequence[Goal], search: OptunaSearch, repeats: Sequence[str] = ()
 ) -> SearchSpace:
-    """Return the space of the axes that are searched, once it is sure that the sampler can do it.
+    """Return the space of the searched axes; check that the sampler supports it.
 
     Raises:
-        GridError: The axes cannot be searched, or not by this sampler; with all problems.
+        GridError: The axes cannot be searched, or the sampler does not support them; with all problems.
         MissingExtraError: Optuna, or a package that the sampler needs, is not installed.
     """
     try:
@@ -65,12 +65,12 @@ def sampler_name(search: OptunaSearch) -> str:
 
 
 def _try(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> None:
-    """Let the user's sampler suggest twice, as some begin after a first result; Optuna's default can do it."""
+    """Let the user's sampler suggest twice, since some fail only after a first result."""
     from optuna import logging
     from optuna.samplers import GridSampler, QMCSampler
 
     before = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)  # whatever it warns of, it does so when it is used
+    logging.set_verbosity(logging.ERROR)  # the same warnings come when the search runs
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -91,19 +91,19 @@ def _try(space: SearchSpace, goals: Sequence[Goal], search: OptunaSearch) -> Non
 
 
 class Sampler:
-    """What suggests the next point, from the points before and their values.
+    """Suggests the next point, from earlier points and their values.
 
-    A class or a function of a seed makes a new sampler for each suggestion. So that one depends on the trials
-    before it and on its number alone, and is the same in every process.
+    A class or a function of a seed creates a new sampler for each suggestion. So a suggestion depends only on
+    its number and on the earlier trials, and is the same in every process.
 
     Args:
         space: The axes.
-        goals: What the values are of, and which of them are good.
-        search: Has the sampler and the seed.
-        num_asked: How often it was asked by earlier starts: a sampler of the user's draws other numbers then.
+        goals: The metrics of the values, and their directions.
+        search: The options with the sampler and the seed.
+        num_asked: The number of asks of earlier starts, which reseeds a sampler instance of the user.
 
     Raises:
-        GridError: The sampler of Optuna fails, here or in a method.
+        GridError: The Optuna sampler raises, here or in a method.
         MissingExtraError: A package that it needs is not installed.
     """
 
@@ -115,12 +115,12 @@ class Sampler:
         self._distributions = {name: _distribution(axis) for name, axis in self._axes.items()}
         self._search = search
         self._name = "sampler="
-        self._numbers: dict[int, int] = {}  # of trials -> in the study
+        self._numbers: dict[int, int] = {}  # number of a trial -> its number in the study
         self._suggested: set[int] = set()
         self.is_exhausted = False
         """Whether the sampler has nothing left to suggest, as after the last point of a grid."""
         with self._translating():
-            sampler = copy.deepcopy(search.sampler) if is_sampler(search.sampler) else self._made(0)
+            sampler = copy.deepcopy(search.sampler) if is_sampler(search.sampler) else self._new_sampler(0)
             self._name = type(sampler).__name__
             for _ in range(num_asked if is_sampler(search.sampler) else 0):
                 self._study_in(_storage(goals), sampler).ask(self._distributions)
@@ -129,14 +129,14 @@ class Sampler:
 
     @property
     def current(self) -> "BaseSampler":
-        """The sampler of Optuna that has suggested last."""
+        """The Optuna sampler of the last suggestion."""
         return self._study.sampler
 
     def ask(self, number: int) -> tuple[Point, Mapping[str, Any]]:
-        """Suggest a point for the trial of this number; return it, and what the sampler notes with it."""
+        """Suggest a point for the trial of this number; return it with the sampler's attributes."""
         with self._translating():
             if not is_sampler(self._search.sampler):
-                self._study.sampler = self._made(number)
+                self._study.sampler = self._new_sampler(number)
             trial = self._study.ask(self._distributions)
             attributes = self._study.get_trials(deepcopy=False)[trial.number].system_attrs
         self._numbers[number] = trial.number
@@ -144,7 +144,7 @@ class Sampler:
         return {name: self._value(name, trial.params[name]) for name in self._axes}, without_text(attributes)
 
     def add(self, number: int, point: Point, attributes: Mapping[str, Any], *, is_suggested: bool) -> None:
-        """Add a trial that it has suggested in an earlier start, or that it has not suggested."""
+        """Add a trial of an earlier start, or one with a point that the sampler did not suggest."""
         from optuna.trial import TrialState, create_trial
 
         with self._translating():
@@ -161,13 +161,13 @@ class Sampler:
                 self._suggested.add(number)
 
     def tell(self, number: int, result: TrialResult) -> None:
-        """Say what became of a trial."""
+        """Report the result of a trial."""
         from optuna.trial import TrialState
 
         states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "fail": TrialState.FAIL}
         state = states[result.state]
         if state is TrialState.PRUNED and len(self._goals) > 1:
-            state = TrialState.FAIL  # of several goals, Optuna takes no values epoch by epoch
+            state = TrialState.FAIL  # Optuna takes no intermediate values for several goals
         index = self._numbers[number]
         with self._translating():
             study_id = self._storage.get_study_id_from_name(_NAME)
@@ -176,18 +176,18 @@ class Sampler:
                 self._storage.set_trial_intermediate_value(id_, epoch, value)
             if number in self._suggested:
                 self._study.tell(index, list(result.values) or None, state=state)
-            else:  # a sampler may fail for what it has not suggested
+            else:  # a sampler may raise for a point that it has not suggested
                 values = list(result.values) or [value for _, value in sorted(result.curve.items())][-1:]
                 is_number = state is not TrialState.FAIL and not any(map(math.isnan, values))
                 self._storage.set_trial_state_values(id_, state, values if is_number and values else None)
 
-    def _made(self, number: int) -> "BaseSampler":
-        """Make the sampler for the trial of a number."""
+    def _new_sampler(self, number: int) -> "BaseSampler":
+        """Create the sampler of a trial."""
         import numpy as np
         from optuna.samplers import TPESampler
 
         seed = self._search.seed
-        # not a sum: two searches would draw the same numbers, one of them later
+        # a sum would give searches with neighbouring seeds shifted copies of one sequence
         sequence = np.random.SeedSequence(None if seed is None else [seed, number])
         make: Any = self._search.sampler or TPESampler
         sampler = make(seed=int(sequence.generate_state(1)[0]))
@@ -199,7 +199,7 @@ class Sampler:
         from optuna.study import Study
 
         class StoppedStudy(Study):  # type: ignore[misc]  # Optuna is untyped
-            """Notes that a sampler stops it, which Optuna refuses outside of `optimize`."""
+            """A study that a sampler may stop, which Optuna allows only inside `optimize`."""
 
             def stop(study) -> None:  # noqa: N805 - `self` is the one around it
                 self.is_exhausted = True
@@ -208,7 +208,7 @@ class Sampler:
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
-        """Say whose exception it is that a sampler raises."""
+        """Translate an exception of a sampler, naming the sampler."""
         try:
             yield
         except ImportError as error:
@@ -220,14 +220,14 @@ class Sampler:
             raise GridError([f"{fact}; give OptunaSearch another sampler"]) from error
 
     def _value(self, name: str, choice: Any) -> Any:
-        """Return what a point has for what Optuna suggests."""
+        """Return the value of a point for a choice of Optuna."""
         axis = self._axes[name]
         if axis.range is not None:
             return choice
         return axis.value(int(self._distributions[name].to_internal_repr(choice)))
 
     def _choice(self, name: str, value: Any) -> Any:
-        """Return what Optuna has for a value of a point."""
+        """Return Optuna's choice for a value of a point."""
         axis = self._axes[name]
         if axis.range is not None:
             return value
@@ -237,7 +237,7 @@ class Sampler:
 
 
 def _storage(goals: Sequence[Goal]) -> "InMemoryStorage":
-    """Make a storage in memory with an empty study, which Optuna would log."""
+    """Create a storage in memory with an empty study, without Optuna's log line."""
     from optuna.storages import InMemoryStorage
     from optuna.study import StudyDirection
 
@@ -265,7 +265,7 @@ def _distribution(axis: SearchAxis) -> "BaseDistribution":
     limits = axis.range
     if limits is None:
         values = [row[0] for row in axis.rows]
-        # others have no name that Optuna knows: it gets their indexes
+        # Optuna does not store other types, so it gets their indexes
         is_plain = len(axis.names) == 1 and all(type(value) in _CHOICES for value in values)
         is_plain = is_plain and len(set(values)) == len(values)
         return CategoricalDistribution(values if is_plain else range(len(values)))

@@ -1,4 +1,4 @@
-"""One start of a search: it hands out what a sampler suggests, and tells it the results."""
+"""One start of a search: runs the sampler's suggestions and reports their results to it."""
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
@@ -23,10 +23,10 @@ _MOST_LANES = 1024
 
 
 class Searching(Search):
-    """Asks a sampler for as many runs as there are free lanes.
+    """Asks a sampler for one run per free lane.
 
-    Each run keeps its trials, so that the next start builds the same study. A suggestion counts from the moment
-    that one of its runs has it.
+    Trials are stored with their runs, so that the next start builds the same study. A suggestion counts as soon
+    as one of its runs has stored it.
     """
 
     is_asynchronous = True
@@ -39,16 +39,16 @@ class Searching(Search):
         self._options = options
         self._goals = goals
         self._experiment = experiment
-        self._again: list[str] | None = None  # runs of no trial to execute again first, None before it is known
+        self._again: list[str] | None = None  # runs without a trial to execute first; None until computed
         self._executable: set[str] = set()
-        self._handed: set[str] = set()  # by this start
+        self._handed: set[str] = set()  # runs that this start has handed out
         self._is_ready = False  # whether the trials have their results
-        self._seconds: dict[str, float] = {}  # that each run has taken
+        self._seconds: dict[str, float] = {}  # duration of each run
         self._num_before = 0
         self._trials: Trials | None = None
 
     def runs(self, experiment: Experiment) -> list[Run]:
-        """Return the runs that the experiment has: those that were suggested, and others that have ended."""
+        """Return the experiment's runs: all suggested ones, and others that have ended."""
         trials = self._read(experiment)
         suggested, self._num_before = trials.ids, trials.num_asked
         return [
@@ -58,23 +58,23 @@ class Searching(Search):
         ]
 
     def examples(self) -> Sequence[Run]:
-        """Return runs as it may suggest them."""
+        """Return sample runs."""
         samples = itertools.cycle(self.space.samples())
         return list(itertools.islice(samples, min(self._options.n * self.space.num_repeats, _MOST_LANES)))
 
     def to_try(self) -> list[Run]:
-        """Return runs like those that it will suggest, none if it has suggested all."""
+        """Return sample runs; none if all suggestions are made."""
         num_asked = self._read(Experiment(self._experiment)).num_asked
         return self.space.spread() if num_asked < self._options.n else []
 
     def begin(self, runs: Sequence[RunFolder], executable: Collection[str]) -> None:
-        """Read what earlier starts have done."""
+        """Load the trials of earlier starts."""
         self._trials = self._read(Experiment(self._experiment))
         self._executable = set(executable)
         self._num_before = self._trials.num_asked
 
     def next(self, results: Mapping[str, RunResult], in_progress: Collection[str]) -> Decision:
-        """Tell what has ended, and suggest as many runs as there are free lanes."""
+        """Report ended runs, and suggest one run per free lane."""
         trials = self._trials
         assert trials
         if self._again is None:
@@ -98,28 +98,28 @@ class Searching(Search):
         return Decision([id_ for id_ in runs if id_ in results], new=new)
 
     def trials_of(self, run: Run) -> Sequence[KeptTrial]:
-        """Return what a run that it brings forth keeps of its trials."""
+        """Return the trials to store with a suggested run."""
         return self._trials.of_run(identity(run._asdict())) if self._trials else ()
 
     def num_more(self) -> int:
-        """Return how many runs it may still suggest."""
+        """Return the number of runs it may still suggest."""
         if self._trials and (self._has_ended(self._trials) or self._is_late()):
             return 0
         asked = self._trials.num_asked if self._trials else 0
         return max(self._options.n - asked, 0) * self.space.num_repeats
 
     def introduction(self) -> str:
-        """Return what chooses the runs, and how many it has chosen."""
+        """Return a sentence with the sampler and its number of suggestions."""
         sampler = sampler_name(self._options)
         goals = " and ".join(map(str, self._goals))
         before = f"{self._num_before:,} of them before" if self._num_before else ""
         number = self.space.num_repeats
-        each = f"each is {number:,} runs" if number > 1 else ""
-        what = counted(self._options.n, "setting" if each else "run")
-        return join([f"{sampler} suggests {what} for {goals}", each, before])
+        runs_each = f"each is {number:,} runs" if number > 1 else ""
+        suggestions = counted(self._options.n, "setting" if runs_each else "run")
+        return join([f"{sampler} suggests {suggestions} for {goals}", runs_each, before])
 
     def conclusion(self, outcomes: Sequence[Outcome]) -> str:
-        """Return why there are fewer runs than were asked for, if that is so."""
+        """Return why there are fewer suggestions than `n`, if so."""
         if self._trials is None:
             return ""
         asked, n = self._trials.num_asked, self._options.n
@@ -146,7 +146,7 @@ class Searching(Search):
     def _asked(
         self, trials: Trials, runs: dict[str, Run], results: Mapping[str, RunResult], busy: set[str]
     ) -> dict[str, Run]:
-        """Return runs and those that are suggested, until the lanes are full."""
+        """Return these runs and further suggestions, until all lanes are busy."""
         while True:
             in_progress = busy | runs.keys()
             for trial in trials.open:
@@ -160,12 +160,12 @@ class Searching(Search):
             if (suggested := trials.ask()) is None:
                 return runs
             runs |= self._not_handed(suggested, results)
-            if all(id_ in results for id_ in suggested.runs):  # else it is kept with those that are new
+            if all(id_ in results for id_ in suggested.runs):  # otherwise it is stored with its new runs
                 folder = results[suggested.runs[0]].folder
-                write_run(folder, read_trials(folder).adding([suggested.kept]))
+                write_run(folder, read_trials(folder).adding([suggested.stored]))
 
     def _not_handed(self, trial: Trial, results: Mapping[str, RunResult]) -> dict[str, Run]:
-        """Return the runs of a trial that are to be executed, and that this start has not handed out."""
+        """Return the due runs of a trial that this start has not handed out."""
         runs = {identity(run._asdict()): run for run in self.space.runs(trial.point)}
         return {
             id_: run
@@ -189,5 +189,5 @@ class Searching(Search):
 
 
 def has_result(result: RunResult) -> bool:
-    """Whether a run has a result, if only that it failed."""
+    """Whether a run has a result; a failure is one."""
     return result.status.is_success or result.status.is_fault

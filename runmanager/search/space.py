@@ -1,4 +1,4 @@
-"""What a search chooses from: the axes of a grid, whose values are listed or lie in a range."""
+"""The space of a search: axes whose values are listed or lie in a range."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ from runmanager.storage.identity import canonical, identity
 from runmanager.wording import did_you_mean, listed
 
 Point = Mapping[str, Any]
-"""Where a suggestion is: each axis that varies, by its name, with a number or the canonical form of a value."""
+"""A suggestion: name of each varying axis -> a number, or the canonical form of a value."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class SearchAxis:
     """An axis with more than one value; a paired one has several names."""
 
     names: tuple[str, ...]
-    rows: Sequence[tuple[Any, ...]] = ()  # its values, none of a range
+    rows: Sequence[tuple[Any, ...]] = ()  # its listed values; empty for a range
     range: Range | None = None
 
     @property
     def name(self) -> str:
-        """What the sampler calls it."""
+        """Its name for the sampler."""
         return ", ".join(self.names)
 
     @property
     def columns(self) -> Iterator[tuple[Any, ...]]:
-        """The values of each of its names; of a range, one that is like them."""
+        """The values of each of its names; for a range, one sample."""
         return zip(*([(self.range.low,)] if self.range else self.rows), strict=True)
 
     @cached_property
@@ -46,35 +46,35 @@ class SearchAxis:
 
     @cached_property
     def _lasting(self) -> dict[str, int]:
-        """The same for values as files hold them, which is text for those of other types."""
+        """The same for values as stored in files, where other types are text."""
         return {
             _key(tuple(decode(encode(value)) for value in row)): index for index, row in enumerate(self.rows)
         }
 
     def value(self, index: int) -> Any:
-        """Return what a point has for one of the listed values."""
+        """Return the value of a point for one of the listed values."""
         row = canonical(self.rows[index])
         return row if len(self.names) > 1 else row[0]
 
     def spread(self, index: int, number: int) -> Any:
-        """Return one of a number of values that are spread over the axis."""
+        """Return value `index` of `number` values spread over the axis."""
         if self.range is not None:
             return self.range.from_fraction((index + 0.5) / number)
         return self.value(index % len(self.rows))
 
     def index(self, value: Any) -> int | None:
-        """Return which of the listed values a point has, None if it is not among them."""
+        """Return the index of a point's value among the listed ones, None if it is not listed."""
         return self._indexes.get(json.dumps(value if len(self.names) > 1 else [value]))
 
     def read(self, row: tuple[Any, ...]) -> tuple[Any] | None:
-        """Return what a point has for the values of a run, as its folder has them; None if nothing."""
+        """Return a point's value for the stored values of a run; None if the axis does not have them."""
         if self.range is not None:
             return (row[0],)
         index = self._indexes.get(_key(row), self._lasting.get(_key(row)))
         return None if index is None else (self.value(index),)
 
     def has(self, value: Any) -> bool:
-        """Whether a point of the axis may have a value."""
+        """Whether a value belongs to the axis."""
         if self.range is None:
             return self.index(value) is not None
         kinds = (int,) if isinstance(self.range, IntRange) else (int, float)
@@ -82,7 +82,7 @@ class SearchAxis:
         return is_number and self.range.low <= value <= self.range.high
 
     def row(self, value: Any) -> tuple[Any, ...]:
-        """Return the values of a run that has this value of a point."""
+        """Return the hyperparameter values for a point's value."""
         if self.range is not None:
             return (value,)
         index = self.index(value)
@@ -94,11 +94,11 @@ class SearchSpace:
     """The axes of a search.
 
     Args:
-        params: The axes, as for `RunBuilder.get_runs`, of which some may be ranges.
-        repeats: The axes that only repeat: each suggestion is executed with all of their values.
+        params: The axes, as for `RunBuilder.get_runs`; some may be ranges.
+        repeats: The repeat axes: each suggestion is executed with all of their values.
 
     Raises:
-        GridError: This is no grid; with all problems.
+        GridError: The axes are not a valid grid; with all problems.
     """
 
     def __init__(self, params: Grid, repeats: Sequence[str] = ()) -> None:
@@ -115,7 +115,7 @@ class SearchSpace:
         self._kinds = tuple(common_kind(map(kind, column)) for column in columns)
 
     def check(self) -> None:
-        """Make sure that there is something to choose.
+        """Check that at least one axis varies.
 
         Raises:
             GridError: Every axis has one value.
@@ -126,14 +126,14 @@ class SearchSpace:
 
     @property
     def varying(self) -> list[str]:
-        """The hyperparameters that tell its runs apart."""
+        """The hyperparameters that vary."""
         varying = {name for axis in self.axes for name in axis.names}
         varying |= {name for axis in self._repeated if len(axis.rows) > 1 for name in axis.names}
         return [name for name in self.names if name in varying]
 
     @property
     def num_repeats(self) -> int:
-        """How many runs a suggestion has."""
+        """The number of runs of a suggestion."""
         return math.prod(len(axis.rows) for axis in self._repeated)
 
     def runs(self, point: Point) -> list[Run]:
@@ -146,7 +146,7 @@ class SearchSpace:
         ]
 
     def point(self, params: Mapping[str, Any], id_: str) -> Point | None:
-        """Return where a run is, as its folder has it, None if it is not of these axes."""
+        """Return the point of a run from its stored hyperparameters; None if the run is outside these axes."""
         if params.keys() != set(self.names):
             return None
         point: dict[str, Any] = {}
@@ -157,11 +157,11 @@ class SearchSpace:
             (point[axis.name],) = value
         return point if id_ in {identity(run._asdict()) for run in self.runs(point)} else None
 
-    def own_point(self, params: Mapping[str, Any]) -> Point:
-        """Return where a setting of the user's own is.
+    def point_of_setting(self, params: Mapping[str, Any]) -> Point:
+        """Return the point of a user's setting.
 
         Raises:
-            InvalidArgumentError: A value is missing, or cannot be suggested; with all problems.
+            InvalidArgumentError: A value is missing or outside its axis; with all problems.
         """
         problems = Problems()
         for name in params.keys() - set(self.names):
@@ -175,11 +175,11 @@ class SearchSpace:
                 row = tuple(params[name] for name in axis.names)
                 value = axis.read(row)
                 if value is None or not axis.has(*value):
-                    given = row if len(row) > 1 else row[0]
+                    setting = row if len(row) > 1 else row[0]
                     values = axis.range or listed(
-                        [repr(each if len(each) > 1 else each[0]) for each in axis.rows]
+                        [repr(entry if len(entry) > 1 else entry[0]) for entry in axis.rows]
                     )
-                    problems.append(f"{axis.name}={given!r:.60} is not among its values: {values}")
+                    problems.append(f"{axis.name}={setting!r:.60} is not among its values: {values}")
                 elif axis in self.axes:
                     is_float = axis.range is not None and not isinstance(axis.range, IntRange)
                     point[axis.name] = float(*value) if is_float else value[0]
@@ -187,7 +187,7 @@ class SearchSpace:
         return {axis.name: point[axis.name] for axis in self.axes}
 
     def runs_of(self, experiment: Experiment) -> Iterator[tuple[Run, RunFolder]]:
-        """Yield the runs of an experiment that are of these axes."""
+        """Yield the experiment's runs within these axes."""
         for folder in experiment.runs.values():
             point = self.point(folder.params, folder.id)
             for run in () if point is None else self.runs(point):
@@ -195,7 +195,7 @@ class SearchSpace:
                     yield run, folder
 
     def samples(self) -> list[Run]:
-        """Return a run with each device that a search may ask for."""
+        """Return one run per device of the space."""
         first = {axis.name: axis.range.low if axis.range else axis.value(0) for axis in self.axes}
         points: list[Point] = [first]
         if device := next((axis for axis in self.axes if "device" in axis.names), None):
@@ -203,7 +203,7 @@ class SearchSpace:
         return list(itertools.chain.from_iterable(map(self.runs, points)))
 
     def spread(self) -> list[Run]:
-        """Return runs in which each listed value occurs, with values from all over the ranges."""
+        """Return runs that contain each listed value, and values spread over the ranges."""
         number = max([1, *(len(axis.rows) for axis in self.axes)])
         points = [{axis.name: axis.spread(index, number) for axis in self.axes} for index in range(number)]
         return list(itertools.chain.from_iterable(map(self.runs, points)))

@@ -1,4 +1,4 @@
-"""The trials of a search, built from the runs of its experiment: what was suggested and what became of it."""
+"""The trials of a search, rebuilt from the runs of its experiment."""
 
 import math
 import statistics
@@ -19,12 +19,12 @@ from runmanager.storage.run_trials import KeptTrial, ToldValue, read_trials
 from runmanager.wording import did_you_mean
 
 MOST_REPEATS = 100
-"""How many suggestions in a row may be settings that were there before: then the search ends."""
+"""The number of repeated suggestions in a row that ends the search."""
 
 
 @dataclass
 class Trial:
-    """A suggestion, or a setting of the user's own, and what became of it."""
+    """A setting, suggested or given by the user, and its result."""
 
     number: int
     point: Point
@@ -34,26 +34,25 @@ class Trial:
     result: TrialResult | None = None
 
     @property
-    def kept(self) -> KeptTrial:
-        """What each of its runs keeps of it."""
+    def stored(self) -> KeptTrial:
+        """The trial as stored with each of its runs."""
         return KeptTrial(self.number, self.is_own, self.attributes)
 
 
 class Trials:
-    """The trials of an experiment, and the sampler that goes on from them.
+    """The trials of an experiment, and the sampler that continues from them.
 
-    The sampler is made when it is asked first. It sees the runs that nobody has suggested, then the trials by
-    their numbers.
+    The sampler is created on the first ask. It gets the runs without a trial, then the trials by number.
 
     Args:
-        space: The axes: runs of others do not count.
-        goals: What the runs are compared by.
-        search: Has the sampler.
-        experiment: Has the runs.
+        space: The axes; other runs do not count.
+        goals: The metrics to optimize.
+        search: The options with the sampler.
+        experiment: The experiment with the runs.
 
     Attributes:
-        all: The trials, by number and in its order.
-        told: The values that loops have told, by the identity of the run.
+        all: The trials by number, in order.
+        told: The values that loops have told, by identity of the run.
     """
 
     def __init__(
@@ -63,28 +62,28 @@ class Trials:
         self._goals = goals
         self._search = search
         self._sampler: Sampler | None = None
-        self._others: dict[str, tuple[Point, TrialResult]] = {}  # runs that are no trials, by identity
-        self._num_repeats = 0  # in a row
+        self._others: dict[str, tuple[Point, TrialResult]] = {}  # runs without a trial, by identity
+        self._num_repeats = 0  # repeated suggestions in a row
         last = experiment.last_trial
         self._next = 0 if last is None else last + 1
         trials: dict[int, Trial] = {}
         self.told: dict[str, ToldValue] = {}
         for folder in experiment.runs.values():
-            kept = read_trials(folder)
-            self._next = max([self._next, *(trial.number + 1 for trial in kept.trials)])
-            point = space.point(folder.params, folder.id) if kept.trials or kept.told else None
+            stored = read_trials(folder)
+            self._next = max([self._next, *(trial.number + 1 for trial in stored.trials)])
+            point = space.point(folder.params, folder.id) if stored.trials or stored.told else None
             if point is None:
                 continue
-            if kept.told:
-                self.told[folder.id] = kept.told
-            for each in kept.trials:
-                trial = self._trial(each.number, point, each.is_own, each.attributes)
-                trials.setdefault(each.number, trial)
+            if stored.told:
+                self.told[folder.id] = stored.told
+            for entry in stored.trials:
+                trial = self._trial(entry.number, point, entry.is_own, entry.attributes)
+                trials.setdefault(entry.number, trial)
         self.all = dict(sorted(trials.items()))
 
     @property
     def num_asked(self) -> int:
-        """How many suggestions there were."""
+        """The number of suggestions."""
         return sum(not trial.is_own for trial in self.all.values())
 
     @property
@@ -104,14 +103,14 @@ class Trials:
 
     @property
     def repeats_itself(self) -> bool:
-        """Whether the sampler suggests nothing new any more."""
+        """Whether the sampler suggests only settings that were suggested before."""
         return self._num_repeats >= MOST_REPEATS
 
     def begin(self, results: Mapping[str, RunResult]) -> None:
-        """Take the runs that have ended and are no trials, the first run first: the sampler sees them too."""
+        """Load the ended runs without a trial, in order, for the sampler."""
         ids = self.ids
-        others = sorted(results.keys() - ids, key=lambda id_: results[id_].folder.number)
-        for folder in [results[id_].folder for id_ in others]:
+        new_ids = sorted(results.keys() - ids, key=lambda id_: results[id_].folder.number)
+        for folder in [results[id_].folder for id_ in new_ids]:
             point = self._space.point(folder.params, folder.id)
             if point is None or folder.id in ids:
                 continue
@@ -121,13 +120,13 @@ class Trials:
                 ids.update(trial.runs)
 
     def other(self, id_: str) -> TrialResult | None:
-        """Return the result of a run that is no trial, None if it has none."""
+        """Return the result of a run without a trial, None if it has none."""
         return self._others[id_][1] if id_ in self._others else None
 
     def ask(self) -> Trial | None:
-        """Let the sampler suggest a setting, None if it has nothing left.
+        """Return the sampler's next suggestion, None if it is exhausted.
 
-        It has to be kept with one of its runs before that is executed.
+        The trial must be stored with one of its runs before that run is executed.
         """
         if self._sampler is None:
             self._sampler = self._built()
@@ -141,7 +140,7 @@ class Trials:
         return trial
 
     def give(self, point: Point) -> Trial:
-        """Add a setting of the user's own."""
+        """Add a setting of the user."""
         trial = self._trial(self._next, point, is_own=True)
         self._add(trial)
         if self._sampler:
@@ -149,22 +148,22 @@ class Trials:
         return trial
 
     def tell(self, trial: Trial, result: TrialResult) -> None:
-        """Note what became of a trial, and let the sampler know."""
+        """Record the result of a trial and report it to the sampler."""
         trial.result = result
         if self._sampler:
             self._sampler.tell(trial.number, result)
 
     def of_run(self, id_: str) -> list[KeptTrial]:
-        """Return what a run keeps of its trials."""
-        return [trial.kept for trial in self.all.values() if id_ in trial.runs]
+        """Return the trials to store with a run."""
+        return [trial.stored for trial in self.all.values() if id_ in trial.runs]
 
     def result(
         self, trial: Trial, results: Mapping[str, RunResult], in_progress: Collection[str] = ()
     ) -> TrialResult | None:
-        """Return what became of a trial, None if some of its runs have not ended.
+        """Return the result of a trial, None if some of its runs have not ended.
 
         Raises:
-            InvalidArgumentError: A completed run does not have the metric of a goal.
+            InvalidArgumentError: A completed run lacks the metric of a goal.
         """
         if any(id_ not in results or id_ in in_progress for id_ in trial.runs):
             return None
@@ -179,11 +178,11 @@ class Trials:
         return result_of([statistics.fmean(self._value(run, goal) for run in runs) for goal in self._goals])
 
     def is_told(self, run: RunResult) -> bool:
-        """Whether a told value counts, in place of what the journals of a run say."""
-        told = self.told.get(run.folder.id)
-        if told is None or told.attempts != run.attempts:
+        """Whether a value told by the loop overrides the journals of a run."""
+        value = self.told.get(run.folder.id)
+        if value is None or value.attempts != run.attempts:
             return False
-        return all(goal.metric in told.values for goal in self._goals)
+        return all(goal.metric in value.values for goal in self._goals)
 
     def _value(self, run: RunResult, goal: Goal) -> float:
         if self.is_told(run):
@@ -202,7 +201,7 @@ class Trials:
         self._next = trial.number + 1
 
     def _built(self) -> Sampler:
-        """Return a sampler that has seen all there is."""
+        """Return a sampler that has received all results."""
         sampler = Sampler(self._space, self._goals, self._search, self.num_asked)
         for number, (point, result) in enumerate(self._others.values(), 1):
             sampler.add(-number, point, {}, is_suggested=False)
@@ -215,27 +214,27 @@ class Trials:
 
 
 def result_of(values: Sequence[float]) -> TrialResult:
-    """Return the result of a trial that has come to its end; without finite values it has failed."""
+    """Return the result of an ended trial; without finite values it has failed."""
     return TrialResult("complete", values) if all(map(math.isfinite, values)) else TrialResult("fail")
 
 
 def _mean_curve(runs: Iterable[RunResult], goal: Goal) -> dict[int, float]:
     """Return the mean of a metric in each epoch, over the runs that have it."""
-    values: dict[int, list[float]] = {}
+    by_epoch: dict[int, list[float]] = {}
     for run in runs:
         for record in run.epochs:
             if goal.metric in record.metrics:
-                values.setdefault(record.epoch, []).append(record.metrics[goal.metric])
-    return {epoch: statistics.fmean(each) for epoch, each in sorted(values.items())}
+                by_epoch.setdefault(record.epoch, []).append(record.metrics[goal.metric])
+    return {epoch: statistics.fmean(values) for epoch, values in sorted(by_epoch.items())}
 
 
 def goal_value(run: RunResult, goal: Goal) -> float:
-    """Return what counts of a run: its metric at the epoch whose weights are kept, else at the last one.
+    """Return the goal's metric of a run: at the epoch of the kept weights, else at the last epoch.
 
     Raises:
-        InvalidArgumentError: The run is completed, and has no such metric.
+        InvalidArgumentError: The run is completed and lacks the metric.
     """
-    from runmanager.results import tables  # pandas, which takes its time: it is there once a run has ended
+    from runmanager.results import tables  # imports pandas: slow, and loaded anyway once a run has ended
 
     last = {name: value for record in run.epochs for name, value in record.metrics.items()}
     if goal.metric in run.summary:

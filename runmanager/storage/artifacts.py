@@ -1,4 +1,4 @@
-"""What a run keeps under `artifacts/` in its folder: copies of files and folders, figures, texts."""
+"""Artifacts of a run: copies of files and folders, figures and texts under `artifacts/` in its folder."""
 
 import io
 import os
@@ -14,8 +14,8 @@ from typing import Any
 from runmanager.errors import InvalidArgumentError
 from runmanager.storage import durable, paths
 
-_LONGEST = 200  # bytes of a name, so that there is room for what a temporary one adds
-_NOT_EVERYWHERE = set('<>:"|?*\\')  # that some systems allow in no name
+_LONGEST = 200  # bytes of a name, with room for the additions of a temporary one
+_NOT_EVERYWHERE = set('<>:"|?*\\')  # characters that some systems do not allow in names
 _OLD = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{8}\.old\.tmp", re.DOTALL)
 _LEFTOVER = re.compile(r"\..+\.\d+\.[0-9a-f]{8}(\.new)?\.tmp", re.DOTALL)
 _RULE = (
@@ -26,11 +26,11 @@ _KINDS = "artifact() takes the path of a file or folder, a figure with savefig()
 
 
 def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True) -> Path:
-    """Keep content in a run's folder, see `RunManager.artifact`; without `is_writer` it is checked only.
+    """Write an artifact to a run's folder, see `RunManager.artifact`; without `is_writer`, only check it.
 
     Raises:
         InvalidArgumentError: The name or the content cannot be used; nothing was written.
-        StorageError: It could not be written; what had that name before is still there.
+        StorageError: It could not be written; a previous artifact of that name is unchanged.
     """
     source = _source(content, name)
     figure = None if source else _figure(content)
@@ -60,16 +60,16 @@ def keep(folder: Path, content: Any, name: str | None, *, is_writer: bool = True
 
 
 def names(folder: Path, *, files_only: bool = False) -> list[str]:
-    """List the artifacts in a run's folder, files and folders; links are none."""
+    """List the artifacts in a run's folder: files and folders, no links."""
     top = folder / paths.ARTIFACTS
     if top.is_symlink():
         return []
     listed: list[str] = []
     for inside, folders, files in os.walk(top):
         folders[:] = [name for name in folders if not _is_leftover(name)]
-        each = [*(name for name in files if not _is_leftover(name)), *(() if files_only else folders)]
-        present = [Path(inside, name) for name in each]
-        listed += [path.relative_to(top).as_posix() for path in present if _is_kept(path)]
+        entries = [*(name for name in files if not _is_leftover(name)), *(() if files_only else folders)]
+        present = [Path(inside, name) for name in entries]
+        listed += [path.relative_to(top).as_posix() for path in present if _is_regular(path)]
     return sorted(listed)
 
 
@@ -77,16 +77,16 @@ def _is_leftover(name: str) -> bool:
     return bool(_OLD.fullmatch(name) or _LEFTOVER.fullmatch(name))
 
 
-def _is_kept(path: Path) -> bool:
+def _is_regular(path: Path) -> bool:
     mode = path.lstat().st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _source(content: Any, name: str | None) -> Path | None:
-    """Return the path that is to be copied, None if the content is no path.
+    """Return the path to copy, None if the content is no path.
 
     Raises:
-        InvalidArgumentError: It is a path at which there is nothing.
+        InvalidArgumentError: The path does not exist.
     """
     if not isinstance(content, str | os.PathLike):
         return None
@@ -96,27 +96,27 @@ def _source(content: Any, name: str | None) -> Path | None:
     if isinstance(content, str) and name is not None and not _is_like_path(content, name):
         return None
     hint = ""
-    with suppress(OSError, ValueError):  # what a long text, or a NUL in it, raises
+    with suppress(OSError, ValueError):  # raised for a long text, or one with a NUL
         hint = paths.nearest(path)
     hint = hint or "give one that is there, or a text with its name: artifact(text, 'notes.txt')"
     raise InvalidArgumentError([f"no file or folder {str(content)[:200]!r}: {hint}"])
 
 
 def _is_like_path(text: str, name: str) -> bool:
-    """Whether a text is rather a path that is mistyped: one word with the suffix of its name."""
+    """Whether a text is probably a mistyped path: one word with the same suffix as the name."""
     suffix = PurePosixPath(str(name)).suffix
     return bool(suffix) and text.endswith(suffix) and not any(map(str.isspace, text))
 
 
 def _figure(content: Any) -> Any:
-    """Return what can be saved as a figure, None for a text.
+    """Return an object with `savefig`, None for a text.
 
     Raises:
-        InvalidArgumentError: It is neither.
+        InvalidArgumentError: The content is neither.
     """
     if isinstance(content, str):
         return None
-    for figure in (content, getattr(content, "figure", None)):  # that of axes, as seaborn returns them
+    for figure in (content, getattr(content, "figure", None)):  # seaborn returns axes
         if callable(getattr(figure, "savefig", None)):
             return figure
     raise InvalidArgumentError([f"{_KINDS}, got {content!r:.200}"])
@@ -136,7 +136,7 @@ def _checked(name: Any) -> PurePosixPath:
     """Return a name as a path of one or more parts.
 
     Raises:
-        InvalidArgumentError: It leads elsewhere, or some system has no such name.
+        InvalidArgumentError: It leads outside `artifacts/`, or some systems do not allow it.
     """
     parts = name.split("/") if isinstance(name, str) else [""]
     if all(map(_is_usable, parts)):
@@ -157,10 +157,10 @@ def _is_usable(part: str) -> bool:
 
 
 def _check_source(source: Path, target: Path, folder: Path) -> None:
-    """Refuse what cannot be copied, with all links and special files at once.
+    """Refuse a source that cannot be copied, naming all links and special files at once.
 
     Raises:
-        InvalidArgumentError: It cannot.
+        InvalidArgumentError: It cannot be copied.
     """
     if source.is_symlink():
         raise InvalidArgumentError([f"{str(source)!r} is a link: give the file or folder that it leads to"])
@@ -175,17 +175,17 @@ def _check_source(source: Path, target: Path, folder: Path) -> None:
         f"{str(path)!r} in {source.name!r} is neither a file nor a folder: remove it, or give the files alone"
         for inside, folders, files in os.walk(source)
         for path in (Path(inside, name) for name in [*folders, *files])
-        if not _is_kept(path)
+        if not _is_regular(path)
     ]
     if problems:
         raise InvalidArgumentError(problems[:10])
 
 
 def _check_target(target: Path, folder: Path) -> None:
-    """Refuse a name whose folders are links or files; what is there under the name itself is replaced.
+    """Refuse a name whose parent folders are links or files; an artifact of the same name is replaced.
 
     Raises:
-        InvalidArgumentError: It cannot be used.
+        InvalidArgumentError: The name cannot be used.
     """
     for path in (*reversed(target.relative_to(folder).parents[:-1]), target.relative_to(folder)):
         present = folder / path
@@ -220,7 +220,7 @@ def _copy(source: Path, target: Path) -> None:
 
 @contextmanager
 def _instead_of_a_folder(target: Path) -> Iterator[None]:
-    """Let a file replace what has its name, which may be a folder."""
+    """Let a file replace a file or folder of its name."""
     if not target.is_dir():
         yield
         return
@@ -230,7 +230,7 @@ def _instead_of_a_folder(target: Path) -> Iterator[None]:
 
 @contextmanager
 def _aside(target: Path) -> Iterator[None]:
-    """Rename what is there while the block replaces it, then remove it; if the block fails, it comes back."""
+    """Move the target aside while the block replaces it, then remove it; restore it if the block fails."""
     old = _beside(target, "old") if os.path.lexists(target) else None
     if old:
         target.rename(old)
@@ -249,7 +249,7 @@ def _beside(target: Path, kind: str) -> Path:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what a process left that died while it wrote; what it had set aside comes back."""
+    """Clean up after a writer that died, and restore the file that it had moved aside."""
     for path in list(folder.iterdir()):
         if (match := _OLD.fullmatch(path.name)) and not os.path.lexists(folder / match["name"]):
             path.rename(folder / match["name"])

@@ -1,4 +1,4 @@
-"""Whether runs may begin in this process: not while a file is only imported."""
+"""A guard against runs that begin while a file is only imported."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from runmanager.errors import LifecycleError
 
 _refusal = ""
-"""Why no run may begin in this process, "" if it may."""
+"""Why no run may begin in this process, "" if runs may."""
 
 
 @contextlib.contextmanager
 def begin_nothing(why: str) -> Iterator[None]:
-    """Refuse to begin runs in this process while the block runs.
+    """Refuse to begin runs in this process during the block.
 
     Raises:
-        LifecycleError: A run or a grid was to be begun.
+        LifecycleError: The block begins a run or a grid.
     """
     global _refusal  # noqa: PLW0603 - guards the process itself
     before, _refusal = _refusal, why
@@ -25,10 +25,10 @@ def begin_nothing(why: str) -> Iterator[None]:
 
 
 def check_beginning() -> None:
-    """Do nothing unless `begin_nothing` is under way.
+    """Raise an error inside a block of `begin_nothing`.
 
     Raises:
-        LifecycleError: It is.
+        LifecycleError: No run may begin now.
     """
     if _refusal:
         raise LifecycleError(_refusal)

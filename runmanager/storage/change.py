@@ -1,4 +1,4 @@
-"""What counts as changed: the source that `train` reaches, the plain values that it reads, and data."""
+"""Fingerprints of training functions: the source that `train` reaches, the plain values it reads, and data."""
 
 import argparse
 import ast
@@ -40,7 +40,7 @@ _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _SEQUENCES = (list, tuple, set, frozenset, collections.deque)
 _BRACKETS: Mapping[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 _PARTS_OF_DATA = (("tensors",), ("images", "labels"), ("dataset", "indices"), ("dataset",))
-"""What a TensorDataset, an ImageTensors, a Subset and a DataLoader consist of."""
+"""The attributes with the parts of a TensorDataset, an ImageTensors, a Subset and a DataLoader."""
 
 _CLOCKS_AND_IDS = ("time", "datetime", "uuid", "tempfile", "secrets")
 """Modules whose functions return another value at each start."""
@@ -55,18 +55,18 @@ _MOMENT = re.compile(
 )
 
 _RECORDS: dict[object, Any] = {}
-"""What runs in this process have changed; the values are kept, so that no other gets the id of one."""
+"""Values changed by runs in this process; the references prevent reuse of their ids."""
 
 
 def fingerprint(train: Callable[..., Any], data: Any = None, notes: list[str] | None = None) -> Fingerprint:
-    """Take the fingerprint of a training function.
+    """Compute the fingerprint of a training function.
 
     What counts is the source of the user's own functions and classes that `train` reaches, and the plain values
     that they read. Of what is not plain, as a transform, the statements count that give it its name, and what
     they read; so do those of a value that a clock, a random name or a process id gave.
 
-    `data` is tensors, arrays, a dataset of them, or text that stands for it; of anything else the type, length
-    and repr count. Sentences about what is not compared go to `notes`.
+    `data` is tensors, arrays, a dataset of them, or a text that names a version of the data; anything else
+    counts by type, length and repr. `notes` gets sentences about values that are not compared.
     """
     reached = _Reached(train, data)
     if notes is not None:
@@ -96,7 +96,7 @@ def reached_source(train: Callable[..., Any]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class _Scope:
-    """Where names have their values: a module, or the functions around a function."""
+    """A scope of names: a module, or the functions around a function."""
 
     values: Mapping[str, Any]
     bindings: Mapping[str, Sequence[ast.stmt]]  # name -> the statements that give it a value
@@ -104,7 +104,7 @@ class _Scope:
     outer: "_Scope | None" = None
 
     def having(self, name: str) -> "_Scope | None":
-        """Return this scope or the next outer one that has a name."""
+        """Return the innermost scope that has a name, from this one outwards."""
         if name in self.values or (self.outer and name in self.bindings):
             return self
         return self.outer.having(name) if self.outer else None
@@ -159,7 +159,7 @@ class _Reached:
                 self._read_part(part)
 
     def notes(self) -> list[str]:
-        """Say what is not compared."""
+        """The sentences about values that are not compared."""
         notes = []
         if self._too_large:
             names, size = ", ".join(dict.fromkeys(self._too_large)), f"{MOST_BYTES >> 20} MiB"
@@ -212,7 +212,7 @@ class _Reached:
         where = scope.having(name)
         if where is None or (name.startswith("__") and name.endswith("__")):
             return
-        if name not in where.values:  # a name of an outer function that no inner one uses
+        if name not in where.values:  # a name of an outer function that no inner function uses
             self._read_statements(name, where)
             return
         value = where.values[name]
@@ -364,7 +364,7 @@ class _Volatile:
 
 
 class _Text:
-    """Writes a value so that equal ones have the same text in every process."""
+    """Writes a value as text that is the same in every process."""
 
     def __init__(self, data: set[int], volatile: Sequence[Any]) -> None:
         self._data = data
@@ -375,7 +375,7 @@ class _Text:
         self.is_too_large = False
 
     def of(self, value: Any, holders: tuple[int, ...] = ()) -> str:  # noqa: PLR0911 - one for each kind
-        """Return the text of a value; `holders` are the ids of what it is in."""
+        """Return the text of a value; `holders` are the ids of its containers."""
         value = plain(value)
         if isinstance(value, _SCALARS) and not isinstance(value, enum.Enum):
             return self._scalar(value)
@@ -421,7 +421,7 @@ class _Text:
         return f"{text})"
 
     def _table(self, value: Any) -> str:
-        """Write a data frame or series of pandas."""
+        """Return the text of a pandas data frame or series."""
         names = list(getattr(value, "columns", ()))
         text = f"{type(value).__name__}({len(value)}, {names}"
         size = value.memory_usage()
@@ -429,7 +429,7 @@ class _Text:
             return f"{text})"
         try:
             rows = sys.modules["pandas"].util.hash_pandas_object(value).to_numpy()
-        except TypeError:  # it holds lists, say
+        except TypeError:  # cells that are lists, say
             rows = value.to_numpy()
         kinds = [str(kind) for kind in (value.dtypes if hasattr(value, "columns") else [value.dtype])]
         return f"{text}, {kinds}, {digest(rows)})"
@@ -498,10 +498,10 @@ def _fields(value: Any) -> Mapping[str, Any]:
 
 
 def _cells(function: types.FunctionType) -> dict[str, Any]:
-    """Return what a function closes over, by name."""
+    """Return the closure variables of a function, by name."""
     cells = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # nothing was put into it yet
+        with contextlib.suppress(ValueError):  # an empty cell
             cells[name] = cell.cell_contents
     return cells
 
@@ -569,7 +569,7 @@ def _hash_of_data(data: Any) -> str:
         joined = "-".join(map(_hash_of_data, parts))
         return joined if len(parts) <= _MOST_PARTS else _short_hash(joined)
     length = len(data) if hasattr(data, "__len__") else ""
-    # a dataset's repr names its folder and transforms
+    # the repr of a dataset has its folder and transforms
     return _short_hash(f"{type(data).__qualname__} {length} {data!r}".partition(" at 0x")[0])
 
 
@@ -580,7 +580,7 @@ def _is_numbers(data: Any) -> bool:
 
 
 def _parts_of_data(data: Any) -> Sequence[Any] | None:
-    """Return what data consists of, None if that is not known."""
+    """Return the parts of data, None if unknown."""
     if isinstance(data, Mapping):
         return [part for item in data.items() for part in item]
     if isinstance(data, (list, tuple)):

@@ -1,6 +1,6 @@
-"""Checkpoints, to resume a run: states, random states and the epoch's row, in two generations.
+"""Checkpoints of a run: states, random states and the epoch's record, in two generations.
 
-One inside an epoch has what the epoch has measured so far in place of its row, and no second generation.
+A checkpoint inside an epoch has the epoch's partial metrics in place of the record, and one generation.
 
 A checkpoint is 32 bytes of SHA-256 before the bytes of torch.save, because torch.load does not notice damage.
 It is always read with ``weights_only=True``: no code in a file under runs/ is ever executed. The hash reveals
@@ -27,9 +27,9 @@ from runmanager.outcome import EpochRecord
 from runmanager.storage import durable, paths, plain_state
 
 VERSION = 1
-_OVERHEAD = 2**26  # the most that a file may have beside its tensors
+_OVERHEAD = 2**26  # the most bytes of a file beside its tensors
 _HASH = 32  # bytes of SHA-256
-_LARGEST = 1 << 36  # bytes of a checkpoint that is written or read
+_LARGEST = 1 << 36  # the most bytes of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,21 @@ class Checkpoint:
     """A run's state after an epoch, or inside one."""
 
     id: str  # of the run
-    record: EpochRecord  # heals a journal that ended before it; inside an epoch it has its number alone
+    record: EpochRecord  # repairs a journal that lacks it; inside an epoch, only its number
     states: Mapping[str, Any]  # name -> state_dict, or a generator's state
-    random: Mapping[str, Any]  # for `restore_random`
-    is_left: bool = False  # whether the loop over the epochs was left by break in this one
-    inside: Mapping[str, Any] | None = None  # what an epoch has measured so far, and where its loader is
+    random: Mapping[str, Any]  # the argument of `restore_random`
+    is_left: bool = False  # whether the loop over the epochs ended by break in this epoch
+    inside: Mapping[str, Any] | None = None  # the partial metrics of an epoch, and the position of its loader
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> None:
-    """Write a checkpoint; the one before stays as the second generation, one inside an epoch is replaced.
+    """Write a checkpoint. The previous one stays as second generation; one inside an epoch is replaced.
 
-    `verify` reads it back from memory first, to fail now instead of on resume.
+    `verify` loads it from memory first, to fail now and not on resume.
 
     Raises:
-        CheckpointError: It holds objects that could not be loaded safely, or is too large to be read again.
-        StorageError: It could not be written; the generation before is whole.
+        CheckpointError: It contains objects that cannot be loaded safely, or is too large to be read.
+        StorageError: It could not be written; the previous generation is intact.
     """
     content = _checked(checkpoint, verify=verify)
     if checkpoint.inside is None:
@@ -61,7 +61,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, verify: bool) -> No
 
 
 def _checked(checkpoint: Checkpoint, *, verify: bool) -> bytes:
-    check_size(checkpoint.states)  # before as much memory is taken again
+    check_size(checkpoint.states)  # before a second copy takes as much memory
     try:
         content = _to_bytes(checkpoint)
         if verify:
@@ -75,10 +75,10 @@ def _checked(checkpoint: Checkpoint, *, verify: bool) -> bytes:
 
 
 def check_size(states: Mapping[str, Any]) -> None:
-    """Refuse states that are larger than what is read again.
+    """Refuse states that are too large to be read.
 
     Raises:
-        CheckpointError: They are; the message names the largest.
+        CheckpointError: They are too large; the message names the largest.
     """
     sizes = {name: _num_bytes(state, set()) for name, state in states.items()}
     if sum(sizes.values()) > _LARGEST - _OVERHEAD:
@@ -92,7 +92,7 @@ def check_size(states: Mapping[str, Any]) -> None:
 def load_checkpoint(
     folder: Path, id_: str, problems: list[str], *, is_inside: bool = False
 ) -> Checkpoint | None:
-    """Read the newest checkpoint of a run that is whole, or with `is_inside` that inside an epoch.
+    """Read the newest intact checkpoint of a run, or with `is_inside` the one inside an epoch.
 
     `problems` gets a sentence for each checkpoint that is damaged, or of another run than that of this
     identity; it is renamed to ``*.damaged``.
@@ -109,7 +109,7 @@ def load_checkpoint(
         try:
             checkpoint = _from_bytes(content)
             if (checkpoint.inside is not None) != is_inside:
-                raise ValueError("it is of another kind")  # noqa: TRY301 - named below as other damage is
+                raise ValueError("it is of another kind")  # noqa: TRY301 - handled below like other damage
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - a damaged or hostile file raises anything
@@ -120,15 +120,15 @@ def load_checkpoint(
             cause = "it is of another run"
         problems.append(f"{path} is not used ({cause})")
         with contextlib.suppress(OSError):
-            path.rename(path.with_suffix(".damaged"))  # or it would become the second generation
+            path.rename(path.with_suffix(".damaged"))  # otherwise it would become the second generation
     return None
 
 
 def remove_checkpoint_files(folder: Path, *, is_inside: bool = False) -> None:
-    """Remove all checkpoints of a completed run, or with `is_inside` that inside an epoch.
+    """Remove all checkpoints of a completed run, or with `is_inside` the one inside an epoch.
 
     Raises:
-        StorageError: One could not be removed.
+        StorageError: A file could not be removed.
     """
     after_epochs = () if is_inside else (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT)
     for path in (folder / name for name in (paths.INSIDE_CHECKPOINT, *after_epochs)):
@@ -137,19 +137,19 @@ def remove_checkpoint_files(folder: Path, *, is_inside: bool = False) -> None:
 
 
 def set_aside(folder: Path, attempt: int) -> None:
-    """Rename the checkpoint of an attempt that is not continued, and remove the generation before it.
+    """Rename the checkpoint of a superseded attempt, and remove its second generation.
 
     Raises:
-        StorageError: One could not be renamed or removed.
+        StorageError: A file could not be renamed or removed.
     """
     path = folder / paths.CHECKPOINT
     with durable.explained(path), contextlib.suppress(FileNotFoundError):
         path.rename(folder / f"attempt-{attempt}.{paths.CHECKPOINT}")
-    remove_checkpoint_files(folder)  # what is left: the generation before it
+    remove_checkpoint_files(folder)  # the second generation is left
 
 
 def set_weights_aside(folder: Path, attempt: int) -> None:
-    """Rename the weights of an attempt that is not continued, if it kept any.
+    """Rename the weights of a superseded attempt, if there are any.
 
     Raises:
         StorageError: They could not be renamed.
@@ -163,7 +163,7 @@ def save_weights(folder: Path, network: torch.nn.Module) -> None:
     """Write a network's weights as a plain state_dict, for ``torch.load(path, weights_only=True)``.
 
     Raises:
-        StorageError: They could not be written; the ones before are still there.
+        StorageError: They could not be written; the previous weights are intact.
     """
     file = io.BytesIO()
     torch.save(network.state_dict(), file)
@@ -171,10 +171,10 @@ def save_weights(folder: Path, network: torch.nn.Module) -> None:
 
 
 def load_weights(folder: Path, network: torch.nn.Module) -> None:
-    """Load the weights that a run has kept into a network; no code in the file is executed.
+    """Load the saved weights of a run into a network; no code in the file is executed.
 
     Raises:
-        CheckpointError: The run has kept none, the file is damaged, or they are of another network.
+        CheckpointError: The run has no weights, the file is damaged, or they do not fit the network.
     """
     path = folder / paths.WEIGHTS
     if not path.exists():
@@ -187,10 +187,10 @@ def load_weights(folder: Path, network: torch.nn.Module) -> None:
 
 
 def state_of(name: str, part: Any) -> Any:
-    """Return the state of a part of the checkpoint.
+    """Return the state of one part of a checkpoint.
 
     Raises:
-        CheckpointError: It has none, or plain state holds what is not JSON.
+        CheckpointError: It has no state, or its plain state is not JSON.
     """
     if isinstance(part, torch.Generator):
         return part.get_state()
@@ -205,7 +205,7 @@ def state_of(name: str, part: Any) -> Any:
 
 
 def restore(name: str, part: Any, state: Any) -> None:
-    """Restore the state of a part of the checkpoint.
+    """Restore the state of one part of a checkpoint.
 
     Raises:
         CheckpointError: The state does not fit.
@@ -229,7 +229,7 @@ def random_states(device: torch.device) -> dict[str, Any]:
     name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - the users' state
     version, words, gauss = random.getstate()
     state: dict[str, Any] = {
-        "python": (version, torch.tensor(words), gauss),  # 625 numbers one by one take a millisecond
+        "python": (version, torch.tensor(words), gauss),  # as a tensor: 625 separate numbers take a millisecond
         "numpy": (str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
         "torch": torch.get_rng_state(),
     }
@@ -238,7 +238,7 @@ def random_states(device: torch.device) -> dict[str, Any]:
 
 
 def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
-    """Set the random states; a device other than the checkpoint's keeps its own."""
+    """Restore the random states; that of an accelerator only if the checkpoint and the run have one."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words.tolist()), gauss))
     name, keys, *rest = state["numpy"]
@@ -249,10 +249,10 @@ def restore_random(state: Mapping[str, Any], device: torch.device) -> None:
 
 
 def _num_bytes(state: Any, seen: set[int]) -> int:
-    """Count the bytes of the tensors in a state, each memory once."""
+    """Count the bytes of the tensors in a state; shared memory counts once."""
     if isinstance(state, torch.Tensor):
         if state.layout != torch.strided:
-            return state.numel() * state.element_size()  # the most that it can have
+            return state.numel() * state.element_size()  # an upper bound
         storage = state.untyped_storage()
         if storage.data_ptr() in seen:
             return 0
@@ -264,7 +264,7 @@ def _num_bytes(state: Any, seen: set[int]) -> int:
 
 
 def _cause(error: Exception) -> str:
-    """Return the cause in one printable line, without torch's advice to load the file unsafely."""
+    """Return the cause in one printable line, without torch's advice to disable weights_only."""
     first = error.__context__ if isinstance(error, pickle.UnpicklingError) else error
     line = (str(first).strip() or type(first).__name__).partition("\n")[0].partition(". Please")[0]
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
@@ -290,8 +290,8 @@ def _to_bytes(checkpoint: Checkpoint) -> bytes:
 
 
 def _content(path: Path) -> bytes:
-    """Read a checkpoint's bytes, b"" if it is no file, a link, or too large; not all errors are damage."""
-    size = path.stat().st_size  # a read of `_LARGEST` would ask for that much memory
+    """Read a checkpoint's bytes; b"" if it is no regular file or too large. Other errors are no damage."""
+    size = path.stat().st_size  # reading up to `_LARGEST` would allocate that much memory
     if path.is_symlink() or not path.is_file() or size > _LARGEST:
         return b""
     with durable.explained(path), durable.opened(path) as (descriptor, _):
@@ -305,7 +305,7 @@ def _from_bytes(content: bytes) -> Checkpoint:
     file = io.BytesIO(body)
     _check_members(file)
     file.seek(0)
-    with torch_devices.quiet():  # torch warns before it refuses
+    with torch_devices.quiet():  # torch warns before it raises
         loaded = torch.load(file, map_location="cpu", weights_only=True)
     if not isinstance(loaded, dict):
         raise TypeError("it is no checkpoint")
@@ -320,8 +320,8 @@ def _from_bytes(content: bytes) -> Checkpoint:
 
 
 def _check_members(file: io.BytesIO) -> None:
-    """Refuse a file whose members are larger than it says on the disk."""
-    with zipfile.ZipFile(file) as archive:  # the format before has sizes that nobody checks
+    """Refuse a file whose members are larger than their space in the file."""
+    with zipfile.ZipFile(file) as archive:  # torch does not check the sizes of the older format
         if any(
             m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size for m in archive.infolist()
         ):

@@ -1,4 +1,4 @@
-"""What an experiment is for: its goal, its repeat axes, what it decides and notes, as grid.json holds them."""
+"""The design of an experiment: its goal, repeat axes, rule of `decide=` and notes, stored in grid.json."""
 
 import contextlib
 import math
@@ -13,10 +13,10 @@ from runmanager.storage.x_axis import check_x_axis
 from runmanager.wording import printable
 
 LONGEST_NOTE = 1000
-"""Characters of a note."""
+"""The most characters of a note."""
 
 SEEDS = ("seed", "fold", "split", "trial", "repeat")
-"""Names of axes that only repeat a setting, unless somebody says otherwise."""
+"""Names of axes that count as repeat axes by default."""
 
 _WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of decide= is", "note": "note is",
           "x_axis": "x-axis of curves is"}  # fmt: skip
@@ -24,19 +24,19 @@ _WORDS = {"goal": "goal is", "repeats": "repeat axes are", "rule": "rule of deci
 
 @dataclass(frozen=True)
 class Rule:
-    """What `Decide` decides, and when."""
+    """The rule of `Decide`: the compared axis, and when it is decided."""
 
-    axis: str | None = None  # whose values are compared; None compares settings
-    margin: float | None = None  # the difference that does not matter, in units of the goal's metric
+    axis: str | None = None  # the axis whose values are compared; None compares settings
+    margin: float | None = None  # differences up to it count as equal, in units of the metric
     error: float = 0.05  # the probability that a verdict is wrong
 
     def as_json(self) -> dict[str, Any]:
-        """Return what grid.json holds of it, without what is None."""
+        """Return the entry of grid.json, without fields that are None."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
     def from_json(cls, content: Any) -> "Rule | None":
-        """Read it; None if it is damaged."""
+        """Read the entry of grid.json; None if it is damaged."""
         if not isinstance(content, Mapping):
             return None
         axis, margin, error = content.get("axis"), content.get("margin"), content.get("error", 0.05)
@@ -44,7 +44,7 @@ class Rule:
         return None if rule.problems() or not (axis is None or isinstance(axis, str)) else rule
 
     def problems(self) -> list[str]:
-        """List what is wrong with its numbers."""
+        """Return the errors of its numbers."""
         problems = []
         if not (self.margin is None or _is_between(self.margin, math.inf)):
             problems.append(f"margin must be a number above 0, or None, got {self.margin!r}")
@@ -59,50 +59,50 @@ class Rule:
 
 @dataclass(frozen=True)
 class Design:
-    """What decides in an experiment, and what it is for; a field is None if nobody has said it."""
+    """The goal, repeat axes, rule and notes of an experiment; a field that was never set is None."""
 
     NAMES: ClassVar = ("goal", "goals", "repeats", "decide", "note", "notes", "x_axis")  # in grid.json
 
     goal: Goal | None = None
-    repeats: tuple[str, ...] | None = None  # the hyperparameters that only repeat a setting
-    rule: Rule | None = None  # what `decide=` decides
+    repeats: tuple[str, ...] | None = None  # the repeat axes
+    rule: Rule | None = None  # the rule of `decide=`
     note: str | None = None  # why it was executed, in one line
     run_notes: Mapping[str, str] | None = None  # identity of a run -> its note
-    x_axis: str | None = None  # what curves are drawn over, see `runmanager.storage.x_axis`
-    goals: tuple[Goal, ...] | None = None  # of a search with several, all of them; `goal` is the first
+    x_axis: str | None = None  # the x-axis of curves, see `runmanager.storage.x_axis`
+    goals: tuple[Goal, ...] | None = None  # all goals of a search with several; `goal` is the first
 
-    def updated(self, given: "Design") -> tuple["Design", list[str]]:
-        """Return the design after a start that gives another, which wins, and a sentence for each change."""
+    def updated(self, design: "Design") -> tuple["Design", list[str]]:
+        """Override this design with the fields that a start sets; return it with a sentence per change."""
         sentences = []
-        changed = {name: value for name, value in vars(given).items() if value is not None}
+        changed = {name: value for name, value in vars(design).items() if value is not None}
         for name, words in _WORDS.items():
             before, value = getattr(self, name), changed.get(name)
             if before is not None and value is not None and before != value:
                 sentences.append(f"the {words} {_text(value)} now, no longer {_text(before)}")
-        if given.run_notes is not None:
-            changed["run_notes"] = {**(self.run_notes or {}), **given.run_notes}
+        if design.run_notes is not None:
+            changed["run_notes"] = {**(self.run_notes or {}), **design.run_notes}
         return replace(self, **changed), sentences
 
     def repeating(self, varying: Iterable[str]) -> tuple[str, ...]:
-        """Return the repeat axes: those that were given, else those of `SEEDS` that vary."""
+        """Return the repeat axes: as set, else the varying axes named in `SEEDS`."""
         return tuple(name for name in varying if name in SEEDS) if self.repeats is None else self.repeats
 
     def assumption(self, varying: Iterable[str]) -> str:
-        """Say which axes `repeating` takes by their names, "" if it takes none."""
+        """Return a sentence about axes that are repeat axes by name, "" if none are."""
         return assumption(self.repeating(varying)) if self.repeats is None else ""
 
     @property
     def all_goals(self) -> tuple[Goal, ...]:
-        """The goals: one, several of a search, or none if nobody has said it."""
+        """All goals: one, several for a search, or none."""
         return self.goals or (() if self.goal is None else (self.goal,))
 
     def without(self, ids: Collection[str]) -> "Design":
-        """Return the design once runs are removed, by their identities."""
+        """Return the design without the notes of some runs, by identity."""
         notes = {id_: note for id_, note in (self.run_notes or {}).items() if id_ not in ids}
         return replace(self, run_notes=notes or None)
 
     def decisive(self, starts: Iterable[Mapping[str, Any]]) -> Goal | None:
-        """Return the goal, by default that of `keep=` in the last of the first lines of runs that has one."""
+        """Return the goal; by default that of `keep=`, from the last first line of a run that has one."""
         goal = self.goal
         for start in () if goal else starts:
             keep = start.get("keep")
@@ -112,7 +112,7 @@ class Design:
         return goal
 
     def as_json(self) -> dict[str, Any]:
-        """Return what grid.json holds of it: nothing of what nobody has said."""
+        """Return its entries of grid.json: only fields that are set."""
         content: dict[str, Any] = {} if self.goal is None else {"goal": str(self.goal)}
         if self.goals:
             content["goals"] = list(map(str, self.goals))
@@ -126,7 +126,7 @@ class Design:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any] | None) -> "Design":
-        """Read it from the content of a grid.json; what is damaged is left out."""
+        """Read it from the content of a grid.json, without damaged fields."""
         document = document or {}
         goal, repeats, notes, x_axis = None, document.get("repeats"), document.get("notes"), None
         with contextlib.suppress(InvalidArgumentError):
@@ -153,7 +153,7 @@ class Design:
 
 
 def assumption(axes: Sequence[str]) -> str:
-    """Say which axes were taken as repeat axes by their names, "" if none was.
+    """Return a sentence about axes that are repeat axes by name, "" if none are.
 
     >>> assumption(["seed"])
     'By its name, seed only repeats a setting; repeats=() says that no axis does'
@@ -172,7 +172,7 @@ def check_note(note: object) -> str:
     """Return a note in one line.
 
     Raises:
-        InvalidArgumentError: It is no text, or too long.
+        InvalidArgumentError: It is not a text, or too long.
 
     >>> check_note("smaller  steps ")
     'smaller steps'

@@ -1,4 +1,4 @@
-"""The only code that writes files that have to last, by rename or synced appends; it reads them safely too."""
+"""Durable files, the only code that writes them: by rename or synced appends; also safe reading."""
 
 import errno
 import json
@@ -13,19 +13,19 @@ from typing import Any, Self
 
 from runmanager.errors import StorageError
 
-_BINARY = getattr(os, "O_BINARY", 0)  # Windows would write two bytes for a line's end
-_NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # as opening a pipe would, for its writer
+_BINARY = getattr(os, "O_BINARY", 0)  # otherwise Windows writes two bytes for a newline
+_NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its writer
 _A_LINK = "a link, which is not followed"
-_AT_ONCE = 1 << 20  # bytes of a file that is copied
+_AT_ONCE = 1 << 20  # bytes read at once when a file is copied
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file so that readers, and a crash at any moment, find the old content or the new one.
+    """Write a file atomically: readers, and a crash at any moment, see the old or the new content.
 
     Raises:
-        StorageError: It could not be written; the old content is still there.
+        StorageError: It could not be written; the old content is intact.
     """
     with explained(path), _temporary(path, [content]) as temporary:
         os.replace(temporary, path)  # noqa: PTH105 - beside os.open, os.write and os.fsync
@@ -37,7 +37,7 @@ def copy_file(source: Path, path: Path) -> None:
 
     Raises:
         OSError: The source cannot be read, is a link, or is no file.
-        StorageError: The copy could not be written; the old content is still there.
+        StorageError: The copy could not be written; the old content is intact.
     """
     with opened(source) as (descriptor, _), explained(path), _temporary(path, _pieces(descriptor)) as temporary:
         os.replace(temporary, path)  # noqa: PTH105
@@ -45,10 +45,10 @@ def copy_file(source: Path, path: Path) -> None:
 
 
 def write_generation(path: Path, previous: Path, content: bytes) -> None:
-    """Write a file as `write_file`, and keep the content before as `previous`.
+    """Write a file as `write_file`, and keep its former content as `previous`.
 
     Raises:
-        StorageError: It could not be written; the content before is in one of the two files.
+        StorageError: It could not be written; the former content is in one of the two files.
     """
     with explained(path), _temporary(path, [content]) as temporary:
         if path.exists():
@@ -58,10 +58,10 @@ def write_generation(path: Path, previous: Path, content: bytes) -> None:
 
 
 def create_file(path: Path, content: bytes) -> bool:
-    """Create a file with its whole content at once; return whether it did not exist before.
+    """Create a file atomically with its content; return False if it exists already.
 
-    Of several processes that try, one succeeds, on network file systems too. Where there are no hard links, as
-    on exFAT and mounted cloud drives, it is empty for a moment.
+    Of several processes, only one succeeds, on network file systems too. On file systems without hard links, as
+    exFAT and mounted cloud drives, the file is empty for a moment.
 
     Raises:
         StorageError: It could not be written.
@@ -99,8 +99,8 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder survive a power failure, where the system can."""
-    if os.name == "nt":  # pragma: no cover - folders cannot be opened there
+    """Sync the names in a folder to disk, where the system supports it."""
+    if os.name == "nt":  # pragma: no cover - Windows cannot open folders
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -110,12 +110,12 @@ def sync_folder(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:
-    """Remove what writers that died in the middle left in a folder.
+    """Remove temporary files of writers that died.
 
-    Only this process may write the files with these names; all of the folder if there are none.
+    Only this process may write files with these names; without names, any file in the folder.
 
     Raises:
-        StorageError: Something could not be removed.
+        StorageError: A file could not be removed.
     """
     for name in names or ("*",):
         for path in folder.glob(f".{name}.*.tmp"):
@@ -124,10 +124,10 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 
 
 class AppendFile:
-    """A file to which whole records are appended, each on disk when `append` returns.
+    """A file of appended records, each on disk when `append` returns.
 
-    One writer only. After an error the file holds whole records again. It has its `first` record from the
-    moment on that it exists.
+    One writer only. After an error, the file again ends with a whole record. It is created with its `first`
+    record.
 
     Raises:
         StorageError: The file exists already or cannot be created.
@@ -143,9 +143,9 @@ class AppendFile:
 
     @classmethod
     def reopen(cls, path: Path, length: int, size: int) -> Self:
-        """Open a file whose writer is gone; what it has after `length` bytes is cut off with the first record.
+        """Open a file whose writer is gone; the first append cuts off all after `length` bytes.
 
-        `size` is how many bytes it had when it was read to its end: what nobody has read is never cut off.
+        `size` is the size up to which it was read; bytes beyond that are never cut off.
 
         Raises:
             StorageError: It cannot be opened, or its size has changed.
@@ -163,10 +163,10 @@ class AppendFile:
         """Append one record.
 
         Raises:
-            StorageError: It is not on disk; the records before it are.
+            StorageError: The record is not on disk; all earlier records are.
         """
         with explained(self.path):
-            self._cut()  # the last time it may have failed too
+            self._cut()  # the last cut may have failed
             try:
                 _write_all(self._descriptor, record)
                 os.fsync(self._descriptor)
@@ -177,7 +177,7 @@ class AppendFile:
                 raise
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file; a repeated call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -193,18 +193,18 @@ class AppendFile:
 
 
 def version(state: os.stat_result) -> tuple[int, int, int]:
-    """Return what changes with a file's content: its inode, its size in bytes, its time of change in ns."""
+    """Return a version of a file's content: its inode, size (bytes) and time of change (ns)."""
     return state.st_ino, state.st_size, state.st_mtime_ns
 
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
-    """Open a file for reading while the block runs: its descriptor, and its state before.
+    """Open a file for reading during the block; yield its descriptor and its state at that time.
 
-    Every file that a run left behind is opened here: a link, which may lead anywhere, is not followed.
+    Every file of a run is opened here. Links are not followed, as they may lead anywhere.
 
     Raises:
-        OSError: It cannot be read, or is no file.
+        OSError: It cannot be read, or is no regular file.
     """
     descriptor = _open(path, os.O_RDONLY | _NOT_WAITING)
     try:
@@ -217,7 +217,7 @@ def opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
 
 
 def read_file(path: str | Path, most: int) -> tuple[bytes, os.stat_result]:
-    """Read up to `most` bytes of a file, and its state before that.
+    """Read up to `most` bytes of a file, and its state before reading.
 
     Raises:
         OSError: It cannot be read, is a link, or is no file.
@@ -240,22 +240,22 @@ def read_end(path: str | Path, most: int) -> bytes:
 def read_at_most(descriptor: int, most: int) -> bytes:
     """Read the next `most` bytes of an open file; fewer only at its end."""
     parts: list[bytes] = []
-    while part := os.read(descriptor, most):  # none are asked for at last
+    while part := os.read(descriptor, most):  # reading 0 bytes ends the loop
         parts.append(part)
         most -= len(part)
     return b"".join(parts)
 
 
 def strict_json(content: Any) -> bytes:
-    """Write a whole JSON document for people and tools alike: indented, UTF-8, no NaN."""
+    """Write a JSON document: indented, UTF-8, no NaN."""
     document = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    # half a surrogate pair, as in a file name that is no UTF-8, becomes its JSON escape
+    # half a surrogate pair, as in a file name that is not UTF-8, becomes its JSON escape
     return f"{document}\n".encode("utf-8", "backslashreplace")
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what the system says about a file into a StorageError, which says what to do too."""
+    """Turn an OSError about a file into a StorageError with advice."""
     try:
         yield
     except StorageError:
@@ -277,7 +277,7 @@ def _open(path: str | Path, flags: int) -> int:
 
 @contextmanager
 def _temporary(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
-    """Write pieces of content to a file beside `path`, on disk and complete, that is gone afterwards."""
+    """Write content to a temporary file beside `path`, synced to disk and removed after the block."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
@@ -302,7 +302,7 @@ def _pieces(descriptor: int) -> Iterator[bytes]:
 def _write_all(descriptor: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
-        # a nearly full disk writes a part and fails only at the next call
+        # on a nearly full disk, a call writes a part, and only the next one fails
         rest = rest[os.write(descriptor, rest) :]
 
 

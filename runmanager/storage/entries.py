@@ -1,4 +1,4 @@
-"""A run in grid.json and in its run.json: where it lives, and its hyperparameters."""
+"""The entry of a run in grid.json and run.json: its folder and its hyperparameters."""
 
 import json
 import zlib
@@ -12,12 +12,12 @@ from runmanager.storage import paths
 from runmanager.storage.durable import read_file
 
 VERSION = 1
-_LARGEST = 64 * 2**20  # bytes of a grid.json or run.json that are read
+_LARGEST = 64 * 2**20  # the most bytes of a grid.json or run.json
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where a run lives."""
+    """The folder of a run."""
 
     path: Path  # exists once the run has begun
     number: int  # in the experiment, from 1; the column `run`
@@ -40,7 +40,7 @@ def to_entry(run: RunFolder) -> dict[str, Any]:
 
 
 def from_entry(experiment: Path, entry: Any, others: set[str], damaged: list[str]) -> RunFolder | None:
-    """Read the entry of a run, whose folder is not in `others`; what is wrong goes to `damaged`."""
+    """Read the entry of a run whose folder is not in `others`; append errors to `damaged`."""
     try:
         name = entry["folder"]
         number = paths.run_number(name)
@@ -51,7 +51,7 @@ def from_entry(experiment: Path, entry: Any, others: set[str], damaged: list[str
         params = {str(key): decode(value) for key, value in entry["params"].items()}
         if any(map(is_deep, params.values())):
             raise ValueError("a value is nested too deep")  # noqa: TRY301
-        "".join(params).encode()  # half a surrogate pair is no name of a column
+        "".join(params).encode()  # half a surrogate pair cannot name a column
         reason = str(entry.get("unavailable", ""))
         return RunFolder(experiment / name, number, str(entry["id"]), params, reason)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -67,7 +67,7 @@ def _checksum(entry: Mapping[str, Any]) -> str:
 
 
 def read_json(path: Path, damaged: list[str] | None = None) -> dict[str, Any] | None:
-    """Read a file with one JSON object, None if it is not there or, which goes to `damaged`, cannot be read."""
+    """Read a file with one JSON object; None if it is missing, or unreadable, which goes to `damaged`."""
     damaged = [] if damaged is None else damaged
     try:
         content = json.loads(read_file(path, _LARGEST)[0])

@@ -1,4 +1,4 @@
-"""What a run was begun with: code, values, data and versions, and how two such fingerprints differ."""
+"""Fingerprints of runs - code, values, data and versions - and their differences."""
 
 import contextlib
 import functools
@@ -28,7 +28,7 @@ class FingerprintChange(NamedTuple):
         match self.kind:
             case "code" | "statements":
                 return f"source of {self.name}"
-            case "weights":  # of another run, that a run has loaded
+            case "weights":  # weights of another run that this run has loaded
                 return f"weights of {self.name}"
             case "values" | "objects":
                 return f"{self.name} was {self.before}, is {self.now}"
@@ -41,10 +41,10 @@ class FingerprintChange(NamedTuple):
 def changes_between(
     before: Fingerprint, now: Fingerprint, *, only_common: bool = False
 ) -> list[FingerprintChange]:
-    """Return the differences between two fingerprints; a kind that either lacks is not compared.
+    """Return the differences between two fingerprints; kinds that either lacks are not compared.
 
-    But data count that were not given before. Of versions the first two numbers count: the cpu and the CUDA
-    build of a release are the same. `only_common` compares what both have.
+    Exception: data that were not given before count. Versions are compared by their first two numbers, so the
+    cpu and CUDA builds of a release are equal. `only_common` compares only names in both.
 
     >>> [str(change) for change in changes_between({"values": {"BATCH": "32"}}, {"values": {"BATCH": "64"}})]
     ['BATCH was 32, is 64']
@@ -72,7 +72,7 @@ def changes_between(
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the libraries that results depend on."""
+    """Return the versions of Python and of the libraries that affect results."""
     versions = {"python": platform.python_version(), "runmanager": __version__}
     for name in ("torch", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
@@ -90,7 +90,7 @@ def git_commit() -> str:
 
 
 def command() -> str:
-    """Return the name of the program, without its arguments, which may hold secrets."""
+    """Return the name of the program, without its arguments, which may contain secrets."""
     return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else ""
 
 

@@ -1,7 +1,7 @@
-"""Which run lives in which folder of an experiment: grid.json and every run.json.
+"""Experiments and the folders of their runs, as recorded in grid.json and every run.json.
 
-The identity of its parameters finds a run, never its number: a grid that has grown keeps the numbers and
-folders of its earlier runs, and its new runs get the next free numbers.
+A run is found by the identity of its parameters, never by its number. When a grid grows, its earlier runs keep
+their numbers and folders, and new runs get the next free numbers.
 """
 
 import contextlib
@@ -33,12 +33,12 @@ _MOST_NAMES = 8  # of experiments, in a message
 
 
 class Experiment:
-    """The folder of an experiment and the runs in it, as known to its one writer."""
+    """An experiment and its runs, as seen by its one writer."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._runs: dict[str, RunFolder] | None = None
-        self._next = 0  # the number of the next run of a search, 0 before its first one
+        self._next = 0  # the number of a search's next run, 0 before its first run
 
     @property
     def runs(self) -> dict[str, RunFolder]:
@@ -49,11 +49,11 @@ class Experiment:
 
     @property
     def design(self) -> Design:
-        """What decides in the experiment."""
+        """The design of the experiment."""
         return Design.from_json(read_json(self.path / paths.GRID))
 
-    def decide(self, given: Design) -> list[str]:
-        """Write what decides in the experiment to grid.json, if that is new; return a sentence for each change.
+    def decide(self, design: Design) -> list[str]:
+        """Update the design in grid.json; return a sentence for each change.
 
         Raises:
             StorageError: grid.json could not be written.
@@ -61,7 +61,7 @@ class Experiment:
         path = self.path / paths.GRID
         document = read_json(path)
         before = Design.from_json(document)
-        after, sentences = before.updated(given)
+        after, sentences = before.updated(design)
         if after != before:
             durable.make_folder(self.path)
             durable.write_file(path, strict_json({"v": VERSION, "runs": [], **_with(document, after)}))
@@ -70,9 +70,9 @@ class Experiment:
     def plan(
         self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str], design: Design | None = None
     ) -> list[RunFolder]:
-        """Give every run of a grid its number and folder, and write them to grid.json with what decides.
+        """Assign numbers and folders to the runs of a grid, and write them to grid.json with the design.
 
-        `unavailable` has the identities of the runs that cannot be executed here, and why.
+        `unavailable` maps the identity of each run that cannot be executed here to the reason.
 
         Raises:
             StorageError: grid.json could not be written.
@@ -93,9 +93,9 @@ class Experiment:
     def assign(
         self, grid: Sequence[Mapping[str, Any]], unavailable: Mapping[str, str], design: Design | None = None
     ) -> list[RunFolder]:
-        """Give every run of a grid its number and folder, as `plan` does, and write nothing."""
+        """Assign numbers and folders as `plan` does, without writing."""
         design = self.design if design is None else design
-        kept = {run.id: run for run in self.runs.values() if run.path.is_dir()}
+        existing = {run.id: run for run in self.runs.values() if run.path.is_dir()}
         first = _free_number(self.path, self.runs.values())
         digits = max(3, len(str(first + len(grid))))
         varying = naming.varying(grid)
@@ -109,15 +109,15 @@ class Experiment:
             named = {name: params[name] for name in names if name in params}
             path = earlier.path if earlier else self.path / paths.run_folder(number, named, digits)
             planned.append(RunFolder(path, number, id_, _lasting(params), unavailable.get(id_, "")))
-        self._runs = kept | {run.id: run for run in planned}
+        self._runs = existing | {run.id: run for run in planned}
         return planned
 
     def find(self, params: Mapping[str, Any]) -> RunFolder | None:
-        """Find the folder of a run by its hyperparameters, None if the experiment has no such run."""
+        """Return the folder of a run by its hyperparameters, None if the experiment has no such run."""
         return self.runs.get(identity(params))
 
     def open(self, params: Mapping[str, Any], repeat: int = 1) -> RunFolder:
-        """Find the folder of a run, or make one; `repeat=2` is a second run with the same parameters.
+        """Find or create the folder of a run; `repeat=2` is a second run with the same parameters.
 
         Raises:
             StorageError: The folder could not be written.
@@ -140,7 +140,7 @@ class Experiment:
         return run
 
     def _look_again(self) -> None:
-        """Read the runs whose folders another process has made meanwhile, as for a search."""
+        """Load runs whose folders another process has created meanwhile, as for a search."""
         names = {run.path.name for run in self.runs.values()}
         folders, others = _run_folders(self.path)
         entries = {name: read_json(self.path / name / paths.RUN) for name in folders if name not in names}
@@ -156,13 +156,13 @@ class Experiment:
         unavailable: Mapping[str, str],
         trials: Sequence[KeptTrial] = (),
     ) -> RunFolder:
-        """Make the folder of a run that a search has brought forth, unless it is there.
+        """Create the folder of a run from a search, unless it exists.
 
         Args:
             params: Its hyperparameters.
-            names: Those of them that name the folder.
+            names: The hyperparameters in the folder's name.
             unavailable: As for `plan`.
-            trials: Those of the run, which its run.json keeps beside those that it has.
+            trials: Trials to add to those in its run.json.
 
         Raises:
             StorageError: The folder could not be written.
@@ -180,12 +180,12 @@ class Experiment:
 
     @property
     def last_trial(self) -> int | None:
-        """The highest number of a trial whose run was removed, or a higher one; None if there was none."""
+        """An upper bound of the numbers of removed trials; None if none was removed."""
         last = (read_json(self.path / paths.GRID) or {}).get(_LAST_TRIAL)
         return last if type(last) is int and 0 <= last <= LARGEST else None
 
     def note_last_trial(self) -> None:
-        """Write the highest number of a trial to grid.json, so that none gets it again once runs are removed.
+        """Write the highest trial number to grid.json, so that it is not reused after runs are removed.
 
         Raises:
             StorageError: grid.json could not be written.
@@ -198,7 +198,7 @@ class Experiment:
             durable.write_file(self.path / paths.GRID, strict_json({**document, _LAST_TRIAL: last}))
 
     def forget(self, ids: Collection[str]) -> None:
-        """Take runs out of grid.json, and leave the entries of the others as they are.
+        """Remove runs from grid.json; other entries do not change.
 
         Raises:
             StorageError: grid.json could not be written.
@@ -218,12 +218,12 @@ def _with(document: Mapping[str, Any] | None, design: Design) -> dict[str, Any]:
 
 
 def _lasting(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return hyperparameters as they are when they are read back."""
+    """Return hyperparameters as they are after a round trip through JSON."""
     return {name: decode(encode(value)) for name, value in params.items()}
 
 
 def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFolder]:
-    """Read which runs an experiment has, by number; whatever cannot be read goes to `damaged`."""
+    """Read the runs of an experiment, sorted by number; append unreadable entries to `damaged`."""
     damaged = [] if damaged is None else damaged
     runs: dict[str, RunFolder] = {}
     folders, others = _run_folders(experiment)
@@ -241,7 +241,7 @@ def read_runs(experiment: Path, damaged: list[str] | None = None) -> list[RunFol
             entry = read_json(experiment / name / paths.RUN, damaged)
             run = from_entry(experiment, {**entry, "folder": name}, others, damaged) if entry else None
             if run:
-                runs.pop(absent.get(run.id, ""), None)  # the grid has it under a name that is not there
+                runs.pop(absent.get(run.id, ""), None)  # grid.json has it under a name that does not exist
                 runs[name] = run
             elif entry is None and _has_journals(experiment / name):
                 damaged.append(f"{experiment / name} (no {paths.RUN})")
@@ -259,7 +259,7 @@ def _has_journals(folder: Path) -> bool:
 
 
 def _free_number(experiment: Path, runs: Iterable[RunFolder]) -> int:
-    # folders that cannot be read keep their numbers too
+    # unreadable folders keep their numbers too
     folders, others = _run_folders(experiment)
     numbered = {*folders, *(name for name in others if not _is_oversized(name))}
     names = sorted(numbered, key=lambda name: paths.run_number(name) or 0, reverse=True)
@@ -268,7 +268,7 @@ def _free_number(experiment: Path, runs: Iterable[RunFolder]) -> int:
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether a process died before the first file in a run's folder had its name."""
+    """Whether a run's folder has no file, as its process died before the first one was complete."""
     try:
         return all(path.name.startswith(".") for path in folder.iterdir())
     except OSError:
@@ -276,28 +276,28 @@ def _is_empty(folder: Path) -> bool:
 
 
 def is_experiment(path: Path) -> bool:
-    """Whether a folder holds the runs of a grid; one that may not be read does not."""
+    """Whether a folder holds the runs of a grid; False if it is not readable."""
     with contextlib.suppress(OSError):
         return (path / paths.GRID).is_file() or any(_has_run(path / name) for name in _run_folders(path)[0])
     return False
 
 
 def _has_run(folder: Path) -> bool:
-    """Whether a folder with the name of a run's, as a date has it too, is one."""
+    """Whether a folder named like a run, as dates are too, is a run's folder."""
     with contextlib.suppress(OSError):
         return (folder / paths.RUN).exists() or _has_journals(folder)
     return False
 
 
 def experiments(root: Path) -> list[Path]:
-    """Find the experiments in a folder; itself if it is one."""
+    """Return the experiments in a folder; only the folder itself if it is one."""
     if not root.is_dir() or is_experiment(root):
         return [root]
     return sorted(folder for folder in root.iterdir() if folder.is_dir() and is_experiment(folder))
 
 
 def no_runs(path: str | os.PathLike[str], what: str = "runs") -> str:
-    """Say that a folder has no runs, or no epochs, and what to do."""
+    """Return a message for a folder without runs, or epochs, with advice."""
     return f"no {what} under {os.fspath(path)}: start a grid first, or give the folder that it wrote"
 
 
@@ -316,7 +316,7 @@ def _is_oversized(name: str) -> bool:
 
 
 def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
-    """Return the names of the folders of runs, and those like theirs of links, files and too large numbers."""
+    """Return the names of run folders, and similar names of links, files and too large numbers."""
     folders: list[str] = []
     others: set[str] = set()
     try:
@@ -324,7 +324,7 @@ def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
     except OSError:
         return folders, others
     for entry in entries:
-        # a link may lead anywhere: it is no run of ours
+        # a link may lead anywhere, so it is not a run
         if entry.is_dir(follow_symlinks=False) and not _is_oversized(entry.name):
             folders.append(entry.name)
         else:
@@ -333,37 +333,37 @@ def _run_folders(experiment: Path) -> tuple[list[str], set[str]]:
 
 
 class RunFolders:
-    """The folders of an experiment that one manager opens. A folder is made when its first run begins.
+    """The run folders that one manager opens. The experiment is created when its first run begins.
 
     Raises:
-        GridError: `experiment` cannot be a folder's name, or `root` no folder.
+        GridError: `experiment` cannot be a folder's name, or `root` cannot be a folder.
     """
 
     def __init__(self, experiment: str | Experiment | None, root: str | PathLike[str]) -> None:
-        # None until the experiment's folder is known
+        # None until the experiment's folder exists
         self.opened = experiment if isinstance(experiment, Experiment) else None
         name = experiment.path.name if isinstance(experiment, Experiment) else experiment
-        # None if its folder will be named by the time
+        # None if its folder will be named by date and time
         self.name = None if name is None else paths.check_experiment(name)
         paths.check_root(root)
         self._root = Path(root).absolute()  # the loop may change the working directory
-        self._num_begun: dict[str, int] = {}  # identity of a run -> how often
+        self._num_begun: dict[str, int] = {}  # identity of a run -> number of begins
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment; a folder named by the time is made now."""
+        """The experiment; a folder named by date and time is created now."""
         if self.opened is None:
             self.opened = Experiment(self._root / self.name if self.name else _dated(self._root))
         return self.opened
 
     def open_on_all_ranks(self, params: Mapping[str, Any]) -> RunFolder:
-        """Open the folder of a run that begins; rank 0 does so for all, and all call it."""
+        """Open the folder of a run that begins. All ranks call it; rank 0 opens the folder for all."""
         folder, path = ranks.from_main(lambda: (self.open(params), self.experiment.path))
         self.opened = self.opened or Experiment(path)
         return folder
 
     def open(self, params: Mapping[str, Any], *, again: bool = False) -> RunFolder:
-        """Find or make the folder of the next run with these hyperparameters; with `again`, of the last one."""
+        """Open the folder of the next run with these hyperparameters; with `again`, of the last one."""
         id_ = identity(params)
         repeat = self._num_begun.get(id_, 0) + (not again)
         folder = self.experiment.open(params, repeat)
@@ -372,7 +372,7 @@ class RunFolders:
 
 
 def _dated(root: Path) -> Path:
-    """Make a folder named by the time; processes that do so in the same second get different ones."""
+    """Create a folder named by date and time; processes in the same second get different ones."""
     name = datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
     durable.make_folder(root)
     for number in itertools.count(1):

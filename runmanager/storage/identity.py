@@ -1,4 +1,4 @@
-"""What identifies a run: the content of its hyperparameters, whatever process or order they come from."""
+"""The identity of a run: a hash of its hyperparameters, independent of process and order."""
 
 import dataclasses
 import enum
@@ -13,13 +13,13 @@ from typing import Any
 
 from runmanager.hyperparameters import digest, full_name, is_array, is_torch, plain
 
-# an address is another one in the next process, and all lambdas of a function share their name
+# addresses differ between processes, and all lambdas of a function share a name
 _NAMELESS = re.compile(r" at 0x[0-9a-fA-F]+|<lambda>")
-_ABBREVIATED = re.compile(r"\.\.\.|\b(?:array|tensor)\(")  # NumPy and torch round, and leave elements out
+_ABBREVIATED = re.compile(r"\.\.\.|\b(?:array|tensor)\(")  # NumPy and torch round and omit elements
 
 
 def identity(params: Mapping[str, Any]) -> str:
-    """Hash the canonical form of a run's parameters, whatever their order, to 16 hex digits.
+    """Hash the canonical form of a run's parameters, in any order, to 16 hex digits.
 
     >>> identity({"lr": 1, "n": 2}) == identity({"n": 2, "lr": 1.0}) != identity({"lr": True, "n": 2})
     True
@@ -28,7 +28,7 @@ def identity(params: Mapping[str, Any]) -> str:
 
 
 def is_nameable(value: Any) -> bool:
-    """Whether a value means the same in the next process, so that a run can be found again."""
+    """Whether a value has the same identity in another process, so that its run can be found."""
     if isinstance(value, (list, tuple, set, frozenset)):
         return all(is_nameable(item) for item in value)
     if isinstance(value, Mapping):
@@ -42,11 +42,11 @@ def is_nameable(value: Any) -> bool:
 
 
 def canonical(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
-    """Reduce a value to what identifies it, as strict JSON: equal values give equal results.
+    """Return the canonical form of a value as strict JSON: equal values have equal forms.
 
-    A number is identified by its value: ``1`` and ``1.0`` are the same hyperparameter, ``True`` is not. A list
-    counts as the tuple of its items. Arrays, tensors, sets and data classes count by their content, classes and
-    functions by their full name. A torch device counts by its text, anything else by its class and `repr`.
+    Numbers count by value: ``1`` and ``1.0`` are the same hyperparameter, ``True`` is not. Lists count as
+    tuples. Arrays, tensors, sets and data classes count by content, classes and functions by full name, torch
+    devices by their text, and anything else by class and `repr`.
 
     >>> canonical((1.0, "a", None)), canonical(float("nan"))
     ([1, 'a', None], {'number': 'nan'})
@@ -93,7 +93,7 @@ def _canonical_content(value: Any) -> Any:
 
 
 def _module_state(value: Any) -> dict[str, Any]:
-    """Return the weights of a torch module, empty if it has none or is none."""
+    """Return the weights of a torch module; empty for modules without weights, and for other values."""
     torch = sys.modules.get("torch")
     return dict(value.state_dict()) if torch and isinstance(value, torch.nn.Module) else {}
 

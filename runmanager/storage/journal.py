@@ -1,13 +1,13 @@
-"""One JSON line per epoch: what an attempt appends, and how it is read back.
+"""Journals of attempts: one JSON line per epoch, appended and read back.
 
 A line is a strict JSON object that ends with ``"crc"``, the CRC-32 of the line without it. The first line of
-a journal has the type ``start``, then one ``epoch`` each, then ``end``; a killed attempt has no ``end``. Lines
-of the type ``inside`` say which batches of an epoch have a checkpoint. Lines of other types are passed over: a
-later version may write them. An ``end`` has the CRC-32 of all bytes before it too, as ``"whole"``: a finished
-journal is checked at once.
+a journal has the type ``start``, then come one ``epoch`` per epoch and an ``end``; a killed attempt has no
+``end``. Lines of type ``inside`` record checkpoints inside an epoch. Lines of other types are skipped: a later
+version may write them. An ``end`` also has the CRC-32 of all earlier bytes, as ``"whole"``, so that a finished
+journal is checked in one step.
 
-A checksum says nothing about who wrote a line, so that types are checked too: whoever uses an `Attempt` need
-not. A fact of another type is left out; a line without one that it has to have is damaged.
+A checksum does not tell who wrote a line, so types are checked here too, and users of an `Attempt` need no
+checks. A fact of a wrong type is left out; a line that lacks a required fact is damaged.
 """
 
 import json
@@ -31,8 +31,8 @@ VERSION = 1
 _CRC = b',"crc":"%08x"}'
 _CRC_LENGTH = len(_CRC % 0)
 PIECE = 64 * 2**20
-"""Bytes that are read at once; a longer line is none of ours."""
-_MOST_NAMED = 10  # damaged lines
+"""The bytes read at once; no line of a journal is longer."""
+_MOST_NAMED = 10  # damaged lines in a message
 _INSIDE = re.compile(rb'^\{"v":1,"type":"inside",[^\n]*\n', re.MULTILINE)
 _LINE = re.compile(rb"[^\n]{%d,}\n" % _CRC_LENGTH)  # a shorter one has no checksum
 
@@ -40,17 +40,17 @@ _EPOCHS = msgspec.json.Decoder(EpochRecord)
 DAMAGED = (
     ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, msgspec.MsgspecError
 )  # fmt: skip
-"""What a line that is no record of ours raises."""
+"""The exceptions raised by a line that is no record."""
 _TAKEN = COLUMNS - {*LEADING}
-"""What no metric is called: columns of the tables."""
+"""Names that no metric may have: columns of the tables."""
 _ENDS = {status for status in Status if not (status.is_in_progress or status is Status.PENDING)}
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]  # since 1970, of which Python can make a date
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=2.5e11)]  # since 1970, within the range of Python's dates
 
 
 class _Facts(TypedDict, total=False):
-    """The facts of first and last lines that something relies on; there are more."""
+    """The facts of first and last lines that the code uses; lines have more."""
 
     after: Count
     attempt: Count
@@ -80,7 +80,7 @@ class _Facts(TypedDict, total=False):
 
 
 class _End(TypedDict):
-    """What a last line has to have."""
+    """The required facts of a last line."""
 
     status: str
     error: str
@@ -92,30 +92,30 @@ _KINDS = get_type_hints(_Facts, include_extras=True)
 
 @dataclass
 class Attempt:
-    """The content of a journal: of its lines, those that are whole."""
+    """The content of a journal: its intact lines."""
 
-    number: int = 0  # as the file's name has it
+    number: int = 0  # from the file's name
     start: Mapping[str, Any] = field(default_factory=dict)  # its first line, empty if that is damaged
     epochs: dict[int, EpochRecord] = field(default_factory=dict)  # by number
-    inside: Inside | None = None  # the last state that was saved inside the epoch after them
+    inside: Inside | None = None  # the last checkpoint inside the epoch after them
     outcome: Outcome | None = None  # None without an end line
     end: Mapping[str, Any] = field(default_factory=dict)  # its last line, empty if there is no end
-    damaged: list[int] = field(default_factory=list)  # numbers of the first damaged lines, from 1
-    num_damaged: int = 0  # lines
+    damaged: list[int] = field(default_factory=list)  # line numbers of the first damaged lines, from 1
+    num_damaged: int = 0  # damaged lines
     num_lines: int = 0
     size: int = 0  # of its lines, in bytes
     crc: int = 0  # CRC-32 of its lines
-    is_read: bool = True  # whether it was read to its end: a line that is too long ends the reading
+    is_read: bool = True  # whether it was read to its end; a line that is too long ends the reading
     version: tuple[int, int, int] = (0, 0, 0)  # of the file before it was read, see `durable.version`
 
     def add_damaged(self, first: int, last: int) -> None:
-        """Note that lines are damaged."""
+        """Record damaged lines."""
         self.num_damaged += max(0, last + 1 - first)
         self.damaged += range(first, min(last + 1, first + _MOST_NAMED - len(self.damaged)))
 
     @property
     def damage(self) -> str:
-        """Which lines are damaged, "" if none is."""
+        """The damaged lines as text, "" if there are none."""
         more = self.num_damaged - len(self.damaged)
         named = f"line {', '.join(map(str, self.damaged))}" + (f" and {more} more" if more else "")
         return named if self.damaged else ""
@@ -125,7 +125,7 @@ class Journal:
     """The journal of one attempt, open for appending; each method returns when its line is on disk.
 
     Raises:
-        StorageError: A line could not be written; those before it are whole.
+        StorageError: A line could not be written; earlier lines are intact.
     """
 
     def __init__(self, folder: Path, attempt: int, details: Mapping[str, Any]) -> None:
@@ -145,11 +145,11 @@ class Journal:
         self._append("epoch", {"epoch": record.epoch, **extra, "metrics": metrics, "times": times})
 
     def inside(self, inside: Inside) -> None:
-        """Note that the state inside an epoch is saved."""
+        """Record a checkpoint inside an epoch."""
         self._append("inside", msgspec.to_builtins(inside))
 
     def end(self, outcome: Outcome, summary: Mapping[str, float] | None = None, **facts: Any) -> None:
-        """Commit how the attempt ended, with the results of the whole run and further facts; close the file."""
+        """Commit the outcome with the summary of the run and further facts; close the file."""
         values = {
             name: value if math.isfinite(value) else str(value) for name, value in (summary or {}).items()
         }
@@ -168,7 +168,7 @@ class Journal:
 
 
 class NoJournal(Journal):
-    """The journal of a process for which another one writes."""
+    """The journal of a process that does not write, as ranks above 0."""
 
     def __init__(self) -> None:
         self.attempt = 0
@@ -198,7 +198,7 @@ def _end(outcome: Outcome, crc: int) -> dict[str, Any]:
 
 
 def end_abandoned_attempt(folder: Path, outcome: Outcome, details: Mapping[str, Any]) -> None:
-    """Commit how the last attempt at a run ended whose process is gone, in a new journal if it began none.
+    """Commit the outcome of an attempt whose process is gone, in a new journal if it has none.
 
     `details` are facts for the first line of a new journal.
 
@@ -222,9 +222,9 @@ def to_line(content: Mapping[str, Any]) -> bytes:
 
 
 def read_attempt(path: str | Path) -> Attempt:
-    """Read a journal, complete or still growing; never raises for its content.
+    """Read a journal, complete or still growing; its content never raises an error.
 
-    A last line without its end is being written, or was when its writer died: it is skipped silently.
+    A last line without newline is being written, or its writer died: it is skipped silently.
 
     Raises:
         OSError: The file cannot be read at all.
@@ -250,7 +250,7 @@ def read_attempt(path: str | Path) -> Attempt:
 
 
 def _read_whole(lines: bytes, attempt: Attempt) -> bool:
-    """Read a finished journal at once; False if it is not finished, damaged, or not all numbers are finite."""
+    """Read a finished journal in one step; False if it is unfinished or damaged, or has NaN or infinity."""
     first, last = lines.find(b"\n") + 1, lines.rfind(b"\n", 0, -1) + 1
     try:
         check_line(lines[last:-1])
@@ -291,7 +291,7 @@ def _read_lines(lines: bytes, attempt: Attempt) -> None:
 
 
 def check_line(line: bytes) -> None:
-    """Compare a line, without its end, with its checksum.
+    """Compare a line, without newline, with its checksum.
 
     Raises:
         ValueError: They differ.
@@ -325,7 +325,7 @@ def _take(attempt: Attempt, line: Mapping[str, Any]) -> None:
 
 
 def _fitting(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out the facts of a line that have another type than ours."""
+    """Leave out the facts of a line that have a wrong type."""
     return {name: value for name, value in line.items() if _fits(value, _KINDS.get(name, Any))}
 
 

@@ -13,12 +13,12 @@ from runmanager.storage.fingerprint import Fingerprint, FingerprintChange, chang
 from runmanager.storage.run_state import RunResult
 
 _of_this_run: dict[Path, str] | None = None
-"""Folder -> hash of the weights, while this process executes a run: what loads them does not know the run."""
+"""Folder -> hash of the weights that the current run has loaded; the loading code does not know the run."""
 
 
 @contextmanager
 def noting_weights() -> Iterator[None]:
-    """Note which weights are loaded while a run is executed."""
+    """Record the weights that are loaded during the block."""
     global _of_this_run  # noqa: PLW0603 - there is one run at a time
     _of_this_run = {}
     try:
@@ -28,13 +28,13 @@ def noting_weights() -> Iterator[None]:
 
 
 def note_weights(folder: Path) -> None:
-    """Note that the weights of another run are loaded, if a run is executed."""
+    """Record loaded weights of another run, if a run is being executed."""
     if _of_this_run is not None and (now := _hash_of(folder)):
         _of_this_run[folder.resolve()] = now
 
 
 def loading_facts(root: Path) -> dict[str, Any]:
-    """Return what the journal of this run says of that: each folder relative to the root."""
+    """Return the journal's facts about loaded weights, with folders relative to the root."""
     loaded = {
         Path(os.path.relpath(folder, root)).as_posix(): now for folder, now in (_of_this_run or {}).items()
     }
@@ -42,14 +42,14 @@ def loading_facts(root: Path) -> dict[str, Any]:
 
 
 def changes_since(before: RunResult, now: Fingerprint) -> list[FingerprintChange]:
-    """Return what has changed since a run was begun: the weights that it has loaded, code, data, versions."""
+    """Return the changes since a run began: loaded weights, code, data and versions."""
     loaded = [FingerprintChange("weights", *weights) for weights in _compared(before) if weights[2]]
     since = changes_between(before.start.get("fingerprint", {}), now)
     return [*(change for change in loaded if change.before != change.now), *since]
 
 
 def lost_weights(before: RunResult) -> list[str]:
-    """Return the runs whose weights a run has loaded and that are not there any more."""
+    """Return the runs whose weights a run has loaded and that are missing now."""
     return [name for name, _, new in _compared(before) if not new]
 
 

@@ -1,8 +1,8 @@
-"""One grid per experiment at a time: who holds its folder, and since when.
+"""The lock of an experiment: one grid at a time.
 
-The holder's file is created exclusively. On the machine of the holder, its process decides whether it lives. On
-others, the file does: its time is renewed while the holder lives, and it is locked in the kernel. A long call
-of C or a signal may stop the first, and file systems may lack the second.
+The lock file is created exclusively. On the holder's machine, the holder is alive if its process is. On other
+machines the file decides: a heartbeat renews its time, and it is locked in the kernel. A long C call or a
+signal may stop the heartbeat, and file systems may lack locks, so either sign is enough.
 """
 
 import hashlib
@@ -23,24 +23,24 @@ from runmanager.wording import printable
 RENEWED_EVERY_S = 10.0
 GONE_AFTER_S = 90.0
 _TRIES = 10
-_ANSWER_S = 1.0  # a network file system may take forever to say whether a file is locked
-_LARGEST = 2**20  # bytes of a holder's file that are read
+_ANSWER_S = 1.0  # a network file system may never answer whether a file is locked
+_LARGEST = 2**20  # the most bytes of a lock file
 
 _held: dict[str, int] = {}
-"""Nonce -> thread, of the experiments that this process holds: a file with its number alone is a leftover."""
+"""Nonce -> thread of each lock of this process; a lock file with this process id and no nonce here is stale."""
 
 
 @contextmanager
 def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]:
-    """Hold an experiment, by its folder, while the block runs.
+    """Hold the lock of an experiment during the block.
 
     Args:
         experiment: The folder.
-        say: Gets a line if it takes 15 seconds to find out whether an earlier holder lives.
+        say: Receives a line if it takes 15 seconds to find out whether an earlier holder is alive.
 
     Raises:
         ExperimentLockedError: Another process or thread holds it; the message names it and its last activity.
-        StorageError: The holder's file could not be written.
+        StorageError: The lock file could not be written.
     """
     path = experiment / paths.HOLDER
     nonce = uuid.uuid4().hex
@@ -60,7 +60,7 @@ def hold(experiment: Path, say: Callable[[str], object] = str) -> Iterator[None]
 
 def _release(path: Path, nonce: str) -> None:
     if _read(path).get("nonce") == nonce:
-        with suppress(OSError):  # the file of a process that is gone holds nothing
+        with suppress(OSError):  # the lock file of a dead process holds nothing
             path.unlink()
 
 
@@ -85,12 +85,12 @@ def _renewed(path: Path, nonce: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool | None]:
-    """Lock a file in the kernel while the block runs; yield whether it was free, None if that is not known."""
+    """Lock a file in the kernel during the block; yield whether it was free, None if unknown."""
     descriptors: list[int] = []
     answers: list[bool] = []
 
     def lock() -> None:
-        with suppress(ImportError, OSError):  # on Windows; without locks; the file is gone, or another user's
+        with suppress(ImportError, OSError):  # Windows; no locks; a missing file, or another user's
             import fcntl
 
             descriptors.append(os.open(path, os.O_RDWR))
@@ -107,12 +107,12 @@ def _locked(path: Path) -> Iterator[bool | None]:
         yield answers[0] if answers else None
     finally:
         for descriptor in descriptors:
-            with suppress(OSError):  # the block may have closed it
+            with suppress(OSError):  # already closed in the block
                 os.close(descriptor)
 
 
 def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
-    """Return the holder of an experiment and the seconds since it was active; None if nobody holds it."""
+    """Return the holder of an experiment and the seconds since its last activity; None if it is free."""
     path = experiment / paths.HOLDER
     content = _read(path)
     try:
@@ -122,10 +122,10 @@ def holder(experiment: Path) -> tuple[dict[str, Any], float] | None:
 
 
 def check_free(experiment: Path) -> None:
-    """Do nothing unless another process, or another thread of this one, holds an experiment.
+    """Raise an error if another process or thread holds an experiment.
 
     Raises:
-        ExperimentLockedError: It does.
+        ExperimentLockedError: It is held.
     """
     current = holder(experiment)
     if current and is_holding(*current) and not _is_this_thread(current[0]):
@@ -133,13 +133,13 @@ def check_free(experiment: Path) -> None:
 
 
 def is_holding(process: dict[str, Any], age_s: float) -> bool:
-    """Whether a holder still lives: its process decides on this machine, its age elsewhere."""
+    """Whether a holder is alive: by its process on this machine, by its age on others."""
     alive = _lives_here(process)
     return abs(age_s) < GONE_AFTER_S if alive is None else alive
 
 
 def _lives_here(process: dict[str, Any]) -> bool | None:
-    """Whether a holder on this machine lives; None if it is on another one, which may have the same name."""
+    """Whether a holder on this machine is alive; None if it is on another one, even of the same name."""
     if processes.is_this(process):
         return str(process.get("nonce")) in _held
     is_another = process.get("boot") != processes.this_process()["boot"]
@@ -156,10 +156,10 @@ def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = st
             return
         current = _read(path)
         if current.get("nonce") == content["nonce"]:
-            return  # a network file system lost the answer and repeated the call
+            return  # our own file: a network file system lost the answer and repeated the call
         lives = os.path.lexists(path) and _lives(path, current, say)
         if not os.path.lexists(path) or _read(path) != current:
-            continue  # it was released, written or taken over
+            continue  # the lock was released, written or taken over meanwhile
         if not lives and _succeed(path, current, content):
             return
         if lives and current:
@@ -169,10 +169,10 @@ def _take(path: Path, content: dict[str, Any], say: Callable[[str], object] = st
 
 
 def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) -> bool:
-    """Whether the holder by a file lives.
+    """Whether the holder named in a lock file is alive.
 
-    If nothing says that it does, its file is watched for as long as a living holder needs to renew it: clocks
-    may have jumped, and whoever begins to hold may not have written the file yet.
+    Without a sign of life, the file is watched for longer than a heartbeat's period: clocks may have jumped,
+    and a new holder may not have written the file yet.
     """
     alive = _lives_here(process)
     if alive is not None:
@@ -183,7 +183,7 @@ def _lives(path: Path, process: dict[str, Any], say: Callable[[str], object]) ->
         if is_free is False:
             return True
         if is_free and processes.has_same_kernel(process) and abs(_age(path)) > RENEWED_EVERY_S:
-            return False  # in another container of this machine, as one that was restarted
+            return False  # in another container of this machine, as after a restart
     before, watched_s = _state(path), 1.5 * RENEWED_EVERY_S
     holder = f"{_name(process)})" if process else "a process"
     say(f"{path.parent.name} was held by {holder}: watching for {watched_s:.0f} s whether it goes on")
@@ -203,10 +203,10 @@ def _state(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
-    """Replace the file of a holder that is gone; False if another process was faster.
+    """Replace the lock file of a dead holder; False if another process was faster.
 
-    The process that may replace it holds a second file, named after the one that is gone and taken in the same
-    way: a process that dies in between has a successor too.
+    The replacing process holds a second lock file, named after the dead holder and taken in the same way, so a
+    process that dies in between can be replaced too.
     """
     name = hashlib.sha256(str(gone.get("nonce")).encode()).hexdigest()[:8]
     successor = path.with_name(f"{path.name}.{name}")
@@ -219,7 +219,7 @@ def _succeed(path: Path, gone: dict[str, Any], content: dict[str, Any]) -> bool:
 
 
 def _age(path: Path) -> float:
-    """Return the seconds since a file was renewed, by the clock of its file system alone."""
+    """Return the seconds since a file was renewed, by its file system's clock."""
     probe = path.with_name(f".probe.{uuid.uuid4().hex}")
     try:
         probe.touch()
@@ -253,5 +253,5 @@ def _refusal(experiment: Path, process: dict[str, Any], age_s: float) -> str:
 
 
 def _name(process: dict[str, Any]) -> str:
-    """Return who holds, without the parenthesis at the end."""
+    """Return the description of a holder, without the closing parenthesis."""
     return printable(f"{process.get('user')}@{process.get('host')} (process {process.get('pid')}")

@@ -1,4 +1,4 @@
-"""Which hyperparameters name a run's folder, and in which order."""
+"""The hyperparameters in a run folder's name, and their order."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ _DEVICE = "device"
 
 
 def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the hyperparameters that differ between runs or that some lack, in their order."""
+    """Return the names of hyperparameters that differ between runs, or that some runs lack, in order."""
     values: dict[str, list[str]] = {}
     for params in grid:
         for name, value in params.items():
@@ -20,7 +20,7 @@ def varying(grid: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def telling_first(names: Iterable[str], repeats: Sequence[str]) -> list[str]:
-    """Sort hyperparameters: those that only repeat a run come last, the device before them.
+    """Sort hyperparameters: repeat axes last, and the device before them.
 
     >>> telling_first(["device", "seed", "lr"], ["seed"])
     ['lr', 'device', 'seed']
@@ -31,9 +31,9 @@ def telling_first(names: Iterable[str], repeats: Sequence[str]) -> list[str]:
 def of_loop(
     params: Mapping[str, Any], others: Iterable[Mapping[str, Any]], repeats: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what names the run of a loop, whose other runs are not known before: all that may vary.
+    """Return the hyperparameters that name a run of a loop: all that may vary, as later runs are unknown.
 
-    The device does where another run has another one.
+    The device is included if another run has a different one.
     """
     devices = {text(run.get(_DEVICE)) for run in (params, *others)}
     names = [name for name in params if name != _DEVICE or len(devices) > 1]

@@ -1,4 +1,4 @@
-"""Every file name under the root."""
+"""All file names under the root."""
 
 import hashlib
 import os
@@ -27,33 +27,33 @@ REPORT = "report.html"
 CACHE = ".cache"
 ARTIFACTS = "artifacts"
 TRAINER = "trainer"
-"""In a run's folder: the checkpoints of a trainer of others."""
+"""In a run's folder: the checkpoints of an external trainer."""
 PROBE = ".ray-probe"
 
 _EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-# a hyphen only where a setting follows, unlike in a date
+# a hyphen only before a setting, unlike in a date
 _FOLDER = re.compile(r"(?P<number>[0-9]{3,})(?:(?:~|-(?=.*[=~]))[A-Za-z0-9._=~-]*)?")
 _ATTEMPT = re.compile(r"attempt-(?P<number>[1-9][0-9]{0,8})\.jsonl")
 LARGEST_NUMBER = 10**9
-"""Of a run: a folder of a larger one is none of ours."""
-_LONGEST = 64  # characters of a run folder: TensorBoard clips longer names
+"""The largest number of a run."""
+_LONGEST = 64  # characters of a run folder's name: TensorBoard clips longer names
 
 
 def for_people(path: Path) -> Path:
-    """Return a path as messages show it: from the working directory, where it is below that."""
-    with suppress(OSError):  # the working directory may be gone
+    """Return a path for messages: relative if it is below the working directory."""
+    with suppress(OSError):  # the working directory may have been removed
         here = Path.cwd()
         return path.relative_to(here) if path.is_relative_to(here) else path
     return path
 
 
 def absolute(path: Path) -> Path:
-    """Return the whole path, in which links are not followed."""
+    """Return the absolute path, without following links."""
     return Path(os.path.normpath(path.absolute()))
 
 
 def nearest(path: Path) -> str:
-    """Ask for the path that was meant where one is missing, "" if none is like it."""
+    """Suggest an existing path similar to a missing one, "" if there is none."""
     if path.exists():
         return ""
     missing = path
@@ -72,12 +72,12 @@ def check_root(root: str | os.PathLike[str]) -> None:
     """Refuse a root that cannot be a folder.
 
     Raises:
-        InvalidArgumentError: It, or what it is said to be in, is a file.
+        InvalidArgumentError: It, or a parent of it, is a file.
     """
     path = Path(root).absolute()
     present = path
-    with suppress(OSError, ValueError):  # where it cannot be read, writing says why
-        present = next(each for each in (path, *path.parents) if each.exists())
+    with suppress(OSError, ValueError):  # if it cannot be read, writing will report why
+        present = next(parent for parent in (path, *path.parents) if parent.exists())
     if present.is_file():
         raise InvalidArgumentError(
             [f"root must be a folder, such as 'runs'; {str(for_people(present))!r} is a file"]
@@ -85,13 +85,13 @@ def check_root(root: str | os.PathLike[str]) -> None:
 
 
 def check_experiment(name: str) -> str:
-    """Return the name of an experiment if it can be a folder under the root.
+    """Return the name of an experiment if it is a valid folder name.
 
     Raises:
-        InvalidArgumentError: It cannot; the message has one that can.
+        InvalidArgumentError: It is not valid; the message has a valid one.
     """
-    given: object = name  # which the types cannot check
-    if isinstance(given, str) and _EXPERIMENT.fullmatch(given) and run_number(given) is None:
+    value: object = name  # a type checker cannot check it
+    if isinstance(value, str) and _EXPERIMENT.fullmatch(value) and run_number(value) is None:
         return name
     better = re.sub(r"[^A-Za-z0-9._-]+", "_", str(name)).strip("._-")[:59] or "experiment"
     better = f"exp_{better}" if run_number(better) is not None else better
@@ -100,10 +100,10 @@ def check_experiment(name: str) -> str:
 
 
 def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
-    """Name the folder of a run: its number first, then the parameters given, in 64 characters.
+    """Return the folder name of a run: its number, then these parameters, in 64 characters.
 
-    Only letters, digits and ``. _ = -`` occur, so that the name filters well, needs no quotes in a shell, and
-    exists on every system. TensorBoard breaks its lines after a hyphen.
+    It has only letters, digits and ``. _ = -``, so it filters well, needs no quotes in a shell, and is valid on
+    every system. TensorBoard breaks its lines after a hyphen.
 
     >>> run_folder(7, {"lr": 0.010, "device": "cuda:0"})
     '007-lr=0.01-device=cuda0'
@@ -114,7 +114,7 @@ def run_folder(number: int, params: Mapping[str, Any], digits: int = 3) -> str:
 
 
 def combination(params: Mapping[str, Any]) -> str:
-    """Name what several runs have in common, in 64 characters; values that the name does not tell apart, apart.
+    """Name a combination of values in 64 characters; values with the same text get different suffixes.
 
     >>> combination({"lr": 0.010, "device": "cuda:0"})
     'lr=0.01-device=cuda0'
@@ -122,11 +122,11 @@ def combination(params: Mapping[str, Any]) -> str:
     'lr=0.01~9c2ee7'
     """
     name, whole = _joined(params), repr(list(params.items()))
-    return shortened(name, whole) if all(map(_is_told, params.values())) else _marked(name, whole)
+    return shortened(name, whole) if all(map(_is_unambiguous, params.values())) else _marked(name, whole)
 
 
-def _is_told(value: Any) -> bool:
-    """Whether no other value has the same text in a name: a number of few digits, or a plain word."""
+def _is_unambiguous(value: Any) -> bool:
+    """Whether a value is unambiguous in a name: a number of few digits, or a plain word."""
     if value is None or isinstance(value, bool | int):
         return True
     if isinstance(value, float):
@@ -141,7 +141,7 @@ def _is_told(value: Any) -> bool:
 
 
 def shortened(name: str, whole: str | None = None) -> str:
-    """Cut a name to 64 characters; its end tells it, or its `whole`, from others with the same beginning."""
+    """Cut a name to 64 characters; a hash of it, or of `whole`, at its end keeps it unique."""
     return name if len(name) <= _LONGEST else _marked(name, whole or name)
 
 
@@ -151,7 +151,7 @@ def _marked(name: str, whole: str) -> str:
 
 
 def run_number(folder: str) -> int | None:
-    """Read the number back from a run's folder name, None if it is no such name."""
+    """Return the number in a run's folder name, None if it is no such name."""
     digits = number_text(folder)
     return int(digits) if digits else None
 
@@ -167,17 +167,17 @@ def number_text(folder: str) -> str:
 
 
 def journal(number: int) -> str:
-    """Name the journal of an attempt, which counts from 1."""
+    """Return the journal's name of an attempt, from 1."""
     return f"attempt-{number}.jsonl"
 
 
 def steps(number: int) -> str:
-    """Name the file of the steps that an attempt logs, beside its journal."""
+    """Return the name of the file of an attempt's logged steps."""
     return f"attempt-{number}.steps.jsonl"
 
 
 def journals_by_attempt(folder: Path) -> dict[int, str]:
-    """Find the journals in a run's folder: attempt -> path, the first attempt first."""
+    """Return the journals in a run's folder: attempt -> path, in order."""
     path = os.fspath(folder)
     names = [name for name in os.listdir(path) if name.startswith("attempt-")]  # noqa: PTH208 - no Path each
     journals = {int(m["number"]): f"{path}/{name}" for name in names if (m := _ATTEMPT.fullmatch(name))}
@@ -189,7 +189,7 @@ def _joined(params: Mapping[str, Any]) -> str:
 
 
 def slug(value: str) -> str:
-    """Spell a name or a value as folders do: with letters, digits, dots, dashes and underscores.
+    """Reduce a text to characters for folder names: letters, digits, dots, dashes and underscores.
 
     >>> slug("cuda:0"), slug("größe")
     ('cuda0', 'gr_e')

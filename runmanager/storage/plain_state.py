@@ -1,4 +1,4 @@
-"""Plain state in a checkpoint: dicts and lists of JSON values, copied to be saved and restored in place."""
+"""Plain state in checkpoints: dicts and lists of JSON values, saved as copies and restored in place."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ _FLOAT64 = "float64"  # NumPy's: a float, with the same arithmetic
 
 
 def is_plain_state(part: Any) -> bool:
-    """Whether a part of a checkpoint is plain state: a dict or a list without a state_dict() of its own."""
+    """Whether a part of a checkpoint is plain state: a dict or a list without a state_dict()."""
     return isinstance(part, (dict, list)) and not hasattr(part, "state_dict")
 
 
 def copied(name: str, state: Any) -> Any:
-    """Copy plain state, so that it can be saved; a list that is held twice is held twice by the copy.
+    """Copy plain state to save it; shared dicts and lists stay shared in the copy.
 
     Raises:
-        CheckpointError: It holds a value that is not JSON, or holds itself.
+        CheckpointError: It contains a value that is not JSON, or contains itself.
     """
     return _copied(state, name, {}, is_outermost=True)
 
@@ -70,10 +70,10 @@ def _advice(value: Any) -> str:
 
 
 def fill(state: Any, saved: Any) -> None:
-    """Put what was saved into a dict or a list, and into the dicts and lists in it that are still there.
+    """Restore a saved state into a dict or list, and into its nested dicts and lists that still exist.
 
     Raises:
-        TypeError: One of the two is a dict and the other is a list, or `saved` is neither.
+        TypeError: One is a dict and the other a list, or `saved` is neither.
     """
     if not (isinstance(saved, (dict, list)) and isinstance(state, dict) == isinstance(saved, dict)):
         raise TypeError(f"it is a {type(state).__name__}, saved was a {type(saved).__name__}")
@@ -81,7 +81,7 @@ def fill(state: Any, saved: Any) -> None:
 
 
 def _fill(state: Any, saved: Any, objects: dict[int, Any], used: set[int]) -> None:
-    """Fill in a state: `objects` has, by the id of a dict or a list that was saved, the one that it became."""
+    """Restore a state recursively: `objects` maps the id of a saved dict or list to the restored one."""
     before = dict(state) if isinstance(state, dict) else dict(enumerate(state))
     state.clear()
     for key, value in saved.items() if isinstance(saved, dict) else enumerate(saved):

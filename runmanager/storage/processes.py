@@ -1,4 +1,4 @@
-"""The identity of a process, and whether it still lives."""
+"""The identity of a process, and whether it is alive."""
 
 import os
 import socket
@@ -9,34 +9,35 @@ from typing import Any
 
 
 def this_process() -> dict[str, Any]:
-    """Return the identity of this process among all processes of all machines, as JSON.
+    """Return the identity of this process, unique across machines, as JSON.
 
-    Its number is reused, so the machine's boot and the process's start are part of it, if the system has them.
+    Process ids are reused, so the identity includes the machine's boot and the start of the process, if
+    available.
     """
     pid = os.getpid()
     return {"host": _host(), "boot": _boot(), "pid": pid, "pid_start": _started(pid)}
 
 
 def is_this(process: Mapping[str, Any]) -> bool:
-    """Whether a process once described by `this_process` is this one."""
+    """Whether an identity from `this_process` is that of this process."""
     return this_process().items() <= process.items()
 
 
 def lives(process: Mapping[str, Any]) -> bool | None:
-    """Whether a process once described by `this_process` still lives; None if it is on another machine."""
+    """Whether the process with an identity is alive; None if it is on another machine."""
     pid = process.get("pid")
     if process.get("host") != _host():
         return None
     if process.get("boot", _boot()) != _boot() or not isinstance(pid, int) or pid <= 0:
         return False
-    if os.name == "nt":  # pragma: no cover - os.kill ends the process there
+    if os.name == "nt":  # pragma: no cover - os.kill would end the process on Windows
         return True if pid == os.getpid() else None
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
-        pass  # another user's
+        pass  # a process of another user
     started = process.get("pid_start", "")
     return not started or started == _started(pid)
 
@@ -47,14 +48,14 @@ def _host() -> str:
 
 
 def has_same_kernel(process: Mapping[str, Any]) -> bool:
-    """Whether a process is, or was, on this boot of this machine, if in another container."""
+    """Whether a process belongs to this boot of this machine, maybe in another container."""
     boot = str(process.get("boot")).partition(" ")[0]
     return bool(boot) and boot == _boot().partition(" ")[0]
 
 
 @cache
 def _boot() -> str:
-    """Return what tells apart the boots of a machine, and its containers, which number their own processes."""
+    """Return an identifier of the machine's boot and the container, as both determine process ids."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -63,9 +64,9 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return when a process was started, in ticks since boot; empty if the system does not have it."""
+    """Return the start of a process, in ticks since boot; empty if unavailable."""
     try:
-        # the name in parentheses may hold anything, so count from its end (proc_pid_stat(5): field 22)
+        # the name in parentheses may contain anything, so count from its end (proc_pid_stat(5): field 22)
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""

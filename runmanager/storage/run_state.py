@@ -1,4 +1,4 @@
-"""The state of a run, from its journals: its status, and its epochs, each once."""
+"""The state of a run, read from its journals: status, epochs and outcome."""
 
 import contextlib
 import time
@@ -17,9 +17,9 @@ from runmanager.storage.durable import read_end
 from runmanager.storage.folders import RunFolder, read_runs
 from runmanager.storage.journal import Attempt, end_abandoned_attempt, read_attempt
 
-_MOST_LOG = 1 << 20  # bytes of an error.log
+_MOST_LOG = 1 << 20  # the most bytes read of an error.log
 _FEW_EPOCHS = 1000
-_MOST_CELLS, _SPARSE = 10**7, 100  # of a table; as many as values
+_MOST_CELLS, _SPARSE = 10**7, 100  # limits of a table: cells, and cells per value
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,21 @@ class RunResult:
     """The state of a run, as its journals record it."""
 
     folder: RunFolder
-    status: Status  # derived from its journals and, if they have no end, its process
+    status: Status  # from its journals and, without an end line, its process
     epochs: Sequence[EpochRecord]  # each once, in order
     attempts: int
-    error: str  # why it failed, in one line
+    error: str  # the cause of a failure, in one line
     start: Mapping[str, Any]  # the first line of its last attempt
     mixed: bool = False  # whether its epochs come from different code, data, versions or numbers of threads
-    jobs: int = 1  # the most runs of the grid that shared the machine while its epochs were executed
-    peak_memory: int | None = None  # the most bytes of tensors on its accelerator, None if not known
-    threads: int | None = None  # that torch computed with in its first attempt, None if not known
+    jobs: int = 1  # the most runs that shared the machine during its epochs
+    peak_memory: int | None = None  # of tensors on its accelerator (bytes), None if unknown
+    threads: int | None = None  # torch's number in its first attempt, None if unknown
     journals: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # path -> `durable.version`
-    stopped_early: str = ""  # why its loop ended before its last epoch, "" if it did not
+    stopped_early: str = ""  # why its loop ended before the last epoch, or ""
     summary: Mapping[str, float] = field(default_factory=dict)  # results of the whole run, by column
-    inside: Inside | None = None  # where the next epoch continues, None if with its first batch
+    inside: Inside | None = None  # where the next epoch resumes, None for its first batch
     pruned_by: str = ""  # see `Outcome`
-    loaded: Mapping[str, str] = field(default_factory=dict)  # the run whose weights it has loaded -> their hash
+    loaded: Mapping[str, str] = field(default_factory=dict)  # run whose weights it has loaded -> their hash
 
     @property
     def outcome(self) -> Outcome:
@@ -50,11 +50,11 @@ class RunResult:
 
     @property
     def next_step(self) -> str:
-        """What to do next, "" if there is nothing to do."""
+        """Advice on what to do next, or ""."""
         return self.outcome.next_step(self.folder.path / paths.ERROR_LOG)
 
     def error_log_tail(self, num_lines: int) -> list[str]:
-        """Return the last lines of error.log, none if the run has no error or the file cannot be read."""
+        """Return the last lines of error.log; empty without an error, or if the file cannot be read."""
         if not self.error:
             return []
         try:
@@ -65,12 +65,12 @@ class RunResult:
 
 
 def read_experiment(path: Path, damaged: list[str] | None = None) -> list[RunResult]:
-    """Read all runs of one experiment; whatever cannot be read goes to `damaged`."""
+    """Read all runs of one experiment; append unreadable files to `damaged`."""
     return [read_run(folder, damaged) for folder in read_runs(path, damaged)]
 
 
 def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
-    """Read the journals of one run; whatever cannot be read goes to `damaged`."""
+    """Read the journals of one run; append unreadable files to `damaged`."""
     damaged = [] if damaged is None else damaged
     journals, attempts = _read_attempts(folder, damaged)
     valid = _valid(attempts)
@@ -79,7 +79,7 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
         damaged.append(f"{folder.path} (no table has room for the metrics of its {len(epochs)} epochs)")
         epochs = []
     firsts = [index for index, attempt in enumerate(valid) if _starts_over(attempt)]
-    current = valid[firsts[-1] :] if firsts else valid  # since the last one that began with the first epoch
+    current = valid[firsts[-1] :] if firsts else valid  # since the last attempt that began with the first epoch
     last = valid[-1] if valid else Attempt()
     return RunResult(
         folder,
@@ -102,13 +102,13 @@ def read_run(folder: RunFolder, damaged: list[str] | None = None) -> RunResult:
 
 
 def read_attempts(folder: RunFolder) -> tuple[Sequence[Attempt], Sequence[Attempt]]:
-    """Read all attempts at a run that can be read, in order, and those of them that count."""
+    """Return the readable attempts at a run, in order, and the valid ones among them."""
     attempts = _read_attempts(folder, [])[1]
     return attempts, _valid(attempts)
 
 
 def _read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str], list[Attempt]]:
-    """Read a run's journals: attempt -> path of each, and the content of the readable ones."""
+    """Return a run's journals, attempt -> path, and the content of the readable ones."""
     journals: dict[int, str] = {}
     attempts: list[Attempt] = []
     with contextlib.suppress(OSError):
@@ -127,13 +127,13 @@ def _read_attempts(folder: RunFolder, damaged: list[str]) -> tuple[dict[int, str
 
 
 def _summary_of(end: Mapping[str, Any]) -> dict[str, float]:
-    """Return the results of a whole run, without those whose column has another meaning."""
+    """Return the summary of a run, without names that are columns of the tables."""
     values = end.get("summary", {}).items()
     return {name: float(value) for name, value in values if name.isidentifier() and name not in COLUMNS}
 
 
 def _is_sparse(epochs: Sequence[EpochRecord]) -> bool:
-    """Whether a table of epochs would be huge and empty: each has metrics that no other has."""
+    """Whether a table of epochs would be huge and nearly empty, as every epoch has other metrics."""
     if len(epochs) < _FEW_EPOCHS:
         return False
     num_names = len(set().union(*(record.metrics for record in epochs)))
@@ -141,13 +141,13 @@ def _is_sparse(epochs: Sequence[EpochRecord]) -> bool:
 
 
 def is_sparse(num_rows: int, num_columns: int, num_values: int) -> bool:
-    """Whether a table has so much room for so few values that only a hostile file can mean it."""
+    """Whether a table is so large and empty that only a hostile file can have caused it."""
     return num_rows * num_columns > max(_MOST_CELLS, _SPARSE * num_values)
 
 
 def end_if_running(folder: RunFolder, attempt: int, cause: str) -> None:
-    """Commit that an attempt of this process was interrupted, if its journal has no end."""
-    with contextlib.suppress(StorageError):  # a journal without an end means the same when this process is gone
+    """Commit "interrupted" for an attempt of this process whose journal has no end."""
+    with contextlib.suppress(StorageError):  # without it, readers derive the same once this process is gone
         result = read_run(folder)
         ours = {**processes.this_process(), "attempt": attempt}
         if result.status is Status.RUNNING and ours.items() <= result.start.items():
@@ -168,7 +168,7 @@ def _status(folder: RunFolder, attempts: Sequence[Attempt], journal: str | None)
 
 
 def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: str) -> Status:
-    """Judge an attempt on another machine by who holds the experiment, else by its journal's age."""
+    """Derive the status of an attempt on another machine from the lock, else from its journal's age."""
     holder = lock.holder(experiment)
     if holder and holder[0].get("host") == start.get("host"):
         return Status.RUNNING if lock.is_holding(*holder) else Status.STALE
@@ -179,9 +179,9 @@ def _status_elsewhere(start: Mapping[str, Any], experiment: Path, journal: str) 
 
 
 def _valid(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-    """Leave out attempts that ended before their first epoch: the state before them holds.
+    """Leave out attempts that ended before their first epoch: they do not change the state.
 
-    But a pruned run that was resumed is no longer pruned.
+    Exception: a pruned run that was resumed is not pruned any more.
     """
     if not attempts:
         return attempts
@@ -202,7 +202,7 @@ def _starts_over(attempt: Attempt) -> bool:
 
 
 def _inside(folder: RunFolder, attempts: Sequence[Attempt], num_epochs: int) -> Inside | None:
-    """Return where the epoch after the last one continues; the file is what counts, and it says the same."""
+    """Return where the next epoch resumes, if the checkpoint file for it exists."""
     for attempt in reversed(attempts):
         inside = attempt.inside or inside_of(attempt.start)
         if inside or attempt.epochs:
@@ -212,7 +212,7 @@ def _inside(folder: RunFolder, attempts: Sequence[Attempt], num_epochs: int) -> 
 
 
 def inside_of(start: Mapping[str, Any]) -> Inside | None:
-    """Return where in an epoch an attempt began, None if with its first batch."""
+    """Return where in an epoch an attempt began, None for the first batch."""
     return msgspec.convert(start["inside"], Inside) if "inside" in start else None
 
 
@@ -223,10 +223,10 @@ def _has_ended(attempt: Attempt) -> bool:
 def _merged(attempts: Iterable[Attempt]) -> list[EpochRecord]:
     merged: dict[int, EpochRecord] = {}
     for attempt in attempts:
-        # an attempt resumes after the epoch that it names, and supersedes later ones
+        # an attempt resumes after this epoch, and supersedes later ones
         after = attempt.start.get("after")
         if attempt.epochs:
-            after = after if isinstance(after, int) else min(attempt.epochs) - 1  # its first line is damaged
+            after = after if isinstance(after, int) else min(attempt.epochs) - 1  # a damaged first line
             merged = {epoch: record for epoch, record in merged.items() if epoch <= after}
         merged |= attempt.epochs
     return [record for _, record in sorted(merged.items())]

@@ -1,4 +1,4 @@
-"""What run.json keeps of a search: the trials of its run, and the value that a loop has told."""
+"""The entries of a search in run.json: the trials of a run, and the value told by a loop."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 
 class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A trial of a run; its parameters are those of the run.
+    """A stored trial of a run, with the run's hyperparameters.
 
     Attributes:
-        number: Which one it is: no other trial of the experiment has the same.
-        is_own: Whether the user asked for this setting, and no sampler suggested it.
-        attributes: What the sampler wrote down with it.
+        number: The trial's number, unique in the experiment.
+        is_own: Whether the user asked for this setting, in place of a sampler.
+        attributes: The sampler's attributes of the trial.
     """
 
     number: _Count
@@ -32,10 +32,10 @@ class KeptTrial(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToldValue(msgspec.Struct, frozen=True):
-    """The value that a loop has told for a run.
+    """The value told by a loop for a run.
 
     Attributes:
-        attempts: How many attempts the run had then: it counts until there is another one.
+        attempts: The run's number of attempts then; a later attempt overrides the value.
         values: The value of each metric; None if the run failed.
     """
 
@@ -45,7 +45,7 @@ class ToldValue(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class RunTrials:
-    """The trials of a run, and its told value."""
+    """The trials of a run, and the value told for it."""
 
     trials: Sequence[KeptTrial] = ()
     told: ToldValue | None = None
@@ -57,7 +57,7 @@ class RunTrials:
         return RunTrials([*self.trials, *new], self.told)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what run.json has of it: nothing of a run without a search."""
+        """Return the entries of run.json; empty for a run without a search."""
         content: dict[str, Any] = {}
         if self.trials:
             content["trials"] = msgspec.to_builtins(self.trials)
@@ -67,7 +67,7 @@ class RunTrials:
 
 
 def read_trials(run: RunFolder) -> RunTrials:
-    """Read what run.json keeps of a search; what is damaged is left out."""
+    """Read the entries of a search in run.json, without damaged ones."""
     document = read_json(run.path / paths.RUN) or {}
     entries = document.get("trials")
     trials: list[KeptTrial] = []
@@ -84,7 +84,7 @@ def read_trials(run: RunFolder) -> RunTrials:
 
 
 def without_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a trial that are plain JSON, without text: the CMA-ES would unpickle that.
+    """Return a trial's attributes that are plain JSON without text, as CMA-ES would unpickle text.
 
     >>> without_text({"generation": 3, "optimizer": "80049563", "axes": {"width": [1, 2]}})
     {'generation': 3, 'axes': {'width': [1, 2]}}
@@ -99,7 +99,7 @@ def without_text(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_run(run: RunFolder, trials: RunTrials) -> None:
-    """Write run.json, and the folder of the run before, unless that is there with the same content.
+    """Write run.json, creating the folder of the run if needed; skip if the content is the same.
 
     Raises:
         StorageError: It could not be written.

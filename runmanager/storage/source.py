@@ -1,4 +1,4 @@
-"""The source of the user's own code: its functions and classes, and the names that they read."""
+"""The source of the user's code: functions and classes, and the names that they read."""
 
 import ast
 import functools
@@ -17,20 +17,20 @@ from runmanager.storage.user_code import is_users_file
 
 _DEBUGGERS = ("pdb", "ipdb", "pudb", "debugpy", "IPython")
 _ONLY_READ = ("isnan", "isinf", "isfinite", "any", "all", "item", "abs", "len", "isinstance", "max", "min")
-"""What a condition of a stop at a debugger may call: it changes nothing, random states included."""
+"""Functions without side effects, which the condition of a debugger call may use."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _IN_BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 _LAMBDA = "<lambda>"
 _SOURCES: dict[int, tuple[Any, "Source"]] = {}
-"""Of what was imported, by the id of its spec, or typed, by that of its code; both are kept with it."""
+"""Sources by id of a module's spec or a notebook cell's code; references to them keep the ids unique."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The statements of a module or of a notebook, and its functions and classes by qualified name.
+    """The statements of a module or notebook, and its functions and classes by qualified name.
 
-    Comments, docstrings, annotations of functions, layout and stops at a debugger are left out.
+    Without comments, docstrings, annotations of functions, layout and debugger calls.
     """
 
     body: list[ast.stmt]
@@ -38,12 +38,12 @@ class Source:
 
     @functools.cached_property
     def bindings(self) -> dict[str, list[ast.stmt]]:
-        """The statements that give each name of the module its value."""
+        """Name -> the module's statements that assign it."""
         return bindings_in(self.body)
 
 
 def is_users_module(module: types.ModuleType | None) -> bool:
-    """Whether a module is one of the user's own files."""
+    """Whether a module is a file of the user."""
     file = getattr(module, "__file__", None)
     return type(module) is types.ModuleType and isinstance(file, str) and is_users_file(file)
 
@@ -82,10 +82,10 @@ def layers(function: Any) -> list[Any]:
 
 
 def source_of(part: Any) -> Source:
-    """Return the source of a module, or of the one that a function or a class is in; empty without any.
+    """Return the source of a module, or of the module of a function or class; empty if unavailable.
 
-    It is read once: what is executed stays as it is while its file is edited. A module that is loaded again has
-    a new source.
+    It is cached: the executed code does not change when its file is edited. A reloaded module gets a new
+    source.
     """
     scope, code = names_of(part), getattr(part, "__code__", None)
     if "__file__" not in scope and isinstance(cells := scope.get("In"), list):
@@ -113,7 +113,7 @@ def text_of(part: Any) -> str:
 
 
 def origin_of(node: ast.stmt, name: str, package: str) -> tuple[types.ModuleType, str] | None:
-    """Return the user's module that a statement imports a name from, and its name there."""
+    """Return the user's module from which a statement imports a name, and the name there."""
     if not isinstance(node, ast.ImportFrom):
         return None
     try:
@@ -140,7 +140,7 @@ def bindings_in(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
 
 
 def enclosing_bindings(part: Any) -> dict[str, list[ast.stmt]]:
-    """Return the `bindings_in` the functions that a function or a class is defined in."""
+    """Return `bindings_in` of the functions around a function or class."""
     names = part.__qualname__.split(".<locals>.")[:-1]
     outer = [".<locals>.".join(names[: number + 1]) for number in range(len(names))]
     nodes = [node for name in outer for node in source_of(part).definitions.get(name, [])[-1:]]
@@ -155,7 +155,7 @@ def class_bindings(part: Any) -> dict[str, list[ast.stmt]]:
 
 @functools.lru_cache(maxsize=4096)
 def names_read(text: str) -> tuple[str, ...]:
-    r"""Return the names that a source reads from around it, in order, with their attributes.
+    r"""Return the free names that a source reads, sorted, with their attributes.
 
     >>> names_read("def step(x):\n    return x * args.scale + LIMIT")
     ('LIMIT', 'args.scale')
@@ -172,7 +172,7 @@ def names_read(text: str) -> tuple[str, ...]:
 
 
 def attributes_in(nodes: Iterable[ast.AST], *, texts: bool = False) -> set[str]:
-    """Return the attributes that are read in functions, with texts where they may be names of attributes."""
+    """Return the attributes that functions read; with `texts`, also texts that may name attributes."""
     names: set[str] = set()
     for function in nodes:
         inside = [*ast.walk(function)]
@@ -269,19 +269,19 @@ def _chain(node: ast.AST) -> str:
 
 def _free(table: symtable.SymbolTable) -> Iterator[str]:
     is_outside = table.get_type() == "module"
-    yield from (one.get_name() for one in table.get_symbols() if is_outside or one.is_global())
+    yield from (symbol.get_name() for symbol in table.get_symbols() if is_outside or symbol.is_global())
     for inner in table.get_children():
         yield from _free(inner)
 
 
 class _Cleaner(ast.NodeTransformer):
-    """Removes docstrings, stops at a debugger, and annotations, but those of classes, which may be fields."""
+    """Removes docstrings, debugger calls and annotations, except in classes, where they may be fields."""
 
     def __init__(self, tree: ast.Module) -> None:
         imports = [node for node in ast.walk(tree) if _imports_debugger(node)]
         names = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}  # type: ignore[attr-defined]
         functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        self._stops = {"breakpoint", *_DEBUGGERS, *names} - functions  # the user's own are none
+        self._stops = {"breakpoint", *_DEBUGGERS, *names} - functions  # functions of the user are not debuggers
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         for name in ("annotation", "returns"):
@@ -299,7 +299,7 @@ class _Cleaner(ast.NodeTransformer):
         return super().generic_visit(node)
 
     def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
-        return ast.copy_location(ast.Global(node.names), node)  # a function is also read alone
+        return ast.copy_location(ast.Global(node.names), node)  # so that the function can be read on its own
 
     def _has_no_effect(self, node: ast.AST) -> bool:
         match node:
@@ -313,8 +313,8 @@ class _Cleaner(ast.NodeTransformer):
     def _is_stop(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             called = node.value
-            given = [*called.args, *(keyword.value for keyword in called.keywords)]
-            return _root(called) in self._stops and all(map(_only_reads, given))
+            arguments = [*called.args, *(keyword.value for keyword in called.keywords)]
+            return _root(called) in self._stops and all(map(_only_reads, arguments))
         return _imports_debugger(node)
 
 
@@ -336,7 +336,7 @@ def _imports_debugger(node: ast.AST) -> bool:
 
 
 def _only_reads(test: ast.AST) -> bool:
-    """Whether nothing in the syntax of an expression can change anything."""
+    """Whether an expression has no side effects, by its syntax."""
     return not any(
         isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
         or (

@@ -1,9 +1,8 @@
-"""The steps that an attempt logs, in blocks: a line each of a file beside its journal, and how they are read.
+"""Logged steps of an attempt: blocks, one per line of a file beside its journal, written and read.
 
-They are not in the journal, which is read whole wherever a run's rows or its status are needed. A line is
-checked as those of the journal are; its type is ``steps``. It has an epoch and, by name, the steps of the run
-and their values: ``{"step_loss": [[50, 100], [0.7, 0.5]]}``. The blocks of an epoch are on the disk before the
-epoch is committed.
+They are not in the journal, since reading a status reads the whole journal. A line has the type ``steps`` and a
+checksum as in the journal. It has an epoch, and the steps and values by name: ``{"step_loss": [[50, 100], [0.7,
+0.5]]}``. The blocks of an epoch are on disk before the epoch is committed.
 """
 
 import math
@@ -25,14 +24,14 @@ from runmanager.storage.journal import Attempt
 from runmanager.storage.run_state import inside_of, is_sparse, read_attempts
 
 STEP = "step"
-"""The column beside `run` and `epoch` that no value may be called."""
+"""The third column, beside `run` and `epoch`; no value may have this name."""
 
 Block = Mapping[str, tuple[Sequence[int], Sequence[float]]]
 """Name -> steps of the run, in order, and their values."""
 
 
 class StepFile:
-    """The file of the steps of one attempt, open for appending; it begins with its first block."""
+    """The step file of one attempt, open for appending; created with its first block."""
 
     def __init__(self, folder: Path, attempt: int) -> None:
         self._path = folder / paths.steps(attempt)
@@ -40,10 +39,10 @@ class StepFile:
         self._file: AppendFile | None = None
 
     def append(self, epoch: int, block: Block) -> None:
-        """Append a block, which is on disk when this returns.
+        """Append a block; it is on disk on return.
 
         Raises:
-            StorageError: It is not; the blocks before it are.
+            StorageError: The block is not on disk; earlier blocks are.
         """
         metrics = {
             name: [list(steps), [value if math.isfinite(value) else str(value) for value in values]]
@@ -53,19 +52,19 @@ class StepFile:
         line = journal.to_line({**content, "metrics": metrics, "t_wall": round(time.time(), 3)})
         if self._file is None:
             with durable.explained(self._path):
-                self._path.unlink(missing_ok=True)  # of an attempt whose journal is gone
+                self._path.unlink(missing_ok=True)  # left by an attempt whose journal is gone
             self._file = AppendFile(self._path, line)
         else:
             self._file.append(line)
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file; a repeated call does nothing."""
         if self._file is not None:
             self._file.close()
 
 
 class Points(NamedTuple):
-    """The values of one name, in the order of their epochs and steps: arrays ``(N,)``."""
+    """The values of one name, sorted by epoch and step: arrays ``(N,)``."""
 
     epochs: npt.NDArray[np.int64]
     steps: npt.NDArray[np.int64]
@@ -98,10 +97,10 @@ def are_logged(folder: Path) -> bool:
 
 
 def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
-    """Read the steps of a run by name, each once; whatever cannot be read goes to `damaged`.
+    """Read the steps of a run by name, without duplicates; append unreadable files to `damaged`.
 
-    An attempt resumes after an epoch, or inside one, and supersedes the steps after that. Those of an epoch
-    that no attempt has committed are there, until it is executed again.
+    An attempt that resumes supersedes all later steps. Steps of an uncommitted epoch are included until the
+    epoch is executed again.
     """
     if not are_logged(folder.path):
         return {}
@@ -109,7 +108,7 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
     starts = {attempt.number: attempt.start for attempt in attempts}
     valid = {attempt.number: attempt.start for attempt in counting}
     parts: _Parts = {}
-    latest: _Parts = {}  # of all attempts, those that were killed before their first commit included
+    latest: _Parts = {}  # of all attempts, even those killed before their first commit
     for number in paths.journals_by_attempt(folder.path):
         path = folder.path / paths.steps(number)
         of_attempt: _Parts = {}
@@ -128,8 +127,8 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
                 begun[name] = [*begun.get(name, []), *blocks]
             of_attempt = {**of_attempt, inside.epoch: begun}
         if (start := valid.get(number)) is not None:
-            after = start.get("after", min(of_attempt, default=LARGEST) - 1)  # if its first line is damaged
-            restored = start.get("restored", after)  # the last one was in the checkpoint alone
+            after = start.get("after", min(of_attempt, default=LARGEST) - 1)  # for a damaged first line
+            restored = start.get("restored", after)  # the last epoch may be in the checkpoint alone
             parts = {epoch: blocks for epoch, blocks in parts.items() if epoch <= after}
             parts |= {epoch: blocks for epoch, blocks in latest.items() if after < epoch <= restored}
             parts |= of_attempt
@@ -145,7 +144,7 @@ def read_steps(folder: RunFolder, damaged: list[str]) -> dict[str, Points]:
 
 
 def _until(names: _Blocks, last: int) -> _Blocks:
-    """Cut off the steps after one of them."""
+    """Cut off all steps after `last`."""
     cut = {name: [(steps[steps <= last], values[steps <= last]) for steps, values in blocks]
            for name, blocks in names.items()}  # fmt: skip
     return {
@@ -154,13 +153,13 @@ def _until(names: _Blocks, last: int) -> _Blocks:
 
 
 def _points(name: str, parts: _Parts) -> Points:
-    """Put the blocks of a name together; of a step that is there twice, the last value counts."""
+    """Concatenate the blocks of a name; for duplicate steps, the last value counts."""
     blocks = [(epoch, *block) for epoch, names in sorted(parts.items()) for block in names.get(name, ())]
     steps = np.concatenate([steps for _, steps, _ in blocks])
     values = np.concatenate([values for _, _, values in blocks])
     epochs = np.repeat([epoch for epoch, _, _ in blocks], [len(steps) for _, steps, _ in blocks])
     is_later = (np.diff(epochs) > 0) | (np.diff(steps) > 0)
-    if not is_later.all():  # as whoever has copied a line
+    if not is_later.all():  # as after a line was copied by hand
         order = np.lexsort((np.arange(len(steps)), steps, epochs))
         epochs, steps, values = epochs[order], steps[order], values[order]
         is_last = np.append((np.diff(epochs) > 0) | (np.diff(steps) > 0), [True])
@@ -169,7 +168,7 @@ def _points(name: str, parts: _Parts) -> Points:
 
 
 def _read(path: Path, parts: _Parts) -> Attempt:
-    """Read the blocks of a file, complete or still growing; return which of its lines are damaged.
+    """Read the blocks of a file, complete or still growing; return its damaged lines.
 
     Raises:
         OSError: The file cannot be read at all.
@@ -190,7 +189,7 @@ def _read(path: Path, parts: _Parts) -> Attempt:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file without their ends; one that is too long is cut, and ends the reading."""
+    """Yield the lines of a file without newlines; a line that is too long is cut and ends the reading."""
     rest = b""
     with durable.opened(path) as (descriptor, state):
         most = min(journal.PIECE, state.st_size + 1)

@@ -1,4 +1,4 @@
-"""Which code is the user's own, and the line of it that an exception comes from."""
+"""User code: which files belong to it, and the line of it that raised an exception."""
 
 import functools
 import os
@@ -15,10 +15,10 @@ from runmanager.wording import printable
 
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
-_INSTALLED = ("site-packages", "dist-packages")  # parts of a path
+_INSTALLED = ("site-packages", "dist-packages")  # folders in a path
 _GENERATED = re.compile(r"[/\\]torchinductor_[^/\\]*[/\\]")
 _CELL = re.compile(r"<ipython-input-(?P<number>\d+)|[/\\]ipykernel_\d+[/\\]")
-_TYPED = ("<string>", "<stdin>", "<python-input", "<command", "<doctest")  # has a line, but no file
+_TYPED = ("<string>", "<stdin>", "<python-input", "<command", "<doctest")  # lines without a file
 _WRITTEN = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$', re.MULTILINE)
 
 
@@ -29,14 +29,14 @@ class _Frame(NamedTuple):
 
 
 def is_users_file(file: str) -> bool:
-    """Whether code of this file is the user's: not Python's, not installed, and not of this package."""
+    """Whether a file is the user's: not Python's, not installed, and not of this package."""
     return not file.startswith("<") and not _is_library(file)
 
 
 def location_of(error: BaseException) -> str:
-    """Return the innermost line of the user's code that an exception came through, "" if there is none.
+    """Return the innermost line of user code in an exception's traceback, "" if there is none.
 
-    An exception of another process counts by the traceback in its text, as of a loader's worker.
+    For an exception from another process, as a loader's worker, the traceback in its text counts.
 
     >>> location_of(ValueError("was never raised"))
     ''
@@ -44,13 +44,13 @@ def location_of(error: BaseException) -> str:
     frames = [*_frames(error)]
     typed = [frame for frame in frames if frame.file.startswith(_TYPED)]
     users = [frame for frame in frames if _CELL.search(frame.file) or is_users_file(frame.file)]
-    # a training function that is installed was called by this package
+    # an installed training function was called by this package
     installed = [frame for frame in frames if _is_installed(frame.file)][:1]
-    return next((_in_words(own[-1]) for own in (users, typed, installed) if own), "")
+    return next((_in_words(group[-1]) for group in (users, typed, installed) if group), "")
 
 
 def caller() -> tuple[str, int]:
-    """Return file and line of the user's code that has called this package."""
+    """Return the file and line of user code that called this package."""
     frame = sys._getframe(1)  # noqa: SLF001 - inspect.currentframe() is the same
     while frame.f_back and not (is_users_file(frame.f_code.co_filename) or _is_typed(frame.f_code.co_filename)):
         frame = frame.f_back
@@ -62,7 +62,7 @@ def _is_typed(file: str) -> bool:
 
 
 def _frames(error: BaseException) -> Iterator[_Frame]:
-    """Yield the frames that an exception came through, the innermost last."""
+    """Yield the frames of an exception, innermost last."""
     for frame, line in traceback.walk_tb(error.__traceback__):
         yield _Frame(frame.f_code.co_filename, line, frame.f_code.co_name)
     remote = [error.__cause__] if type(error.__cause__).__name__.endswith("RemoteTraceback") else []

@@ -1,4 +1,4 @@
-"""What curves are drawn over: epochs, the steps or samples seen until then, or a column that a run tracks."""
+"""The x-axis of curves: epochs, steps or samples seen, or a tracked column."""
 
 import math
 from collections.abc import Iterable
@@ -12,23 +12,23 @@ _SEEN = {"steps": "steps seen", "samples": "samples seen"}
 
 
 def check_x_axis(x_axis: object, hyperparameters: Iterable[str] = ()) -> str:
-    """Return what curves are to be drawn over.
+    """Validate the x-axis of curves.
 
     Raises:
-        InvalidArgumentError: It is neither a word of ours nor the name of a column that a run can track.
+        InvalidArgumentError: It is neither a predefined x-axis nor a valid name of a metric.
 
     >>> check_x_axis("samples"), check_x_axis("env_steps")
     ('samples', 'env_steps')
     """
-    taken = {*COLUMNS, *hyperparameters} - {EPOCH}
-    if isinstance(x_axis, str) and x_axis.isidentifier() and x_axis not in taken:
+    reserved = {*COLUMNS, *hyperparameters} - {EPOCH}
+    if isinstance(x_axis, str) and x_axis.isidentifier() and x_axis not in reserved:
         return x_axis
     rule = "x_axis must be 'epoch', 'steps', 'samples' or a metric that is tracked, as 'env_steps'"
     raise InvalidArgumentError([f"{rule}, got {x_axis!r:.60}"])
 
 
 def x_column(x_axis: str | None) -> str:
-    """Return the column that has the numbers of an x-axis.
+    """Return the column of an x-axis.
 
     >>> x_column("samples"), x_column("env_steps"), x_column(None)
     ('samples seen', 'env_steps', 'epoch')
@@ -37,13 +37,13 @@ def x_column(x_axis: str | None) -> str:
 
 
 def x_of(record: EpochRecord, x_axis: str | None) -> int:
-    """Return where on an x-axis an epoch is; its number if it has no value there."""
+    """Return the x value of an epoch; its number if it has none."""
     value = x_value(record, x_axis)
     return record.epoch if value is None else value
 
 
 def x_value(record: EpochRecord, x_axis: str | None) -> int | None:
-    """Return the value that an epoch has on an x-axis, rounded down; None if it has none.
+    """Return the x value of an epoch, rounded down; None if it has none.
 
     >>> x_value(EpochRecord(2, {"samples seen": 120_000.0}), "samples")
     120000
@@ -55,13 +55,13 @@ def x_value(record: EpochRecord, x_axis: str | None) -> int | None:
 
 
 def seen(x_axis: str | None, num_steps: int, num_samples: float) -> dict[str, float]:
-    """Return the column of steps or samples, if that is the x-axis."""
+    """Return the column of steps or samples, if it is the x-axis."""
     numbers = {"steps": num_steps, "samples": num_samples}
     return {_SEEN[x_axis]: float(numbers[x_axis])} if x_axis in _SEEN and x_axis else {}
 
 
 def samples_of(records: Iterable[EpochRecord]) -> float:
-    """Return how many samples epochs have seen, by the last one that says it, else by their throughput."""
+    """Return the number of samples seen, from the last epoch that has it, else from the throughput."""
     total = 0.0
     for record in records:
         per_second = record.times.get("throughput_images_per_s", 0.0)
