@@ -1,4 +1,4 @@
-"""How many samples a batch has, where that is certain."""
+"""The number of samples of a batch."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -10,25 +10,24 @@ from runmanager.errors import MetricError, is_count
 from runmanager.hyperparameters import counted
 
 Measure = Callable[[Any], int]
-"""What `batch_size=` takes: batch -> its number of samples."""
+"""The function of `batch_size=`: batch -> its number of samples."""
 
 _IMAGE_DIMENSIONS = 3  # channels, height and width of one image
 
 
 def batch_size(batch: Any, expected: Callable[[], int | None] = lambda: None) -> int:
-    """Count the samples of a batch, if that is certain.
+    """Return the number of samples of a batch.
 
-    A number counts for itself, a tensor or an array by its first dimension, a packed sequence by its sequences.
-    All parts of a tuple, a list or a mapping have to agree; a list within them may be a part or hold a sample
-    per item, whichever fits the others.
+    A number is the number of samples. A tensor or an array counts by its first dimension, a packed sequence by
+    its sequences. All parts of a tuple, a list or a mapping must agree; a nested list is one part, or has one
+    sample per item, whichever agrees with the other parts.
 
     Args:
-        batch: What a loader yields, or a number.
-        expected: Asked how many samples the loader yields, None if that is not known, where several sizes are
-            possible.
+        batch: A batch of a loader, or a number.
+        expected: Returns the loader's number of samples, None if unknown; called if several sizes are possible.
 
     Raises:
-        MetricError: The size is not certain.
+        MetricError: The size is ambiguous.
 
     >>> batch_size((torch.zeros(7, 3), torch.zeros(7))), batch_size({"x": torch.zeros(5)}), batch_size(3)
     (7, 5, 3)
@@ -45,10 +44,10 @@ def batch_size(batch: Any, expected: Callable[[], int | None] = lambda: None) ->
 
 
 def measured(measure: Measure, batch: Any) -> int:
-    """Count the samples of a batch as the user asked for.
+    """Return the number of samples of a batch from the user's function.
 
     Raises:
-        MetricError: What was returned is no number of samples.
+        MetricError: The function returned no number of samples.
     """
     size = measure(batch)
     if not is_count(size, 1):
@@ -57,7 +56,7 @@ def measured(measure: Measure, batch: Any) -> int:
 
 
 def may_be_images(items: Sequence[Any]) -> bool:
-    """Whether a list may hold an image per item, and not the parts of a batch."""
+    """Whether a list may have an image per item, and not the parts of a batch."""
     return bool(items) and all(
         isinstance(item, torch.Tensor) and item.ndim == _IMAGE_DIMENSIONS and item.dtype == items[0].dtype
         for item in items
@@ -65,7 +64,7 @@ def may_be_images(items: Sequence[Any]) -> bool:
 
 
 def _sizes(item: Any, *, is_part: bool = False) -> set[int]:
-    """Return the sizes that a batch, or a part of one, may have."""
+    """Return the possible sizes of a batch, or of a part of one."""
     if isinstance(item, int) and not isinstance(item, bool):
         return set() if is_part else {item}  # a number in a batch is data
     if isinstance(item, PackedSequence):
@@ -80,7 +79,7 @@ def _sizes(item: Any, *, is_part: bool = False) -> set[int]:
 
 
 def _agreed(parts: Iterable[Any]) -> set[int]:
-    """Return the sizes that all parts may have; parts without a size do not count."""
+    """Return the sizes possible for all parts; parts without a size do not count."""
     sizes = [_sizes(part, is_part=True) for part in parts if not _is_without_size(part)]
     return set.intersection(*sizes) if sizes else set()
 

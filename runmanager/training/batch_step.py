@@ -1,4 +1,4 @@
-"""What a network computes of a batch, to train or to evaluate: the loss, outputs and targets."""
+"""The computation of a batch, to train or to evaluate: loss, outputs and targets."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,22 +11,22 @@ from runmanager.training.correct import are_classes
 
 Loss = Callable[[Any, Any], torch.Tensor]
 BatchStep = Callable[[nn.Module, Any], Any]
-"""What `step=` takes: the network and a batch -> (loss, outputs, targets)."""
+"""The function of `step=`: network, batch -> (loss, outputs, targets)."""
 
 Pair = tuple[Any, Any]
 """Inputs and labels."""
 
 Computed = tuple[Any, Any, Any]
-"""Loss, outputs and targets; the latter two are None where the step returned the loss alone."""
+"""Loss, outputs and targets; the latter two are None if the step returned the loss alone."""
 
 
 def pair_of(batch: Any, call: str) -> Pair:
-    """Take a batch that is (inputs, labels); `call` is what needs it so.
+    """Unpack a batch of (inputs, labels); `call` names the caller for messages.
 
     Raises:
-        MetricError: It is none.
+        MetricError: It is not a pair.
     """
-    pair: Any = () if isinstance(batch, Mapping | torch.Tensor) else batch  # a mapping has its keys for items
+    pair: Any = () if isinstance(batch, Mapping | torch.Tensor) else batch  # a mapping would yield its keys
     try:
         inputs, labels = pair
     except (TypeError, ValueError):
@@ -36,7 +36,7 @@ def pair_of(batch: Any, call: str) -> Pair:
 
 
 def of_step(result: Any) -> Computed:
-    """Take what a step returned: (loss, outputs, targets), or the loss alone.
+    """Unpack the result of a step: (loss, outputs, targets), or the loss alone.
 
     Raises:
         MetricError: It is neither.
@@ -49,14 +49,14 @@ def of_step(result: Any) -> Computed:
 
 
 def has_classes(outputs: Any, targets: Any, step: BatchStep | None) -> bool:
-    """Whether predictions can be right or wrong: targets are classes. A step may have other targets too."""
+    """Whether predictions can be right or wrong, as targets are classes; a step may have other targets."""
     are_tensors = isinstance(outputs, torch.Tensor) and isinstance(targets, torch.Tensor)
     may_be = are_tensors and outputs.ndim > 1 and not targets.is_floating_point()
     return may_be and (step is None or are_classes(outputs, targets))
 
 
 def counted_part(batch: Any, targets: Any, *, is_measured: bool) -> Any:
-    """Return what the samples of a batch are counted by: its targets, unless the user counts them."""
+    """Return the part of a batch that counts its samples: the targets, or the batch for the user's function."""
     has_size = not is_measured and isinstance(targets, torch.Tensor) and targets.ndim > 0
     return targets if has_size else batch
 

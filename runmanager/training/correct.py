@@ -1,4 +1,4 @@
-"""Which predictions are correct, where there are classes."""
+"""The number of correct predictions of classes."""
 
 import torch
 
@@ -12,10 +12,10 @@ def are_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
 
 
 def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Count on the device where the largest score is the label's, as `RunManager.track_num_correct`.
+    """Count on the device the samples whose label has the largest score, as `RunManager.track_num_correct`.
 
     Raises:
-        MetricError: The shapes do not fit; they would compare every sample with every other.
+        MetricError: The shapes do not fit; broadcasting would compare every sample with every other.
     """
     shape = preds.shape
     if labels.shape == shape and len(shape) > 1:
@@ -29,6 +29,6 @@ def num_correct(preds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def has_no_classes(preds: torch.Tensor, labels: torch.Tensor) -> bool:
-    """Whether there is one number per sample, as in regression and in binary classification."""
+    """Whether predictions are one number per sample, as in regression and binary classification."""
     is_one_each = preds.ndim > 0 and preds.shape[1:] in ((), (1,))
     return is_one_each and labels.shape in (preds.shape, preds.shape[:1])

@@ -1,4 +1,4 @@
-"""How an open run will end, and whether its loop goes on."""
+"""The outcome of an open run, and early stopping of its loop."""
 
 import math
 from typing import Any
@@ -12,100 +12,100 @@ from runmanager.training.listeners import Listeners, Reason
 
 
 class LeaveTrain(BaseException):
-    """Leaves `train` where its loop cannot be stopped; no Exception, as a loop may catch those."""
+    """Leaves a `train` whose loop cannot be stopped. It is no Exception, as a loop may catch those."""
 
 
 class Ending:
-    """Completed, unless something happens: the run diverges, fails, is interrupted, or is to stop early.
+    """The outcome of an open run: completed, unless it diverges, fails, is interrupted, or stops early.
 
-    After each epoch, the loop's own rule and the listeners say whether the run goes on; the first
+    After each epoch, the loop's early stopping and the listeners decide whether the run continues; the first
     reason counts.
     """
 
     def __init__(self, listeners: Listeners) -> None:
         self._listeners = listeners
         self.status, self.cause = Status.COMPLETED, ""
-        self.early_stop = EarlyStop(EpochOptions())  # of the loop
+        self.early_stop = EarlyStop(EpochOptions())  # the loop's options
         self.stopped_early = ""  # why the loop ended before its last epoch
-        self._num_epochs: int | None = None  # that the loop was asked for
-        self._resumed: EpochRecord | None = None  # the last one of earlier attempts
+        self._num_epochs: int | None = None  # argument of the loop
+        self._resumed: EpochRecord | None = None  # the last record of earlier attempts
         self._pruned_by = ""  # see `Outcome`
 
     def begin_loop(self, num_epochs: int | None) -> int | None:
-        """Return the last epoch of a loop: the one that was asked for, or an earlier one that ends the run.
+        """Return the last epoch of a loop: its argument, or an earlier one that ends the run.
 
-        `num_epochs` is None if only the loop itself has that number.
+        `num_epochs` is None if only the loop knows it.
         """
         self._num_epochs, self.stopped_early = num_epochs, ""
         ends = (num_epochs, self._listeners.last_epoch)
         return min((last for last in ends if last is not None), default=None)
 
     def resume(self, *records: EpochRecord) -> None:
-        """Take the epochs of earlier attempts."""
+        """Load the epochs of earlier attempts."""
         for self._resumed in records:
             self.early_stop.epoch_ended(self._resumed, None)
 
     def ask_again(self) -> None:
-        """Ask about the last epoch before the run was resumed: there may have been no answer."""
+        """Ask the listeners again about the last epoch before the resume, whose answer may be lost."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
             self._decide(resumed, self.early_stop.reason, self._listeners.asked_again(resumed))
 
     def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:
-        """Tell of an epoch that was committed; stop the run if an answer says so, unless its loop was left.
+        """Report a committed epoch; stop the run if an answer says so, unless its loop was left.
 
         Raises:
-            CheckpointError: The epoch lacks the metric of the loop's own rule.
-            PruneError: The run is at a rung, where it cannot be compared.
+            CheckpointError: The epoch lacks the metric of `patience`.
+            PruneError: The run cannot be compared at a rung.
         """
-        own = self.early_stop.epoch_ended(record, None)
+        stop_reason = self.early_stop.epoch_ended(record, None)
         reason = self._listeners.epoch_ended(record)
         if not is_left:
-            self._decide(record, own, reason)
+            self._decide(record, stop_reason, reason)
 
-    def _decide(self, record: EpochRecord, own: str, reason: Reason | None) -> None:
-        """Stop the run by the first reason, if it would not end here anyway."""
+    def _decide(self, record: EpochRecord, stop_reason: str, reason: Reason | None) -> None:
+        """Stop the run by the first reason, unless it ends here anyway."""
         last = self._num_epochs
         if self.status is not Status.COMPLETED or (last is not None and record.epoch >= last):
             return
-        if reason and not own and reason.rule is not None:
+        if reason and not stop_reason and reason.rule is not None:
             where = f"after epoch {record.epoch}" + ("" if last is None else f" of {last}")
             self.set(Status.PRUNED, f"{where}: {reason.why}" if reason.why else where)
             self._pruned_by = reason.rule
         else:
-            self.stopped_early = own or (reason.why if reason else "")
+            self.stopped_early = stop_reason or (reason.why if reason else "")
 
     def go_on(self) -> None:
-        """Let a further epoch begin: a loop that is not over `epochs` need not stop when it is told to."""
+        """Clear the request to stop: a loop that does not use `epochs` may begin another epoch."""
         if self._pruned_by:
             self.set(Status.COMPLETED, "")
 
     def prune(self, cause: str) -> None:
-        """Let the run end as pruned because `train` says so, unless its grid has said that before."""
+        """End the run as pruned at the request of `train`, unless its grid has pruned it before."""
         if not self._pruned_by:
             self.set(Status.PRUNED, cause)
             self._pruned_by, self.stopped_early = BY_TRAIN, ""
 
     @property
     def should_stop(self) -> bool:
-        """Whether no further epoch is to begin, however many were asked for."""
+        """Whether the loop should stop before its last epoch."""
         return self.status is not Status.COMPLETED or bool(self.stopped_early)
 
     def set(self, status: Status, cause: str) -> None:
-        """Let the run end so, whatever happened before."""
+        """Set the outcome, overriding earlier ones."""
         self.status, self.cause, self._pruned_by = status, cause, ""
 
     def outcome(self, num_committed: int) -> Outcome:
-        """Return how the run ends if it ends now."""
+        """Return the outcome if the run ends now."""
         return Outcome(self.status, self.cause, num_committed, pruned_by=self._pruned_by)
 
 
 class EarlyStop(Listener):
-    """Decides from the committed epochs alone, so that a resumed run stops after the same epoch.
+    """Early stopping from committed epochs alone, so that a resumed run stops after the same epoch.
 
     Args:
-        options: Say after how many epochs without a better value, or after which time, no epoch begins.
-        goal: The metric that has to become better; None where only the time counts.
+        options: The options with `patience`, `min_delta` and `max_seconds`.
+        goal: The metric that must improve; None if only the time counts.
     """
 
     may_stop = True
@@ -114,12 +114,12 @@ class EarlyStop(Listener):
         self._options, self._goal = options, goal
         self._best = -math.inf  # as `Goal.score` gives it
         self._best_epoch = 0
-        self._value = math.nan  # of the metric in that epoch
+        self._value = math.nan  # the metric in that epoch
         self.reason = ""
-        """Why no epoch begins any more, "" while the loop goes on."""
+        """Why the loop stops, "" while it continues."""
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str:
-        """Return why no further epoch is to begin, "" to go on.
+        """Return why the loop should stop, "" to continue.
 
         Raises:
             CheckpointError: The epoch lacks the metric.

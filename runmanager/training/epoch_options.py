@@ -1,4 +1,4 @@
-"""What a loop over epochs is asked for: what is saved, and when it ends early."""
+"""The options of a loop over epochs: checkpoints, kept weights, and early stopping."""
 
 import math
 import re
@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from runmanager.errors import Problems, is_count
 
 Interval = tuple[int | None, float | None]
-"""Batches, or else seconds, from one commit inside an epoch to the next; None and None: there is none."""
+"""Batches, or else seconds, between two commits inside an epoch; (None, None) for no commits."""
 
 _UNITS = {"s": 1, "min": 60, "h": 3600}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>s|min|h)")
@@ -27,7 +27,7 @@ class EpochOptions:
     checkpoint_every: int | str | None = None
 
     def problems(self) -> Problems:
-        """Return what is wrong with them."""
+        """Return the errors of the options."""
         problems = Problems()
         if self.patience is not None:
             problems.check_count("patience", self.patience, 1)
@@ -42,7 +42,7 @@ class EpochOptions:
 
     @property
     def interval(self) -> Interval:
-        """From one commit inside an epoch to the next.
+        """The interval between two commits inside an epoch.
 
         >>> EpochOptions(checkpoint_every=500).interval, EpochOptions(checkpoint_every="1.5h").interval
         ((500, None), (None, 5400.0))
@@ -65,10 +65,10 @@ class EpochOptions:
             rule = "checkpoint_every must be a number of batches, 1 or more, or a duration"
             problems.append(f"{rule} such as '30s', '10min' or '2h', got {every!r}")
         elif self.checkpoint is None:
-            what = "checkpoint={'network': network, 'optimizer': optimizer}"
-            problems.append(f"checkpoint_every={every!r} without checkpoint=: write {what}")
+            example = "checkpoint={'network': network, 'optimizer': optimizer}"
+            problems.append(f"checkpoint_every={every!r} without checkpoint=: write {example}")
         for name, part in (self.checkpoint or {}).items():
-            # torchmetrics' metrics leave their state out of state_dict() unless asked for it
+            # torchmetrics' metrics are not in state_dict() by default
             if getattr(part, "metric_state", None) and not part.state_dict():
                 advice = "call its persistent(True) before epochs()"
                 problems.append(f"checkpoint[{name!r}] is a metric that saves no state inside epochs: {advice}")

@@ -1,4 +1,4 @@
-"""Evaluating a network: means and metrics over the batches of a loader, without changing its training."""
+"""Evaluations: means and metrics over the batches of a loader, without side effects on training."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,16 +26,16 @@ from runmanager.training.metrics import EpochSums, How, check_column, column_of,
 
 
 class Metric(Protocol):
-    """A metric that is updated batch after batch, as torchmetrics has them."""
+    """A metric updated batch by batch, as in torchmetrics."""
 
     def update(self, outputs: Any, targets: Any, /) -> None:
-        """Take a batch."""
+        """Update the metric with a batch."""
 
     def compute(self) -> Any:
-        """Return the value over all batches: a number, or a mapping of them."""
+        """Return the value over all batches: a number, or a mapping of numbers."""
 
     def reset(self) -> None:
-        """Forget all batches."""
+        """Reset the metric."""
 
 
 class _Means(NamedTuple):
@@ -48,27 +48,27 @@ class Evaluation(_Means):
 
     Attributes:
         loss: The mean loss, NaN without batches.
-        accuracy: Which part of the predictions is right; NaN if the targets are not classes.
-        metrics: Name -> value, of what `metrics=` was given.
+        accuracy: The fraction of correct predictions; NaN if the targets are not classes.
+        metrics: Name -> value, for the metrics of `metrics=`.
     """
 
     metrics: Mapping[str, float]
 
     def __new__(cls, loss: float, accuracy: float, metrics: Mapping[str, float] | None = None) -> Self:
-        """Make one without further metrics, or with them."""
-        made = super().__new__(cls, loss, accuracy)
-        made.metrics = metrics or {}
-        return made
+        """Create an evaluation; the metrics are optional."""
+        evaluation = super().__new__(cls, loss, accuracy)
+        evaluation.metrics = metrics or {}
+        return evaluation
 
 
 class OpenEvaluation:
-    """What is measured in one evaluation; nothing waits for the device before `read`.
+    """An evaluation in progress; nothing waits for the device before `read`.
 
     Args:
-        name: What its columns begin with.
+        name: The prefix of its columns.
         on_batch: Called at each batch.
-        measure: Counts the samples of a batch, None where that follows from the batch.
-        params: The run's hyperparameters, whose names no column may have.
+        measure: The user's function that counts the samples of a batch, None by default.
+        params: The run's hyperparameters; no column may have such a name.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class OpenEvaluation:
         params: Container[str] = (),
     ) -> None:
         self.device = device
-        self.num_batches = 0  # so far
+        self.num_batches = 0  # until now
         self.sums = EpochSums(measure)
-        self.computed: dict[str, float] = {}  # name -> value of further metrics
+        self.computed: dict[str, float] = {}  # name -> value of the metrics of `metrics=`
         self._name, self._loader = name, loader
         self._on_batch = on_batch
         self._params = params
-        self._columns: set[str] = set()  # that are checked
+        self._columns: set[str] = set()  # columns that are checked
 
     def batches(self) -> Iterator[Any]:
         """Yield the loader's batches on the device."""
@@ -108,10 +108,10 @@ class OpenEvaluation:
             self.sums.track(column_of(name), value, how, self._expected)
 
     def column(self, name: str) -> str:
-        """Return the name of a metric's column.
+        """Return the column of a metric.
 
         Raises:
-            MetricError: It is taken, or none.
+            MetricError: The name is taken, or not a valid column.
         """
         column = f"{self._name}_{column_of(name)}"
         if column not in self._columns:
@@ -120,7 +120,7 @@ class OpenEvaluation:
         return column
 
     def read(self) -> tuple[Evaluation, dict[str, float]]:
-        """Read what was added, over all ranks: as it is returned, and column -> value."""
+        """Read the sums over all ranks; return the evaluation, and column -> value."""
         self.sums.settle(lambda number: loaders.size_of_batch(self._loader, number))
         means = self.sums.means()
         values = {self.column(name): value for name, value in {**means, **self.computed}.items()}
@@ -138,9 +138,9 @@ def evaluate(
     metrics: Mapping[str, Metric] | None = None,
     counts: "Counts | None" = None,
 ) -> None:
-    """Let a network compute what an evaluation measures; `OpenEvaluation.read` is left to the caller.
+    """Run a network on the batches of an evaluation; the caller reads the result with `OpenEvaluation.read`.
 
-    If targets are classes, `counts` counts the predictions of each. The other arguments are those of
+    If targets are classes, `counts` counts the predictions per class. The other arguments are those of
     `RunManager.evaluate`.
     """
     metrics = _ready(metrics, evaluation)
@@ -166,16 +166,16 @@ def evaluate(
 
 @contextmanager
 def undisturbed(network: nn.Module | None, loader: Iterable[Any], device: torch.device) -> Iterator[None]:
-    """Evaluate in the block: in eval mode, without gradients; give modes and random states back afterwards."""
+    """Set eval mode and disable gradients during the block; restore modes and random states afterwards."""
     with undisturbed_random(device), loaders.same_generators(loader), _eval_mode(network), torch.no_grad():
         yield
 
 
 def _ready(metrics: Any, evaluation: OpenEvaluation) -> dict[str, Metric]:
-    """Send metrics to the device and let them forget what they had before.
+    """Send metrics to the device and reset them.
 
     Raises:
-        MetricError: They are none, or their columns are taken.
+        MetricError: They are not metrics, or their columns are taken.
     """
     if metrics is None:
         return {}
@@ -193,7 +193,7 @@ def _ready(metrics: Any, evaluation: OpenEvaluation) -> dict[str, Metric]:
 
 
 def _computed(network: nn.Module, batch: Any, loss: Loss, step: BatchStep | None) -> Computed:
-    """Compute what is measured of a batch."""
+    """Compute loss, outputs and targets of a batch."""
     if step:
         return of_step(step(network, batch))
     inputs, labels = pair_of(batch, "evaluate()")
@@ -204,8 +204,10 @@ def _computed(network: nn.Module, batch: Any, loss: Loss, step: BatchStep | None
 def _number(column: str, value: Any) -> float:
     with suppress(MetricError):
         return float(single(column, value))
-    what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
-    raise MetricError(f"{column} is {what}, not a number: leave this metric out, or let it return its mean")
+    description = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+    raise MetricError(
+        f"{column} is {description}, not a number: leave this metric out, or let it return its mean"
+    )
 
 
 @contextmanager
@@ -218,6 +220,6 @@ def _eval_mode(network: nn.Module | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # one by one: a part may have been in eval mode while the rest was training
+        # per module: a part may have been in eval mode during training
         for module, training in modes:
             module.training = training

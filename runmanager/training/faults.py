@@ -1,4 +1,4 @@
-"""What an exception means for a run: its status, and its cause in one sentence."""
+"""The status of a run for an exception, and the cause in one sentence."""
 
 import contextlib
 import re
@@ -45,7 +45,7 @@ _LOST = re.compile(r"Connection (closed|reset) by peer|Broken pipe|remote proces
 _LOADER_WORKER = re.compile(r"Caught \w+ in DataLoader worker process (\d+)\.\n")
 _LOADER_STOPPED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Terminated")
 _LOADER_LOST = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
-_PATIENCE_S = 1.0  # until a process of a loader has ended
+_PATIENCE_S = 1.0  # timeout for the end of a loader's process
 _EVALUATE = "evaluate("
 _SIZE = r"\d+(?:\.\d+)? ?(?:[KMGTPE]i?B|bytes)"
 _ASKED = re.compile(rf"(?:ried to allocate|Unable to allocate|Requested +:) ({_SIZE})")
@@ -56,8 +56,8 @@ _HOLDER = re.compile(rf"Process (\d+) has ({_SIZE}) memory in use")
 def status_of(error: BaseException) -> Status:
     """Return the status of a run that raised an exception: out of memory, killed, or failed.
 
-    Whoever ends a job, as SLURM does, sends SIGTERM to all of its processes: to those of a loader too, and
-    perhaps to them first. The run is not at fault then.
+    SLURM and similar systems end a job by SIGTERM to all of its processes. A loader's processes may get it
+    first; this is no fault of the run.
     """
     if _memory_error(error) is not None:
         return Status.OUT_OF_MEMORY
@@ -65,15 +65,15 @@ def status_of(error: BaseException) -> Status:
 
 
 def is_pruned(error: BaseException) -> bool:
-    """Whether an exception says that the run is to end as pruned: optuna.TrialPruned, which is not imported."""
+    """Whether an exception is optuna.TrialPruned, which prunes the run; Optuna is not imported."""
     kinds = type(error).__mro__
     return any(kind.__name__ == "TrialPruned" and kind.__module__.startswith("optuna") for kind in kinds)
 
 
 def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: int = 0) -> str:
-    """Say in one sentence why a run failed, and where: in which epoch, step and line of the user's code.
+    """Return one sentence with the cause of a failure and its place: epoch, step and line of user code.
 
-    An epoch or a step of 0 is none, or not known.
+    An epoch or step of 0 is unknown.
     """
     device_error = next(filter(_device_error, _chain(error)), None)
     short_of_memory = _memory_error(error)
@@ -81,7 +81,7 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
     parts = [f"worker {worker[1]} of the loader"] if worker else []
     parts += [f"epoch {epoch}"] if epoch else []
     if evaluation := next((note for note in getattr(error, "__notes__", ()) if note.startswith(_EVALUATE)), ""):
-        parts.append(evaluation)  # the step is that of the training before
+        parts.append(evaluation)  # the step belongs to the training before
     elif epoch and step:
         parts.append(f"step {step}")
     parts += filter(None, [location_of(short_of_memory or device_error or error) or location_of(error)])
@@ -100,7 +100,7 @@ def cause_of(error: BaseException, device: torch.device, epoch: int = 0, step: i
 
 
 def write_traceback(error: BaseException, path: Path) -> None:
-    """Write the traceback of an error into a file.
+    """Write the traceback of an error to a file.
 
     Raises:
         StorageError: It could not be written.
@@ -110,7 +110,7 @@ def write_traceback(error: BaseException, path: Path) -> None:
 
 @contextlib.contextmanager
 def explained_evaluation(name: str) -> Iterator[None]:
-    """Note at an error that it comes from an evaluation."""
+    """Mark errors in the block as errors of an evaluation."""
     try:
         yield
     except Exception as error:
@@ -119,7 +119,7 @@ def explained_evaluation(name: str) -> Iterator[None]:
 
 
 def explain_devices(error: BaseException, device: torch.device, network: nn.Module | None) -> None:
-    """Add a note to an error that may come from a network and a batch on different devices."""
+    """Add a note to an error if network and batch may be on different devices."""
     if network is not None and isinstance(error, RuntimeError) and _TWO_DEVICES.search(str(error)):
         devices = ", ".join(sorted(map(str, torch_devices.devices_of(network))))
         error.add_note(
@@ -142,10 +142,10 @@ def _memory_cause(error: BaseException, device: torch.device) -> str:
 
 
 def _free(text: str, device: torch.device) -> str:
-    """Say how much of a device was free according to the message, else how much is free now."""
+    """Return a sentence with the free memory of a device, from the message, else as of now."""
     if match := _FREE.search(text):
         return f"{match[2]} of {match[1]}"
-    with contextlib.suppress(Exception):  # a device that failed may not answer
+    with contextlib.suppress(Exception):  # a failed device may not answer
         if device.type not in ("cpu", "meta"):
             free, total = torch.accelerator.get_memory_info(device)
             return f"{gib(free)} of {gib(total)}"
@@ -168,7 +168,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_loader_stopped(error: BaseException) -> bool:
-    """Whether a process of a loader got SIGTERM: the message says so, or that process does."""
+    """Whether a process of a loader got SIGTERM, from the message or its exit code."""
     for link in _chain(error):
         if isinstance(link, RuntimeError) and _LOADER_STOPPED.search(str(link)):
             return True
@@ -177,9 +177,9 @@ def _is_loader_stopped(error: BaseException) -> bool:
             selves = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(link.__traceback__)]
             loaders = [loader for loader in selves if isinstance(loader, _MultiProcessingDataLoaderIter)]
             workers = loaders[-1]._workers if loaders else ()  # noqa: SLF001 - no exception has them
-            ended = wait([worker.sentinel for worker in workers], _PATIENCE_S)  # its batch is lost before
+            ended = wait([worker.sentinel for worker in workers], _PATIENCE_S)  # its batch is lost earlier
             for worker in workers:
-                if worker.sentinel in ended:  # its files are closed, a moment before it has an exit code
+                if worker.sentinel in ended:  # its files are closed a moment before its exit code is set
                     worker.join(_PATIENCE_S)
             if any(worker.exitcode == -signal.SIGTERM for worker in workers):
                 return True
@@ -198,7 +198,7 @@ def _is_memory_error(error: BaseException) -> bool:
 
 
 def _device_error(error: BaseException) -> str:
-    """Return the message of a device that failed, "" if none did."""
+    """Return the error message of a failed device, "" if there is none."""
     match = _DEVICE_ERROR.search(str(error)) if isinstance(error, RuntimeError) else None
     if match:
         return str(next(filter(None, match.groups()))).strip().removesuffix(".")

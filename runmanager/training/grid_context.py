@@ -1,4 +1,4 @@
-"""What a grid gives the manager of one of its runs."""
+"""The settings of a grid for the manager of one of its runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,17 +16,17 @@ from runmanager.training.listeners import RunListener
 
 @dataclass(frozen=True)
 class GridContext:
-    """The part of `RunManager` that a grid decides, not the user; the grid writes the tables of its runs.
+    """The settings of a `RunManager` that come from the grid; the grid writes the tables.
 
     Attributes:
-        run: The one run that may be begun, None for any.
-        jobs: How many runs share the machine, at most; a column of the tables if they are several.
-        fingerprint: The code, data and versions that results depend on. A run that began with others is
-            executed from its first epoch.
-        keep_changed: Resume such a run nevertheless; it is marked as mixed.
-        goal: That of the experiment, which TensorBoard shows.
-        x_axis: What the curves of the experiment are drawn over.
-        listeners: Those that follow the run in its process, after TensorBoard.
+        run: The only run that may begin, None for any.
+        jobs: The most runs that share the machine; a column of the tables if above 1.
+        fingerprint: The code, data and versions that results depend on. A run that began with a different one
+            starts over.
+        keep_changed: Resume such a run anyway; it is marked as mixed.
+        goal: The experiment's goal, which TensorBoard shows.
+        x_axis: The x-axis of the experiment's curves.
+        listeners: The listeners in the run's process, called after TensorBoard.
     """
 
     run: Run | None = None
@@ -38,14 +38,14 @@ class GridContext:
     listeners: Sequence[RunListener] = ()
 
     def facts(self) -> dict[str, Any]:
-        """Return what a journal says of a run's grid: what results depend on, and who shared the machine."""
+        """Return the grid's facts for the journal: the fingerprint, and the number of runs on the machine."""
         shared = {name: n for name, n in (("jobs", self.jobs), ("ranks", ranks.num_ranks())) if n > 1}
         return {"fingerprint": self.fingerprint, **shared}
 
     def is_changed(self, earlier: RunResult) -> bool:
-        """Whether a run began with other code, data or versions, or has loaded other weights."""
+        """Whether code, data, versions or loaded weights have changed since a run began."""
         return bool(changes_since(earlier, self.fingerprint))
 
     def starts_over(self, earlier: RunResult) -> bool:
-        """Whether a run that is executed again is not resumed, even if it has a checkpoint."""
+        """Whether a run is executed from its first epoch, even if it has a checkpoint."""
         return earlier.status is Status.COMPLETED or (self.is_changed(earlier) and not self.keep_changed)

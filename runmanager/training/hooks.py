@@ -1,4 +1,4 @@
-"""The hooks of a training loop: they check their order, and drive the open run."""
+"""The hooks of a training loop: they validate their order and drive the open run."""
 
 import bdb
 import warnings
@@ -42,49 +42,49 @@ from runmanager.training.open_run import Boards, OpenRun
 from runmanager.training.trainer_state import TrainerState, continued
 
 _TRAINED: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
-"""Network -> the run that trained it, in this process: `run_grid` has a manager for every run."""
+"""Network -> the run that trained it in this process, shared by managers, as `run_grid` has one per run."""
 
 _NOT_OF_THE_RUN = (StorageError, PruneError, KeyboardInterrupt, GeneratorExit, bdb.BdbQuit, LeaveTrain)
-"""Exceptions that interrupt a run, which can be resumed: what failed was not the run."""
+"""Exceptions that interrupt a run without its fault, so that it can be resumed."""
 
 LEFT_OPEN = "the program ended without end_run()"
-"""Why a run is interrupted that nobody has ended."""
+"""The cause for a run that was never ended."""
 
 
 class Output(Protocol):
-    """What a loop without a grid shows and writes; a grid does that itself."""
+    """The display and tables of a loop without a grid; a grid has its own."""
 
     def run_began(self, hooks: "Hooks", opened: OpenRun) -> None:
-        """A run is open."""
+        """Called when a run is open."""
 
     def epoch_ended(self, hooks: "Hooks", opened: OpenRun, record: EpochRecord) -> None:
-        """An epoch is committed."""
+        """Called when an epoch is committed."""
 
     def run_ends(self, hooks: "Hooks") -> None:
-        """The run is about to be closed."""
+        """Called before a run is closed."""
 
     def run_ended(self, hooks: "Hooks") -> None:
-        """The run is closed."""
+        """Called when a run is closed."""
 
 
 class Hooks:
-    """The hooks of a loop, which executes one run after the other.
+    """The hooks of a loop, which executes runs one after the other.
 
     Args:
-        folders: Where the runs live.
-        measure: Counts the samples of a batch, None where that follows from the batch.
-        design: The goal and the x-axis to be written with the experiment.
-        grid: What a grid decides, None for a loop without one.
-        boards: Makes what shows a run in TensorBoard, None for nothing.
-        output: What a loop without a grid shows and writes.
-        epoch_type: What measures an epoch, by default `OpenEpoch`.
-        evaluation_type: What measures an evaluation, by default `OpenEvaluation`.
+        folders: The run folders.
+        measure: The user's function that counts the samples of a batch, None by default.
+        design: The goal and the x-axis to store with the experiment.
+        grid: The settings of the grid, None for a loop without one.
+        boards: The factory of TensorBoard listeners, None for no TensorBoard.
+        output: The display and tables of a loop without a grid.
+        epoch_type: The class of an open epoch, by default `OpenEpoch`.
+        evaluation_type: The class of an open evaluation, by default `OpenEvaluation`.
 
     Attributes:
         run_params: The current run.
-        run_count: How many runs were begun.
+        run_count: The number of runs begun.
         rows: One row per finished epoch.
-        outcome: How the last run ended, None before the first run and while one is open.
+        outcome: The outcome of the last run, None before the first one and while a run is open.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class Hooks:
         self.is_of_grid = grid is not None
         self.grid = grid or GridContext()
         self.goal: Goal | None = design.goal if design else None
-        self.current: OpenRun | None = None  # after the run has ended too
-        self._design = design  # until it is written
+        self.current: OpenRun | None = None  # stays after the run has ended
+        self._design = design  # None once it is written
         self._boards, self._output = boards, output
         self._types = epoch_type or OpenEpoch, evaluation_type or OpenEvaluation
         self._has_warned_of_open_run = False
         self._leftovers = Leftovers()
-        self._scope = ExitStack()  # of the open run: its device is the current one
+        self._scope = ExitStack()  # of the open run, whose device is the current one
 
     @property
     def is_open(self) -> bool:
@@ -124,7 +124,7 @@ class Hooks:
         """Return the open run.
 
         Raises:
-            LifecycleError: There is none; `call` is what needs it.
+            LifecycleError: No run is open; `call` names the caller.
         """
         if self.current is None or self.outcome is not None:
             raise LifecycleError(f"{call} outside a run: call begin_run(run, network, loader) first")
@@ -134,7 +134,7 @@ class Hooks:
         """Return the open epoch.
 
         Raises:
-            LifecycleError: There is none.
+            LifecycleError: No epoch is open.
         """
         epoch = None if self.current is None else self.current.epoch
         if epoch is None:
@@ -143,7 +143,7 @@ class Hooks:
         return epoch
 
     def tracking(self, call: str) -> OpenEpoch | OpenEvaluation:
-        """Return what values go to: the evaluation that is open, else the epoch."""
+        """Return the target of tracked values: the open evaluation, else the epoch."""
         evaluation = None if self.current is None else self.current.evaluation
         return self.open_epoch(call) if evaluation is None else evaluation
 
@@ -151,7 +151,7 @@ class Hooks:
         """Return the open run.
 
         Raises:
-            LifecycleError: There is none, or its epoch has ended.
+            LifecycleError: No run is open, or its epoch has ended.
         """
         opened = self.open_run(call)
         if opened.number and opened.epoch is None and not opened.is_trained:
@@ -159,13 +159,15 @@ class Hooks:
         return opened
 
     def begin_run(self, run: Any, network: nn.Module | None, loader: Any, end: Callable[[], None]) -> None:
-        """Begin a run, see `RunManager.begin_run`; `end` is the manager's own hook for one that is open."""
+        """Begin a run, see `RunManager.begin_run`; `end` is the manager's hook to end an open one."""
         if self.is_open:
             self._end_open_run(end)
         params = params_of(run)
-        given = run if self.grid.run is None else self.grid.run
-        if given is not run and identity(params) != identity(params_of(given)):
-            raise LifecycleError(f"train() was given {given!r} and began {run!r}: give manager.run() the run")
+        grid_run = run if self.grid.run is None else self.grid.run
+        if grid_run is not run and identity(params) != identity(params_of(grid_run)):
+            raise LifecycleError(
+                f"train() was given {grid_run!r} and began {run!r}: give manager.run() the run"
+            )
         device = self.device_of(params, network)
         with ExitStack() as scope:
             scope.enter_context(torch_devices.as_current(device))
@@ -202,7 +204,7 @@ class Hooks:
                 )
             self._commit_epoch()
         self._close()
-        ranks.broadcast(None)  # when everything is written
+        ranks.broadcast(None)  # wait until everything is written
 
     def begin_epoch(self) -> None:
         """Begin an epoch, see `RunManager.begin_epoch`."""
@@ -220,7 +222,7 @@ class Hooks:
 
     @contextmanager
     def run(self, run: Any, begin: Callable[[], None], end: Callable[[], None]) -> Iterator[None]:
-        """Begin a run and end it however the block ends, by hooks that a user may have overridden."""
+        """Begin a run and end it with the block, by hooks that a user may have overridden."""
         try:
             begin()
             try:
@@ -232,7 +234,7 @@ class Hooks:
                 self.open_run("end_run()").close_loop()
                 end()
         except KeyboardInterrupt:
-            self.end_interrupted()  # while it began or ended
+            self.end_interrupted()  # interrupted while beginning or ending
             raise
 
     def epochs(
@@ -242,7 +244,7 @@ class Hooks:
         begin: Callable[[], None],
         end: Callable[[], None],
     ) -> Iterator[int]:
-        """Return the loop over `n` epochs, see `RunManager.epochs`; it calls the manager's own hooks."""
+        """Return the loop over `n` epochs, see `RunManager.epochs`; it calls the manager's hooks."""
         opened = self.open_run("epochs()")
         if not is_count(n):
             raise LifecycleError(f"epochs() takes a whole number, 0 or more, got {n!r}: write epochs(10)")
@@ -262,12 +264,12 @@ class Hooks:
 
     @property
     def should_stop(self) -> bool:
-        """Whether the run is to end after the epoch that has ended."""
+        """Whether the run should end after the last ended epoch."""
         return self.current is not None and self.is_open and self.current.ending.should_stop
 
     @property
     def resume_epoch(self) -> int:
-        """The last committed epoch, after which a loop that saves its own state continues."""
+        """The last committed epoch, after which a loop that saves its own state resumes."""
         opened = self.open_run("resume_epoch")
         if opened.resume_epoch is None:
             opened.resume_epoch = 0 if opened.has_begun else self._last_continued()
@@ -284,7 +286,7 @@ class Hooks:
         opened.resume_epoch = epoch
 
     def end_by(self, error: BaseException, run: Any) -> None:
-        """End the run as an exception that leaves the loop says."""
+        """End the run by an exception that left the loop."""
         if isinstance(error, _NOT_OF_THE_RUN):
             self.end_interrupted()
             return
@@ -295,12 +297,12 @@ class Hooks:
         self.end_failed(error, run)
 
     def end_at_exit(self, error: BaseException | None) -> Outcome:
-        """End the run that is open when the program ends: by an exception, or by none."""
+        """End the open run at the end of the program, with or without an exception."""
         opened = self.open_run("end_run()")
         if error is not None:
             self.end_by(error, self.run_params)
         else:
-            if opened.outcome.status is Status.COMPLETED:  # but whether it is, nobody has said
+            if opened.outcome.status is Status.COMPLETED:  # without end_run(), this is not certain
                 opened.interrupt(LEFT_OPEN)
             self._close()
         return self.outcome or opened.outcome
@@ -311,19 +313,19 @@ class Hooks:
             self.outcome = Outcome(faults.status_of(error), faults.cause_of(error, torch.device("cpu")))
             return self.outcome
         if not self.is_open:
-            again = self.outcome is not None  # the run that has just ended, not another with its parameters
+            again = self.outcome is not None  # the run that has just ended, not another one with its parameters
             folder = self.folders.open(params_of(run), again=again)
             self._open(folder, torch.device("cpu"), has_board=False).keep_committed()
         self.open_run("end_run()").fail(error)
         return self._close()
 
     def end_interrupted(self) -> None:
-        """End the run as interrupted unless it has ended; what was committed is kept."""
+        """End the run as interrupted unless it has ended; committed epochs stay."""
         if self.current is None:
             return
         if self.is_open:
             self.current.interrupt("interrupted")
-            with suppress(StorageError):  # a journal without an end means the same
+            with suppress(StorageError):  # a journal without an end line means the same
                 self._close()
         self.current.commit_lost_end()
 
@@ -331,21 +333,21 @@ class Hooks:
         """Return the goal that `patience` watches, None without it: that of `keep`, else the experiment's.
 
         Raises:
-            CheckpointError: `keep` is nothing that `epochs` takes.
-            InvalidArgumentError: There is none.
+            CheckpointError: `keep` is not valid.
+            InvalidArgumentError: There is no such goal.
         """
         patience = options.patience
         goal = resuming.goal_of(options.keep) or self.goal
         if patience is not None and goal is None and (self.folders.name or self.folders.opened):
             goal = self.folders.experiment.design.goal
         if patience is not None and goal is None:
-            what = "keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
-            raise InvalidArgumentError([f"patience={patience} without a metric to watch: write {what}"])
+            example = "keep='best:validation_loss', or give the experiment a goal: goal='min:validation_loss'"
+            raise InvalidArgumentError([f"patience={patience} without a metric to watch: write {example}"])
         return goal
 
     @contextmanager
     def counting(self, measure: Measure | None) -> Iterator[None]:
-        """Let `measure` count the samples of batches in the block."""
+        """Count the samples of batches by `measure` during the block."""
         before, self.measure = self.measure, measure
         if self.current:
             self.current.measure = measure
@@ -360,7 +362,7 @@ class Hooks:
         """Return the device of a run; without one, that of its network.
 
         Raises:
-            DeviceError: It is not there.
+            DeviceError: The device is missing.
         """
         device = params.get("device", torch_devices.network_device(network))
         try:
@@ -392,7 +394,7 @@ class Hooks:
         _TRAINED[network] = number
 
     def _write_design(self) -> None:
-        """Write the goal and the x-axis with the experiment, once; say so if it had others."""
+        """Store the goal and the x-axis with the experiment, once; print changes."""
         design, self._design = self._design, None
         if design is None or not ranks.is_main():
             return
@@ -403,14 +405,14 @@ class Hooks:
             self.grid = replace(self.grid, goal=design.goal, x_axis=design.x_axis)
 
     def _end_left_epoch(self) -> None:
-        """Commit the epoch in which a loop over `epochs` was left, as after a break, if no batch is left."""
+        """Commit the epoch in which the loop over `epochs` was left, as by break, if all batches are done."""
         opened = self.open_run("end_run()")
         opened.close_loop()
         if opened.epoch is not None and opened.epoch.is_left and opened.epoch.is_whole:
-            self._commit_epoch(is_left=False)  # resumed, the run goes on
+            self._commit_epoch(is_left=False)  # a resumed run continues
 
     def _end_open_run(self, end: Callable[[], None]) -> None:
-        """End the run that is open when the next one begins, as the tutorial's class did."""
+        """End the open run when the next one begins, as the tutorial's class did."""
         opened = self.open_run("begin_run()")
         number = opened.folder.number
         if self.grid.run is not None:
@@ -467,19 +469,19 @@ class Hooks:
             opened.end()
             self._leftovers.run_ended()
         finally:
-            if ranks.num_ranks() == 1:  # else ranks send each other something through it
+            if ranks.num_ranks() == 1:  # otherwise ranks communicate through it
                 self._scope.close()
         if self._output:
             self._output.run_ended(self)
         return self.outcome
 
     def _last_continued(self) -> int:
-        """Return the last epoch of earlier attempts that the open run may continue after."""
+        """Return the last epoch of earlier attempts after which the open run may resume."""
         folder = self.open_run("resume_epoch").folder
         return ranks.from_main(lambda: len(continued(read_run(folder), self.grid)))
 
     def _resume_by_trainer(self) -> bool:
-        """Continue after `resume_epoch` if that was asked for; return whether the attempt begins so."""
+        """Resume after `resume_epoch` if it is set; return whether the attempt begins this way."""
         opened = self.open_run("resume_epoch")
         after = opened.resume_epoch
         if after is None or opened.has_begun:

@@ -1,7 +1,7 @@
-"""Checkpoints inside epochs: when they are written, and how a run continues with the next batch.
+"""Checkpoints inside epochs: they are written at intervals, and a run resumes at the next batch.
 
-The loader is asked where it is, or is gone through again: with the random states that its epoch began with, and
-without the batches that were done.
+The loader restores its own state, or is replayed: its order is drawn again with the random states of the
+epoch's start, and finished batches are dropped.
 """
 
 import inspect
@@ -39,7 +39,7 @@ _COSTS = "so a kill inside an epoch costs that epoch"
 
 
 class _Run(Protocol):
-    """What it needs of the open run."""
+    """The part of the open run that checkpoints inside epochs need."""
 
     folder: RunFolder
     device: torch.device
@@ -54,19 +54,19 @@ class _Run(Protocol):
 
 
 class InsideEpoch:
-    """Commits the state of a run inside its epochs, and continues it there.
+    """Commits the state of a run inside its epochs, and resumes it there.
 
-    The state is that after a batch of `RunManager.batches`: of the parts and their gradients, the random
-    states, the position of the loader and what the epoch has measured. The code in front of the loop over the
-    batches is executed again; the state is restored behind it, before the next batch.
+    The state after a batch of `RunManager.batches` has the parts and their gradients, the random states, the
+    position of the loader and the epoch's partial metrics. On resume, the code before the loop over the batches
+    is executed again; then the state is restored, before the next batch.
 
     Args:
-        interval: From one commit to the next; without any it commits nothing, but continues.
-        records: Those of the epochs that need not be executed again.
-        problems: Gets a sentence for what cannot be continued.
+        interval: The interval between commits; without one it only resumes.
+        records: The records of the completed epochs.
+        problems: Receives sentences about states that cannot be resumed.
 
     Raises:
-        CheckpointError: What was saved has other parts.
+        CheckpointError: The saved state has other parts.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class InsideEpoch:
         records: Sequence[EpochRecord],
         problems: list[str],
     ) -> None:
-        self._run, self._state = weakref.proxy(run), state  # else both stay until garbage is looked for
+        self._run, self._state = weakref.proxy(run), state  # a cycle would keep both until garbage collection
         self._seconds_before = records[-1].metrics["run duration"] if records else 0.0
         self._batches, self._seconds = interval
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._last = 0.0  # when the last commit ended (perf_counter, s)
-        self._epoch = 0  # whose first loop over the batches has begun
-        self._is_first = self._is_due = False  # whether no batch of the loop has ended; whether to commit
-        self._pass: _LoaderPass | None = None  # over the batches, while it can be saved
+        self._epoch = 0  # the epoch whose first loop over the batches has begun
+        self._is_first = self._is_due = False  # before the first batch has ended; commit after this batch
+        self._pass: _LoaderPass | None = None  # the current pass, while it can be saved
         self._saved = self._read(len(records), problems) if ranks.num_ranks() == 1 else None
         if interval == (None, None):
             return
@@ -97,18 +97,18 @@ class InsideEpoch:
 
     @property
     def position(self) -> Inside | None:
-        """Where the next epoch continues, None if with its first batch."""
+        """Where the next epoch resumes, None for its first batch."""
         return None if self._saved is None else _position_of(self._saved)
 
     @property
     def until(self) -> float:
-        """When the state was saved where the next epoch continues, as wall time (s); 0 if there is none."""
+        """The wall time (s) of the saved state from which the next epoch resumes; 0 if there is none."""
         return float(self._saved.inside["wall_time"]) if self._saved and self._saved.inside else 0.0
 
     def begin_pass(self, epoch: OpenEpoch, loader: Any, *, skip: bool) -> Iterator[Any]:
-        """Begin to load batches: with the first one, or where a saved epoch was.
+        """Begin to load batches, at the first one or after a saved one.
 
-        With `skip`, worker processes need not load the batches that were done.
+        With `skip`, worker processes do not load finished batches.
         """
         saved, self._saved, self._pass = self._saved, None, None
         if epoch.number == self._epoch:
@@ -127,14 +127,13 @@ class InsideEpoch:
         return self._pass.batches
 
     def batch_ended(self, epoch: OpenEpoch) -> None:
-        """Commit the state after a batch, if it is time.
+        """Commit the state after a batch, if it is due.
 
-        A batch that nothing was tracked of when the next one is asked for is left out: the loop may not have
-        trained on it yet.
+        A batch without tracked values is skipped: the loop may not have trained on it yet.
 
         Raises:
             CheckpointError: It could not be loaded safely.
-            StorageError: It could not be written; the one before is whole.
+            StorageError: It could not be written; the previous one is intact.
         """
         if self._pass is None or not self._is_on:
             return
@@ -155,7 +154,7 @@ class InsideEpoch:
             self._last, self._is_due = perf_counter(), False
 
     def is_uncounted(self) -> None:
-        """Say that batches come from elsewhere than `RunManager.batches`."""
+        """Warn once that batches do not come from `RunManager.batches`."""
         if self._is_on:
             advice = "write `for batch in manager.batches():`"
             self._say(f"checkpoint_every= counts the batches of batches(), which has none, {_COSTS}; {advice}")
@@ -165,15 +164,15 @@ class InsideEpoch:
         return self._batches is not None or self._seconds is not None
 
     def _read(self, after: int, problems: list[str]) -> Checkpoint | None:
-        """Read what was saved inside the epoch after the last one; anything else is removed."""
+        """Read the checkpoint inside the next epoch; remove any other one."""
         folder = self._run.folder
         saved = checkpoints.load_checkpoint(folder.path, folder.id, problems, is_inside=True)
         if saved is not None and saved.record.epoch == after + 1 and saved.inside:
             if saved.states.keys() != self._state.parts.keys():
-                names, given = ", ".join(saved.states), ", ".join(self._state.parts)
+                names, parts = ", ".join(saved.states), ", ".join(self._state.parts)
                 raise CheckpointError(
                     f"the checkpoint inside epoch {after + 1} has the states of {names}, but the run has "
-                    f"{given}: give epochs(checkpoint=...) the same names"
+                    f"{parts}: give epochs(checkpoint=...) the same names"
                 )
             return saved
         checkpoints.remove_checkpoint_files(folder.path, is_inside=True)
@@ -182,7 +181,7 @@ class InsideEpoch:
     def _is_resumed(
         self, epoch: OpenEpoch, loader_pass: "_LoaderPass", saved: Checkpoint, *, skip: bool
     ) -> bool:
-        """Go on where a saved epoch was, if the loader can be brought there."""
+        """Resume a saved epoch, if the loader can resume there."""
         assert saved.inside is not None
         position = _position_of(saved)
         try:
@@ -227,7 +226,7 @@ class InsideEpoch:
         epoch.add_checkpointing(perf_counter() - before)
 
     def _restore(self, epoch: OpenEpoch, saved: Checkpoint) -> None:
-        """Restore what was saved: the random states last, so that the next batch is loaded with them."""
+        """Restore the saved state, random states last, so that the next batch is loaded with them."""
         run, inside = self._run, saved.inside
         assert inside is not None
         for name, part in self._state.parts.items():
@@ -242,9 +241,9 @@ class InsideEpoch:
         epoch.load(inside["epoch"])
 
     def _say(self, sentence: str) -> None:
-        kind = re.sub(r"\d+", "", sentence)  # once, not for each epoch
-        if kind not in self._said:
-            self._said.add(kind)
+        kind = re.sub(r"\d+", "", sentence)  # once per kind of sentence, not per epoch
+        if kind not in self._warned:
+            self._warned.add(kind)
             warnings.warn(f"run {self._run.folder.number}: {sentence}", RunsWarning, stacklevel=5)
 
 
@@ -254,7 +253,7 @@ def _position_of(saved: Checkpoint) -> Inside:
 
 
 def _parameters(parts: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Find the parameters of networks and optimizers, each once: their gradients may be half added up."""
+    """Return the parameters of networks and optimizers, each once, whose gradients may be accumulating."""
     parameters: dict[int, torch.Tensor] = {}
     for part in parts.values():
         if isinstance(part, nn.Module):
@@ -265,35 +264,35 @@ def _parameters(parts: Mapping[str, Any]) -> list[torch.Tensor]:
 
 
 class _NotResumedError(Exception):
-    """A loader is not where it was; the message is the reason."""
+    """A loader cannot resume; the message has the reason."""
 
 
 class _LoaderPass:
-    """One pass over a loader: `batches` yields what the loader does, and `state` says where it is.
+    """One pass over a loader: `batches` yields its batches, and `state` returns its position.
 
-    A DataLoader is gone through by another one with its options, so that the indices of its sampler are
-    compared. What a subclass does beside is not known, and persistent workers belong to one loader: these are
-    gone through themselves, and their order is not compared.
+    A DataLoader is replaced by a copy whose sampler is wrapped, to verify the order of its indices. A subclass
+    may have further behaviour, and persistent workers belong to one loader: these loaders are used as they are,
+    and their order is not verified.
     """
 
     def __init__(self, loader: Any, device: torch.device) -> None:
         self._loader, self._device = loader, device
         self._generators = dict(loaders.generators(loader))
-        self._order: _Order | None = None  # None where it is not compared
+        self._order: _Order | None = None  # None if it is not verified
         self._begin: Mapping[str, Any] = {}
         self.batches: Iterator[Any] = iter(())
-        self.drawing = ""  # who may have drawn other random numbers than in a pass that was not interrupted
+        self.drawing = ""  # the source of random numbers that may differ from those of an uninterrupted pass
 
     def begin(self) -> None:
-        """Begin with the first batch."""
+        """Begin at the first batch."""
         self._begin = self._randoms()
         self.batches = self._started()
 
     def state(self, batch: int) -> dict[str, Any]:
-        """Return where the loader is after a batch, from 1.
+        """Return the loader's position after a batch, from 1.
 
         Raises:
-            _NotResumedError: It does not say, or repeats itself.
+            _NotResumedError: It has no state, or repeats its sampler.
         """
         length = loaders.num_batches(self._loader)
         state: dict[str, Any] = {"begin": self._begin, "length": length}
@@ -309,13 +308,12 @@ class _LoaderPass:
         return state
 
     def resume(self, saved: Mapping[str, Any], batch: int, report: Callable[[], object], *, skip: bool) -> None:
-        """Go on after a batch; what is random is then restored from what was saved with it.
+        """Resume after a batch; the caller then restores the saved random states.
 
-        `report` is called for each batch that is loaded meanwhile, or a run that takes its time would count as
-        hung.
+        `report` is called for each dropped batch, as otherwise a slow replay would count as hung.
 
         Raises:
-            _NotResumedError: It cannot; all random states are as before.
+            _NotResumedError: It cannot resume; all random states are unchanged.
         """
         if saved["length"] != loaders.num_batches(self._loader):
             raise _NotResumedError("its loader is another one")
@@ -350,7 +348,7 @@ class _LoaderPass:
     def _go_through(
         self, saved: Mapping[str, Any], batch: int, report: Callable[[], object], *, skip: bool
     ) -> None:
-        """Draw the indices of the batches that were done, and load these where workers may draw for them."""
+        """Replay the finished batches: draw their indices, and load them if workers may draw random numbers."""
         has_workers = bool(getattr(self._loader, "num_workers", 0))
         self.batches = self._started(0 if has_workers and not skip else batch)
         if self._order is not None and not has_workers:
@@ -361,7 +359,7 @@ class _LoaderPass:
             raise _NotResumedError("its sampler gives another order")
 
     def _drop(self, number: int, report: Callable[[], object]) -> None:
-        """Load batches again, and notice whether random numbers depend on what was between them."""
+        """Load and drop batches; detect random draws for batches ahead."""
         num_dropped, before = 0, {}
         for num_dropped, _ in enumerate(itertools.islice(self.batches, number), 1):
             report()
@@ -384,29 +382,29 @@ class _LoaderPass:
 
 
 class _Order:
-    """Gives what a loader's sampler gives, and takes a checksum of it; the first ones may be left out."""
+    """Yields the indices of a loader's sampler and checksums them; can skip the first ones."""
 
     def __init__(self, loader: DataLoader[Any], num_skipped: int) -> None:
         self._sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         self._num_skipped = num_skipped
 
     def __iter__(self) -> "_Order":
-        self._indices = iter(self._sampler)  # some draw here, and a loader with workers asks for two
-        self.crcs = array("L", [0])  # after each batch: that of all indices so far
+        self._indices = iter(self._sampler)  # some samplers draw here, and a loader with workers creates two
+        self.crcs = array("L", [0])  # after each batch: the checksum of all indices so far
         return self
 
     def __next__(self) -> Any:
         self.skip()
-        return self._taken(next(self._indices))
+        return self._checksummed(next(self._indices))
 
     def skip(self) -> None:
-        """Leave out the first ones, if that has not been done."""
+        """Skip the first indices, unless this is done already."""
         for index in itertools.islice(self._indices, max(0, self._num_skipped + 1 - len(self.crcs))):
-            self._taken(index)
+            self._checksummed(index)
 
-    def _taken(self, index: Any) -> Any:
+    def _checksummed(self, index: Any) -> Any:
         try:
-            content = marshal.dumps(index, 2)  # without references, which differ from one execution to the next
+            content = marshal.dumps(index, 2)  # version 2 has no references, which differ between executions
         except ValueError:
             content = repr(index.tolist() if hasattr(index, "tolist") else index).encode()
         self.crcs.append(zlib.crc32(content, self.crcs[-1]))
@@ -414,7 +412,7 @@ class _Order:
 
 
 def _alike(loader: DataLoader[Any], order: _Order) -> DataLoader[Any]:
-    """Make a loader with the options of another: torch lets nobody exchange the sampler of one."""
+    """Copy a loader with another sampler, as torch cannot exchange the sampler of a loader."""
     of_order = {"dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"}
     names = inspect.signature(DataLoader).parameters.keys() - of_order
     options: dict[str, Any] = {name: getattr(loader, name) for name in names if hasattr(loader, name)}
@@ -424,7 +422,7 @@ def _alike(loader: DataLoader[Any], order: _Order) -> DataLoader[Any]:
 
 
 def _problem_of(loader: Any) -> str:
-    """Return why a loader cannot be continued inside an epoch, "" if it can.
+    """Return why a loader cannot resume inside an epoch, "" if it can.
 
     >>> _problem_of([1, 2]), _problem_of(iter([1, 2]))
     ('', 'a list_iterator has no state_dict()')
@@ -438,7 +436,7 @@ def _problem_of(loader: Any) -> str:
 
 
 def _has_state(loader: Any) -> bool:
-    """Whether a loader restores itself."""
+    """Whether a loader can restore its own state."""
     if not (hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")):
         return False
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):

@@ -22,29 +22,29 @@ from runmanager.training import loaders
 from runmanager.wording import printable
 
 EVERY_S = 0.5
-"""From one step that listeners hear of to the next, at least."""
+"""The least time (s) between two reports of steps."""
 
 
 class Counts(Protocol):
-    """Counts the predictions of each class in an evaluation."""
+    """Counts predictions per class in an evaluation."""
 
     def add(self, outputs: Any, targets: Any) -> None:
         """Count the predictions of a batch."""
 
     def add_ranks(self) -> None:
-        """Add what the other ranks have counted."""
+        """Add the counts of the other ranks."""
 
 
 class RunListener(Listener):
-    """A listener of the program's own: it follows one run, and hears more of it.
+    """A listener within this package: it follows one run, with further events.
 
-    What it raises ends the run. Its answer None lets the run go on; any text stops it, also "".
+    Its exceptions end the run. The answer None continues the run; any text stops it, also "".
 
     Attributes:
-        rule: What the journal names if it stops the run: the same rule stops no run a second time. "" if the
-            run only waits for the others; None if it is completed, as at the end of its loop.
-        last_epoch: After which it stops the run, None if that is not known before.
-        seconds: How long it has taken so far (s), where that is no part of any duration.
+        rule: The name in the journal if it stops the run; a rule stops a run only once. "" if the run only
+            waits for others; None if the run completes, as at the end of its loop.
+        last_epoch: The epoch after which it stops the run, None if unknown in advance.
+        seconds: Its time so far (s) that does not count into any duration.
     """
 
     rule: str | None = ""
@@ -59,42 +59,43 @@ class RunListener(Listener):
         keep: str | None = None,
         until: float = 0.0,
     ) -> None:
-        """The journal has begun.
+        """Called when the journal is created.
 
         Args:
-            records: The epochs that need not be executed again.
-            num_committed: How many of them earlier journals have.
-            keep: What decides which weights are kept.
-            until: A wall time (s) until which what was written counts: the attempt continues inside an epoch.
+            records: The epochs not to execute again.
+            num_committed: The number of them in earlier journals.
+            keep: The rule that selects the kept weights.
+            until: The wall time (s) of the checkpoint if the attempt resumes inside an epoch: later events do
+                not count.
         """
 
     def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
-        """An epoch begins.
+        """Called when an epoch begins.
 
         Args:
             is_saved: Whether the run saves checkpoints.
-            learning_rate: That of the epoch, None if it is not known.
+            learning_rate: The learning rate of the epoch, None if unknown.
         """
 
     def asked_again(self, record: EpochRecord) -> str | None:
-        """The run was resumed after an epoch: there may have been no answer. Return why it is to stop."""
+        """Answer again for the epoch after which the run was resumed: why it should stop, or None."""
 
     def steps_logged(self, block: Block) -> None:
-        """The values of single steps were written."""
+        """Called when values of single steps are written."""
 
     def evaluated(self, values: Mapping[str, float]) -> None:
-        """The network was evaluated before the first epoch."""
+        """Called when the network was evaluated before the first epoch."""
 
     def classes_counted(self, name: str, counts: Any, loader: Any) -> None:
-        """The predictions of each class were counted in an evaluation."""
+        """Called when the predictions per class were counted in an evaluation."""
 
 
 class Reason(NamedTuple):
-    """Why a listener stops the run.
+    """The reason why a listener stops the run.
 
     Attributes:
-        why: In words, "" for none.
-        rule: That of the listener.
+        why: A sentence, "" for none.
+        rule: The rule of the listener.
     """
 
     why: str
@@ -102,12 +103,12 @@ class Reason(NamedTuple):
 
 
 class Listeners:
-    """Tells the listeners of one run, in their order, what happens to it."""
+    """Passes the events of one run to its listeners, in order."""
 
     def __init__(self, listeners: Sequence[RunListener], run: Any, slot: Slot) -> None:
         self._listeners = listeners
-        self._next = 0.0  # when they hear of a step
-        self._waited = 0.0  # for those of rank 0 (s)
+        self._next = 0.0  # time of the next report of a step
+        self._waited = 0.0  # time of waiting for rank 0's listeners (s)
         self._network: nn.Module | None = None
         for listener in listeners:
             listener.run, listener.slot = run, slot
@@ -117,27 +118,27 @@ class Listeners:
 
     @property
     def hear_steps(self) -> bool:
-        """Whether one of them wants to hear of steps."""
+        """Whether a listener overrides `step_ended`."""
         return any(type(listener).step_ended is not Listener.step_ended for listener in self)
 
     @property
     def last_epoch(self) -> int | None:
-        """After which one of them stops the run, None if that is not known before."""
-        return min((each.last_epoch for each in self if each.last_epoch is not None), default=None)
+        """The epoch after which a listener stops the run, None if unknown in advance."""
+        return min((listener.last_epoch for listener in self if listener.last_epoch is not None), default=None)
 
     @property
     def seconds(self) -> float:
-        """How long they have taken so far (s), where that is no part of any duration."""
+        """Their time so far (s) that does not count into any duration."""
         return self._waited + sum(listener.seconds for listener in self)
 
     def run_began(self, network: nn.Module | None, loader: Any) -> None:
-        """Tell that the run has begun."""
+        """Report the begin of the run."""
         self._network = network
         for listener in self:
             listener.run_began(listener.run, network, loader)
 
     def step_ended(self, progress: Callable[[], BatchProgress]) -> float:
-        """Tell how far the run is, unless that was just done; return the seconds that are no part of it."""
+        """Report a step, not too often; return the seconds that do not count into the run."""
         now = perf_counter()
         if now < self._next:
             return 0.0
@@ -148,34 +149,35 @@ class Listeners:
         return self.seconds - before
 
     def epoch_ended(self, record: EpochRecord) -> Reason | None:
-        """Tell of an epoch that is committed; return the first answer of rank 0 that stops the run."""
+        """Report a committed epoch; return the first answer on rank 0 that stops the run."""
         return self._first(lambda listener: listener.epoch_ended(record, self._network))
 
     def asked_again(self, record: EpochRecord) -> Reason | None:
-        """Ask about the epoch after which the run was resumed; return as for `epoch_ended`."""
+        """Ask again about the epoch after which the run was resumed; return as `epoch_ended`."""
         return self._first(lambda listener: listener.asked_again(record))
 
     def _first(self, ask: Callable[[RunListener], str | None]) -> Reason | None:
         answers = [(listener, ask(listener)) for listener in self]
         reason = next((Reason(why, listener.rule) for listener, why in answers if why is not None), None)
         before = perf_counter()
-        reason = ranks.broadcast(reason)  # when all is drawn: no rank is to wait for that in its next epoch
+        reason = ranks.broadcast(reason)  # after drawing, so that no rank waits for it in its next epoch
         self._waited += perf_counter() - before
         return reason
 
 
-_warned_of: "WeakValueDictionary[int, Listener]" = WeakValueDictionary()  # in this process, by id
+_warned_of: "WeakValueDictionary[int, Listener]" = WeakValueDictionary()  # listeners of this process by id
 
 
 class UserListeners(RunListener):
-    """The listeners of a user: what they raise is said once, and they change no number.
+    """The listeners of a user: their exceptions are reported once, and they cannot change numbers.
 
-    Random states, and modes and buffers of the network, are given back. Their time is no part of any duration.
+    Random states, and modes and buffers of the network, are restored. Their time does not count into any
+    duration.
 
     Args:
-        listeners: Those that follow runs in this process.
-        run: What they get: reading it is no reading of `train`.
-        rule: By which they stop runs.
+        listeners: The listeners in this process.
+        run: A copy for the listeners; reading it does not count as reading by `train`.
+        rule: The rule of runs that they stop.
     """
 
     def __init__(self, listeners: Sequence[Listener], run: Any, rule: str) -> None:
@@ -184,24 +186,24 @@ class UserListeners(RunListener):
         self._loader: Any = None
 
     def run_began(self, run: Any, network: nn.Module | None, loader: Any) -> None:
-        """Tell that the run has begun."""
+        """Report the begin of the run."""
         self._network, self._loader = network, loader
         self._tell("run_began", lambda: (self._run, network, loader))
 
     def step_ended(self, progress: BatchProgress) -> None:
-        """Tell how far it is."""
+        """Report a step."""
         self._tell("step_ended", lambda: (progress,))
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
-        """Tell of an epoch; return why the run is to stop."""
+        """Report an epoch; return why the run should stop."""
         return self._answer(record, self._listeners)
 
     def asked_again(self, record: EpochRecord) -> str | None:
-        """Ask those whose answers count."""
+        """Ask the listeners whose answers count again."""
         return self._answer(record, [each for each in self._listeners if each.may_stop])
 
     def run_ended(self, outcome: Outcome) -> None:
-        """Tell how the run has ended."""
+        """Report the outcome of the run."""
         self._tell("run_ended", lambda: (outcome,))
 
     def _answer(self, record: EpochRecord, listeners: Sequence[Listener]) -> str | None:
@@ -234,14 +236,14 @@ class UserListeners(RunListener):
                     raise
                 except BaseException as error:  # noqa: BLE001 - no listener may end a run, by SystemExit neither
                     _warn(listener, fault_of(method, error))
-        if method != "step_ended":  # for what it asked of the device: that counts into no epoch
+        if method != "step_ended":  # wait for the listener's work on the device, which counts into no epoch
             wait_for(device)
         self.seconds += perf_counter() - before
         return answers
 
 
 def _warn(listener: Listener, problem: str) -> None:
-    """Warn of the first problem of a listener, at the line of the user that led to it."""
+    """Warn about the first problem of a listener, at the user's line that led to it."""
     if _warned_of.get(id(listener)) is not listener:
         _warned_of[id(listener)] = listener
         message = f"listener {type(listener).__name__}: {printable(problem)}; the run goes on"

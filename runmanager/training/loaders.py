@@ -1,4 +1,4 @@
-"""Batches on the run's device: whole-batch fetching from tensors in memory, copies of anything else."""
+"""Loaders: `ImageTensors` and `TensorLoader` for tensors in memory, and batches on the run's device."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +21,7 @@ class ImageTensors(Dataset[Batch]):
         classes: The names of the labels.
 
     Raises:
-        ValueError: There are not as many labels as images.
+        ValueError: The numbers of labels and images differ.
 
     Example:
         >>> images = torch.zeros(6, 1, 28, 28, dtype=torch.uint8)
@@ -41,8 +41,8 @@ class ImageTensors(Dataset[Batch]):
         return len(self.labels)
 
     def __getitem__(self, index: Any) -> Batch:
-        """Return the image and label, or images and labels, at an index, a slice or a list of indices."""
-        if isinstance(index, list):  # converted once for images and labels
+        """Return the image and label at an index, or those at a slice or list of indices."""
+        if isinstance(index, list):  # one conversion for images and labels
             index = torch.tensor(index, dtype=torch.int64, device="cpu")
             of_images = _on(self.images.device, index)
             same = self.labels.device == self.images.device
@@ -56,7 +56,7 @@ class ImageTensors(Dataset[Batch]):
             device: As ``"cuda:1"``.
 
         Returns:
-            The same data set, there.
+            The same data set on that device.
 
         Example:
             >>> data = ImageTensors(torch.zeros(6, 1, 28, 28), torch.zeros(6, dtype=torch.int64))
@@ -66,13 +66,13 @@ class ImageTensors(Dataset[Batch]):
         return ImageTensors(self.images.to(device), self.labels.to(device), self.classes)
 
     def first(self, count: int) -> "ImageTensors":
-        """Take the first images and labels, without copying.
+        """Return the first images and labels, without copying.
 
         Args:
-            count: How many; all if there are fewer.
+            count: The number of samples; all if there are fewer.
 
         Returns:
-            A data set of them, with the same memory.
+            A data set that shares their memory.
 
         Example:
             >>> data = ImageTensors(torch.zeros(6, 1, 28, 28), torch.zeros(6, dtype=torch.int64))
@@ -93,8 +93,8 @@ class TensorLoader(DataLoader[Batch]):
         batch_size: Samples in a batch; the last one may be shorter.
         device: Where the batches are sent.
         shuffle: A new order every epoch.
-        seed: Of the orders; the global random state is not used.
-        num_workers: Processes that fetch, 0 for none.
+        seed: The seed of the orders; the global random state is not used.
+        num_workers: The number of worker processes, 0 for none.
 
     Example:
         >>> data = ImageTensors(torch.full((6, 1, 28, 28), 255, dtype=torch.uint8), torch.arange(6) % 2)
@@ -135,15 +135,15 @@ class TensorLoader(DataLoader[Batch]):
 
 
 def to_unit(images: torch.Tensor) -> torch.Tensor:
-    """Scale uint8 images to floats in 0..1, exactly as torchvision's ToTensor; leave floats alone."""
+    """Scale uint8 images to floats in 0..1, exactly as torchvision's ToTensor; floats do not change."""
     if images.dtype != torch.uint8:
         return images
-    # by a number, CUDA would multiply with its reciprocal, which differs in the last bit
+    # for a Python number, CUDA multiplies by its reciprocal, which differs in the last bit
     return images.float().div_(torch.full((), 255.0, device=images.device))
 
 
 def _on(device: torch.device, index: torch.Tensor) -> torch.Tensor:
-    """Send an index to where the data is; indexing would wait for the device to copy it."""
+    """Send an index to the device of the data; otherwise indexing waits for a synchronous copy."""
     return index if device.type == "cpu" else send(pinned(index, device), device)
 
 
@@ -154,7 +154,7 @@ def batches(loader: Iterable[Any], device: torch.device) -> Iterator[Any]:
 
 
 def size_of_batch(loader: Any, number: int) -> int | None:
-    """Work out how many samples batch `number` (from 1) of an epoch has, None where it cannot be known."""
+    """Return the number of samples of batch `number` (from 1) of an epoch, None if unknown."""
     size = getattr(loader, "batch_size", None)
     sampler = getattr(loader, "sampler", None)
     if size is None and isinstance(sampler, BatchSampler):
@@ -170,14 +170,14 @@ def size_of_batch(loader: Any, number: int) -> int | None:
 
 
 def num_batches(loader: Any) -> int | None:
-    """Return how many batches a loader has, None if it does not say."""
-    with suppress(Exception):  # whatever the __len__ of a user's data set raises
+    """Return the number of batches of a loader, None if unknown."""
+    with suppress(Exception):  # __len__ of a user's data set may raise anything
         return len(loader)
     return None
 
 
 def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
-    """Find the generators that a loader and its samplers draw from, each once."""
+    """Yield the generators of a loader and its samplers, without duplicates."""
     seen: list[torch.Generator] = []
     samplers = [loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)]
     samplers += [getattr(sampler, "sampler", None) for sampler in samplers[1:]]
@@ -190,7 +190,7 @@ def generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
 
 @contextmanager
 def same_generators(loader: Any) -> Iterator[None]:
-    """Give the states of a loader's generators back that the block changes."""
+    """Restore the states of a loader's generators after the block."""
     states = [(generator, generator.get_state()) for _, generator in generators(loader)]
     try:
         yield

@@ -17,47 +17,47 @@ from runmanager.training.correct import has_no_classes, num_correct
 from runmanager.training.weighted_sum import FirstNotFinite, WeightedSum, exact, packed, read_values, unpacked
 
 How = Literal["mean", "sum", "last", "min", "max"]
-"""What becomes of the values of an epoch's batches."""
+"""The reduction of a metric over the batches of an epoch."""
 
 Expected = Callable[[], int | None]
-"""Says how many samples the loader yields, None if that is not known."""
+"""Returns the loader's number of samples for the batch, None if unknown."""
 
 
 class EpochSums:
     """The sums and counts of one epoch.
 
-    `measure` counts the samples of a batch, None where that follows from the batch. Adding never waits for the
-    device; `means` does, once.
+    `measure` is the user's function that counts the samples of a batch, None by default. Adding never waits for
+    the device; `means` waits once.
     """
 
     def __init__(self, measure: Measure | None = None) -> None:
         self._measure = measure
-        self._batch: Any = None  # the current one, until its samples are counted
+        self._batch: Any = None  # the current batch, until its samples are counted
         self.last_size: int | None = None  # samples in the current batch
-        self.is_tracked = False  # whether there is a value of the current batch
+        self.is_tracked = False  # whether the current batch has a value
         self._first_not_finite = FirstNotFinite()
         self._loss = WeightedSum(self._first_not_finite)
         self._sums = {"loss": self._loss, "accuracy": WeightedSum()}
-        self._hows: dict[str, How] = {}  # of the metrics whose column is no mean
-        self._kept: dict[str, torch.Tensor | float] = {}  # the last, least or largest value of each
+        self._hows: dict[str, How] = {}  # column -> reduction, if it is not a mean
+        self._selected: dict[str, torch.Tensor | float] = {}  # column -> last, least or largest value
         self._num_losses = 0
         self._unsized: deque[tuple[int, torch.Tensor | float]] = deque()
         self._sizes: list[int] = []
 
     @property
     def is_measured(self) -> bool:
-        """Whether the user counts the samples of a batch."""
+        """Whether a user's function counts the samples of a batch."""
         return self._measure is not None
 
     def begin_batch(self, batch: Any) -> None:
-        """Take note of the batch that metrics are of from now on."""
+        """Set the current batch."""
         self._batch, self.last_size, self.is_tracked = batch, None, False
 
     def current_size(self, expected: Expected = lambda: None) -> int:
         """Count the samples of the current batch; 1 if there is none.
 
         Raises:
-            MetricError: Their number is not certain.
+            MetricError: The number is ambiguous.
         """
         if self.last_size is None and self._batch is not None:
             self.last_size = self._count(self._batch, expected)
@@ -66,11 +66,11 @@ class EpochSums:
     def add_loss(self, loss: torch.Tensor | float, batch: Any, expected: Expected = lambda: None) -> None:
         """Add the mean loss of a batch.
 
-        `batch` is the batch or its number of samples; None if `add_correct` or `settle` gives the number.
-        `expected` says how many samples the loader yields, where the batch does not.
+        `batch` is the batch or its number of samples; None if `add_correct` or `settle` sets the number.
+        `expected` returns the loader's number of samples, used if the batch is ambiguous.
 
         Raises:
-            MetricError: The loss is not a single value, or the number of samples is not certain.
+            MetricError: The loss is not a single value, or the number of samples is ambiguous.
         """
         loss = single("loss", loss)
         self._num_losses += 1
@@ -88,7 +88,7 @@ class EpochSums:
         self._loss.add(loss, size, size)
 
     def add_correct(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count the correct predictions of a batch, as `num_correct`; none where there are no classes."""
+        """Count the correct predictions of a batch, as `num_correct`; without classes, warn once."""
         if has_no_classes(preds, labels):
             self._add_size(len(labels))
             warnings.warn(
@@ -101,21 +101,21 @@ class EpochSums:
         self.add_count(num_correct(preds, labels), preds[:, :1].numel(), len(labels))
 
     def add_count(self, count: torch.Tensor | float, num_predictions: int, size: int) -> None:
-        """Add how many of a batch's predictions are correct; the batch has `size` samples."""
+        """Add the number of correct predictions of a batch with `size` samples."""
         if isinstance(count, torch.Tensor) and _is_read_at_once(count):
             count = count.item()
         self._sums["accuracy"].add(count, 1, num_predictions)
         self._add_size(size)
 
     def _add_size(self, size: int) -> None:
-        if self._measure is None or self._batch is None:  # else it counts the current batch
+        if self._measure is None or self._batch is None:  # otherwise it counts the current batch
             self.last_size = size
         self.is_tracked = True
         self._sizes.append(size)
         self._match()
 
     def add_mean(self, name: str, mean: torch.Tensor | float, weight: int) -> None:
-        """Add a value that is a mean over `weight` samples.
+        """Add the mean of a metric over `weight` samples.
 
         Raises:
             MetricError: It is not a single number.
@@ -129,7 +129,7 @@ class EpochSums:
         """Add a value of the current batch, as `RunManager.track`.
 
         Raises:
-            MetricError: It is not a single number, or `how` is none or another one than before.
+            MetricError: It is not a single number, or `how` is invalid or different from before.
         """
         if how not in get_args(How):
             rule = f"how must be one of {', '.join(map(repr, get_args(How)))}"
@@ -146,15 +146,15 @@ class EpochSums:
         if how == "sum":
             self._sums.setdefault(name, WeightedSum()).add(value, 1, 1)
         else:
-            self._kept[name] = _kept(how, self._kept.get(name, value), value)
+            self._selected[name] = _selected_value(how, self._selected.get(name, value), value)
 
     def settle(self, size_of_batch: Callable[[int], int | None]) -> None:
-        """Weigh the losses that were added without a batch, at the end of the epoch.
+        """At the end of the epoch, weight the losses that were added without a batch.
 
-        `size_of_batch` gives the number of samples of a batch, counted from 1; None if that is not known.
+        `size_of_batch` returns the number of samples of batch `number`, from 1; None if unknown.
 
         Raises:
-            MetricError: The number of samples of a batch is not known.
+            MetricError: The number of samples of a batch is unknown.
         """
         for number, loss in self._unsized:
             size = size_of_batch(number)
@@ -167,21 +167,21 @@ class EpochSums:
 
     @property
     def num_samples(self) -> int:
-        """How many samples the losses were means over."""
+        """The number of samples of the losses."""
         return self._loss.weight
 
     def loss_so_far(self) -> float | None:
-        """Return the mean loss so far, None if there is none or it is on an accelerator."""
+        """Return the mean loss so far; None without a loss, or if it is on an accelerator."""
         return self._loss.mean_of_numbers()
 
     def total(self, name: str) -> float:
-        """Read one sum, waiting for the device; 0 if nothing was added."""
+        """Read one sum, which waits for the device; 0 if nothing was added."""
         return float(self._sums[name].total()) if name in self._sums else 0
 
     def means(self) -> dict[str, float]:
-        """Read sum / number of samples of every metric, over all ranks, with one transfer per device."""
+        """Read the mean of every metric over all ranks, with one transfer per device."""
         values = {
-            name: (total, 1 if name in self._kept else self._sums[name].weight)
+            name: (total, 1 if name in self._selected else self._sums[name].weight)
             for name, total in self.read().items()
         }
         merged: dict[str, tuple[float, int]] = {}
@@ -194,29 +194,29 @@ class EpochSums:
 
     def _merged(self, name: str, before: tuple[float, int], value: tuple[float, int]) -> tuple[float, int]:
         how, (total, weight) = self._hows.get(name, "sum"), value
-        merged = before[0] + total if how == "sum" else float(_kept(how, total, before[0]))
+        merged = before[0] + total if how == "sum" else float(_selected_value(how, total, before[0]))
         return merged, before[1] + weight
 
     def read(self) -> dict[str, float]:
         """Read the sums of this process, with one transfer per device."""
         totals = {name: values.total() for name, values in self._sums.items() if values.weight}
-        return _read({**totals, **self._kept})
+        return _read({**totals, **self._selected})
 
     def first_not_finite(self) -> tuple[int, float, float | None] | None:
-        """Find the first loss of any rank that is not finite, see `FirstNotFinite`; waits for the device."""
+        """Return the first loss of any rank that is not finite, see `FirstNotFinite`; waits for the device."""
         self._loss.total()
         of_ranks = ranks.gather(self._first_not_finite.result())
         return min(filter(None, of_ranks), key=lambda first: first[0], default=None)
 
     def state(self, expected: Expected) -> dict[str, Any]:
-        """Return what was added so far, to be saved after a batch; waits for the device."""
-        with suppress(MetricError):  # whoever needs its size gets the error
+        """Return the state of the sums to save after a batch; waits for the device."""
+        with suppress(MetricError):  # a later use of the size raises the error
             self.current_size(expected)
         numbers, losses = zip(*self._unsized, strict=True) if self._unsized else ((), ())
         return {
             "sums": {name: values.state() for name, values in self._sums.items()},
             "hows": dict(self._hows),
-            "kept": (list(self._kept), packed(list(self._kept.values()))),
+            "kept": (list(self._selected), packed(list(self._selected.values()))),
             "num_losses": self._num_losses,
             "unsized": (list(numbers), packed(list(losses))),
             "sizes": list(self._sizes),
@@ -224,13 +224,13 @@ class EpochSums:
         }
 
     def load(self, state: Mapping[str, Any], device: torch.device) -> None:
-        """Restore what was added until a state was saved, in place of all that was added since."""
+        """Restore a saved state, replacing all sums."""
         self._sums = {name: self._sums.get(name) or WeightedSum() for name in state["sums"]}
         for name, values in self._sums.items():
             values.load(state["sums"][name], device)
-        (names, kept), (numbers, losses) = state["kept"], state["unsized"]
+        (names, selected), (numbers, losses) = state["kept"], state["unsized"]
         self._hows = dict(state["hows"])
-        self._kept = dict(zip(names, unpacked(kept, device), strict=True))
+        self._selected = dict(zip(names, unpacked(selected, device), strict=True))
         self._num_losses, self._sizes = state["num_losses"], list(state["sizes"])
         self._unsized = deque(zip(numbers, unpacked(losses, device), strict=True))
         self._batch, self.last_size = None, state["last_size"]
@@ -241,27 +241,27 @@ class EpochSums:
         return measured(self._measure, batch)
 
     def _match(self) -> None:
-        # the tutorial's older form is track_loss(loss): its n-th call and track_num_correct's have one batch
+        # the tutorial's older form is track_loss(loss): its n-th call belongs to track_num_correct's n-th
         while self._unsized and self._unsized[0][0] <= len(self._sizes):
             number, loss = self._unsized.popleft()
             size = self._sizes[number - 1]
             self._loss.add(loss, size, size)
 
 
-def _kept(how: How, before: torch.Tensor | float, value: torch.Tensor | float) -> torch.Tensor | float:
-    """Return which of two values the column has; NaN if one is."""
+def _selected_value(how: How, before: torch.Tensor | float, value: torch.Tensor | float) -> torch.Tensor | float:
+    """Return the value of the column from two values; NaN if one is NaN."""
     if how == "last":
         return value
     if isinstance(before, torch.Tensor) or isinstance(value, torch.Tensor):
         least_or_most = torch.minimum if how == "min" else torch.maximum
-        device = next(one.device for one in (before, value) if isinstance(one, torch.Tensor))
-        first, second = (torch.as_tensor(one, dtype=exact(device), device=device) for one in (before, value))
+        device = next(item.device for item in (before, value) if isinstance(item, torch.Tensor))
+        first, second = (torch.as_tensor(item, dtype=exact(device), device=device) for item in (before, value))
         return least_or_most(first, second)
     return math.nan if math.isnan(before + value) else (min if how == "min" else max)(before, value)
 
 
 def warm_sums(device: torch.device) -> None:
-    """Let an accelerator load what the sums of an epoch need, before a clock starts."""
+    """Load an accelerator's kernels for the sums of an epoch, before a clock starts."""
     if device.type in ("cpu", "meta"):
         return
     sums, labels = EpochSums(), torch.zeros(2, dtype=torch.int64, device=device)
@@ -277,10 +277,10 @@ def _read(sums: Mapping[str, torch.Tensor | float]) -> dict[str, float]:
 
 
 def single(name: str, value: Any) -> torch.Tensor | float:
-    """Return a value in double precision if it is a single number; one on the cpu as a float.
+    """Return a single number in double precision; as a float if it is on the cpu.
 
     Raises:
-        MetricError: It is not.
+        MetricError: It is not a single number.
     """
     if isinstance(value, torch.Tensor):
         if value.numel() != 1:
@@ -291,7 +291,7 @@ def single(name: str, value: Any) -> torch.Tensor | float:
         if not _is_read_at_once(value):
             scalar = value.detach() if value.ndim == 0 else value.detach().reshape(())
             dtype = exact(scalar.device)
-            return scalar.clone() if scalar.dtype == dtype else scalar.to(dtype)  # the loop may change its own
+            return scalar.clone() if scalar.dtype == dtype else scalar.to(dtype)  # the loop may modify it
         value = value.item()
     try:
         return float(value)
@@ -300,10 +300,10 @@ def single(name: str, value: Any) -> torch.Tensor | float:
 
 
 def check_column(name: str, params: Container[str]) -> None:
-    """Make sure that a metric may have a name, beside hyperparameters of other names.
+    """Check that a metric may have a name: no column and no hyperparameter has it.
 
     Raises:
-        MetricError: It may not.
+        MetricError: The name is taken, or not an identifier.
     """
     if name.isidentifier() and name not in RESERVED and name not in params:
         return
@@ -318,7 +318,7 @@ def check_column(name: str, params: Container[str]) -> None:
 def summary_of(
     values: Mapping[str, torch.Tensor | float], epoch: Container[str], params: Container[str]
 ) -> dict[str, float]:
-    """Return the results of a whole run by column, beside the columns of its epochs and hyperparameters.
+    """Return the summary of a run by column; columns of its epochs and hyperparameters are refused.
 
     Raises:
         MetricError: A value is not a single number, or a name is taken.
@@ -335,7 +335,7 @@ def summary_of(
 
 
 def column_of(name: str) -> str:
-    """Return the column of a metric's name: other tools name metrics as folders, with slashes.
+    """Return the column of a metric's name, in which other tools use slashes.
 
     >>> column_of("val/loss")
     'val_loss'
@@ -344,5 +344,5 @@ def column_of(name: str) -> str:
 
 
 def _is_read_at_once(tensor: torch.Tensor) -> bool:
-    """Whether reading a value waits for nothing; then a sum of numbers costs a fraction of one of tensors."""
+    """Whether reading a value needs no synchronization; sums of numbers are faster than of tensors."""
     return tensor.is_cpu

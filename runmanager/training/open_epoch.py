@@ -1,4 +1,4 @@
-"""One epoch while it is open: its sums, its clock and the parts of its time."""
+"""An open epoch: its sums, its clock and the parts of its time."""
 
 import math
 import os
@@ -17,42 +17,42 @@ from runmanager.training.batch_size import Measure
 from runmanager.training.step_log import StepLog
 
 _OUTSIDE = ("phase_eval_s", "phase_log_s", "phase_checkpoint_s")
-"""Times that are no part of the epoch's duration."""
-_begun: set[tuple[int, str, int]] = set()  # process, device: the first epoch there is marked in its row
+"""Times that do not count into the epoch's duration."""
+_begun: set[tuple[int, str, int]] = set()  # process, device: the first epoch there is marked in the tables
 
 OnStep = Callable[[Callable[[], BatchProgress]], float]
-"""Called at each batch, with a function that returns the progress; returns seconds that do not count."""
+"""Called at each batch with a function that returns the progress; returns seconds not to count."""
 
 
 class Continuing(Protocol):
-    """Writes checkpoints inside an epoch, and continues it there; see `InsideEpoch`."""
+    """Writes checkpoints inside an epoch, and resumes it there; see `InsideEpoch`."""
 
     @property
     def position(self) -> Inside | None:
-        """Where the next epoch continues, None if with its first batch."""
+        """Where the next epoch resumes, None for its first batch."""
 
     def begin_pass(self, epoch: "OpenEpoch", loader: Any, /, *, skip: bool) -> Iterator[Any]:
         """Begin to load batches."""
 
     def batch_ended(self, epoch: "OpenEpoch", /) -> None:
-        """Commit the state after a batch, if it is time."""
+        """Commit the state after a batch, if it is due."""
 
     def is_uncounted(self) -> None:
-        """Say that batches come from elsewhere than `batches`."""
+        """Warn once that batches do not come from `batches`."""
 
 
 class OpenEpoch:
-    """What is measured between `begin_epoch` and `end_epoch`. Only its beginning and end wait for the device.
+    """The measurements between `begin_epoch` and `end_epoch`. Only its begin and end wait for the device.
 
     Args:
-        params: The run's hyperparameters, whose names no metric may have.
-        num_epochs: How many epochs the loop is for, None if there is no loop.
-        on_step: Called at each batch, None if nobody wants to hear of them.
-        measure: Counts the samples of a batch, None where that follows from the batch.
+        params: The run's hyperparameters; no metric may have such a name.
+        num_epochs: The number of epochs of the loop, None without a loop.
+        on_step: Called at each batch, or None.
+        measure: The user's function that counts the samples of a batch, None by default.
     """
 
     most_steps: int | None = None
-    """How many batches it has at most where a run is only tried."""
+    """The most batches of an epoch when a run is only checked."""
 
     def __init__(
         self,
@@ -66,40 +66,40 @@ class OpenEpoch:
     ) -> None:
         self.step = 0  # the number of the current batch, from 1
         self.sums = metrics.EpochSums(measure)
-        self.counts_batches = False  # whether `step` counts the batches of `batches`, else the losses
-        self.is_whole = True  # whether no batch of `batches` is left
-        self.is_left = False  # whether the loop over `epochs` was left in it, by break or an exception
+        self.counts_batches = False  # whether `step` counts batches of `batches`, not losses
+        self.is_whole = True  # whether all batches of `batches` are done
+        self.is_left = False  # whether the loop over `epochs` ended in it, by break or an exception
         self.number = number
-        self.inside: Continuing | None = None  # where checkpoints are written inside the epoch
+        self.inside: Continuing | None = None  # the writer of checkpoints inside the epoch
         self._device = device
         self._loader = loader
         self._params = params
-        self._columns: set[str] = set()  # that `track` has checked
+        self._columns: set[str] = set()  # columns that `track` has checked
         self._num_epochs = num_epochs
         self._on_step = on_step
         self._evaluated: dict[str, float] = {}
         self._times: dict[str, float] = {}
         self._end: float | None = None
-        self._resume_batch = 0  # after which the loop over the batches continued
-        self._continued = 0.0  # when a saved epoch was restored (perf_counter, s)
+        self._resume_batch = 0  # the batch after which the loop resumed
+        self._continued = 0.0  # time of the restore (perf_counter, s)
         self._seconds = 0.0
         first_use = (os.getpid(), device.type, device.index or 0)
         self._is_cold = first_use not in _begun
         _begun.add(first_use)
         torch_devices.wait_for(device)
-        self.start, self.start_time = perf_counter(), time.time()  # the second one is wall time
+        self.start, self.start_time = perf_counter(), time.time()  # start_time is wall time
 
     @property
     def resume_batch(self) -> int:
-        """The last batch that an earlier attempt saved, after which `batches` continues; 0 if there is none."""
+        """The last batch saved by an earlier attempt, after which `batches` resumes; 0 if there is none."""
         position = self.inside.position if self.inside else None
         return position.batch if position and position.epoch == self.number else self._resume_batch
 
     def batches(self, *, skip: bool = False) -> Iterator[Any]:
-        """Begin to load, and return an iterator over the loader's batches on the device.
+        """Start loading, and return an iterator over the loader's batches on the device.
 
-        The time that the loader takes is `phase_data_s`. Sending is not in there: from pageable memory it waits
-        for what the device has to compute before. With `skip`, batches of earlier attempts need not be loaded.
+        The time of the loader is `phase_data_s`. It does not include the transfer, which from pageable memory
+        waits for earlier work of the device. With `skip`, finished batches of earlier attempts are not loaded.
         """
         self.counts_batches, self.is_whole = True, False
         step, before = self.step, perf_counter()
@@ -154,25 +154,25 @@ class OpenEpoch:
             self.add_logging(seconds)
 
     def progress(self) -> BatchProgress:
-        """Return how far the epoch is, without waiting for the device."""
+        """Return the progress in the epoch, without waiting for the device."""
         loss = self.sums.loss_so_far()
         return BatchProgress(self.number, self.step, self._num_epochs, loaders.num_batches(self._loader), loss)
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
-        """Add the columns of an evaluation, and how long it took."""
+        """Add the columns and the duration of an evaluation."""
         self._evaluated.update(values)
         self._times["phase_eval_s"] = self._times.get("phase_eval_s", 0.0) + seconds
 
     def add_logging(self, seconds: float) -> None:
-        """Add how long it took to write values of steps."""
+        """Add the duration of writing steps."""
         self._times["phase_log_s"] = self._times.get("phase_log_s", 0.0) + seconds
 
     def add_checkpointing(self, seconds: float) -> None:
-        """Add how long it took to save the state inside the epoch."""
+        """Add the duration of a checkpoint inside the epoch."""
         self._times["phase_checkpoint_s"] = self._times.get("phase_checkpoint_s", 0.0) + seconds
 
     def state(self, now: float) -> dict[str, Any]:
-        """Return what was measured until `now` (perf_counter, s), to be saved; waits for the device."""
+        """Return the measurements until `now` (perf_counter, s) for a checkpoint; waits for the device."""
         return {
             "step": self.step,
             "seconds": now - self.start,
@@ -183,7 +183,7 @@ class OpenEpoch:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Continue an epoch: what was measured until its state was saved counts, what came after does not."""
+        """Resume an epoch from saved measurements, replacing the current ones."""
         self._continued = perf_counter()
         self.start = self._continued - state["seconds"]
         self.step = state["step"]
@@ -194,12 +194,12 @@ class OpenEpoch:
         self.sums.load(state["sums"], self._device)
 
     def leave(self) -> None:
-        """Stop the clock: the loop over `epochs` was left."""
+        """Stop the clock, as the loop over `epochs` was left."""
         self.is_left = True
         self.stop_clock()
 
     def stop_clock(self) -> None:
-        """Stop the clock, once: what follows does not count into the epoch's duration."""
+        """Stop the clock, once: later time does not count into the epoch's duration."""
         if self._end is None:
             torch_devices.wait_for(self._device)
             self._end = perf_counter()
@@ -209,13 +209,12 @@ class OpenEpoch:
     def record(self, run_start: float, steps: StepLog) -> EpochRecord:
         """Stop the clock and read the sums of all ranks; the run's clock was started at `run_start` (s).
 
-        The parts of its time are in seconds, but `throughput_images_per_s`: the samples of all ranks per second
-        of the epoch's duration. Journals and event files have that name; it is kept. What waits in `steps` is
-        written first.
+        The parts of its time are in seconds, except `throughput_images_per_s`: the samples of all ranks per
+        second of the epoch's duration. Pending values in `steps` are written first.
 
         Raises:
             RankError: Another rank is gone.
-            MetricError: The losses cannot be weighed.
+            MetricError: The losses cannot be weighted.
             StorageError: The steps could not be written.
         """
         self.stop_clock()
@@ -235,9 +234,9 @@ class OpenEpoch:
         return EpochRecord(self.number, values, self._times, self._is_cold, num_steps)
 
     def divergence(self, mean: float, last_loss: float | None) -> str:
-        """Say which loss made the epoch's mean not finite, and which finite loss came before it; "" if it is.
+        """Return a sentence about the first loss that is not finite and the one before; "" if all are finite.
 
-        Before the first step that is `last_loss`, the mean of the epoch before, None if there was none.
+        Before the first step, it is `last_loss`, the mean of the previous epoch, None if there was none.
         """
         if math.isfinite(mean):
             return ""

@@ -1,4 +1,4 @@
-"""A run while it is open: its files, its clock, its loop and how it will end."""
+"""An open run: its files, its clock, its loop and its outcome."""
 
 import time
 import weakref
@@ -36,26 +36,26 @@ from runmanager.training.trainer_state import TrainerState
 
 
 class Boards(Protocol):
-    """Makes what shows each run in TensorBoard."""
+    """Creates the TensorBoard listeners of runs."""
 
     def follow(
         self, folder: RunFolder, attempt: int, grid: GridContext, details: Mapping[str, Any], kinds: Any
     ) -> RunListener:
-        """Return what shows an attempt at a run."""
+        """Return the listener of an attempt at a run."""
 
     def counts(self) -> Counts:
-        """Return what counts the predictions of each class; the same on all ranks."""
+        """Return the counts of predictions per class; the same on all ranks."""
 
 
 class OpenRun:
-    """The next attempt at a run, between `begin_run` and `end_run`; its files begin with its first epoch.
+    """An attempt at a run, between `begin_run` and `end_run`; its files are created with its first epoch.
 
-    It expects its calls in order: `RunManager` checks that.
+    Its methods must be called in order, which `Hooks` validates.
 
     Args:
-        boards: Makes what shows the run in TensorBoard, None for nothing.
-        kinds: How the hyperparameters of the grid are written to TensorBoard; None if that is not known.
-        types: What measures an epoch, and an evaluation.
+        boards: The factory of TensorBoard listeners, None for no TensorBoard.
+        kinds: The types of the grid's hyperparameters for TensorBoard; None if unknown.
+        types: The classes of an open epoch and an open evaluation.
     """
 
     def __init__(
@@ -73,28 +73,28 @@ class OpenRun:
     ) -> None:
         self.folder, self.device, self.network, self.loader = folder, device, network, loader
         self.epoch: OpenEpoch | None = None  # None between epochs
-        self.evaluation: OpenEvaluation | None = None  # while one is open
-        self.number = 0  # of the last epoch that was begun or resumed; 0 before the first and after the end
-        self.resume_epoch: int | None = None  # after which the attempt continues, None if nobody has asked
-        self.num_epochs: int | None = None  # of the loop, None if there is none
-        self.is_trained = False  # whether the loop has come to its end
-        self._summary: dict[str, float] = {}  # results of the whole run
+        self.evaluation: OpenEvaluation | None = None  # None unless one is open
+        self.number = 0  # of the last epoch begun or resumed; 0 before the first and after the end
+        self.resume_epoch: int | None = None  # the epoch after which the attempt resumes, None if unset
+        self.num_epochs: int | None = None  # of the loop, None without one
+        self.is_trained = False  # whether the loop has finished
+        self._summary: dict[str, float] = {}  # column -> result of the whole run
         self.start, self.start_time = 0.0, 0.0  # of the run's clock (perf_counter, s), and as wall time (s)
         self._grid = grid
         self.epoch_type, self.evaluation_type = types
-        self.measure = measure  # counts the samples of a batch, None where that follows from the batch
+        self.measure = measure  # counts the samples of a batch, None by default
         self.attempt = max(paths.journals_by_attempt(folder.path), default=0) + 1 if ranks.is_main() else 0
-        self.journal: Journal | None = None  # until the attempt begins
-        self._committed = 0  # the last epoch that is
+        self.journal: Journal | None = None  # None until the attempt begins
+        self._committed = 0  # the last committed epoch
         self.resume_state: ResumeState | TrainerState | None = None
         self._inside: InsideEpoch | None = None
-        self._replaced = 0  # the earlier attempt whose weights are kept
+        self._replaced = 0  # the earlier attempt whose weights must stay
         self._threads = Threads()
-        self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that it ends with a for loop's break
-        self._peak: int | None = None  # the most bytes of tensors on its accelerator so far
-        self._sums: EpochSums | None = None  # of the current or the last epoch
+        self._loop: weakref.ref[Generator[int]] | None = None  # weak, so that break in a for loop ends it
+        self._peak: int | None = None  # peak memory of tensors on its accelerator (bytes)
+        self._sums: EpochSums | None = None  # of the current or last epoch
         self._last_metrics: Mapping[str, float] = {}
-        self._boards = boards  # the same on all ranks, of which one has the board
+        self._boards = boards  # the same on all ranks; only one has the listener
         self.board: RunListener | None = None
         details = _circumstances(device, network)
         self._details = {**details, **grid.facts()}
@@ -106,7 +106,7 @@ class OpenRun:
         self.steps = StepLog(folder.path, self.attempt, folder.params, self.listeners, grid.x_axis)
 
     def start_clock(self) -> None:
-        """Start the run's clock, after everything that was asked of the device so far."""
+        """Start the run's clock, after all earlier work of the device."""
         torch_devices.wait_for(self.device)
         self.start, self.start_time = perf_counter() - self.listeners.seconds, time.time()
 
@@ -118,7 +118,7 @@ class OpenRun:
     def resume(self, options: EpochOptions) -> tuple[list[EpochRecord], list[str]]:
         """Resume the run after its last committed epoch, or inside the next; save the parts from now on.
 
-        Returns the records of the epochs before, and a sentence for each file that is not used.
+        Returns the records of earlier epochs, and a sentence for each unused file.
         """
         keep = options.keep
         self._details |= {} if keep is None else {"keep": keep}
@@ -128,7 +128,7 @@ class OpenRun:
     def resume_with(
         self, state: ResumeState | TrainerState, interval: Interval = (None, None)
     ) -> tuple[list[EpochRecord], list[str]]:
-        """Resume the run after the last epoch whose state there is, see `resume`."""
+        """Resume the run after its last saved epoch, see `resume`."""
         self.resume_state = state
         problems: list[str] = []
         committed: Sequence[EpochRecord] = []
@@ -143,7 +143,7 @@ class OpenRun:
         if is_resumed and (why := self._threads.keep(ranks.broadcast(threads))):
             is_mixed = True
             problems.append(f"{self.folder.path}: {why}, so that it is marked as mixed")
-        # the last one may be in the checkpoint alone
+        # the last epoch may be in the checkpoint alone
         num_committed = ranks.broadcast(min(len(records), len(committed)))
         self._begin_attempt(records, num_committed=num_committed, is_mixed=is_mixed)
         self.number = self.resume_epoch = self._committed
@@ -156,9 +156,9 @@ class OpenRun:
         return self.journal is not None
 
     def epochs(self, n: int, begin: Callable[[], None], end: Callable[[], None]) -> Generator[int]:
-        """Return the loop over the epochs up to the n-th, or up to the next rung.
+        """Return the loop over the epochs up to epoch `n`, or up to the next rung.
 
-        It calls `begin` and `end`, which are the manager's: the user may have overridden them.
+        It calls the manager's hooks `begin` and `end`, which the user may have overridden.
         """
         last = self.ending.begin_loop(n) or 0
         loop = self._loop_to(last, begin, end)
@@ -176,13 +176,13 @@ class OpenRun:
                 yield self.number
             except GeneratorExit:
                 if self.epoch is not None:
-                    self.epoch.leave()  # by break or by an exception: the run's end shows which
+                    self.epoch.leave()  # by break or an exception: the end of the run tells
                 raise
             end()
         self.is_trained = True
 
     def close_loop(self) -> None:
-        """Close the loop over `epochs`, to which a user who left it by break may hold a reference."""
+        """Close the loop over `epochs`: after a break, the user may still hold a reference to it."""
         if self._loop and (loop := self._loop()):
             loop.close()
 
@@ -190,8 +190,8 @@ class OpenRun:
         """Zero the sums and start the epoch's clock.
 
         Raises:
-            PruneError: The run is to be stopped at a rung, and saves no checkpoint.
-            StorageError: The journal could not be begun.
+            PruneError: The run may be stopped at a rung, and saves no checkpoint.
+            StorageError: The journal could not be created.
         """
         state = self.resume_state
         learning_rate = state.learning_rate() if self.board and state else None
@@ -206,7 +206,7 @@ class OpenRun:
         self._sums, self.epoch.inside = self.epoch.sums, self._inside
 
     def end_epoch(self, *, is_left: bool) -> EpochRecord:
-        """Stop the clock, read the sums of all ranks, commit the epoch; the loop may be left in it.
+        """Stop the clock, read the sums of all ranks and commit the epoch, in which the loop may be left.
 
         Raises:
             RankError: Another rank is gone.
@@ -225,15 +225,15 @@ class OpenRun:
         if self._replaced and record.epoch == 1:
             checkpoints.set_weights_aside(self.folder.path, self._replaced)
         if self.resume_state and self.ending.status is Status.COMPLETED:
-            # first: its row completes a journal that lacks it
+            # first, as its record repairs a journal that lacks it
             self.resume_state.save(record, self.network, is_left=is_left)
         self.journal.epoch(record)
         self._committed = record.epoch
-        return ranks.broadcast(record)  # when it is committed
+        return ranks.broadcast(record)  # after the commit
 
     def epoch_ended(self, record: EpochRecord, *, is_left: bool) -> None:
-        """Tell the listeners of an epoch; the run is to stop if one of them says so."""
-        self._peak = torch_devices.peak_memory(self.device, self._peak)  # what is drawn takes some too
+        """Report an epoch to the listeners; the run stops if one of them says so."""
+        self._peak = torch_devices.peak_memory(self.device, self._peak)  # drawing allocates memory too
         self.ending.epoch_ended(record, is_left=is_left)
         torch_devices.reset_peak(self.device)
 
@@ -275,7 +275,7 @@ class OpenRun:
     def evaluating(
         self, loader: Iterable[Any], name: str, results: list[Evaluation] | None = None
     ) -> Iterator[OpenEvaluation]:
-        """Let what is tracked in the block go to the columns of an evaluation; add it to the results.
+        """Collect values tracked in the block in the columns of an evaluation; append it to the results.
 
         Raises:
             LifecycleError: Another evaluation is open.
@@ -299,7 +299,7 @@ class OpenRun:
             results.append(result)
 
     def add_evaluation(self, values: Mapping[str, float], seconds: float) -> None:
-        """Add the columns of an evaluation to the epoch, else to the whole run, or to TensorBoard alone."""
+        """Add the columns of an evaluation to the epoch, else to the run's summary, or only to TensorBoard."""
         if self.epoch is not None:
             self.epoch.add_evaluation(values, seconds)
         elif self.is_trained:
@@ -320,11 +320,11 @@ class OpenRun:
             self.listeners.step_ended(lambda: BatchProgress(self.number, 0, self.num_epochs))
 
     def interrupt(self, cause: str) -> None:
-        """Let the run end as interrupted."""
+        """Set the outcome to interrupted."""
         self.ending.set(Status.INTERRUPTED, cause)
 
     def fail(self, error: BaseException) -> None:
-        """Let the run end as failed or out of memory, with the traceback in error.log; or as pruned.
+        """Set the outcome to failed or out of memory, with the traceback in error.log; or to pruned.
 
         Raises:
             StorageError: The traceback could not be written.
@@ -340,11 +340,11 @@ class OpenRun:
 
     @property
     def outcome(self) -> Outcome:
-        """How the run ends if it ends now: completed, unless it diverged, was pruned, failed or interrupted."""
+        """The outcome if the run ends now: completed, unless it diverged, failed, was pruned or interrupted."""
         return self.ending.outcome(self._committed)
 
     def end(self) -> None:
-        """Commit how the run ended and close its files.
+        """Commit the outcome and close the files.
 
         Raises:
             StorageError: It could not be committed; the files are closed.
@@ -364,7 +364,7 @@ class OpenRun:
                 self.resume_state.forget()
         except BaseException:
             if self.board:
-                self.board.run_ended(outcome)  # closes its file
+                self.board.run_ended(outcome)  # closes the event file
             raise
         finally:
             self._threads.give_back()
@@ -373,27 +373,27 @@ class OpenRun:
             listener.run_ended(outcome)
 
     def commit_lost_end(self) -> None:
-        """Commit that the run was interrupted if its journal has no end: the signal may have cut it off."""
+        """Commit "interrupted" if the journal has no end, as a signal may have cut it off."""
         if ranks.is_main():
             end_if_running(self.folder, self.attempt, "interrupted")
 
     def total(self, name: str) -> float:
-        """Read a sum of the current or the last epoch, waiting for the device; 0 if nothing was added."""
+        """Read a sum of the current or last epoch, which waits for the device; 0 if nothing was added."""
         return self._sums.total(name) if self._sums else 0
 
     def keep_committed(self) -> None:
-        """Begin an attempt that leaves the epochs of earlier ones valid."""
+        """Begin an attempt that keeps the epochs of earlier attempts valid."""
         self._begin_attempt(num_committed=len(read_run(self.folder).epochs))
 
     def _begin_attempt(
         self, records: Sequence[EpochRecord] = (), *, num_committed: int = 0, is_mixed: bool = False
     ) -> None:
-        """Begin the journal and the event file, once.
+        """Create the journal and the event file, once.
 
         Args:
-            records: Those of the epochs that need not be executed again.
-            num_committed: How many epochs earlier journals have; the rest of the records is committed here.
-            is_mixed: Whether the records come from other code, data, versions or threads than what follows.
+            records: The records of the epochs not to execute again.
+            num_committed: The number of epochs in earlier journals; further records are committed here.
+            is_mixed: Whether the records come from other code, data, versions or threads than later epochs.
         """
         if self.journal is not None:
             return
@@ -414,7 +414,7 @@ class OpenRun:
         self._committed = records[-1].epoch if records else num_committed
         if records:
             self._last_metrics = records[-1].metrics
-            self.start -= records[-1].metrics["run duration"]  # the clock goes on from there
+            self.start -= records[-1].metrics["run duration"]  # the clock continues from there
             self.steps.resume(records)
 
 

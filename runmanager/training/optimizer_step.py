@@ -1,4 +1,4 @@
-"""The optimizer's step of a batch: whole or in pieces, in full or reduced precision."""
+"""The optimizer's step of a batch: whole or in micro-batches, in full or reduced precision."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -25,10 +25,10 @@ PRECISIONS = ("fp32", *_REDUCED)
 
 
 def num_samples(batch: Any) -> int:
-    """Return how many samples can be cut from a batch; (inputs, labels) has as many as labels.
+    """Return the number of samples of a batch that can be cut; for (inputs, labels), the number of labels.
 
     Raises:
-        MetricError: It cannot be cut: its parts have different lengths, or are of an unknown form.
+        MetricError: It cannot be cut: its parts have different lengths or unknown types.
     """
     is_pair = isinstance(batch, tuple) and len(batch) == 2  # noqa: PLR2004 - see above
     if is_pair and isinstance(batch[1], torch.Tensor) and batch[1].ndim:
@@ -43,7 +43,7 @@ def num_samples(batch: Any) -> int:
 
 
 def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> Any:
-    """Cut samples from a batch of `size`, or from a part of one; numbers, text and the like are in each piece.
+    """Cut samples from a batch of `size`, or from a part of one; numbers, text and the like are in every piece.
 
     A list within a batch may hold parts or samples, as for `batch_size`.
 
@@ -63,8 +63,8 @@ def piece_of(item: Any, size: int, piece: slice, *, is_part: bool = False) -> An
         return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)
     shape = getattr(item, "shape", None)
     if isinstance(item, PackedSequence) or (shape and shape[0] != size):
-        what = f"a part of shape {tuple(shape)}" if shape else f"a {type(item).__name__}"
-        raise MetricError(f"micro_batch cannot cut {what} in a batch of {size} samples: leave it out")
+        description = f"a part of shape {tuple(shape)}" if shape else f"a {type(item).__name__}"
+        raise MetricError(f"micro_batch cannot cut {description} in a batch of {size} samples: leave it out")
     return item[piece] if shape else item
 
 
@@ -74,10 +74,10 @@ def _are_parts(items: Any, size: int) -> bool:
 
 
 class OptimizerStep:
-    """Takes the optimizer's step of a batch.
+    """The optimizer's step of a batch.
 
-    Its arguments are those of `fit`; `compute` is its `step`, `measure` its `batch_size`. Checkpoints the
-    micro-batch size found by "auto", because rounding depends on it.
+    Its arguments are those of `fit`; `compute` is its `step`, `measure` its `batch_size`. The micro-batch size
+    that "auto" has chosen is saved in checkpoints, because rounding depends on it.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class OptimizerStep:
         measure: Measure | None = None,
     ) -> None:
         self.autocast = _autocast(device, precision)
-        # the most samples that are computed at a time, None for whole batches
+        # the most samples per forward pass, None for whole batches
         self.size = micro_batch if isinstance(micro_batch, int) else None
         self._network, self._loss, self._optimizer = network, loss, optimizer
         self._compute = compute
@@ -106,32 +106,32 @@ class OptimizerStep:
         self._memory_format = memory_format
         self._clip_grad_norm = clip_grad_norm
         self._computed_again = list(network.children()) if checkpoint_activations else []
-        self._buffers = list(network.buffers()) if self._is_auto else []  # which a forward pass may change
+        self._buffers = list(network.buffers()) if self._is_auto else []  # a forward pass may change them
 
     def __call__(self, batch: Any) -> Computed:
         """Take one step of (inputs, labels), or with `compute` of any batch.
 
         Returns:
-            The mean loss, the scores ``(N, C, ...)`` where targets are classes, else None, and the targets.
+            The mean loss, the scores ``(N, C, ...)`` if targets are classes, else None, and the targets.
 
         Raises:
-            MetricError: `compute` returned no loss to train by, or the batch cannot be cut into pieces.
+            MetricError: `compute` returned no loss with a gradient, or the batch cannot be cut.
         """
         computed = self._gradients_within_memory(batch)
         if self._clip_grad_norm is not None:
             self._scaler.unscale_(self._optimizer)
             nn.utils.clip_grad_norm_(self._network.parameters(), self._clip_grad_norm)
-        self._scaler.step(self._optimizer)  # the optimizer's own step if nothing is scaled
+        self._scaler.step(self._optimizer)  # a plain step if nothing is scaled
         self._scaler.update()
         return computed
 
     @property
     def reduced_to(self) -> int | None:
-        """The size of the pieces since memory ran out, None before that."""
+        """The micro-batch size since memory ran out, None before that."""
         return self.size if self._is_auto else None
 
     def parts(self) -> dict[str, Any]:
-        """Return what a checkpoint needs for exactly the same further steps."""
+        """Return the parts of a checkpoint for bit-identical further steps."""
         parts: dict[str, Any] = {"network": self._network, "optimizer": self._optimizer}
         if self._scaler.is_enabled():
             parts["scaler"] = self._scaler
@@ -140,15 +140,15 @@ class OptimizerStep:
         return parts
 
     def state_dict(self) -> dict[str, int | None]:
-        """Return the size of the pieces."""
+        """Return the micro-batch size."""
         return {"size": self.size}
 
     def load_state_dict(self, state: dict[str, int | None]) -> None:
-        """Continue with the size of the pieces of an earlier attempt."""
+        """Continue with the micro-batch size of an earlier attempt."""
         self.size = state["size"]
 
     def _gradients_within_memory(self, batch: Any) -> Computed:
-        """Compute a batch's gradients; "auto" repeats it with smaller pieces until they fit into memory."""
+        """Compute a batch's gradients; "auto" retries with smaller micro-batches until they fit into memory."""
         if not self._is_auto:
             return self._gradients(batch)
         num = num_samples(batch)
@@ -160,7 +160,7 @@ class OptimizerStep:
                 size = min(self.size or num, num)
                 if size == 1 or faults.status_of(error) is not Status.OUT_OF_MEMORY:
                     raise
-            # only here is the exception gone, and with it the tensors of its frames
+            # only here the exception is released, with the tensors of its frames
             for buffer, value in zip(self._buffers, before, strict=True):
                 buffer.copy_(value)
             self.size = (size + 1) // 2
@@ -186,7 +186,7 @@ class OptimizerStep:
         return measured(self._measure, batch) if self._measure else num_samples(batch)
 
     def _backward(self, batch: Any, share: float = 1.0) -> Computed:
-        """Add the gradients of samples that are a share of their batch; return that share of its mean loss."""
+        """Accumulate the gradients of a share of a batch; return that share of the batch's mean loss."""
         with self.autocast, _computed_again(self._computed_again):
             value, outputs, targets = self._forward(batch)
         if self._compute:
@@ -209,28 +209,28 @@ class OptimizerStep:
 def _check_loss(value: Any) -> None:
     if isinstance(value, torch.Tensor) and value.numel() == 1 and value.requires_grad:
         return
-    what = repr(value)
+    description = repr(value)
     if isinstance(value, torch.Tensor):
-        what = (
+        description = (
             f"a tensor of shape {tuple(value.shape)}" if value.numel() != 1 else f"{value.item()} without one"
         )
-    raise MetricError(f"step= must return one loss with a gradient, for fit() to train by, got {what}")
+    raise MetricError(f"step= must return one loss with a gradient, for fit() to train by, got {description}")
 
 
 def _joined(parts: tuple[Any, ...]) -> torch.Tensor | None:
-    """Join the outputs or the targets of the pieces of a batch, if they are tensors ``(n, ...)`` of samples."""
+    """Concatenate the outputs or targets of the micro-batches, if they are tensors ``(n, ...)`` of samples."""
     are_samples = all(isinstance(part, torch.Tensor) and part.ndim for part in parts)
     return torch.cat(parts) if are_samples else None
 
 
 def usable_precisions(device: torch.device) -> list[str]:
-    """List the precisions in which a device computes and differentiates, by trying each."""
+    """List the precisions in which a device can train, by trying each."""
     return [name for name in PRECISIONS if name == "fp32" or _computes(device, name)]
 
 
 def _computes(device: torch.device, precision: str) -> bool:
     try:
-        with quiet(), _autocast(device, precision):  # torch warns that it does nothing
+        with quiet(), _autocast(device, precision):  # torch warns that autocast has no effect
             images = torch.ones(2, 1, 8, 8, device=device)
             weights = torch.ones(2, 1, 3, 3, device=device, requires_grad=True)
             features = functional.conv2d(images, weights).flatten(1)  # (2, 72)
@@ -247,7 +247,7 @@ def _autocast(device: torch.device, precision: str) -> AbstractContextManager[An
 
 @contextmanager
 def _computed_again(modules: list[nn.Module]) -> Iterator[None]:
-    """Let the backward pass compute again what these modules compute now; their hooks see one pass."""
+    """Recompute the outputs of these modules in the backward pass; their hooks run once."""
     forwards = [vars(module).get("forward") for module in modules]
     for module in modules:
         vars(module)["forward"] = partial(checkpoint, module.forward, use_reentrant=False)

@@ -1,4 +1,4 @@
-"""The state that is saved with every epoch, and resumed from."""
+"""The state that is saved with every epoch and restored on resume."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,23 +23,23 @@ from runmanager.training.grid_context import GridContext
 from runmanager.training.trainer_state import continued
 
 Parts = Mapping[str, Any] | None
-"""What `checkpoint=` takes."""
+"""The argument `checkpoint=`."""
 
 
 class ResumeState:
-    """The parts of a run that have a state: saved with every epoch, restored when the run is resumed.
+    """The state of a run: saved with every epoch, restored when the run is resumed.
 
-    Random states, and the generators of the loader, are saved beside the parts.
+    Random states and the loader's generators are saved too.
 
     Args:
-        parts: Name -> network, optimizer, scheduler, scaler, torch.Generator: whatever has state_dict() and
-            load_state_dict(); or plain state, a dict or a list of JSON values. None saves no checkpoint.
-        keep: "last", "best:<metric>", "min:<metric>" or "max:<metric>" keeps those weights of the network in
-            weights.pt; None keeps none.
+        parts: Name -> network, optimizer, scheduler, scaler, torch.Generator, or any object with state_dict()
+            and load_state_dict(); or plain state, a dict or a list of JSON values. None saves no checkpoint.
+        keep: "last", "best:<metric>", "min:<metric>" or "max:<metric>": the epoch whose weights are saved in
+            weights.pt; None saves none.
 
     Raises:
-        CheckpointError: A part has no state, plain state holds what is not JSON, the parts are too large, or
-            `keep` is neither form.
+        CheckpointError: A part has no state, plain state is not JSON, the parts are too large, or `keep` is not
+            valid.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class ResumeState:
         self._folder = folder
         self._device = device
         self._loader = loader
-        self.is_saved = parts is not None  # a checkpoint with every epoch
-        self.was_left = False  # whether the loop was left by break in the epoch that was restored
+        self.is_saved = parts is not None  # whether every epoch has a checkpoint
+        self.was_left = False  # whether the loop ended by break in the restored epoch
         self.parts = {**dict(loaders.generators(loader)), **(parts or {})}
         self._keep = keep
         self._best = -math.inf
@@ -65,11 +65,11 @@ class ResumeState:
     def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
         """Restore every part to its state after the last saved epoch; rank 0 reads it for all.
 
-        `committed` are the epochs in the journals, as rank 0 knows them.
+        `committed` are the epochs in the journals, on rank 0.
 
         Returns:
-            The records of the epochs that need not be executed again, the last one perhaps from the checkpoint
-            alone; none if the run starts over. And, on rank 0, a sentence for every unusable checkpoint.
+            The records of the epochs not to execute again, of which the last may be in the checkpoint alone;
+            empty if the run starts over. On rank 0 also a sentence for every unusable checkpoint.
 
         Raises:
             CheckpointError: A state does not fit its part: the code has changed.
@@ -88,7 +88,7 @@ class ResumeState:
     def _read(
         self, committed: Sequence[EpochRecord], problems: list[str]
     ) -> tuple[list[EpochRecord], Checkpoint | None]:
-        """Read the checkpoint and the records of the epochs before it."""
+        """Read the checkpoint and the records up to it."""
         folder = self._folder.path
         saved = checkpoints.load_checkpoint(folder, self._folder.id, problems)
         if saved is None:
@@ -113,11 +113,11 @@ class ResumeState:
     def save(self, record: EpochRecord, network: nn.Module | None, *, is_left: bool = False) -> None:
         """Save the state after an epoch with its record, before the record is committed to the journal.
 
-        `is_left` says that the loop over the epochs was left by break in this one.
+        `is_left` is true if the loop over the epochs ended by break in this epoch.
 
         Raises:
             CheckpointError: A state could not be loaded safely, or the epoch lacks the metric of `keep`.
-            StorageError: It could not be written; the checkpoint before is whole.
+            StorageError: It could not be written; the previous checkpoint is intact.
         """
         if ranks.is_main():
             self._keep_weights(record, network)
@@ -126,7 +126,7 @@ class ResumeState:
         parts = self.parts.items()
         states = {name: checkpoints.state_of(name, part) for name, part in parts}
         random = checkpoints.random_states(self._device)
-        # each rank has its own state of a generator, and its own plain state
+        # generators and plain state differ between ranks
         generators = {
             name: states[name]
             for name, part in parts
@@ -141,11 +141,11 @@ class ResumeState:
         checkpoints.remove_checkpoint_files(self._folder.path, is_inside=True)
 
     def save_inside(self, record: EpochRecord, inside: Mapping[str, Any]) -> None:
-        """Save the state after a batch, with what the epoch has measured so far.
+        """Save the state after a batch, with the epoch's partial metrics.
 
         Raises:
             CheckpointError: A state could not be loaded safely.
-            StorageError: It could not be written; the checkpoint before is whole.
+            StorageError: It could not be written; the previous checkpoint is intact.
         """
         states = {name: checkpoints.state_of(name, part) for name, part in self.parts.items()}
         random = checkpoints.random_states(self._device)
@@ -157,14 +157,14 @@ class ResumeState:
         self._verified |= kinds
 
     def learning_rate(self) -> float | None:
-        """Return the first optimizer's, of its first group; None if there is none. Never raises."""
+        """Return the learning rate of the first optimizer's first group, None without one. Never raises."""
         optimizers = [part for part in self.parts.values() if isinstance(part, Optimizer)]
         with suppress(LookupError, TypeError, ValueError, RuntimeError):
             return float(optimizers[0].param_groups[0]["lr"])
         return None
 
     def forget(self) -> None:
-        """Remove the checkpoints of a run that is completed."""
+        """Remove the checkpoints of a completed run."""
         if ranks.is_main():
             checkpoints.remove_checkpoint_files(self._folder.path)
 
@@ -180,7 +180,7 @@ class ResumeState:
         for name, part in self.parts.items():
             checkpoints.restore(name, part, states[name])
         if getattr(self._loader, "persistent_workers", False):
-            # its workers draw their seed only once: before the saved state
+            # workers draw their seed only once, before the saved state
             next(iter(self._loader), None)
         if of_this or rank == 0:
             checkpoints.restore_random(of_this["random"] if of_this else saved.random, self._device)
@@ -196,7 +196,7 @@ class ResumeState:
         self._best = max(self._best, score)
 
     def _score(self, record: EpochRecord) -> float:
-        """Return how good an epoch is by the metric of `keep`: larger is better."""
+        """Return the score of an epoch by the metric of `keep`: larger is better."""
         if self._goal is None:
             return -math.inf
         if self._goal.metric not in record.metrics:
@@ -210,9 +210,9 @@ class ResumeState:
 def earlier_of(
     folder: RunFolder, grid: GridContext, problems: list[str]
 ) -> tuple[Sequence[EpochRecord], bool, int | None]:
-    """Read what a run did before: its epochs, whether it is mixed if it goes on, and its number of threads.
+    """Read the earlier state of a run: its epochs, whether resuming makes it mixed, and its number of threads.
 
-    If it is to start over, its checkpoint is set aside.
+    If the run starts over, its checkpoint is set aside.
     """
     earlier = read_run(folder, problems)
     if grid.starts_over(earlier):
@@ -221,7 +221,7 @@ def earlier_of(
 
 
 def facts_of(num_records: int, num_committed: int, inside: Inside | None, *, is_mixed: bool) -> dict[str, Any]:
-    """Return what the journal of an attempt says of the epochs before it, and of its threads."""
+    """Return an attempt's facts for the journal about earlier epochs and threads."""
     facts: dict[str, Any] = {"after": num_committed, "threads": torch.get_num_threads()}
     facts |= {"restored": num_records} if num_records > num_committed else {}
     facts |= {"mixed": True} if is_mixed and (num_records or inside) else {}
@@ -229,10 +229,10 @@ def facts_of(num_records: int, num_committed: int, inside: Inside | None, *, is_
 
 
 def goal_of(keep: str | None) -> Goal | None:
-    """Return the goal that decides which weights are kept, None if those of the last epoch are, or none.
+    """Return the goal that selects the kept weights; None for those of the last epoch, or for none.
 
     Raises:
-        CheckpointError: `keep` is nothing that `epochs` takes.
+        CheckpointError: `keep` is not valid.
     """
     if keep in (None, "last"):
         return None
@@ -246,18 +246,18 @@ def goal_of(keep: str | None) -> Goal | None:
 
 
 def attempt_to_keep(folder: RunFolder, grid: GridContext) -> int:
-    """Return the attempt whose weights one that starts over must not overwrite, 0 if there is none."""
+    """Return the attempt whose weights must not be overwritten by one that starts over, 0 if there is none."""
     if not (folder.path / paths.WEIGHTS).exists():
         return 0
     earlier = read_run(folder)
     if earlier.status is not Status.COMPLETED and not grid.is_changed(earlier):
         return 0
-    number = earlier.start.get("attempt")  # later ones had no epoch
+    number = earlier.start.get("attempt")  # later attempts had no epoch
     return number if isinstance(number, int) else earlier.attempts
 
 
 def _kinds(state: Any) -> Iterator[type]:
-    """Find the types in a state: each is loaded once, to verify that it can be loaded safely."""
+    """Yield the types in a state; each is loaded once, to verify that it can be loaded safely."""
     yield type(state)
     if isinstance(state, (list, tuple, Mapping)):
         for item in [*state.keys(), *state.values()] if isinstance(state, Mapping) else state:

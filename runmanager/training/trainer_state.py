@@ -1,4 +1,4 @@
-"""The state of a trainer that writes its own checkpoints, and resumes from them."""
+"""Adapter for trainers that write and restore their own checkpoints."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from runmanager.training.grid_context import GridContext
 
 
 def _nothing(_: int) -> None:
-    """Leave it to the trainer."""
+    """Do nothing, as the trainer does it."""
 
 
 def continued(earlier: RunResult, grid: GridContext) -> Sequence[EpochRecord]:
-    """Return the epochs of earlier attempts that may be continued: not the one in which the run diverged."""
+    """Return the epochs of earlier attempts to resume from, without an epoch that diverged."""
     if grid.starts_over(earlier):
         return ()
     return earlier.epochs[: -1 if earlier.status is Status.DIVERGED else None]
@@ -24,15 +24,15 @@ def continued(earlier: RunResult, grid: GridContext) -> Sequence[EpochRecord]:
 
 @dataclass
 class TrainerState:
-    """What a run asks of such a trainer, in place of `ResumeState`.
+    """The checkpoints of an external trainer, with the interface of `ResumeState`.
 
     Attributes:
-        last: Given how many epochs are committed, returns after which of them the trainer resumes: 0 for none.
-        save_epoch: Called with the number of an epoch before it is committed: its checkpoint is there then.
-        forget: Called when the run is completed.
+        last: Number of committed epochs -> epoch after which the trainer resumes, 0 for none.
+        save_epoch: Called with the number of an epoch before its commit, to write its checkpoint.
+        forget: Called when the run has completed.
         learning_rate: Returns the current learning rate, None if there is none. Never raises.
-        is_saved: Whether there are checkpoints, so that the run may be stopped and resumed.
-        was_left: Whether the loop had ended by itself; trainers know that.
+        is_saved: Whether checkpoints are written, so that the run may be stopped and resumed.
+        was_left: Whether the loop had ended early; trainers handle that themselves.
     """
 
     last: Callable[[int], int] = int
@@ -43,7 +43,7 @@ class TrainerState:
     was_left: bool = False
 
     def restore(self, committed: Sequence[EpochRecord]) -> tuple[list[EpochRecord], list[str]]:
-        """Return the records of the epochs that need not be executed again, and no problems."""
+        """Return the records of the epochs not to execute again, and no problems."""
         records = ranks.from_main(lambda: list(committed[: self.last(len(committed))]))
         return records, []
 

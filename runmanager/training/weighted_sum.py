@@ -1,4 +1,4 @@
-"""Weighted sums of single values, and the first value that is not finite, without waiting for the device."""
+"""Weighted sums of single values, and the first one that is not finite, without device synchronization."""
 
 import itertools
 import math
@@ -8,48 +8,48 @@ from typing import Any
 import torch
 
 CHUNK = 1024
-"""Tensors that wait in a list, at most."""
+"""The most tensors in a chunk."""
 
 
 class WeightedSum:
-    """A weighted sum of single values: numbers are added at once, tensors on their device in chunks.
+    """A weighted sum of single values: numbers are added immediately, tensors on their device in chunks.
 
-    Until its chunk is full a tensor is kept in a list, which saves two operations per batch on the device.
+    Tensors are collected in a list until a chunk is full, which saves two operations per batch on the device.
     """
 
     def __init__(self, first_not_finite: "FirstNotFinite | None" = None) -> None:
-        self.weight = 0  # for how many samples the values stand
+        self.weight = 0  # the number of samples of the values
         self._of_numbers = 0.0
         self._values: list[torch.Tensor | float] = []
         self._factors: list[int] = []
         self._of_tensors: torch.Tensor | None = None
-        self._first_not_finite = first_not_finite  # is given the values, in their order
+        self._first_not_finite = first_not_finite  # receives the values in order
 
     def add(self, value: torch.Tensor | float, factor: int, weight: int) -> None:
-        """Add ``factor * value``, which stands for `weight` samples. A tensor is kept, not copied."""
+        """Add ``factor * value`` for `weight` samples. A tensor is referenced, not copied."""
         self.weight += weight
         if not (isinstance(value, torch.Tensor) or self._values or self._of_tensors is not None):
             self._of_numbers += value * factor
             if self._first_not_finite is not None:
                 self._first_not_finite.add_number(value)
             return
-        self._values.append(value)  # a number after a tensor too: the order counts
+        self._values.append(value)  # numbers after a tensor too, as the order counts
         self._factors.append(factor)
         if len(self._values) == CHUNK:
             self._fold()
 
     def mean_of_numbers(self) -> float | None:
-        """Return the mean so far, None without values or with tensors: to fold these now changes bits."""
+        """Return the mean so far; None without values or with tensors, as adding these now changes bits."""
         is_exact = self.weight and not self._values and self._of_tensors is None
         return self._of_numbers / self.weight if is_exact else None
 
     def total(self) -> torch.Tensor | float:
-        """Return the sum so far, on the device of its first tensor if there is one."""
+        """Return the sum so far, on the device of its first tensor, if any."""
         self._fold()
         return self._of_numbers if self._of_tensors is None else self._of_tensors + self._of_numbers
 
     def state(self) -> dict[str, Any]:
-        """Return what was added so far, to be saved; folding what waits in the list would change bits."""
+        """Return the state to save, with the unfinished chunk, as adding it now would change bits."""
         first = self._first_not_finite
         return {
             **vars(self),
@@ -58,7 +58,7 @@ class WeightedSum:
         }
 
     def load(self, state: Mapping[str, Any], device: torch.device) -> None:
-        """Restore what was added until a state was saved, in place of all that was added since."""
+        """Restore a saved state, replacing the sum."""
         first = self._first_not_finite
         if first is not None:
             vars(first).clear()
@@ -67,12 +67,12 @@ class WeightedSum:
         vars(self).update({**_on(device, state), "_values": values, "_first_not_finite": first})
 
     def _fold(self) -> None:
-        # out of place: hooks may be called within no_grad and inference_mode, and without
+        # out of place, as hooks may be called inside or outside no_grad and inference_mode
         if not self._values:
             return
         values = _stacked(self._values, None if self._of_tensors is None else self._of_tensors.device)
         start = 0
-        for factor, same in itertools.groupby(self._factors):  # one factor, but for the last batch
+        for factor, same in itertools.groupby(self._factors):  # usually one factor, except for the last batch
             end = start + len(list(same))
             part = values[start:end].sum() * factor
             self._of_tensors = part if self._of_tensors is None else self._of_tensors + part
@@ -83,7 +83,7 @@ class WeightedSum:
 
 
 class FirstNotFinite:
-    """Finds the first value of a series that is not finite, on the device and without waiting for it.
+    """Finds the first value of a series that is not finite, on the device, without synchronization.
 
     Numbers come first, if there are any, then tensors.
     """
@@ -92,7 +92,7 @@ class FirstNotFinite:
         self._num_numbers = 0
         self._last_number = math.nan
         self._first: tuple[int, float, float | None] | None = None
-        self._window: torch.Tensor | None = None  # (1 + CHUNK,): the value before a chunk, then the chunk
+        self._window: torch.Tensor | None = None  # (1 + CHUNK,): the value before the chunk, then the chunk
 
     def add_number(self, value: float) -> None:
         """Add the next value, before the first tensor."""
@@ -106,17 +106,17 @@ class FirstNotFinite:
         if self._window is None:
             self._last = values.new_full((1,), self._last_number)
             self._window = values.new_zeros(1 + CHUNK)
-            self._is_found = values.new_zeros((), dtype=torch.bool)
+            self._has_first = values.new_zeros((), dtype=torch.bool)
             self._before = values.new_full((), self._num_numbers, dtype=torch.int64)
             self._size = 0
         newest = torch.cat([self._last, values, values.new_zeros(CHUNK - len(values))])
-        self._before = torch.where(self._is_found, self._before, self._before + self._size)
-        self._window = torch.where(self._is_found, self._window, newest)
-        self._is_found = self._is_found | ~values.isfinite().all()
+        self._before = torch.where(self._has_first, self._before, self._before + self._size)
+        self._window = torch.where(self._has_first, self._window, newest)
+        self._has_first = self._has_first | ~values.isfinite().all()
         self._last, self._size = values[-1:], len(values)
 
     def result(self) -> tuple[int, float, float | None] | None:
-        """Return its number, from 1, its value and the one before it; None if all are finite."""
+        """Return its number, from 1, its value and the previous value; None if all are finite."""
         if self._first is not None or self._window is None:
             return self._first
         before, *values = self._window.tolist()
@@ -132,7 +132,7 @@ def _if_finite(value: float) -> float | None:
 
 
 def _stacked(values: Sequence[torch.Tensor | float], device: torch.device | None) -> torch.Tensor:
-    """Put single values ``(n,)`` in double precision on a device, or on that of the first tensor."""
+    """Stack single values ``(n,)`` in double precision on a device, or on that of the first tensor."""
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     device = device or tensors[0].device
     if len(tensors) < len(values) or any(tensor.device != device for tensor in tensors):
@@ -153,16 +153,16 @@ def read_values(values: Sequence[torch.Tensor | float]) -> list[float]:
 
 
 Packed = tuple[list[float], list[bool]]
-"""Single values as numbers, and which of them are tensors."""
+"""Single values as numbers, and whether each is a tensor."""
 
 
 def packed(values: Sequence[torch.Tensor | float]) -> Packed:
-    """Read single values to save them: as tensors each would take a file of its own in a checkpoint."""
+    """Convert single values for a checkpoint, where each tensor would take a separate file."""
     return read_values(values), [isinstance(value, torch.Tensor) for value in values]
 
 
 def unpacked(state: Packed, device: torch.device) -> list[torch.Tensor | float]:
-    """Return values that were packed, tensors on a device."""
+    """Return packed values, tensors on a device."""
     numbers, are_tensors = state
     are_counts = all(isinstance(number, int) for number in numbers)
     tensors = torch.tensor(numbers, dtype=torch.int64 if are_counts else exact(device), device=device).unbind()
@@ -176,5 +176,5 @@ def _on(device: torch.device, state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exact(device: torch.device) -> torch.dtype:
-    """Return the most precise type of a device."""
+    """Return the most precise floating-point type of a device."""
     return torch.float32 if device.type == "mps" else torch.float64
