@@ -1,4 +1,4 @@
-"""Where runs are executed; each executor is loaded on first use."""
+"""Executors of runs, each loaded on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from runmanager.executors.ray.executor import RayExecutor
 
 EXECUTORS = {"lanes": "LanesExecutor", "inline": "InlineExecutor", "ray": "RayExecutor"}
-"""Name, as `run_grid` takes it -> class."""
+"""Name in `run_grid` -> class."""
 
 _MODULES = {"LanesExecutor": "lanes", "InlineExecutor": "inline", "RayExecutor": "ray.executor"}
 

@@ -1,4 +1,4 @@
-"""What every executor promises."""
+"""The contract of executors."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -11,63 +11,64 @@ from runmanager.outcome import News, Outcome, Status
 from runmanager.run import Run
 
 Report = Callable[[News], str | None]
-"""Called for each epoch that is committed and, now and then, for a batch; returns the answer to a question."""
+"""Called for each committed epoch and for some batches; returns the answer to a question."""
 
 Task = Callable[[Run, Report], Outcome]
-"""Executes one run in the process that calls it, and commits how it ended."""
+"""Executes one run in the calling process, and commits its outcome."""
 
 
 class Watch(Protocol):
-    """Follows the execution of runs: called by `Executor.execute`, in its thread."""
+    """Follows the execution of runs; `Executor.execute` calls it in its thread."""
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
-        """A run has begun in a lane, counted from 0, on a device as in ``"cuda:1"``."""
+        """Called when a run begins in a lane, counted from 0, on a device as ``"cuda:1"``."""
 
     def run_progressed(self, run: Run, news: News) -> str | None:
-        """A run has committed an epoch, or trained some batches; return the answer if it asks a question."""
+        """Called when a run has committed an epoch or trained some batches; answers a question."""
 
     def stopping(self) -> None:
-        """Execution is being stopped by Ctrl-C or SIGTERM; may be called more than once."""
+        """Called when Ctrl-C or SIGTERM stops the execution, maybe repeatedly."""
 
     def say(self, line: str) -> None:
-        """Show the user a line: what a run printed, or that a device is lost."""
+        """Show the user a line: output of a run, or news of a device."""
 
 
 class Executor(ABC):
-    """Executes runs, somewhere.
+    """Executes runs.
 
-    `is_in_process` says whether that is the process which calls `execute`. Then what runs change in the modules
-    of `train` stays, and is no change when the grid is started again.
+    `is_in_process` is true if runs are executed in the process that calls `execute`. Then changes of runs to
+    the modules of `train` stay, and are ignored when the grid is started again.
 
     **Order of calls.** `prepare` comes first, once per grid, before anything is written or torch is imported;
     then `missing` and `num_lanes`, first with all runs of the grid; then `execute`, once or several times, one
-    after the other. A grid that is only planned ends without `execute`. An executor serves one grid at a time.
+    after the other. A grid that is only planned never calls `execute`. An executor serves one grid at a time.
 
-    **Equal numbers.** Sums depend on how many threads add them up. So the number of threads of a run depends on
-    the grid, not on which of its runs are left: a grid that is continued gives the numbers of one that was not
-    interrupted. The task lets a run that is resumed keep its number.
+    **Equal numbers.** Sums depend on the number of threads. So a run's number of threads depends on the whole
+    grid, not on its remaining runs: an interrupted grid gives the same numbers as an uninterrupted one. The
+    task keeps the number of threads of a resumed run.
 
-    **Outcomes.** Each run gets exactly one outcome, and a run that fails harms only itself: the task turns its
-    exceptions into outcomes. A process that dies or hangs becomes the outcome of its run, by `uncommitted`.
+    **Outcomes.** Each run gets exactly one outcome, and a failing run affects no other: the task turns
+    exceptions into outcomes. If a process dies or hangs, `uncommitted` creates the outcome of its run.
 
-    **Ownership of the runs.** `execute` takes runs from the left of its deque. Whenever its caller has received
-    an outcome, it may add runs, also one that was executed before: a retry. So `execute` looks at the deque
-    again after each `yield`, and ends when it is empty and nothing is being executed.
+    **Ownership of the runs.** `execute` takes runs from the left of its deque. After each outcome, its caller
+    may add runs, also an executed one as a retry. So `execute` checks the deque again after each `yield`, and
+    ends when the deque is empty and no run is in progress.
 
-    **Questions.** What `watch.run_progressed` returns to a `Question` is returned by the task's `report`: the
-    run waits for it. Where nothing comes back, grids stop no run early that ask after each epoch.
+    **Questions.** The answer of `watch.run_progressed` to a `Question` is the return value of the task's
+    `report`, for which the run waits. Executors that return no answers do not support pruners that ask after
+    each epoch.
 
     **Threads.** `execute` calls `watch` and touches the deque in the thread of its caller only.
 
-    **What may raise.** What leaves the task as an exception (Ctrl-C, a full disk) ends the grid and passes
-    through `execute`. However that ends, also by ``close()``, nothing that it started is left running.
+    **Exceptions.** An exception of the task (Ctrl-C, a full disk) ends the grid and passes through `execute`.
+    However `execute` ends, also by ``close()``, it leaves nothing running.
 
-    **An executor of your own**, for ``run_grid(..., executor=InThisProcess())``:
+    **A custom executor**, for ``run_grid(..., executor=InThisProcess())``:
 
     Args:
-        jobs: How many runs are executed at the same time, at most; "auto": as many as there are devices for.
-        runs_per_device: How many runs may share an accelerator.
-        timeout: Seconds without news after which a run counts as hung; None waits for ever.
+        jobs: The most runs executed at once; "auto": as many as the devices allow.
+        runs_per_device: The most runs that share an accelerator.
+        timeout: Seconds without progress after which a run counts as hung; None for no limit.
 
     Raises:
         InvalidArgumentError: An argument cannot be used; with all problems.
@@ -89,8 +90,8 @@ class Executor(ABC):
 
     is_in_process: ClassVar[bool] = False
     tells_begun = False
-    """Whether `execute` also yields runs that have begun, as running, and those that wait for their device, as
-    pending, so that its caller may add runs then. Only lanes can; a loop of one's own asks for it."""
+    """Whether `execute` also yields runs that have begun, as running, and runs that wait for their device, as
+    pending, so that its caller may add runs then. `AskTell` needs it; only lanes support it."""
 
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
         problems = Problems()
@@ -106,11 +107,11 @@ class Executor(ABC):
         self._timeout = timeout
 
     def prepare(self, train: Callable[..., object], folder: Path) -> None:  # noqa: B027 - some need nothing
-        """Start what takes long, and check that a training function can be sent to where runs are executed.
+        """Start slow preparations, and check that a training function can be sent to worker processes.
 
         Args:
             train: The user's function, which the task calls.
-            folder: The experiment's; it is there when runs are executed, but may not be yet.
+            folder: The experiment's folder; it exists at the latest when runs are executed.
 
         Raises:
             GridError: The function cannot be sent; the message names the part that cannot.
@@ -122,13 +123,13 @@ class Executor(ABC):
 
     @abstractmethod
     def num_lanes(self, runs: Sequence[Run]) -> int:
-        """Return how many of the runs are executed at the same time, at most.
+        """Return the most runs that are executed at once.
 
         Args:
-            runs: Those of the grid, or those that are left.
+            runs: All runs of the grid, or the remaining ones.
 
         Returns:
-            The number of lanes, 1 or more; each counts from 0 in `Watch.run_started`.
+            The number of lanes, 1 or more; `Watch.run_started` counts lanes from 0.
 
         Example:
             >>> from runmanager import InlineExecutor, RunBuilder
@@ -137,16 +138,16 @@ class Executor(ABC):
         """
 
     def missing(self, device: str) -> str:
-        """Explain why a run that asks for this device cannot be executed.
+        """Return why a run on this device cannot be executed.
 
         Args:
-            device: As the axis `device` has it, such as "cuda:1".
+            device: A value of the axis `device`, as "cuda:1".
 
         Returns:
-            One line that names the devices which are there; "" if the run can be executed.
+            One line that lists the available devices; "" if the run can be executed.
 
         Raises:
-            GridError: The device can never be asked for, or nobody knows.
+            GridError: The device is not valid, or the available devices are unknown.
 
         Example:
             >>> from runmanager import InlineExecutor
@@ -162,9 +163,9 @@ class Executor(ABC):
         """Execute the runs and yield each with its outcome as it ends, in any order.
 
         Args:
-            runs: The runs to execute, taken from the left until none is left; the caller may add some.
+            runs: The runs to execute, taken from the left until it is empty; the caller may add runs.
             task: Executes one run.
-            watch: Follows what happens.
+            watch: Follows the execution.
 
         Yields:
             Each run with its outcome, exactly once.
@@ -182,5 +183,5 @@ class Executor(ABC):
 
 
 def uncommitted(status: Status, error: str, log: str = "") -> Outcome:
-    """Return the outcome of a run that could not commit it itself: its process is gone, or it had none."""
+    """Return the outcome of a run that could not commit it: its process is gone, or never started."""
     return Outcome(status, error, log=log, is_committed=False)

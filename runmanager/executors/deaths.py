@@ -1,4 +1,4 @@
-"""Why a run ended that could not say so itself: one sentence about the end of its process."""
+"""Causes of death of worker processes, in one sentence."""
 
 import os
 import signal
@@ -10,20 +10,20 @@ from runmanager.executors.base import uncommitted
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Status
 
 MOST_LINES = 1000
-"""How many lines of its output a run that died or hung keeps as its last words."""
+"""The number of last lines of output stored for a run that died or hung."""
 
 
 class Deaths:
-    """Finds out why processes died; a count that Linux keeps says which were killed for want of memory."""
+    """Determines why processes died; Linux counts those killed by its out-of-memory killer."""
 
     def __init__(self) -> None:
         self._num_oom_kills = _num_oom_kills()
 
     def explain(self, code: int | None, where: str, memory: int) -> tuple[Status, str]:
-        """Return how the run of a process ended, and its cause in one sentence.
+        """Return the status of a dead process's run, and its cause in one sentence.
 
-        `code` is its exit code, or -signal; `where` comes from `whereabouts`; `memory` is the most bytes that
-        it was seen to have. Of each that is not known: None, "", 0.
+        `code` is the exit code, or -signal; `where` comes from `whereabouts`; `memory` is its peak (bytes).
+        Unknown ones are None, "" and 0.
         """
         before, self._num_oom_kills = self._num_oom_kills, _num_oom_kills()
         if code is None or code >= 0:
@@ -42,12 +42,12 @@ class Deaths:
 
 
 def hung(timeout: float | None, news: EpochRecord | BatchProgress | None, log: str) -> Outcome:
-    """Return the outcome of a run that was stopped because it had no news for `timeout` seconds."""
+    """Return the outcome of a run that was stopped after `timeout` seconds without progress."""
     return uncommitted(Status.HUNG, f"no progress for {timeout:g} s{whereabouts(news)}, so it was stopped", log)
 
 
 def whereabouts(news: EpochRecord | BatchProgress | None) -> str:
-    """Say where a run was by its last news, as the end of a sentence; "" if there were none."""
+    """Return the last reported position of a run, as the end of a sentence; "" without a report."""
     match news:
         case BatchProgress(epoch, batch):
             return f" in epoch {epoch}, step {batch}"
@@ -57,9 +57,9 @@ def whereabouts(news: EpochRecord | BatchProgress | None) -> str:
 
 
 def _num_oom_kills(root: Path = Path("/")) -> int:
-    """Count the processes that Linux has killed because memory ran out, 0 elsewhere.
+    """Return the number of processes killed by Linux's out-of-memory killer, 0 on other systems.
 
-    Those of this process's control group (cgroups(7), version 2), or else of the whole machine.
+    It counts this process's control group (cgroups(7), version 2), or else the whole machine.
     """
     group = ""
     with suppress(OSError, ValueError):

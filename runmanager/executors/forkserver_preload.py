@@ -1,4 +1,4 @@
-"""What the process that lanes are forked from imports first: it blocks signals there, for lanes alone."""
+"""The first import of the process that lanes are forked from: blocks signals there, for lanes only."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ _ANCESTOR = os.getpid()
 
 
 def _unblock(_: object) -> None:
-    """Unblock signals in a process of the user's that is forked from the same ancestor."""
+    """Unblock signals in a user's process that is forked from the same ancestor."""
     if os.getppid() == _ANCESTOR and not multiprocessing.current_process().name.startswith(PREFIX):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 

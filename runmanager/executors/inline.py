@@ -12,12 +12,12 @@ from runmanager.run import Run, device_of
 
 
 class InlineExecutor(Executor):
-    """Execute runs in this process, in their order: the simplest, and the one to debug with.
+    """Execute runs in this process, in order: the simplest executor, for debugging.
 
     Args:
-        jobs: 1; no other number is possible.
+        jobs: Must be 1.
         runs_per_device: Without effect, as runs never overlap.
-        timeout: None; a run in this process cannot be ended.
+        timeout: Must be None, as a run in this process cannot be ended.
 
     Raises:
         InvalidArgumentError: `jobs` or `timeout` has another value.
@@ -38,19 +38,19 @@ class InlineExecutor(Executor):
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
         super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         if jobs != 1 or timeout is not None:
-            given = f"jobs={jobs!r}" if jobs != 1 else f"timeout={timeout!r}"
+            arguments = f"jobs={jobs!r}" if jobs != 1 else f"timeout={timeout!r}"
             rule = "the executor 'inline' executes one run after the other in this process"
-            raise InvalidArgumentError([f"{rule}, got {given}: use executor='lanes'"])
+            raise InvalidArgumentError([f"{rule}, got {arguments}: use executor='lanes'"])
 
     def num_lanes(self, runs: Sequence[Run]) -> int:
-        """Return how many of the runs are executed at the same time: one."""
+        """Return 1, as runs never overlap."""
         return 1
 
     def execute(self, runs: deque[Run], task: Task, watch: Watch) -> Generator[tuple[Run, Outcome]]:
         """Execute the runs and yield each with its outcome."""
         from runmanager.devices.process_state import process_state, set_back
 
-        is_said = False
+        is_reported = False
         while runs:
             run = runs.popleft()
             before = process_state()
@@ -59,14 +59,14 @@ class InlineExecutor(Executor):
                 outcome = task(run, partial(watch.run_progressed, run))
             finally:
                 changed, left = set_back(before)
-            if changed and not is_said:
-                is_said = True
+            if changed and not is_reported:
+                is_reported = True
                 warnings.warn(_changed(repr(run), changed, left), RunsWarning, stacklevel=2)
             yield run, outcome
 
 
 def _changed(run: str, changed: Sequence[str], left: Sequence[str]) -> str:
-    """Return a sentence about the settings that a run has changed, and those of them that are left so."""
+    """Return a sentence about the settings that a run has changed, and those that stay changed."""
     from runmanager.devices.process_state import listed_changes
 
     fact = f"{run} left this process with other settings: {listed_changes(changed)}"

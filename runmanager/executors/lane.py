@@ -1,4 +1,4 @@
-"""One worker process, as its parent sees it."""
+"""A worker process, as seen by its parent."""
 
 import multiprocessing
 import os
@@ -17,26 +17,26 @@ from runmanager.outcome import BatchProgress, EpochRecord
 from runmanager.run import Run
 
 PREFIX = "lane "
-"""The beginning of the name of a lane's process."""
+"""The prefix of a lane's process name."""
 
-_LONGEST_LINE = 1 << 16  # bytes, longer ones are broken
-_MOST_READ = 1 << 20  # bytes at a time
-_PATIENCE_S = 5.0  # until a process that was killed counts as stuck
+_LONGEST_LINE = 1 << 16  # bytes; longer lines are broken
+_MOST_READ = 1 << 20  # bytes per read
+_PATIENCE_S = 5.0  # until a killed process counts as stuck
 
 
 class Lane:
-    """One worker process, as its parent sees it."""
+    """A worker process, as seen by its parent."""
 
     def __init__(self, number: int, device: str, context: Any, task: bytes, num_lanes: int) -> None:
-        self.number = number  # from 0, of its run
+        self.number = number  # of the lane of its run, from 0
         self.device = device
         self.run: Run | None = None  # None if it is idle
         self.is_binding = False  # whether it waits for its device
         self.is_ready = False  # whether its device is warm
-        self.is_spent = False  # gets no more runs: its device has a fault, or a run changed its settings
-        self.news: EpochRecord | BatchProgress | None = None  # the last of its run
-        self.quiet_s = 0.0  # without news, of those in which this process was awake
-        self.memory = 0  # the most bytes it was seen to have
+        self.is_spent = False  # gets no more runs, as its device failed or a run changed settings
+        self.news: EpochRecord | BatchProgress | None = None  # the last report of its run
+        self.quiet_s = 0.0  # without a report, while this process was awake
+        self.memory = 0  # its largest memory so far (bytes)
         self._unfinished = b""
         self._stacks = b""
         self._log: deque[str] = deque(maxlen=MOST_LINES)
@@ -55,34 +55,34 @@ class Lane:
                 end.close()
 
     def begin(self, run: Run, number: int) -> None:
-        """Take a run, as lane number `number`; it is sent once the lane is ready."""
+        """Assign a run, as lane `number`; it is sent when the lane is ready."""
         self.run, self.number, self.news, self.quiet_s = run, number, None, 0.0
         self._stacks = b""
         self._log.clear()
 
     def send(self) -> None:
-        """Send the run. Whether the lane has died meanwhile is noticed elsewhere.
+        """Send the run; a lane that has died is detected elsewhere.
 
         Raises:
             GridError: One of its values cannot be sent.
         """
-        sent = serialize.dump(self.run)  # its values may be of classes of the user's script
+        sent = serialize.dump(self.run)  # values may be of classes of the user's script
         with suppress(OSError):
             self.connection.send(sent)
 
     def answer(self, why: str) -> None:
-        """Answer the question of the run. Whether the lane has died meanwhile is noticed elsewhere."""
+        """Answer the run's question; a lane that has died is detected elsewhere."""
         with suppress(OSError):
             self.connection.send(why)
 
     def messages(self) -> Iterator[worker.Message]:
-        """Yield the messages that have come, without waiting."""
+        """Yield the received messages, without waiting."""
         with suppress(EOFError, OSError):
             while self.connection.poll():
                 yield self.connection.recv()
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines that have been printed, without waiting."""
+        """Yield the printed lines, without waiting."""
         *lines, self._unfinished = (self._unfinished + _pending(self.output)).split(b"\n")
         if len(self._unfinished) > _LONGEST_LINE:
             lines, self._unfinished = [*lines, self._unfinished], b""
@@ -92,29 +92,29 @@ class Lane:
             yield text
 
     def log(self) -> str:
-        """Return the last words of the run: what it printed, and the stacks of its threads if known."""
+        """Return the last output of the run, and the stacks of its threads if known."""
         self._stacks += _pending(self.faults)
         stacks = self._stacks.decode("utf-8", "replace")
         return "\n".join([*self._log, self._unfinished.decode("utf-8", "replace"), stacks]).strip()
 
     def measure(self) -> None:
-        """Look how much memory the process has had: nobody knows once it is dead."""
+        """Record the memory of the process, which is unknown after its death."""
         with suppress(OSError, ValueError, StopIteration):
             status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines()
             peak = next(line for line in status if line.startswith("VmHWM"))
             self.memory = int(peak.split()[1]) * 1024
 
     def show_stacks(self) -> None:
-        """Ask the process for the stacks of its threads."""
+        """Request the stacks of the process's threads."""
         if hasattr(signal, "SIGUSR1") and self.process.is_alive():
             os.kill(self.process.pid, signal.SIGUSR1)
             wait_s = 1.0
             while self.faults.poll(wait_s) and (part := _pending(self.faults)):
                 self._stacks += part
-                wait_s = 0.2  # until all are written
+                wait_s = 0.2  # time to write them
 
     def kill(self) -> None:
-        """End the process and those that it started, at once; one that cannot be ended is left alone."""
+        """Kill the process and its children; processes that cannot be killed are left."""
         self.process.kill()
         self.process.join(_PATIENCE_S)
         if hasattr(os, "killpg") and self.process.pid:
@@ -122,13 +122,13 @@ class Lane:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self) -> bool:
-        """End the process if it has not ended, and free what belongs to it; return whether it has ended."""
+        """End the process if it is alive, and release its resources; return whether it has ended."""
         self.kill()
         for end in (self.connection, self.output, self.faults):
             if end is not None:
                 end.close()
-        if self.process.is_alive():  # it waits for its device in the system, which ends it when that answers
-            # or this process would wait for it at its own end
+        if self.process.is_alive():  # it waits for its device in the kernel, and ends when the device answers
+            # otherwise this process would join it at its exit
             vars(process)["_children"].discard(self.process)
             return False
         self.process.close()

@@ -1,4 +1,4 @@
-"""Runs in warm worker processes of this machine, each bound to one device."""
+"""The executor "lanes": warm worker processes of this machine, each bound to one device."""
 
 import multiprocessing
 import sys
@@ -18,20 +18,20 @@ _PRELOADED = [
     "runmanager.executors.forkserver_preload",
     "runmanager.launch.manager",
     "runmanager.board.run_log",
-    "torch._dynamo",  # which torch imports when the first optimizer is made
+    "torch._dynamo",  # imported by torch when the first optimizer is created
 ]
 
 
 class LanesExecutor(Executor):
     """Execute runs in worker processes that stay warm from run to run.
 
-    A process that dies, hangs, or meets an error of its device harms only its run, and is replaced. ``cuda`` in
-    a run means any CUDA device that is free, ``cuda:1`` that one; runs on the cpu share the cores.
+    A process that dies, hangs, or gets a device error affects only its run, and is replaced. ``cuda`` in a run
+    means any free CUDA device, ``cuda:1`` that one; runs on the cpu share the cores.
 
     Args:
-        jobs: How many runs are executed at the same time, at most; "auto": as many as there are devices for.
-        runs_per_device: How many runs may share an accelerator.
-        timeout: Seconds without a batch or an epoch after which a run counts as hung; None waits for ever.
+        jobs: The most runs executed at once; "auto": as many as the devices allow.
+        runs_per_device: The most runs that share an accelerator.
+        timeout: Seconds without a batch or an epoch after which a run counts as hung; None for no limit.
 
     Raises:
         InvalidArgumentError: An argument cannot be used; with all problems.
@@ -46,19 +46,19 @@ class LanesExecutor(Executor):
     def __init__(self, *, jobs: int | str = 1, runs_per_device: int = 1, timeout: float | None = None) -> None:
         super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         self._context = multiprocessing.get_context(_start_method())
-        self._most_lanes = 1  # of this grid, which share the cores however many of its runs are left
+        self._most_lanes = 1  # of this grid; they share the cores, however many runs remain
 
     def num_lanes(self, runs: Sequence[Run]) -> int:
-        """Return how many of the runs are executed at the same time, at most."""
+        """Return the most runs that are executed at once."""
         num_lanes = self._placement().reachable([device_of(run) for run in runs])
         self._most_lanes = max(self._most_lanes, num_lanes)
         return num_lanes
 
     def prepare(self, train: Callable[..., object], folder: Path) -> None:
-        """Let the common ancestor of the lanes begin to import torch, and check that `train` can be sent.
+        """Let the common ancestor of the lanes import torch, and check that `train` can be sent.
 
         Raises:
-            GridError: It cannot; the message names the part that cannot.
+            GridError: It cannot be sent; the message names the part that cannot.
         """
         self._most_lanes = 1
         self._preload()
@@ -78,7 +78,7 @@ class LanesExecutor(Executor):
                 yield from pool.begin(runs)
                 yield from self._begun(pool, runs)
                 for ended in pool.wait(runs):
-                    yield from self._begun(pool, ())  # it may have ended before anybody looked
+                    yield from self._begun(pool, ())  # it may have ended already
                     yield ended
                 yield from self._begun(pool, ())
         except KeyboardInterrupt:
@@ -88,18 +88,18 @@ class LanesExecutor(Executor):
             pool.end()
 
     def _begun(self, pool: Pool, waiting: Iterable[Run]) -> Iterator[tuple[Run, Outcome]]:
-        """Yield what has begun, and what waits, if anybody asks for it."""
+        """Yield the runs that have begun or wait, if the caller wants them."""
         begun, pool.begun = pool.begun, []
         if self.tells_begun:
             yield from [(run, Outcome(Status.RUNNING)) for run in begun]
             yield from [(run, Outcome(Status.PENDING)) for run in waiting]
 
     def _preload(self) -> None:
-        """Start the process that all lanes are forked from, which imports torch once for all of them."""
+        """Start the common ancestor of all lanes, which imports torch once."""
         if self._context.get_start_method() == "forkserver":
             from multiprocessing import forkserver, resource_tracker
 
-            resource_tracker.ensure_running()  # or the next would do it, and let signals in
+            resource_tracker.ensure_running()  # otherwise a lane would start it, without blocked signals
             forkserver.set_forkserver_preload(_PRELOADED)
             with signals_blocked(), without_main():
                 forkserver.ensure_running()

@@ -1,21 +1,21 @@
-"""Which device a run gets, and when."""
+"""The assignment of devices to runs."""
 
 from collections import Counter
 from collections.abc import Sequence
 
 AUTO = "auto"
-_CORES_PER_LANE = 2  # with jobs="auto": one small network does not use many cores
+_CORES_PER_LANE = 2  # with jobs="auto": a small network uses few cores
 
 
 class Placement:
-    """Gives runs their devices, within the limits of all devices together and of each.
+    """Assigns devices to runs, within the limits per device and in total.
 
     `jobs` and `runs_per_device` are those of an `Executor`, `devices` and `num_cores` those of this machine.
     """
 
     def __init__(self, jobs: int | str, runs_per_device: int, devices: Sequence[str], num_cores: int) -> None:
-        self.lost: dict[str, str] = {}  # devices that are no longer used -> why
-        self.resting: set[str] = set()  # devices that get no run for the time being
+        self.lost: dict[str, str] = {}  # devices not used any more -> reason
+        self.resting: set[str] = set()  # devices that get no runs for now
         self._accelerators = [device for device in devices if device != "cpu"]
         self._per_device = runs_per_device
         self._on_cpu = max(1, num_cores // _CORES_PER_LANE) if jobs == AUTO else None
@@ -24,22 +24,22 @@ class Placement:
 
     @property
     def most(self) -> int:
-        """How many runs can be executed at the same time."""
+        """The most runs that can be executed at once."""
         if self._jobs is not None:
             return self._jobs
         return len(self._accelerators) * self._per_device + (self._on_cpu or 0)
 
     def reachable(self, requests: Sequence[str]) -> int:
-        """Return how many runs that ask for these devices can be executed at the same time, at least 1."""
+        """Return the most runs on these devices that can be executed at once, at least 1."""
         taken = [device for device in map(self.take, requests) if device is not None]
         for device in taken:
             self.give_back(device)
         return max(len(taken), 1)
 
     def take(self, request: str) -> str | None:
-        """Give a run the device that it asks for, None if none is free now.
+        """Assign a device to a run, None if no requested one is free.
 
-        ``cuda`` is any CUDA device, the one with the fewest runs; ``cuda:1`` is that one.
+        ``cuda`` is the CUDA device with the fewest runs; ``cuda:1`` is that one.
         """
         free = [device for device in self._candidates(request) if self._is_free(device)]
         if not free or (self._jobs is not None and self._taken.total() >= self._jobs):
@@ -49,11 +49,11 @@ class Placement:
         return device
 
     def give_back(self, device: str) -> None:
-        """Take a device back from a run."""
+        """Release the device of a run."""
         self._taken[device] -= 1
 
     def why_never(self, request: str) -> str:
-        """Return why a run that asks for this device can never be executed, "" if it can."""
+        """Return why a run on this device can never be executed, "" if it can."""
         if self._candidates(request):
             return ""
         reasons = [why for device, why in self.lost.items() if request in (device, device.partition(":")[0])]
@@ -62,7 +62,7 @@ class Placement:
     def _candidates(self, request: str) -> list[str]:
         if request.partition(":")[0] in ("cpu", "meta"):
             return ["cpu"]
-        # mps has no number: it is mps:0 too
+        # mps has no index: it is mps:0 too
         names = {device: (device, device.partition(":")[0], f"{device}:0") for device in self._accelerators}
         named = [device for device in self._accelerators if request in names[device]]
         return [device for device in named if device not in self.lost]

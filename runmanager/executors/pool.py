@@ -1,4 +1,4 @@
-"""The lanes of a grid: they get its runs, and are replaced if they die, hang or lose their device."""
+"""The pool of a grid's lanes: assigns runs to lanes, and replaces lanes that die, hang or lose their device."""
 
 import time
 from collections import deque
@@ -19,10 +19,10 @@ from runmanager.outcome import BatchProgress, EpochRecord, News, Outcome, Questi
 from runmanager.run import Run, device_of
 
 _TICK_S = 1.0
-_PATIENCE_S = 5.0  # until a lane that is asked to end is killed
-_MOST_PROBES, _MOST_PROBES_OF_FULL = 2, 8  # of a device that does not answer, or is full, without a run of ours
+_PATIENCE_S = 5.0  # grace period before a lane is killed
+_MOST_PROBES, _MOST_PROBES_OF_FULL = 2, 8  # of a failed device, or a full one, without runs of this grid
 _PAUSE_S, _LONGEST_PAUSE_S = 5.0, 60.0  # before the next probe, doubled each time
-_BIND_S = 120.0  # until a lane has to have its device
+_BIND_S = 120.0  # timeout for a lane to bind its device
 
 
 class Pool:
@@ -45,13 +45,13 @@ class Pool:
         self._timeout = timeout
         self._lanes: list[Lane] = []
         self._failed_probes: dict[str, int] = {}
-        self._pauses: dict[str, float] = {}  # device -> until when it is left alone (time.monotonic)
+        self._pauses: dict[str, float] = {}  # device -> end of its pause (time.monotonic)
         self._deaths = Deaths()
         self._looked = time.monotonic()
         self._since_measured = 0.0
-        self._has_said_changes = False
+        self._has_reported_changes = False
         self.begun: list[Run] = []
-        """What was sent to a lane since the caller has looked."""
+        """What was sent to lanes since the caller's last check."""
 
     @property
     def busy(self) -> list[Lane]:
@@ -59,7 +59,7 @@ class Pool:
         return [lane for lane in self._lanes if lane.run is not None]
 
     def begin(self, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
-        """Give runs to lanes as long as devices are free; yield those that can never get one."""
+        """Assign runs to lanes while devices are free; yield runs that can never get one."""
         waiting: list[Run] = []
         now = time.monotonic()
         self._placement.resting = {device for device, until in self._pauses.items() if until > now}
@@ -79,7 +79,7 @@ class Pool:
         runs.extendleft(reversed(waiting))
 
     def wait(self, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
-        """Wait until something happens, or a tick; yield the runs that have ended."""
+        """Wait for an event or a tick; yield the runs that have ended."""
         sources: dict[Any, Lane] = {}
         for lane in self._lanes:
             for source in (lane.connection, lane.output, lane.process.sentinel):
@@ -87,7 +87,7 @@ class Pool:
                     sources[source] = lane
         ready = connections.wait(list(sources), _TICK_S)
         now = time.monotonic()
-        awake_s = min(now - self._looked, 2 * _TICK_S)  # not the time for which this machine slept
+        awake_s = min(now - self._looked, 2 * _TICK_S)  # without the time in which this machine slept
         self._looked = now
         for lane in self.busy:
             lane.quiet_s += awake_s if lane.is_ready or lane.is_binding else 0.0
@@ -101,7 +101,7 @@ class Pool:
         yield from self._silent(runs)
 
     def end(self) -> None:
-        """End all lanes: runs are stopped, and lanes that do not end within seconds are killed."""
+        """End all lanes: stop their runs, and kill lanes that do not end within seconds."""
         try:
             for lane in self._lanes:
                 if lane.run is None:
@@ -117,20 +117,20 @@ class Pool:
                 connections.wait([s for lane in alive for s in (lane.process.sentinel, lane.output) if s], 0.2)
                 for lane in alive:
                     for _ in lane.lines():
-                        pass  # so that it does not wait for a reader
+                        pass  # so that it does not block on a full pipe
         except KeyboardInterrupt:
             self._watch.say("Forced stop.")
             raise
         finally:
             with signals_blocked():
                 for lane in self._lanes:
-                    lane.process.kill()  # all, before a second signal can come between
+                    lane.process.kill()  # all of them, before a second signal can interrupt
                 for lane in self._lanes:
                     lane.close()
                 self._lanes.clear()
 
     def _silent(self, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
-        """End the lanes that have had no news for too long; yield the runs that count as hung."""
+        """End the lanes without reports for too long; yield the runs that count as hung."""
         bind_s = max(self._timeout or 0, _BIND_S)
         for lane in self.busy:
             if not lane.is_ready and lane.quiet_s > bind_s:
@@ -141,7 +141,7 @@ class Pool:
                 yield self._hung(lane)
 
     def _lane(self, device: str, number: int) -> Lane:
-        """Return an idle lane of a device, or make one; of other devices, one each stays warm."""
+        """Return an idle lane of a device, or create one; other devices keep one warm lane each."""
         idle = [lane for lane in self._lanes if lane.run is None and not lane.is_spent]
         for lane in idle:
             if lane.device == device:
@@ -150,7 +150,7 @@ class Pool:
         spare = [lane for lane in idle if lane is not each[lane.device]]
         if spare and len(self._lanes) >= self._num_lanes:
             self._remove(spare[0])
-        with signals_blocked():  # so that `end` knows of every process
+        with signals_blocked():  # so that `end` knows every process
             self._lanes.append(Lane(number, device, self._context, self._task, self._num_lanes))
         return self._lanes[-1]
 
@@ -161,7 +161,7 @@ class Pool:
             self.begun.append(lane.run)
 
     def _hear(self, lane: Lane, runs: deque[Run]) -> Iterator[tuple[Run, Outcome]]:
-        has_ended = not lane.process.is_alive()  # first, so that no message comes after the last look
+        has_ended = not lane.process.is_alive()  # first, so that no message comes after the last read
         for message in lane.messages():
             lane.quiet_s = 0.0
             match message:
@@ -171,7 +171,7 @@ class Pool:
                     self._pass_on(lane, lane.run, message)
                 case Outcome() if lane.run is not None:
                     self._print(lane)
-                    # an error may leave an accelerator in a bad state, which ends with the process
+                    # an error may leave an accelerator in a bad state, until the process ends
                     lane.is_spent |= lane.device != "cpu" and message.status.is_exception
                     yield self._free(lane), message
                 case Changed(names):
@@ -188,22 +188,22 @@ class Pool:
             self._remove(lane)
 
     def _pass_on(self, lane: Lane, run: Run, news: News) -> None:
-        """Pass on news of a run, and the answer if it asks a question."""
+        """Pass on a report of a run, and the answer to a question."""
         lane.news = news.record if isinstance(news, Question) else news
         answer = self._watch.run_progressed(run, news)
         if isinstance(news, Question):
             lane.answer(answer or "")
 
     def _came_nearer(self, lane: Lane, *, is_ready: bool) -> None:
-        """Note that a lane waits for its device, or has it and can execute its run."""
+        """Record that a lane waits for its device, or is ready for its run."""
         lane.is_binding, lane.is_ready = lane.device != "cpu", is_ready
         if is_ready:
             self._failed_probes.pop(lane.device, None)
             self._send(lane)
 
     def _say_changes(self, lane: Lane, names: str) -> None:
-        if not self._has_said_changes:
-            self._has_said_changes = True
+        if not self._has_reported_changes:
+            self._has_reported_changes = True
             rule = "such runs are followed by a new process, which costs its start"
             self._watch.say(f"{lane.run!r} left its process with other settings: {names}; {rule}")
 
@@ -217,11 +217,11 @@ class Pool:
         assert run is not None
         self._placement.give_back(lane.device)
         if lane.is_ready:
-            self._pauses.pop(lane.device, None)  # there may be room now
+            self._pauses.pop(lane.device, None)  # there may be memory now
         return run
 
     def _remove(self, lane: Lane) -> None:
-        """End a lane without a run, and forget it."""
+        """End an idle lane, and remove it."""
         assert lane.run is None
         with suppress(OSError):
             lane.connection.send(None)
@@ -233,13 +233,13 @@ class Pool:
             self._give_up(lane.device, f"stopped answering (process {lane.process.pid} cannot be ended)")
 
     def _probe_failed(self, lane: Lane, why: str, runs: deque[Run], *, is_full: bool = False) -> None:
-        """Put the run of a lane back that could not get its device, and leave the device alone for a while."""
+        """Requeue the run of a lane that could not bind its device, and pause the device."""
         runs.appendleft(self._free(lane))
         lane.is_spent = True
         device = lane.device
         pause_s = _PAUSE_S
         is_ours = any(other.device == device for other in self.busy)
-        if not is_ours:  # else one of our own runs may be what fills it
+        if not is_ours:  # otherwise a run of this grid may fill it
             failed = self._failed_probes[device] = self._failed_probes.get(device, 0) + 1
             pause_s = min(_PAUSE_S * 2 ** (failed - 1), _LONGEST_PAUSE_S)
             if failed >= (_MOST_PROBES_OF_FULL if is_full else _MOST_PROBES):

@@ -1,4 +1,4 @@
-"""How a training function is sent to another process: by value if that process cannot import it."""
+"""Serialization of training functions: by value if another process cannot import them."""
 
 import functools
 import importlib
@@ -19,10 +19,10 @@ from runmanager.errors import GridError
 
 
 def dump(task: object) -> bytes:
-    """Write down what another process is to execute, for `load_dumped` in there.
+    """Serialize a task for another process, for `load_dumped`.
 
-    Functions and classes of the main module, of notebooks and of other functions go by value, with what they
-    refer to; those of modules by name.
+    Functions and classes of the main module, of notebooks and of other functions are sent by value, with all
+    that they refer to; those of modules by name.
 
     Raises:
         GridError: A part of it cannot be sent; the message names it.
@@ -34,7 +34,7 @@ def dump(task: object) -> bytes:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Write down an exception; one that cannot be sent, or read again, as a RuntimeError with its text."""
+    """Serialize an exception; one that cannot be sent or loaded becomes a RuntimeError with its text."""
     try:
         sent = _dump(error)
         load_dumped(sent)
@@ -45,34 +45,34 @@ def dump_error(error: BaseException) -> bytes:
 
 
 def load_dumped(sent: bytes) -> Any:
-    """Read what `dump` wrote.
+    """Load a task from `dump`.
 
     Raises:
-        Exception: This process cannot import something that it refers to.
+        Exception: This process cannot import a module that it refers to.
     """
     return cloudpickle.loads(sent)
 
 
 def send_to_children_by_value() -> None:
-    """Send what this process gives to processes that it starts as `dump` does, where they are not forked.
+    """Serialize data for child processes of this process as `dump` does, unless they are forked.
 
-    The workers of a loader get its data set and functions. Those of the user's script came here by value, so
-    these processes cannot import them either.
+    The workers of a loader get its data set and functions. Those of the user's script were sent here by value,
+    so the workers cannot import them either.
     """
     reduction.dump = _dump_to_child
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sends functions with a cache by value, modules of classes of their own by name, as torch.backends.cudnn.
+    """Sends cached functions by value, and modules of special classes, as torch.backends.cudnn, by name.
 
-    cloudpickle does neither, and from 3.1.3 on it leaves out which file code is from: tracebacks need that.
-    Tensors of accelerators are not sent.
+    cloudpickle does neither, and since 3.1.3 it omits the file of code, which tracebacks need. Tensors on
+    accelerators are refused.
     """
 
     def reducer_override(self, obj: Any) -> Any:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(obj, torch.Tensor) and obj.device.type not in ("cpu", "meta"):
-            # it would be loaded there by every process, also by those of other devices
+            # every process would load it, also those of other devices
             raise TypeError(f"a tensor on {obj.device}")
         is_module = isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj
         if is_module and type(obj) is not types.ModuleType:
@@ -86,7 +86,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 class _ChildPickler(_Pickler):
-    """Sends semaphores, pipes and shared memory too, which only a child can get."""
+    """Also sends semaphores, pipes and shared memory, which only children can receive."""
 
     def __init__(self, file: Any, protocol: int | None = None) -> None:
         table = reduction.ForkingPickler(file, protocol).dispatch_table
@@ -123,11 +123,11 @@ def _is_importable(function: Any) -> bool:
     try:
         return operator.attrgetter(function.__qualname__)(module) is function
     except AttributeError:
-        return False  # of another function
+        return False  # a variable of another function
 
 
 def _problem(task: object) -> str:
-    """Say which part of a task cannot be sent, and how it is reached."""
+    """Return a sentence about the part of a task that cannot be sent, and the path to it."""
     way, reason = [_name(task)], _refusal(task)
     seen = {id(task)}
     culprit = task
@@ -136,7 +136,7 @@ def _problem(task: object) -> str:
             refusal = "" if id(part) in seen else _refusal(part)
             seen.add(id(part))
             if refusal:
-                way += [name] if name != way[-1] else []  # as of a partial and its function
+                way += [name] if name != way[-1] else []  # as for a partial and its function
                 reason, culprit = refusal, part
                 break
         else:
@@ -162,7 +162,7 @@ def _name(value: Any) -> str:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
-    """Yield the parts that are sent with a value, each with its name in there."""
+    """Yield the names and values of the parts that are sent with a value."""
     if isinstance(value, functools.partial):
         yield _name(value), value.func
         yield from ((f"argument {number}", part) for number, part in enumerate(value.args, 1))

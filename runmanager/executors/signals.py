@@ -1,4 +1,4 @@
-"""How Ctrl-C, SIGTERM and the end of a terminal (SIGHUP) end a grid."""
+"""Signals that end a grid: Ctrl-C, SIGTERM, and SIGHUP when a terminal closes."""
 
 import math
 import signal
@@ -11,33 +11,33 @@ from types import FrameType
 from typing import Any, Self
 
 INTERRUPTED = 130
-"""The exit code after Ctrl-C: 128 and the signal's number, as shells have it."""
+"""The exit code after Ctrl-C: 128 plus the signal's number, as in shells."""
 
 TIME_IS_OVER = 75
-"""The exit code when a grid has used up its time: EX_TEMPFAIL of sysexits.h, try again."""
+"""The exit code when a grid's time is over: EX_TEMPFAIL of sysexits.h, try again."""
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """The signals that end a grid."""
 
 
 _TORCH_HANDLER = "torch.utils.data._utils.signal_handling"
-"""Where torch's handler of SIGCHLD is from, which raises when a process of a loader ends."""
+"""The module of torch's SIGCHLD handler, which raises when a process of a loader ends."""
 
 
 def is_stopped(error: BaseException) -> bool:
-    """Whether an exception left `train` because the run is to stop: `train` itself may raise the same.
+    """Whether an exception of `train` means that the run should stop; `train` itself may raise the same one.
 
-    A lane ignores Ctrl-C and is stopped by a class of its own. Elsewhere nobody can tell.
+    A lane ignores Ctrl-C and is stopped by a subclass. Elsewhere the two cannot be distinguished.
     """
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     return isinstance(error, KeyboardInterrupt) and not (is_ignored and type(error) is KeyboardInterrupt)
 
 
 def leave_loaders() -> dict[int, Any]:
-    """Let no process of a loader that ends raise here any more, as the signal may have come to all processes.
+    """Disable torch's SIGCHLD handler, as a signal may have ended the loaders' processes too.
 
     Returns:
-        The number of that signal, and torch's handler of it; nothing if there is none.
+        The signal's number -> torch's handler; empty if it is not installed.
     """
     child = getattr(signal, "SIGCHLD", None)
     if child is None or getattr(signal.getsignal(child), "__module__", "") != _TORCH_HANDLER:
@@ -47,7 +47,7 @@ def leave_loaders() -> dict[int, Any]:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Let the signals that end a grid wait until the block is done, unless one comes again."""
+    """Defer the signals that end a grid to the end of the block, unless one is repeated."""
     came: list[int] = []
 
     def wait(number: int, frame: FrameType | None) -> None:
@@ -69,27 +69,27 @@ def signals_wait() -> Iterator[None]:
 
 
 class Stop:
-    """Lets Ctrl-C, SIGTERM and SIGHUP end a grid: at once while runs are executed, else before or after that.
+    """Ends a grid on Ctrl-C, SIGTERM or SIGHUP: immediately while runs are executed, otherwise before or after.
 
-    `end_after` does the same without a signal.
+    `end_after` does the same after a time.
 
-    Planning, committing and summing up take a moment and are not interrupted, except by a second signal.
-    Python drops an exception that is raised within ``__del__`` and the like, and prints it; so the signal is
-    remembered for `check`, and nothing is printed.
+    Planning, committing and the final summary are short and not interrupted, except by a second signal. Python
+    prints and drops an exception raised within ``__del__``, so a signal is stored for `check`, and nothing is
+    printed.
     """
 
     def __init__(self) -> None:
-        self.exit_code = 0  # or 128 and the number of the signal that came, or `TIME_IS_OVER`
-        self.why = ""  # what ends the grid, "" if that is a signal
+        self.exit_code = 0  # or 128 plus the signal's number, or `TIME_IS_OVER`
+        self.why = ""  # the reason of the end, "" for a signal
         self._end, self._end_why = math.inf, ""
         self._is_at_once = False
-        self._is_woken = False  # whether the timer has sent its signal
+        self._is_woken = False  # the timer has sent its signal
         self._before: dict[int, Any] = {}
         self._timer: threading.Timer | None = None
         self._print_dropped = sys.unraisablehook
 
     def end_after(self, began: float, max_seconds: float | None) -> None:
-        """End the grid some time after it began (time.monotonic, s); a thread notices it at the next event."""
+        """End the grid `max_seconds` after `began` (time.monotonic, s); in other threads, at the next event."""
         if max_seconds is None:
             return
         self._end, self._end_why = began + max_seconds, f"max_seconds={max_seconds:g} are over"
@@ -100,13 +100,13 @@ class Stop:
             self._timer.start()
 
     def _wake(self, main: int) -> None:
-        """Interrupt whatever the main thread waits for."""
+        """Interrupt a wait of the main thread."""
         self._is_woken = True
         signal.pthread_kill(main, signal.SIGINT)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt in the block if a signal comes, or has come."""
+        """Raise KeyboardInterrupt in the block on a signal, or on an earlier one."""
         self.check()
         self._is_at_once = True
         try:
@@ -117,7 +117,7 @@ class Stop:
 
     @contextmanager
     def later(self) -> Iterator[None]:
-        """Let a signal wait until this part of an `at_once` block is done."""
+        """Defer signals to the end of this part of an `at_once` block."""
         self._is_at_once = False
         try:
             yield
@@ -160,7 +160,7 @@ class Stop:
     def _came(self, number: int, _frame: FrameType | None) -> None:
         is_timer, self._is_woken = self._is_woken and number == signal.SIGINT, False
         if is_timer and self.exit_code:
-            return  # the time was noticed before the timer came, and this is no second signal
+            return  # the end was detected before the timer fired; this is no second signal
         is_at_once = self._is_at_once or self.exit_code != 0
         if time.monotonic() >= self._end:
             self._time_is_over()

@@ -1,4 +1,4 @@
-"""Starting worker processes: signals wait meanwhile, and the user's script is not executed again."""
+"""The start of worker processes: with signals deferred, and without executing the user's script again."""
 
 import signal
 import sys
@@ -11,15 +11,15 @@ from typing import Any
 from runmanager.executors.signals import SIGNALS, signals_wait
 
 _SWAPPING = threading.Lock()
-_swapped: list[ModuleType] = []  # the main module, once for each open block
+_swapped: list[ModuleType] = []  # the main module, once per open block
 
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Let the signals that end a grid wait until the block is done; what it starts begins with them blocked.
+    """Defer the signals that end a grid during the block; processes started in it begin with them blocked.
 
-    So the process that lanes are forked from never gets them, and a lane says which it wants. Blocking is not
-    enough for this process: the system gives the signal to another thread, and Python raises in this one.
+    So the ancestor of the lanes never gets them, and a lane unblocks those it needs. In this process, blocking
+    is not enough: the system delivers the signal to another thread, and Python raises in this one.
     """
     with signals_wait():
         if not hasattr(signal, "pthread_sigmask"):
@@ -34,9 +34,9 @@ def signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Keep workers from executing the user's script again: the task brings what they need of it.
+    """Prevent workers from executing the user's script again; the task has all they need of it.
 
-    Other threads see the whole script, and may be in such a block too.
+    Other threads still see the whole script, and may run such a block too.
     """
     with _SWAPPING:
         main = _swapped[0] if _swapped else sys.modules["__main__"]
@@ -52,7 +52,7 @@ def without_main() -> Iterator[None]:
 
 
 def _without_file(module: ModuleType) -> ModuleType:
-    """Make a module with all names of another, but no file that could be executed again."""
+    """Copy a module without its file, which could be executed again."""
 
     def find(name: str) -> Any:
         if name == "__file__":

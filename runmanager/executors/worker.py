@@ -1,4 +1,4 @@
-"""What the process of a lane does: it gets one run after the other and reports what happens."""
+"""The process of a lane: executes one run after the other and reports to the parent."""
 
 import ctypes
 import faulthandler
@@ -23,27 +23,27 @@ from runmanager.executors.base import Task
 from runmanager.executors.signals import SIGNALS, leave_loaders
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question
 
-_COLLECT_AFTER_S = 1.0  # looking for garbage takes as long as a small run
+_COLLECT_AFTER_S = 1.0  # garbage collection takes as long as a small run
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1  # malloc.h
 _PR_SET_PDEATHSIG = 1  # prctl.h
 
 
 class Ready(NamedTuple):
-    """Its device is warm; runs may come."""
+    """The device is warm; the lane is ready for runs."""
 
 
 class Refused(NamedTuple):
-    """The task cannot be executed here, and why."""
+    """The task cannot be executed here, with the reason."""
 
     why: str
 
 
 class Binding(NamedTuple):
-    """The task is loaded; from now on, the process waits for its device alone."""
+    """The task is loaded; the process now binds its device."""
 
 
 class Lost(NamedTuple):
-    """Its device does not answer, and why, or is full; the process ends."""
+    """The device does not answer or is full, with the reason; the process ends."""
 
     why: str
     is_full: bool = False
@@ -56,42 +56,42 @@ class Raised(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """A run has changed settings of the process, and which; it is not to get another run."""
+    """A run has changed these settings of the process, which should get no further run."""
 
     names: str
 
 
 Message = Binding | Ready | Refused | Lost | Raised | Changed | EpochRecord | BatchProgress | Question | Outcome
-"""What a worker reports; the last four are news of its run, and how it ended."""
+"""A message of a worker; the last four are reports of its run, and its outcome."""
 
 
 class LaneSettings(NamedTuple):
-    """How a lane executes runs."""
+    """The settings of a lane."""
 
-    device: str  # that it is bound to: ``cuda`` in a run means this one
-    num_lanes: int  # that share the cores
+    device: str  # its device: ``cuda`` in a run means this one
+    num_lanes: int  # lanes that share the cores
     start_method: str  # of the parent's processes
-    environment: Mapping[str, str]  # the parent's: that of the ancestor of the lanes is from an earlier grid
+    environment: Mapping[str, str]  # the parent's; the ancestor's may be from an earlier grid
 
 
 class _Stopped(KeyboardInterrupt):
-    """The parent wants the run to end."""
+    """The parent has requested the end of the run."""
 
 
 def work(
     connection: Connection, output: Connection | None, faults: Connection, settings: LaneSettings, task: bytes
 ) -> None:
-    """Execute the runs that come through a connection until it is closed.
+    """Execute the runs received through a connection until it is closed.
 
-    A `Message` goes out there for whatever happens. Standard output and standard error go to `output`, None
-    leaves them; stacks go to `faults` when the process crashes or gets SIGUSR1. `task` and the runs are what
-    `serialize.dump` wrote.
+    Every event is sent there as a `Message`. Standard output and standard error go to `output`, unless it is
+    None; stacks go to `faults` when the process crashes or gets SIGUSR1. `task` and the runs come from
+    `serialize.dump`.
     """
     with suppress(_Stopped, EOFError, ConnectionError):
         _obey(faults)
         os.environ.clear()
         os.environ.update(settings.environment)
-        # the loaders of runs start processes as they would in the parent
+        # loaders of runs start processes as in the parent
         multiprocessing.set_start_method(settings.start_method, force=True)
         serialize.send_to_children_by_value()
         _redirect(output)
@@ -117,7 +117,7 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
         is_full = isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
         send(Lost(first_line(error), is_full))
         return
-    gc.freeze()  # what is imported stays: looking through it takes 0.2 s
+    gc.freeze()  # imported modules stay, and scanning them takes 0.2 s
     send(Ready())
     while (sent := connection.recv()) is not None:
         before = time.monotonic()
@@ -131,12 +131,12 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
             send(Raised(serialize.dump_error(error)))
             return
         finally:
-            if os.getpid() != process:  # one that the run has forked
+            if os.getpid() != process:  # a process forked by the run
                 os._exit(1)
         if device != "cpu" or time.monotonic() - before > _COLLECT_AFTER_S:
             gc.collect()
         if device != "cpu":
-            with suppress(RuntimeError):  # a device that failed does not answer, and its process ends
+            with suppress(RuntimeError):  # a failed device does not answer, and its process ends
                 torch.accelerator.empty_cache()
         if names := state_changes(state, process_state()):
             send(Changed(listed_changes(names)))
@@ -144,10 +144,10 @@ def _serve(connection: Connection, output: Connection | None, settings: LaneSett
 
 
 def _tell(connection: Connection, process: int, news: Message) -> str | None:
-    """Tell the parent news of a run, in the process of the lane alone; return its answer to a question.
+    """Report to the parent, only from the lane's process; return the answer to a question.
 
     Raises:
-        _Stopped: The parent has gone; the run that is to end is not at fault.
+        _Stopped: The parent is gone; the run is not at fault.
     """
     if os.getpid() != process:
         return None
@@ -159,14 +159,14 @@ def _tell(connection: Connection, process: int, news: Message) -> str | None:
 
 
 def _obey(faults: Connection) -> None:
-    """Leave Ctrl-C to the parent, end with it, and show stacks when asked."""
+    """Leave Ctrl-C to the parent, end with the parent, and dump stacks on request."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     faulthandler.enable(faults.fileno())
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, faults.fileno())
     if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)  # with the processes of its loaders, so that they can be ended together
+        os.setpgid(0, 0)  # a group with its loaders' processes, to end them together
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*SIGNALS} - {signal.SIGINT})  # blocked until now
     if sys.platform == "linux":
@@ -190,7 +190,7 @@ def _follow_parent() -> None:
 
 
 def _redirect(output: Connection | None) -> None:
-    """Let standard output and standard error go to the parent, line by line."""
+    """Redirect standard output and standard error to the parent, line by line."""
     if output is None:
         return
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
@@ -218,10 +218,10 @@ def _bind(name: str, num_lanes: int) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Let large freed buffers stay in the process: fresh pages for each batch cost more than the training."""
+    """Keep large freed buffers in the process: fresh pages for each batch cost more than the training."""
     with suppress(OSError, AttributeError):  # glibc only
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_MAX, 0)
         libc.mallopt(_M_TRIM_THRESHOLD, -1)
-        # but what a loader's process shares is copied page by page when it is written, which costs far more
+        # exception: shared pages of a loader's process are copied on write, which costs far more
         os.register_at_fork(before=lambda: libc.malloc_trim(0))

@@ -146,7 +146,7 @@ class EpochSums:
         if how == "sum":
             self._sums.setdefault(name, WeightedSum()).add(value, 1, 1)
         else:
-            self._selected[name] = _selected_value(how, self._selected.get(name, value), value)
+            self._selected[name] = _selected_of(how, self._selected.get(name, value), value)
 
     def settle(self, size_of_batch: Callable[[int], int | None]) -> None:
         """At the end of the epoch, weight the losses that were added without a batch.
@@ -194,7 +194,7 @@ class EpochSums:
 
     def _merged(self, name: str, before: tuple[float, int], value: tuple[float, int]) -> tuple[float, int]:
         how, (total, weight) = self._hows.get(name, "sum"), value
-        merged = before[0] + total if how == "sum" else float(_selected_value(how, total, before[0]))
+        merged = before[0] + total if how == "sum" else float(_selected_of(how, total, before[0]))
         return merged, before[1] + weight
 
     def read(self) -> dict[str, float]:
@@ -248,7 +248,7 @@ class EpochSums:
             self._loss.add(loss, size, size)
 
 
-def _selected_value(how: How, before: torch.Tensor | float, value: torch.Tensor | float) -> torch.Tensor | float:
+def _selected_of(how: How, before: torch.Tensor | float, value: torch.Tensor | float) -> torch.Tensor | float:
     """Return the value of the column from two values; NaN if one is NaN."""
     if how == "last":
         return value

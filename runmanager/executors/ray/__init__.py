@@ -1,1 +1,1 @@
-"""Runs on a Ray cluster."""
+"""The executor "ray": runs on a Ray cluster."""

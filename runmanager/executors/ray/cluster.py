@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster, and what its nodes have."""
+"""The connection to a Ray cluster, its nodes and their resources."""
 
 import contextlib
 import logging
@@ -15,37 +15,37 @@ from typing import Any
 from runmanager.errors import ClusterError, InvalidArgumentError
 from runmanager.executors.signals import signals_wait
 
-_ANSWER_S = 3  # until a cluster has to answer: ray.init() waits for 40 s and ends the process then
+_ANSWER_S = 3  # timeout for a cluster: ray.init() would wait for 40 s and then end the process
 
 in_use = threading.Lock()
-"""Held while this process is connected to Ray: it has one connection, which ends with its grid."""
+"""Held while this process is connected to Ray, as it can have only one connection."""
 
 Needs = Mapping[str, float]
-"""Ray's resources -> how much of each."""
+"""Name of a Ray resource -> amount."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node that is alive."""
+    """A living node."""
 
-    id: str  # Ray's name of it
-    name: str  # its host, and the beginning of its id
-    resources: Mapping[str, float] = field(hash=False)  # all that it has, busy or not
+    id: str  # Ray's id of the node
+    name: str  # its host, and a prefix of its id
+    resources: Mapping[str, float] = field(hash=False)  # in total, free or not
 
     def room_for(self, needs: Needs) -> int:
-        """Count the runs with these needs that fit on it when nothing else is there."""
+        """Return the number of runs with these needs that fit on the empty node."""
         return min(int(self.resources.get(name, 0) / number + 1e-6) for name, number in needs.items())
 
 
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """Connect this process to the cluster at "auto" or host:port for the length of a block.
+    """Connect this process to the cluster at "auto" or host:port during a block.
 
-    None starts one on this machine, and ends it with the block. A connection that the process has already is
+    None starts a cluster on this machine, and ends it with the block. An existing connection of the process is
     used, and stays.
 
     Raises:
-        InvalidArgumentError: The address has another form.
+        InvalidArgumentError: The address is not valid.
         ClusterError: No cluster answers there.
     """
     import ray
@@ -55,14 +55,14 @@ def connected(address: str | None) -> Iterator[None]:
         return
     with contextlib.ExitStack() as after:
         if address is None:
-            # sockets are in there, whose paths have 103 characters at most
+            # it has sockets, whose paths are limited to 103 characters
             parent = "/tmp" if Path("/tmp").is_dir() else None  # noqa: S108 - the folder has a random name
             folder = tempfile.TemporaryDirectory(prefix="ray-", dir=parent, ignore_cleanup_errors=True)
             options: dict[str, Any] = {"address": "local", "include_dashboard": False}
             options["_temp_dir"] = after.enter_context(folder)
         else:
             options = {"address": _answering(address)}
-        after.enter_context(_own_environment())
+        after.enter_context(_restored_environment())
         after.callback(_shut_down)
         with _restrained(on_loop_back=address is None):
             try:
@@ -73,7 +73,7 @@ def connected(address: str | None) -> Iterator[None]:
 
 
 def nodes() -> list[Node]:
-    """List the nodes that are alive."""
+    """Return the living nodes."""
     import ray
 
     return [
@@ -84,7 +84,7 @@ def nodes() -> list[Node]:
 
 
 def task_options(needs: Needs, avoid: Sequence[str]) -> dict[str, Any]:
-    """Return the options of a task of Ray's that needs these resources and may not be on some nodes (ids)."""
+    """Return the options of a Ray task with these resources, and nodes (ids) to avoid."""
     options: dict[str, Any] = {
         "num_cpus": needs.get("CPU", 0),
         "num_gpus": needs.get("GPU", 0),
@@ -96,7 +96,7 @@ def task_options(needs: Needs, avoid: Sequence[str]) -> dict[str, Any]:
 
 
 def on_node(node: str) -> dict[str, Any]:
-    """Return the options of a small task that is executed on a node, busy or not."""
+    """Return the options of a small task on a node, busy or not."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
@@ -104,8 +104,8 @@ def on_node(node: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def death_notices() -> Iterator[list[str]]:
-    """Keep the lines about processes and nodes that died, which Ray prints otherwise."""
-    from ray._private import worker as ray_worker  # its function prints them; Ray has no public hook
+    """Collect the lines about dead processes and nodes that Ray would print."""
+    from ray._private import worker as ray_worker  # its function prints them, and Ray has no public hook
 
     lines: list[str] = []
 
@@ -118,9 +118,9 @@ def death_notices() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def _restrained(*, on_loop_back: bool) -> Iterator[None]:
-    """Let Ray start: it logs errors only, leaves signals their handlers, and listens where it should.
+    """Start Ray in the block: it logs only errors, and does not change signal handlers.
 
-    With `on_loop_back`, a cluster that is started listens there alone: Ray's default on Windows and macOS.
+    With `on_loop_back`, a new cluster listens only on the loopback interface, as on Windows and macOS.
     """
     from ray._private import ray_constants
 
@@ -140,8 +140,8 @@ def _restrained(*, on_loop_back: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _own_environment() -> Iterator[None]:
-    """Set the variables back afterwards, which Ray sets: one makes `breakpoint()` look for a Ray."""
+def _restored_environment() -> Iterator[None]:
+    """Restore the environment variables that Ray sets: one makes `breakpoint()` look for a Ray cluster."""
     before = dict(os.environ)
     try:
         yield
@@ -162,10 +162,9 @@ def _replaced(module: Any, name: str, value: object) -> Iterator[None]:
 
 
 def _shut_down() -> None:
-    """Shut Ray down and let a signal that comes meanwhile wait, unless it comes again.
+    """Shut Ray down; a signal waits meanwhile, unless it is repeated.
 
-    Once it is half shut down, Ray ends the process, with exit code 1 and no message, when any of its objects is
-    used.
+    If an object of a half shut down Ray is used, Ray ends the process with exit code 1 and no message.
     """
     import ray
 
@@ -174,7 +173,7 @@ def _shut_down() -> None:
 
 
 def _answering(address: str) -> str:
-    """Return the address, or the one that "auto" means, if somebody answers there."""
+    """Return the address of a cluster that answers; "auto" is resolved."""
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS", address)
     host, colon, port = address.rpartition(":")

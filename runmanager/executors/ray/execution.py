@@ -1,4 +1,4 @@
-"""Runs on their way through a Ray cluster."""
+"""Execution of runs on a Ray cluster: submission, reports, lost nodes and outcomes."""
 
 import contextlib
 import itertools
@@ -25,39 +25,39 @@ from runmanager.executors.worker import Raised, Refused
 from runmanager.outcome import BatchProgress, EpochRecord, Outcome, Question, Status
 from runmanager.run import Run, device_of
 
-_MOST_LOSSES = 20  # of the nodes of one run
-_GRACE_S = 5  # a process outlives its node's by a second, at which Ray looks, or by more on a busy machine
-_NEW_NODE_S = 60  # a run waits for a node that it fits on, if there was one before
-_ANSWER_S = 60  # until a node has to answer
-_STOP_S = 5  # until a run that is to stop is forced to
+_MOST_LOSSES = 20  # of nodes, per run
+_GRACE_S = 5  # a process outlives its node by a second, Ray's polling interval, or by more on a busy machine
+_NEW_NODE_S = 60  # a run waits for a fitting node, if there was one before
+_ANSWER_S = 60  # timeout for an answer of a node
+_STOP_S = 5  # grace period before a run is stopped by force
 _TURN_S, _SHORTEST_TURN_S = 0.1, 0.005
 
 
 @dataclass(eq=False)
 class _Flight:
-    """A run that was given to Ray; one that starts again on another node is a new flight."""
+    """A run submitted to Ray; after the loss of its node, it is submitted as a new one."""
 
     number: int
     run: Run
     device: str
     task: Any
-    num_losses: int  # of nodes with the run
+    num_losses: int  # nodes that the run has lost
     lane: int | None = None  # None before it has begun
-    node: str = ""  # Ray's name, "" before it has begun
-    process: str = ""  # Ray's name
+    node: str = ""  # Ray's id, "" before it has begun
+    process: str = ""  # Ray's id
     news: EpochRecord | BatchProgress | None = None
     heard: float = field(default_factory=time.monotonic)
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # that it printed
-    verdict: Outcome | None = None  # if it does not come with the task's end
-    ping: Any = None  # once its process has died: a task which tells whether its node is alive
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # its last output
+    verdict: Outcome | None = None  # if it does not come from the task
+    ping: Any = None  # after its process died: a task that tells whether its node is alive
 
     def log(self, *more: str) -> str:
-        """Return the last words of the run."""
+        """Return the last output of the run."""
         return "\n".join([*self.lines, *more]).strip()
 
 
 class RayExecution:
-    """Runs on their way through a cluster."""
+    """The execution of runs on a cluster."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class RayExecution:
         self._needs = needs
         self._notices = notices
         self._flights: dict[int, _Flight] = {}
-        self._resting: deque[tuple[float, Run, int]] = deque()  # until, run, its losses
+        self._resting: deque[tuple[float, Run, int]] = deque()  # end of the pause, run, its losses
         self._numbers = itertools.count()
         self._nodes: dict[str, Node] = {}
         self._avoided: set[str] = set()
         self._fitted: dict[str, float] = {}
         self._looked = -math.inf
-        self._asked = -math.inf  # when a run asked a question last
-        # a process keeps the GPU that it was given first: the next run needs another process
+        self._asked = -math.inf  # time of the last question
+        # a process stays on its first GPU, so the next run needs another process
         self._execute: Any = ray.remote(max_retries=0, max_calls=1)(tasks.execute)
         self._execute_warm: Any = ray.remote(max_retries=0)(tasks.execute)
         here = ray.get_runtime_context().get_node_id()
@@ -105,7 +105,7 @@ class RayExecution:
             self._give_up()
 
     def stop(self) -> None:
-        """Stop what is running: kindly, and after a while, or if Ctrl-C comes again, by force."""
+        """Stop all runs: first gracefully, then after a while, or on a second Ctrl-C, by force."""
         refs = [flight.task for flight in self._flights.values()]
         with contextlib.suppress(KeyboardInterrupt):
             _cancel(refs, within=_STOP_S)
@@ -114,10 +114,10 @@ class RayExecution:
         ray.kill(self._mailbox)
 
     def _check_nodes(self) -> None:
-        """Find out which nodes can execute runs.
+        """Check which nodes can execute runs.
 
         Raises:
-            ClusterError: No node that has room for them can.
+            ClusterError: No node with enough resources can.
         """
         self._look()
         devices = {device_of(run) for run in self._runs} & self._needs.keys()
@@ -160,18 +160,18 @@ class RayExecution:
         self._flights[number] = _Flight(number, run, device, task, num_losses)
 
     def _wait(self) -> list[_Flight]:
-        """Return the runs that may have ended, after a moment if there are none."""
+        """Return the runs that may have ended; wait briefly if there are none."""
         waiting = {flight.ping or flight.task: flight for flight in self._flights.values()}
         if not waiting:
             time.sleep(_TURN_S)
             return []
-        # runs that ask wait for an answer: look sooner where they do so often, for a twentieth of their time
+        # runs wait for answers: poll faster if questions are frequent, for a twentieth of their time
         turn_s = min(max((time.monotonic() - self._asked) / 20, _SHORTEST_TURN_S), _TURN_S)
         ready, _ = ray.wait(list(waiting), timeout=turn_s)
         return [waiting[ref] for ref in ready]
 
     def _hear(self) -> None:
-        """Pass on the events."""
+        """Pass on the events of runs."""
         for number, event in ray.get(self._mailbox.take.remote()):
             if flight := self._flights.get(number):
                 flight.heard = time.monotonic()
@@ -201,10 +201,10 @@ class RayExecution:
                 self._watch.run_progressed(flight.run, news)
 
     def _outcome(self, flight: _Flight) -> Outcome | None:
-        """Return how a run ended, None if it starts again elsewhere, or if that is still to be found out.
+        """Return the outcome of a run; None if it is rescheduled or its fate is unknown yet.
 
         Raises:
-            BaseException: What left the task.
+            BaseException: An exception of the task.
         """
         if flight.ping is not None:
             return self._after_death(flight)
@@ -223,9 +223,9 @@ class RayExecution:
         return outcome
 
     def _broken(self, flight: _Flight, error: Exception) -> Outcome | None:
-        """Return how a run ended that Ray gave up, None if its node is lost, or if that is to be found out."""
+        """Return the outcome of a run that Ray gave up; None if its node is lost, or if that is unknown yet."""
         if isinstance(error, exceptions.WorkerCrashedError) and flight.node:
-            ping = ray.remote(max_retries=0)(tasks.torch_version)  # anything small
+            ping = ray.remote(max_retries=0)(tasks.torch_version)  # any small task
             flight.ping = ping.options(**cluster.on_node(flight.node)).remote()
             return None
         of_nodes = (
@@ -240,7 +240,7 @@ class RayExecution:
         return uncommitted(Status.KILLED, f"Ray ended it: {first_line(error)}", flight.log(str(error)))
 
     def _after_death(self, flight: _Flight) -> Outcome | None:
-        """Return how a run ended whose process died: with its node, or by itself."""
+        """Return the outcome of a run whose process died, alone or with its node."""
         try:
             ray.get(flight.ping)
         except RayError:
@@ -252,7 +252,7 @@ class RayExecution:
         return uncommitted(Status.KILLED, cause, flight.log(words))
 
     def _lose(self, flight: _Flight) -> Outcome | None:
-        """Let a run whose node is lost start again elsewhere, unless that happened too often."""
+        """Reschedule a run whose node is lost, unless it has lost too many."""
         name = self._name(flight.node)
         if flight.node:
             self._avoided.add(flight.node)
@@ -270,7 +270,7 @@ class RayExecution:
         self._resting.append((time.monotonic() + after, flight.run, flight.num_losses))
 
     def _give_up(self) -> None:
-        """Decide about runs that are silent for too long, and about those that no node has room for."""
+        """End runs without progress for too long, and runs that fit on no node."""
         now, limit = time.monotonic(), self._driver.timeout
         if now >= self._looked + 1:
             self._look()
@@ -289,7 +289,7 @@ class RayExecution:
         ray.cancel(flight.task, force=True)
 
     def _look(self) -> None:
-        """See which nodes there are, and which devices have one."""
+        """Update the nodes, and the devices that they provide."""
         self._looked = time.monotonic()
         self._nodes = {node.id: node for node in cluster.nodes()}
         usable = [node for node in self._nodes.values() if node.id not in self._avoided]
@@ -302,7 +302,7 @@ class RayExecution:
 
 
 def _cancel(refs: list[Any], *, within: float, force: bool = False) -> None:
-    """Cancel tasks and wait until they have ended, but not for long."""
+    """Cancel tasks and wait for their end, for a limited time."""
     until = time.monotonic() + within
     _, left = ray.wait(refs, num_returns=len(refs), timeout=0) if refs else ([], [])
     for ref in left:

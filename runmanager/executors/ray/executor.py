@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster, one task each."""
+"""The executor of runs on a Ray cluster, one task per run."""
 
 import contextlib
 import importlib.util
@@ -20,19 +20,19 @@ from runmanager.storage import durable, paths
 
 
 class RayExecutor(Executor):
-    """Execute runs on a Ray cluster, where Ray's accounting has room for them.
+    """Execute runs on a Ray cluster, as its resources allow.
 
-    A run whose node is lost goes on elsewhere from its last committed epoch. The experiment's folder has to be
-    on storage that every node sees; nodes where it is not, or that have another torch, are not used.
+    A run whose node is lost resumes on another node after its last committed epoch. The experiment's folder
+    must be on storage shared by all nodes. Nodes without it, or with another version of torch, are not used.
 
     Args:
-        address: "auto" for the cluster of this machine, or host:port. None uses the one that this process is
-            connected to, or else starts one on this machine, which ends with the grid.
-        jobs: How many runs are executed at the same time, at most; "auto": as many as the cluster has room for.
-        runs_per_device: How many runs may share a GPU.
-        timeout: Seconds without news after which a run counts as hung; None waits for ever.
-        resources: Device -> what a run on it needs of Ray's resources. A run on "cpu" needs ``{"CPU": 1}``, one
-            on "cuda" ``{"GPU": 1 / runs_per_device}``, unless this says otherwise.
+        address: "auto" for the cluster of this machine, or host:port. None uses the current connection of this
+            process, or else starts a cluster on this machine, which ends with the grid.
+        jobs: The most runs executed at once; "auto": as many as the cluster allows.
+        runs_per_device: The most runs that share a GPU.
+        timeout: Seconds without progress after which a run counts as hung; None for no limit.
+        resources: Device -> Ray resources of a run on it. The defaults are ``{"CPU": 1}`` for "cpu" and
+            ``{"GPU": 1 / runs_per_device}`` for "cuda".
 
     Raises:
         InvalidArgumentError: An argument cannot be used.
@@ -62,7 +62,7 @@ class RayExecutor(Executor):
         super().__init__(jobs=jobs, runs_per_device=runs_per_device, timeout=timeout)
         if importlib.util.find_spec("ray") is None:
             raise MissingExtraError(["RayExecutor needs ray: pip install 'torch-runmanager[ray]'"])
-        gpu = math.floor(1e4 / runs_per_device) / 1e4  # as fine as Ray counts
+        gpu = math.floor(1e4 / runs_per_device) / 1e4  # Ray's precision
         self._needs: dict[str, Needs] = {"cpu": {"CPU": 1}, "meta": {"CPU": 1}, "cuda": {"GPU": gpu}}
         self._needs.update(resources or {})
         self._address = address
@@ -70,11 +70,11 @@ class RayExecutor(Executor):
         self._folder: Path | None = None
 
     def prepare(self, train: Callable[..., object], folder: Path) -> None:
-        """Check that `train` can be sent and Ray is free; remember the folder that nodes have to share.
+        """Check that `train` can be sent and Ray is free; store the folder that nodes must share.
 
         Raises:
             GridError: It cannot be sent; the message names the part that cannot.
-            ClusterError: Another grid of this process is on Ray.
+            ClusterError: Another grid of this process uses Ray.
         """
         dump(train)
         if cluster.in_use.locked():
@@ -83,17 +83,17 @@ class RayExecutor(Executor):
         self._folder = folder
 
     def num_lanes(self, runs: Sequence[Run]) -> int:
-        """Return how many of the runs are executed at the same time, at most."""
+        """Return the most runs that are executed at once."""
         if isinstance(self._jobs, int):
             return max(1, min(self._jobs, len(runs)))
         rooms = (node.room_for(needs) for node in self._cluster_nodes() for needs in self._needs.values())
         return max(1, min(sum(rooms), len(runs)))
 
     def missing(self, device: str) -> str:
-        """Return why a run that asks for this device cannot be executed, "" if it can.
+        """Return why a run on this device cannot be executed, "" if it can.
 
         Raises:
-            GridError: The device has a number.
+            GridError: The device has an index.
             ClusterError: No cluster answers.
         """
         kind, colon, _ = device.partition(":")
@@ -153,7 +153,7 @@ class RayExecutor(Executor):
 
 @contextlib.contextmanager
 def _probe_in(folder: Path | None) -> Iterator[tuple[Path | None, str]]:
-    """Put a file with a token into a folder, for nodes to look for."""
+    """Write a probe file with a token into a folder, to check that nodes see it."""
     token = secrets.token_hex(16)
     if folder is None:
         yield None, token

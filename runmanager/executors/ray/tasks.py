@@ -1,4 +1,4 @@
-"""What is executed on the nodes of a Ray cluster."""
+"""The tasks executed on the nodes of a Ray cluster."""
 
 import contextlib
 import importlib.metadata
@@ -20,26 +20,26 @@ from runmanager.executors.worker import Raised, Refused
 from runmanager.outcome import News, Outcome, Question
 from runmanager.storage import paths
 
-_FIRST_LOOK_S, _LAST_LOOK_S = 0.002, 0.05  # from one look for an answer to the next, which are doubled
-_PATIENCE_S = 3  # until a file that was written on one machine is seen on another
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.002, 0.05  # between two polls for an answer, doubled each time
+_PATIENCE_S = 3  # until a file written on one machine is visible on another
 
 _loaded = lru_cache(maxsize=1)(load_dumped)
 
 
 @dataclass(frozen=True)
 class DriverInfo:
-    """What nodes have to know of the driver."""
+    """Information about the driver for the nodes."""
 
-    folder: Path | None  # the experiment's, which they have to share
-    token: str  # the content of the probe file in there
-    directory: str  # its working directory, which becomes that of the runs where it exists
+    folder: Path | None  # the experiment's folder, which they must share
+    token: str  # the content of the probe file in it
+    directory: str  # its working directory, used for runs where it exists
     torch: str  # its version
-    share: int | None  # how many runs may share a node, at most, and its cores; None leaves that to Ray
-    timeout: float | None  # seconds without news after which a run counts as hung; None waits for ever
+    share: int | None  # the most runs that share a node and its cores; None leaves it to Ray
+    timeout: float | None  # seconds without progress until a run counts as hung; None for no limit
 
 
 class Begun(NamedTuple):
-    """A run has begun; Ray's names of its node and process."""
+    """A run has begun; has Ray's ids of its node and process."""
 
     node: str
     process: str
@@ -52,13 +52,13 @@ class Printed(NamedTuple):
 
 
 class Spoiled(NamedTuple):
-    """A run has ended that changed settings of its process, which ends too."""
+    """A run has ended with changed settings of its process, which ends too."""
 
     outcome: Outcome
 
 
 class Stuck(NamedTuple):
-    """A run had no news for too long; the stack of its main thread."""
+    """A run has made no progress for too long; has the stack of its main thread."""
 
     stack: str
 
@@ -67,32 +67,32 @@ Event = Begun | Printed | Spoiled | Stuck | News
 
 
 class Mailbox:
-    """Keeps the events of runs until the driver takes them, and its answers: an actor beside the driver."""
+    """An actor on the driver's node that stores events of runs and answers of the driver."""
 
     def __init__(self) -> None:
         self._events: list[tuple[int, Event]] = []
         self._answers: dict[int, str] = {}
 
     def put(self, number: int, event: Event) -> None:
-        """Keep an event of an execution."""
+        """Store an event of an execution."""
         self._events.append((number, event))
 
     def take(self) -> list[tuple[int, Event]]:
-        """Return what was kept since the last call."""
+        """Return the events since the last call."""
         events, self._events = self._events, []
         return events
 
     def answer(self, number: int, why: str) -> None:
-        """Keep the answer to the question of an execution."""
+        """Store the answer to the question of an execution."""
         self._answers[number] = why
 
     def take_answer(self, number: int) -> str | None:
-        """Return the answer to the question of an execution, once; None if it has not come yet."""
+        """Return the answer to the question of an execution, once; None if there is none yet."""
         return self._answers.pop(number, None)
 
 
 def torch_version() -> str:
-    """Return the version of torch that is installed, without importing it."""
+    """Return the installed version of torch, without importing it."""
     try:
         return importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -101,7 +101,7 @@ def torch_version() -> str:
 
 def unfit(driver: DriverInfo, sent: bytes) -> str:
     """Return why runs cannot be executed on this node, "" if they can."""
-    with contextlib.suppress(OSError):  # one that is not there does not matter, or the probe tells
+    with contextlib.suppress(OSError):  # a missing folder does not matter, or the probe detects it
         os.chdir(driver.directory)
     version = torch_version()
     if version.split(".")[:2] != driver.torch.split(".")[:2]:
@@ -118,9 +118,9 @@ def unfit(driver: DriverInfo, sent: bytes) -> str:
 def execute(
     driver: DriverInfo, sent: bytes, number: int, sent_run: bytes, mailbox: Any
 ) -> tuple[str, Outcome | Refused | Raised]:
-    """Execute a run on this node; return Ray's name of the node, and how the run ended.
+    """Execute a run on this node; return Ray's id of the node, and the outcome.
 
-    `sent` is the task and `sent_run` the run, as `dump` wrote them; `number` is the driver's of this execution,
+    `sent` is the task and `sent_run` the run, from `dump`; `number` is the driver's number of this execution,
     whose events go to the handle of a `Mailbox`.
     """
     import ray
@@ -129,12 +129,12 @@ def execute(
     node = context.get_node_id()
     if why := unfit(driver, sent):
         return node, Refused(why)
-    import torch  # takes seconds, and here before the run has begun
+    import torch  # takes seconds, so it is done before the run begins
 
     from runmanager.devices.process_state import process_state, state_changes
     from runmanager.devices.torch_devices import num_cores
 
-    if driver.share is not None:  # else Ray gives a run one thread per CPU that it asked for
+    if driver.share is not None:  # otherwise Ray sets one thread per requested CPU
         torch.set_num_threads(max(1, num_cores() // driver.share))
     send_to_children_by_value()
     state = process_state()
@@ -146,7 +146,7 @@ def execute(
     ended: Outcome | Raised
     try:
         tell(Begun(node, context.get_worker_id()))
-        ray.get(last)  # a process may die of its run at once
+        ray.get(last)  # the run may kill its process immediately
         with _printing_to(tell), _watched(driver.timeout, tell, partial(_answer, mailbox, number)) as report:
             ended = _loaded(sent)(load_dumped(sent_run), report)
     except BaseException as error:  # noqa: BLE001 - it goes on in the driver
@@ -154,8 +154,8 @@ def execute(
     if isinstance(ended, Outcome) and state_changes(state, process_state()):
         tell(Spoiled(ended))
         ray.get(last)
-        sys.exit()  # Ray gives the next run another process
-    ray.get(last)  # so that the driver hears of everything before it hears of the end
+        sys.exit()  # Ray starts another process for the next run
+    ray.get(last)  # so that the driver gets all events before the end
     return node, ended
 
 
@@ -179,14 +179,14 @@ def _printing_to(tell: Callable[[Event], None]) -> Iterator[None]:
 
 
 class _Lines(io.TextIOBase):
-    """Passes on what is printed, line by line."""
+    """Passes on output, line by line."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self.unfinished = ""
 
     def write(self, text: str) -> int:
-        """Pass on the lines that are complete."""
+        """Pass on the complete lines."""
         *lines, self.unfinished = (self.unfinished + text).split("\n")
         for line in lines:
             self._say(line)
@@ -194,7 +194,7 @@ class _Lines(io.TextIOBase):
 
 
 def _answer(mailbox: Any, number: int) -> str:
-    """Wait for the answer to the question of an execution."""
+    """Poll for the answer to the question of an execution."""
     import ray
 
     wait_s = _FIRST_LOOK_S
@@ -208,7 +208,7 @@ def _answer(mailbox: Any, number: int) -> str:
 def _watched(
     timeout: float | None, tell: Callable[[Event], None], answer: Callable[[], str]
 ) -> Iterator[Report]:
-    """Yield the run's report; tell once where the run is if it reports nothing for too long."""
+    """Yield the run's report function; send the stack once if it is not called for too long."""
     last = time.monotonic()
     ended = threading.Event()
     this_thread = threading.get_ident()
