@@ -1,1 +1,1 @@
-"""A grid from its options to its outcome: what is planned, executed, checked and concluded."""
+"""Sessions: one grid from its options to its outcome, planned, checked, executed and concluded."""

@@ -1,4 +1,4 @@
-"""What a grid says before its first run."""
+"""The lines that a grid prints before its first run."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,12 +14,12 @@ Say = Callable[[str], None]
 
 
 def starting_line(experiment: str, num_runs: int) -> str:
-    """Return what is shown until there is more to say."""
+    """Return the first line of a grid, shown until others follow."""
     return f"{experiment}: starting {counted(num_runs, 'run')}"
 
 
 def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pruner | None = None) -> None:
-    """Say how many runs changed, how many there are and are executed, and why the others are not."""
+    """Print the numbers of changed, executed and skipped runs, with the reasons."""
     missing = Counter(planned.folder.unavailable for planned in plan.runs if planned.folder.unavailable)
     statuses = Counter(
         (planned.action, planned.before.status) for planned in plan.runs if not planned.folder.unavailable
@@ -49,6 +49,6 @@ def announce(say: Say, experiment: Path, plan: Plan, search: Search, pruner: Pru
 
 
 def point_to_tensorboard(say: Say, experiment: Path) -> None:
-    """Say how to look at the runs."""
+    """Print how to open the runs in TensorBoard."""
     for line in hint(experiment):
         say(line)

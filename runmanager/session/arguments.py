@@ -1,4 +1,4 @@
-"""The grid of a session: its runs, their devices and what decides between them, all problems at once."""
+"""The validation of a grid's arguments: its runs, devices and design, with all problems at once."""
 
 import json
 import warnings
@@ -29,9 +29,9 @@ from runmanager.wording import did_you_mean
 
 
 def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
-    """Take the fingerprint of code and data, and warn of what is not compared.
+    """Compute the fingerprint of code and data, and warn about values that are not compared.
 
-    `data` may be a function that returns them.
+    `data` may be a function that returns the data.
     """
     notes: list[str] = []
     now = fingerprint(train, data() if callable(data) else data, notes)
@@ -41,10 +41,10 @@ def take_fingerprint(train: Callable[..., Any], data: Any) -> Fingerprint:
 
 
 def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems) -> list[Run]:
-    """Return the runs of a grid: those of `decide` repeat by repeat, of a search one with each device.
+    """Return the runs of a grid; with `decide`, repeat by repeat; for a search, one sample run per device.
 
     Raises:
-        GridError: There are problems with these or the other arguments, all of them at once.
+        GridError: Any argument has problems; with all of them.
     """
     experiment, root, decide, repeats = options.experiment, options.root, options.decide, options.repeats
     problems.check_function("train", train, "(run, manager)")
@@ -66,7 +66,7 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
             runs += RunBuilder.get_runs(grid, max_runs=options.max_runs)
     if isinstance(decide, Decide) and not problems:
         runs = _repeat_by_repeat(runs, _one_name(repeats), decide, problems)
-    with suppress(GridError):  # which get_runs has found
+    with suppress(GridError):  # get_runs has reported it
         problems += _problems_of_axes(grid or {})
     if callable(train):
         check_calls(train, runs, problems)
@@ -77,7 +77,7 @@ def check_runs(params: Any, train: Any, options: GridOptions, problems: Problems
 
 
 def samples(params: Any, problems: Problems) -> list[Run]:
-    """Return a run with each device as a search may suggest it; problems are collected."""
+    """Return one sample run of a search per device; append errors to `problems`."""
     runs: list[Run] = []
     if isinstance(params, Sequence):
         rule = "search= chooses runs itself"
@@ -91,12 +91,12 @@ def samples(params: Any, problems: Problems) -> list[Run]:
 
 
 def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_device: str) -> dict[str, str]:
-    """Return, for each run whose device is not there, identity -> why it cannot be executed.
+    """Return identity -> reason for each run whose device is missing.
 
-    `missing` says why a device cannot be used, "" if it can.
+    `missing` returns why a device cannot be used, or "".
 
     Raises:
-        DeviceError: A device is not there and `missing_device` is "error".
+        DeviceError: A device is missing and `missing_device` is "error".
     """
     reasons: dict[str, str] = {}
     unavailable: dict[str, str] = {}
@@ -113,7 +113,7 @@ def missing_devices(runs: Iterable[Run], missing: Callable[[str], str], missing_
 
 
 def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
-    """Return what decides in a grid and what it is for, as its options say it.
+    """Return the design of a grid from its options.
 
     Raises:
         GridError: An option cannot be used; with all problems.
@@ -127,8 +127,8 @@ def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
             design = _with_goals(design, goal)
     for metric in [goal.metric for goal in design.all_goals]:
         if metric in names or metric in RESERVED - {"loss", "accuracy"}:
-            what = "a hyperparameter of this grid" if metric in names else "no metric"
-            problems.append(f"goal={goal!r}, but {metric!r} is {what}: name what a run tracks")
+            subject = "a hyperparameter of this grid" if metric in names else "no metric"
+            problems.append(f"goal={goal!r}, but {metric!r} is {subject}: name what a run tracks")
     if options.repeats is not None:
         design = replace(design, repeats=_repeats(options.repeats, names, problems))
     if options.note is not None:
@@ -141,29 +141,29 @@ def check_design(options: GridOptions, runs: Iterable[Run]) -> Design:
     return design
 
 
-def _with_goals(design: Design, given: object) -> Design:
-    """Return the design with the goal that was given, or with several."""
-    goals = tuple(map(parse_goal, given)) if isinstance(given, list | tuple) and given else (parse_goal(given),)
+def _with_goals(design: Design, goal: object) -> Design:
+    """Return the design with one goal or several."""
+    goals = tuple(map(parse_goal, goal)) if isinstance(goal, list | tuple) and goal else (parse_goal(goal),)
     if len({goal.metric for goal in goals}) < len(goals):
-        raise InvalidArgumentError([f"goal={given!r} names a metric twice: write it once"])
+        raise InvalidArgumentError([f"goal={goal!r} names a metric twice: write it once"])
     return replace(design, goal=goals[0], goals=goals if len(goals) > 1 else ())
 
 
 def _repeats(repeats: Any, names: Sequence[str], problems: Problems) -> tuple[str, ...]:
-    """Return the names of repeat axes; of one alone, the name will do."""
-    given = [repeats] if isinstance(repeats, str) else repeats
-    if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
+    """Return the names of the repeat axes; a single name may be text."""
+    axes = [repeats] if isinstance(repeats, str) else repeats
+    if not isinstance(axes, list | tuple) or not all(isinstance(name, str) for name in axes):
         problems.append(f"repeats must be the names of axes, as repeats=('seed',), got {repeats!r}")
         return ()
-    for name in given:
+    for name in axes:
         if name not in names:
             hint = did_you_mean(name, names, "it has")
             problems.append(f"repeats={repeats!r}, but the grid has no axis {name!r}; {hint}")
-    return tuple(dict.fromkeys(given))
+    return tuple(dict.fromkeys(axes))
 
 
 def _one_name(repeats: Any) -> str:
-    """Return the name of the only repeat axis, "" if there is none, or are several."""
+    """Return the name of the single repeat axis, "" if there are none or several."""
     given = list(repeats) if isinstance(repeats, list | tuple) else [repeats]
     return given[0] if len(given) == 1 and isinstance(given[0], str) else ""
 
@@ -171,7 +171,7 @@ def _one_name(repeats: Any) -> str:
 def _with_repeats(
     params: Mapping[Any, Any] | None, repeats: Any, decide: Decide, problems: Problems
 ) -> Mapping[Any, Any] | None:
-    """Return a grid with the axis that `decide` repeats over: 0, 1, 2, ..., unless its values are listed."""
+    """Return a grid with the repeat axis of `decide`: 0, 1, 2, ..., unless its values are listed."""
     name = _one_name(repeats)
     if not name:
         problems.append(f"decide= repeats over one axis: name it, as repeats='seed'; got repeats={repeats!r}")
@@ -187,7 +187,7 @@ def _with_repeats(
 
 
 def _repeat_by_repeat(runs: Sequence[Run], name: str, decide: Decide, problems: Problems) -> list[Run]:
-    """Return the runs of the first repeats of a grid, those of the first repeat first."""
+    """Return the runs of the first repeats of a grid, repeat by repeat."""
     for axis in (name, decide.axis):
         if axis is not None and not all(axis in run._fields for run in runs):
             names = list(dict.fromkeys(field for run in runs for field in run._fields))
@@ -213,7 +213,7 @@ def _runs(params: Any, max_runs: int) -> list[Run]:
 
 
 def _problems_of_axes(params: Mapping[Any, Any]) -> Problems:
-    """Say which values cannot be recognised in another process, and which are given twice."""
+    """Return errors about values that other processes cannot identify, and about duplicates."""
     problems = Problems()
     for key, values in flat(params):
         names = key if isinstance(key, tuple) else (key,)
@@ -245,7 +245,7 @@ def _problems_of_runs(runs: Sequence[Run]) -> Problems:
 
 
 def _is_axis(values: Any) -> bool:
-    # what can be read once only, or has no end, is left to RunBuilder
+    # iterators and endless iterables are left to RunBuilder
     return isinstance(values, Sequence) and not isinstance(values, str | bytes | range)
 
 

@@ -1,4 +1,4 @@
-"""A check before a grid starts: two steps and one evaluation batch of each setting."""
+"""The check before a grid starts: two steps and one evaluation batch of each setting."""
 
 import contextlib
 import json
@@ -24,18 +24,18 @@ from runmanager.storage.lock import check_free
 from runmanager.wording import duration
 
 LONGEST_S = 300.0
-"""No setting is begun after that time (s)."""
+"""The time limit (s), after which no setting is begun."""
 
 
 @dataclass(frozen=True)
 class CheckTask:
-    """Tries one run in the process that calls it, in a folder that is removed afterwards."""
+    """Checks one run in the calling process, in a temporary folder."""
 
-    task: RunTask  # of the grid
-    folder: str  # is removed with what is left of processes that die; another machine does not have it
+    task: RunTask  # the grid's task
+    folder: str  # on this machine, of the temporary folders: removes leftovers of dead processes
 
     def __call__(self, run: Run, report: Report) -> Outcome:
-        """Execute two steps and one batch of each evaluation; return how that ended."""
+        """Execute two steps and one batch of each evaluation; return the outcome."""
         import torch
 
         from runmanager.devices import ranks
@@ -60,7 +60,7 @@ def _temporary(parent: str | None = None) -> tempfile.TemporaryDirectory[str]:
 
 
 class _Watch:
-    """Shows how many settings were tried; what they print is not shown."""
+    """Shows the number of checked settings; their output is dropped."""
 
     def __init__(self, display: Display, words: str) -> None:
         self._display, self._words = display, words
@@ -76,20 +76,20 @@ class _Watch:
         """Do nothing."""
 
     def say(self, line: str) -> None:
-        """Do nothing: whatever is wrong is in the outcomes."""
+        """Do nothing, as errors are in the outcomes."""
 
     def ended(self, number: int) -> None:
-        """Show how many settings were tried."""
+        """Show the number of checked settings."""
         self._display.show_progress(f"{self._words}: {number} done")
 
 
 def try_settings(
     runs: Sequence[Run], task: RunTask, executor: Executor, stop: Stop, display: Display, repeats: Sequence[str]
 ) -> list[str]:
-    """Try the settings of runs; return what to say of that.
+    """Check the settings of runs; return sentences to print.
 
     Raises:
-        GridError: Some fail, with all causes.
+        GridError: Some settings fail; with all causes.
         ExperimentLockedError: Another process is running this experiment.
         KeyboardInterrupt: Ctrl-C.
     """
@@ -123,7 +123,7 @@ def try_settings(
 
 
 def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
-    """Return a run of each setting; those first with which each value of each axis is tried once.
+    """Return a run of each setting; the first ones cover each value of each axis.
 
     >>> from runmanager.grid import RunBuilder
     >>> runs = RunBuilder.get_runs({"lr": [1, 2], "width": [8, 16], "seed": range(5)})
@@ -147,19 +147,19 @@ def settings_of(runs: Sequence[Run], repeats: Sequence[str]) -> list[Run]:
 
 @contextlib.contextmanager
 def _experiment_folder(path: Path) -> Iterator[None]:
-    """Make an experiment's folder for the block, as executors expect it; remove it if it was missing."""
+    """Create an experiment's folder for the block, if missing, as executors expect it; remove it afterwards."""
     missing = [folder for folder in (path, path.parent) if not folder.exists()]
     durable.make_folder(path)
     try:
         yield
     finally:
         for folder in missing:
-            with contextlib.suppress(OSError):  # somebody has put something into it
+            with contextlib.suppress(OSError):  # the folder is not empty
                 folder.rmdir()
 
 
 def _problems(ended: Sequence[tuple[Run, Outcome]], names: Collection[str]) -> list[str]:
-    """Say which settings failed and why, in the words in which a grid says it of runs."""
+    """Return sentences about failed settings, in the words of a grid's failed runs."""
     import pandas as pd
 
     from runmanager.results.failures import failures
@@ -170,10 +170,10 @@ def _problems(ended: Sequence[tuple[Run, Outcome]], names: Collection[str]) -> l
     table = pd.DataFrame(params, dtype=object)
     table.attrs[HYPERPARAMETERS] = list(map(column, names))
     # a loss that is not finite is a result
-    is_well = [outcome.status in (Status.DIVERGED, Status.UNAVAILABLE) for outcome in outcomes]
-    statuses = [Status.COMPLETED if well else each.status for each, well in zip(outcomes, is_well, strict=True)]
+    fine = (Status.DIVERGED, Status.UNAVAILABLE)
+    statuses = [Status.COMPLETED if outcome.status in fine else outcome.status for outcome in outcomes]
     table["status"] = list(map(str, statuses))
     table["error"] = [outcome.error for outcome in outcomes]
     if len(outcomes) == 1:
         return [f"the only setting: {outcomes[0].error}"] if statuses[0].is_lost else []
-    return [f"{each.runs}: {each.cause}" for each in failures(table, "setting")]
+    return [f"{failure.runs}: {failure.cause}" for failure in failures(table, "setting")]

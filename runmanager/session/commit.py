@@ -1,4 +1,4 @@
-"""What the parent of the workers writes: how runs ended that could not commit it themselves, and the tables."""
+"""Parent-side writes: outcomes of runs whose worker died, and the tables."""
 
 import time
 from dataclasses import replace
@@ -15,9 +15,9 @@ from runmanager.storage.run_state import read_experiment, read_run
 
 
 def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outcome:
-    """Return how a run ended, which its journal has by then.
+    """Return the outcome of a run, and commit it if needed.
 
-    The outcome may not be committed yet: the run's process is gone, or it never had one.
+    It is not committed yet if the run's process is gone, or never started.
 
     Raises:
         StorageError: It could not be committed.
@@ -30,27 +30,27 @@ def commit_outcome(planned: PlannedRun, outcome: Outcome, task: RunTask) -> Outc
     result = read_run(folder)
     is_begun = result.attempts > planned.before.attempts
     if is_begun and not (result.status is Status.INTERRUPTED or result.status.is_in_progress):
-        return result.outcome  # only the message that it ended was lost: its journal has the end
+        return result.outcome  # only the last message was lost: the journal has the end
     outcome = replace(outcome, epochs=len(result.epochs))
-    task.experiment.open(params_of(planned.run))  # not the folder's, which has text for values of other types
+    task.experiment.open(params_of(planned.run))  # not the folder's, where other types are text
     if outcome.log:
         log = f"{outcome.error}\n\n{outcome.log}\n".encode("utf-8", "replace")
         durable.write_file(folder.path / paths.ERROR_LOG, log)
-    fingerprint = result.start.get("fingerprint", task.fingerprint)  # of the epochs that are kept
+    fingerprint = result.start.get("fingerprint", task.fingerprint)  # of the committed epochs
     end_abandoned_attempt(folder.path, outcome, {"fingerprint": fingerprint})
     end_board(folder.path, outcome)
     return outcome
 
 
 class Exports(Listener):
-    """Writes the tables of an experiment, in at most a twentieth of the time that passes."""
+    """Writes the tables of an experiment, in at most a twentieth of the elapsed time."""
 
     def __init__(self, experiment: Path) -> None:
         self._experiment = experiment
         self._next = 0.0
 
     def run_ended(self, outcome: Outcome) -> None:
-        """Write the tables, unless that takes long and was just done; the end of the grid writes them too."""
+        """Write the tables, unless they are slow to write and recent; the end of the grid writes them too."""
         before = time.monotonic()
         if before >= self._next:
             write_tables(self._experiment)

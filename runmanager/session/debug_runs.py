@@ -1,4 +1,4 @@
-"""Some runs of a grid alone, executed in this process for a debugger."""
+"""Selected runs of a grid, executed in this process for a debugger."""
 
 import itertools
 import operator
@@ -24,20 +24,20 @@ from runmanager.storage.run_state import read_run
 from runmanager.user_frames import user_frames
 
 _COPY = "-only"
-_LONGEST = 50  # characters of the name that a copy is named after
+_LONGEST = 50  # characters of a copy's name taken from the original
 _MOST_RANGES = 5
 
 
 def numbers_of(only: Any, problems: Problems) -> list[int]:
-    """Return the numbers of the runs that are executed alone, none for all; problems are collected."""
+    """Return the numbers of the selected runs, empty for all; append errors to `problems`."""
     if only is None:
         return []
-    given = [only] if isinstance(only, bool | str) or not hasattr(only, "__iter__") else list(only)
+    items = [only] if isinstance(only, bool | str) or not hasattr(only, "__iter__") else list(only)
     try:
-        numbers = [operator.index(number) for number in given if not isinstance(number, bool)]
+        numbers = [operator.index(number) for number in items if not isinstance(number, bool)]
     except TypeError:
         numbers = []
-    if not numbers or len(numbers) < len(given):
+    if not numbers or len(numbers) < len(items):
         rule = "only must be the number of a run, as the column `run` has it, or a list of them"
         problems.append(f"{rule}, got {only!r:.60}: write only=7")
     return list(dict.fromkeys(numbers))
@@ -49,12 +49,12 @@ def choose(
     missing: Mapping[str, str],
     experiment: Experiment,
 ) -> Sequence[int]:
-    """Return the indexes of the runs of a grid with these numbers, of all runs if there are no numbers.
+    """Return the indexes of the runs with these numbers; of all runs without numbers.
 
-    `missing` has the identities of the runs that cannot be executed here, and why.
+    `missing` maps the identity of each run that cannot be executed here to the reason.
 
     Raises:
-        InvalidArgumentError: A run is not there, cannot be executed here, or is completed; with all problems.
+        InvalidArgumentError: A run does not exist, cannot be executed here, or is completed; with all problems.
     """
     if not numbers:
         return range(len(grid))
@@ -76,40 +76,40 @@ def choose(
 
 
 def begin(plan: Plan, experiment: Experiment, design: Design, display: Display, *, num_runs: int) -> None:
-    """Say which runs are executed."""
+    """Print the selected runs."""
     names = varying([run.params for run in experiment.runs.values()])
     display.begin_grid(design, names, [])
-    display.begin_batch([each.folder for each in plan.runs])
+    display.begin_batch([planned.folder for planned in plan.runs])
     for sentence in plan.changes:
         display.say(sentence)
-    numbers = ", ".join(str(each.folder.number) for each in plan.runs)
-    kept = f"; the others of {num_runs:,} stay as they are" if num_runs > len(plan.runs) else ""
-    display.say(f"{paths.for_people(experiment.path)}: run {numbers} alone, in this process{kept}")
+    numbers = ", ".join(str(planned.folder.number) for planned in plan.runs)
+    rest = f"; the others of {num_runs:,} stay as they are" if num_runs > len(plan.runs) else ""
+    display.say(f"{paths.for_people(experiment.path)}: run {numbers} alone, in this process{rest}")
 
 
 def execute_here(plan: Plan, task: RunTask, display: Display, listeners: Sequence[Listener]) -> None:
-    """Execute the runs of a plan in this process, one after the other; say nothing of what a debugger sets.
+    """Execute the runs of a plan in this process; a debugger's changes to settings are not reported.
 
     Raises:
-        Exception: What `train` raises, with the frames of the user.
+        Exception: The exception of `train`, with the user's frames only.
     """
     __tracebackhide__ = True  # for IPython and pytest
     from runmanager.devices.process_state import process_state, set_back
 
-    told = Dispatcher([display, *listeners], Stop(), display.say)
+    dispatcher = Dispatcher([display, *listeners], Stop(), display.say)
     for planned in plan.due:
         run, before = planned.run, process_state()
-        told.run_started(run, 0, device_of(run))
+        dispatcher.run_started(run, 0, device_of(run))
         try:
-            outcome = task(run, partial(told.run_progressed, run))
+            outcome = task(run, partial(dispatcher.run_progressed, run))
         except BaseException as error:  # noqa: BLE001 - whatever it is, the user is to see it
-            told.run_stopped(planned.folder.id, read_run(planned.folder).outcome, listeners)
+            dispatcher.run_stopped(planned.folder.id, read_run(planned.folder).outcome, listeners)
             raise error.with_traceback(user_frames(error.__traceback__))  # noqa: B904 - no other error
         finally:
             set_back(before)
-        told.run_ended(run, outcome)
+        dispatcher.run_ended(run, outcome)
         is_first = outcome.status.is_success and planned is plan.due[0]
-        unread = outcome.unread if is_first and not hasattr(run, "__dict__") else ()  # of expand: no axes
+        unread = outcome.unread if is_first and not hasattr(run, "__dict__") else ()  # expand() has no axes
         repeats = task.experiment.design.repeating(plan.varying)
         if sentence := unread_axes(unread, task.train, repeats=repeats, number=planned.folder.number):
             display.say(f"! {sentence}")
@@ -129,25 +129,25 @@ def _problems_of(folder: RunFolder, grid: Sequence[RunFolder]) -> Iterator[str]:
 
 
 def _free_copy(folder: RunFolder, grid: Sequence[RunFolder]) -> tuple[str, int]:
-    """Return the name of an experiment in which a run is not completed, and its number there."""
+    """Return the name of a copy of the experiment where the run is not completed, and its number there."""
     path = folder.path.parent
     name = path.name.partition(_COPY)[0][:_LONGEST]
     for attempt in itertools.count(1):
         copy = path.with_name(f"{name}{_COPY}{attempt if attempt > 1 else ''}")
         runs = Experiment(copy).assign([run.params for run in grid], {})
-        run = runs[[each.id for each in grid].index(folder.id)]
+        run = runs[[entry.id for entry in grid].index(folder.id)]
         if read_run(run).status is not Status.COMPLETED:
             return copy.name, run.number
     raise AssertionError
 
 
 def _ranges(numbers: Iterable[int]) -> str:
-    """Write numbers as ranges.
+    """Return numbers as text with ranges.
 
     >>> _ranges([3, 1, 2, 7])
     '1 to 3, 7'
     """
     groups = itertools.groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0])
-    each = [[number for _, number in group] for _, group in groups]
-    texts = [f"{group[0]} to {group[-1]}" if len(group) > 1 else str(group[0]) for group in each]
+    runs = [[number for _, number in group] for _, group in groups]
+    texts = [f"{group[0]} to {group[-1]}" if len(group) > 1 else str(group[0]) for group in runs]
     return ", ".join(texts if len(texts) <= _MOST_RANGES else [*texts[:_MOST_RANGES], "..."])

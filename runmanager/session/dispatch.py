@@ -1,4 +1,4 @@
-"""What the runs of a grid report goes to its listeners: to the grid's own at once, to a user's in a thread."""
+"""Dispatch of run events to listeners: the grid's immediately, the user's in a thread."""
 
 import threading
 from collections import deque
@@ -14,20 +14,20 @@ from runmanager.storage.identity import identity
 from runmanager.wording import printable
 
 ANSWER_S = 10.0
-"""How long a run waits for the answer of a user's listener, and the end of a grid for its thread."""
+"""The timeout (s) for the answer of a user's listener, and for its thread at the end of a grid."""
 
-_MOST_WAITING = 1000  # events of a listener
+_MOST_WAITING = 1000  # queued events per listener
 _DROPPED_FIRST = ("step_ended", "epoch_ended", "run_began")  # in this order; never the end of a run
 
 
 class Dispatcher:
-    """The watch of an executor: tells listeners what it reports, in their order.
+    """The watch of an executor: passes its events to the listeners, in order.
 
     Args:
-        listeners: The first reason counts that one of them has to stop a run.
-        stop: Asked before each event; what it raises goes to the executor.
-        say: Shows the user a line.
-        stopping: Called when the grid is being stopped.
+        listeners: The listeners; the first reason to stop a run counts.
+        stop: Checked before each event; its exception goes to the executor.
+        say: Prints a line.
+        stopping: Called when a signal stops the grid.
     """
 
     def __init__(
@@ -40,59 +40,59 @@ class Dispatcher:
         self.say, self.stopping = say, stopping
         self._listeners = listeners
         self._stop = stop
-        self._begun: dict[str, tuple[Run, Run, Slot]] = {}  # what is executed, what is told of it, where
+        self._begun: dict[str, tuple[Run, Run, Slot]] = {}  # id -> run, the copy for listeners, slot
 
     def run_started(self, run: Run, lane: int, device: str) -> None:
-        """Tell that a run has begun."""
+        """Report the begin of a run."""
         self._stop.check()
         id_ = identity(run._asdict())
         self._begun[id_] = run, copy_of(run), Slot(id_, lane, device)
-        for listener in self._told(id_, run):
+        for listener in self._listening(id_, run):
             listener.run_began(listener.run, None, None)
 
     def run_progressed(self, run: Run, news: News) -> str:
-        """Tell how far a run has come; return why it is to stop if it asks, "" to go on."""
+        """Report the progress of a run; answer a question with why it should stop, or ""."""
         self._stop.check()
-        told = self._told(self._id(run), run)
+        listeners = self._listening(self._id(run), run)
         if not isinstance(news, EpochRecord | Question):
-            for listener in told:
+            for listener in listeners:
                 listener.step_ended(news)
             return ""
         record, is_new = (news, True) if isinstance(news, EpochRecord) else news
         reasons = []
-        for listener in told:
+        for listener in listeners:
             if (is_new or listener.may_stop) and (why := listener.epoch_ended(record, None)):
                 reasons += [why] if listener.may_stop else []
         return next(iter(reasons), "")
 
     def run_ended(self, run: Run, outcome: Outcome, *, is_retried: bool = False) -> None:
-        """Tell how a run has ended, once that is committed."""
+        """Report the outcome of a run, after its commit."""
         id_ = self._id(run)
-        for listener in self._told(id_, run, is_retried=is_retried):
+        for listener in self._listening(id_, run, is_retried=is_retried):
             listener.run_ended(outcome)
         self._begun.pop(id_, None)
 
     @property
     def begun(self) -> Sequence[str]:
-        """The identities of the runs that have begun and not ended."""
+        """The identities of the runs in progress."""
         return list(self._begun)
 
     def run_stopped(self, id_: str, outcome: Outcome, listeners: Sequence[Listener]) -> None:
-        """Tell some listeners how a run has ended that was executed when the grid was stopped."""
-        for listener in self._told(id_, self._begun[id_][0], listeners=listeners):
+        """Report the outcome of a run that was in progress when the grid was stopped."""
+        for listener in self._listening(id_, self._begun[id_][0], listeners=listeners):
             listener.run_ended(outcome)
         del self._begun[id_]
 
-    def _told(
+    def _listening(
         self, id_: str, run: Run, *, is_retried: bool = False, listeners: Sequence[Listener] | None = None
     ) -> Iterator[Listener]:
-        _, told, slot = self._begun.get(id_, (run, run, Slot(id_)))
+        _, copy, slot = self._begun.get(id_, (run, run, Slot(id_)))
         for listener in self._listeners if listeners is None else listeners:
-            listener.run, listener.slot = told, slot._replace(is_retried=is_retried)
+            listener.run, listener.slot = copy, slot._replace(is_retried=is_retried)
             yield listener
 
     def _id(self, run: Run) -> str:
-        """Return the identity of a run; executed in this process, train() may have changed a list in it."""
+        """Return the identity of a run, even if train() in this process has modified a list in it."""
         begun = (id_ for id_, (begun, *_) in self._begun.items() if begun is run)
         return next(begun, "") or identity(run._asdict())
 
@@ -106,11 +106,11 @@ class _Event(NamedTuple):
 
 
 class Guarded(Listener):
-    """A listener of a user, called in a thread of its own: it can neither end a grid nor slow it down.
+    """A listener of a user, called in a separate thread, so that it can neither end nor slow down a grid.
 
     Args:
-        listener: The user's.
-        say: Shows the user a line.
+        listener: The user's listener.
+        say: Prints a line.
     """
 
     def __init__(self, listener: Listener, say: Callable[[str], None]) -> None:
@@ -118,22 +118,22 @@ class Guarded(Listener):
         self._listener = listener
         self._name = printable(type(listener).__name__)
         self._say = say
-        self._has_said = False
+        self._has_warned = False
         self._waiting: deque[_Event] = deque()
         self._is_closed = self._is_late = False
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None  # until there is something to hear
+        self._thread: threading.Thread | None = None  # None before the first event
 
     def run_began(self, run: Run, network: Any, loader: Any) -> None:
-        """Let the listener hear of it."""
+        """Queue the event."""
         self._put("run_began", run, network, loader)
 
     def step_ended(self, progress: Any) -> None:
-        """Let the listener hear of it."""
+        """Queue the event."""
         self._put("step_ended", progress)
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
-        """Let the listener hear of it; wait for its answer if that counts."""
+        """Queue the event; wait for the answer if it counts."""
         record = record.copy()
         if not self.may_stop or self._is_late:
             self._put("epoch_ended", record, network)
@@ -144,20 +144,20 @@ class Guarded(Listener):
             why = answer.result(ANSWER_S)
         except TimeoutError:
             with self._changed:
-                self._is_late = not answer.done()  # until it has caught up
-            self._say_once(f"gave no answer in {ANSWER_S:g} s, and the run goes on")
+                self._is_late = not answer.done()  # until the listener has caught up
+            self._warn_once(f"gave no answer in {ANSWER_S:g} s, and the run goes on")
             return None
         if problem := problem_of(why):
-            self._say_once(problem)
+            self._warn_once(problem)
             return None
         return why or None
 
     def run_ended(self, outcome: Outcome) -> None:
-        """Let the listener hear of it."""
+        """Queue the event."""
         self._put("run_ended", outcome)
 
     def close(self) -> None:
-        """Let the listener hear of what waits, of ends alone if that takes long, and end its thread."""
+        """Deliver queued events, only the ends of runs if this takes long, and end the thread."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -174,7 +174,7 @@ class Guarded(Listener):
             with self._changed:
                 number = len(self._waiting)
                 self._waiting.clear()
-            self._say_once(f"did not come to an end in {2 * ANSWER_S:g} s: {number} ends of runs are lost")
+            self._warn_once(f"did not come to an end in {2 * ANSWER_S:g} s: {number} ends of runs are lost")
 
     def _put(self, name: str, *arguments: Any, answer: "Future[Any] | None" = None) -> None:
         if self._thread is None:
@@ -187,7 +187,7 @@ class Guarded(Listener):
             self._changed.notify()
 
     def _drop_one(self) -> None:
-        self._say_once(f"is slow: {_MOST_WAITING:,} events wait, and it does not hear of some")
+        self._warn_once(f"is slow: {_MOST_WAITING:,} events wait, and it does not hear of some")
         for name in _DROPPED_FIRST:
             for index, event in enumerate(self._waiting):
                 if event.name == name and event.answer is None:
@@ -206,15 +206,15 @@ class Guarded(Listener):
                 self._listener.run, self._listener.slot = event.run, event.slot
                 why = getattr(self._listener, event.name)(*event.arguments)
             except BaseException as error:  # noqa: BLE001 - whatever it raises, no run is to end by it
-                self._say_once(fault_of(event.name, error))
+                self._warn_once(fault_of(event.name, error))
             with self._changed:
                 if event.answer:
                     event.answer.set_result(why)
                 if not self._waiting:
                     self._is_late = False
 
-    def _say_once(self, problem: str) -> None:
-        """Say the first problem; the others are like it, or follow from it."""
-        if not self._has_said:
-            self._has_said = True
+    def _warn_once(self, problem: str) -> None:
+        """Print only the first problem, as others are similar or follow from it."""
+        if not self._has_warned:
+            self._has_warned = True
             self._say(f"! listener {self._name}: {printable(problem)}")

@@ -1,4 +1,4 @@
-"""Display: what a person sees of a grid. A facade hands one down; a session without one shows nothing."""
+"""The interface of a grid's display; without one, a session shows nothing."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,14 +14,14 @@ from runmanager.storage.run_state import RunResult
 
 
 class GridListener(Listener):
-    """A listener of the program's own that hears of the grid too."""
+    """A listener within this package, with events of the grid too."""
 
     def grid_began(self, say: Callable[[str], None]) -> None:
-        """No run has begun yet; `say` shows the user a line."""
+        """Called before the first run; `say` prints a line."""
 
 
 class Display(GridListener):
-    """Shows nothing. A subclass shows what it hears in the thread of the grid; each block is a batch of runs.
+    """A display that shows nothing. Subclasses get all events in the grid's thread; a `with` is one batch.
 
     Attributes:
         is_shown: Whether anything is shown.
@@ -33,20 +33,20 @@ class Display(GridListener):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The batch has ended, or is being stopped."""
+        """End the batch, or stop it."""
 
     def show_start(self, line: str) -> None:
-        """Show that something has begun, until there is more to show."""
+        """Show a temporary line until others follow."""
 
     def show_progress(self, line: str) -> None:
-        """Show a line in place of that, where it can be replaced."""
+        """Replace the temporary line, if the display can."""
 
     def clear(self, then: str = "") -> None:
-        """Take away what can be replaced: something else is shown there; then show a line."""
+        """Clear temporary lines for other output; then show a line."""
 
     @contextmanager
     def cleared(self, *, when: bool, then: str = "") -> Iterator[None]:
-        """Leave the room to others in the block: nothing there can be replaced; then show a line."""
+        """Show no temporary lines during the block; then show a line."""
         if when:
             self.clear()
         yield
@@ -54,18 +54,18 @@ class Display(GridListener):
             self.clear(then)
 
     def say(self, line: str) -> None:
-        """Show a line that stays."""
+        """Show a permanent line."""
 
     def flush(self) -> None:
-        """Show at once what waits."""
+        """Show pending lines now."""
 
     def begin_grid(self, design: Design, varying: Sequence[str], results: Iterable[RunResult]) -> None:
-        """The grid is planned.
+        """Called when the grid is planned.
 
         Args:
-            design: What decides between runs.
-            varying: The hyperparameters that tell the runs apart.
-            results: What the journals of the experiment say; they are read as they are asked for.
+            design: The design of the experiment.
+            varying: The hyperparameters that vary.
+            results: The results of the experiment's runs, read lazily.
         """
 
     def begin_batch(
@@ -76,23 +76,23 @@ class Display(GridListener):
         past: Sequence[tuple[Mapping[str, Any], float]] = (),
         more: int = 0,
     ) -> None:
-        """Some runs are due.
+        """Called when runs are due.
 
         Args:
-            folders: Those runs.
-            lanes: How many are executed at the same time, at most.
-            past: Hyperparameters and duration (s) of the runs that were completed before.
-            more: How many runs a search may still add.
+            folders: The due runs.
+            lanes: The most runs executed at once.
+            past: Hyperparameters and duration (s) of the completed runs.
+            more: The number of runs that a search may still add.
         """
 
     def add_runs(self, folders: Sequence[RunFolder], more: int) -> None:
-        """More runs are due, and a search may still add some."""
+        """Called when further runs are due; a search may still add `more`."""
 
     def stopping(self, stop: Stop) -> None:
-        """The grid is being stopped; may be called more than once."""
+        """Called when a signal stops the grid, maybe repeatedly."""
 
     def show_plan(self, plan: Plan, search: Search, lanes: int) -> None:
-        """Show what would be executed where, and what is done already."""
+        """Show the plan: runs to execute, their devices, and completed runs."""
 
     def conclude(self, conclusion: Any) -> Any:
-        """Show what the results say, at the end; return what a notebook can draw."""
+        """Show the conclusion of the grid; return an object that a notebook can draw."""

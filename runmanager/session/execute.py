@@ -1,4 +1,4 @@
-"""Executing the runs of a plan: what a search hands out goes to an executor, and each outcome is committed."""
+"""The execution of a plan: due runs go to an executor, and outcomes are committed."""
 
 import contextlib
 from collections import deque
@@ -29,23 +29,23 @@ from runmanager.storage.identity import identity
 from runmanager.storage.run_state import RunResult, read_run
 
 COMPLETED, SOME_FAILED, STORAGE_FAILED = 0, 1, 74
-"""Exit codes; 2 is that nothing was started."""
+"""Exit codes; 2 means that nothing was started."""
 
 
 class Execution:
-    """Executes the runs of a plan that a search hands out, batch after batch."""
+    """Executes the due runs of a plan, batch by batch."""
 
     is_over = False
-    """Whether the search has come to its end: it wants no run that it has not handed out."""
-    _has_named_unread = False  # axes that train does not read
+    """Whether the search has ended, with no further runs."""
+    _has_named_unread = False  # the axes that train does not read are reported
     num_lanes = 0
-    """How many runs were executed at the same time, at most."""
+    """The most runs that were executed at once."""
     exit_code = COMPLETED
-    """Of what was executed so far."""
+    """The stopwatch of the runs executed so far."""
     error: StorageError | None = None
-    """What could not be written, which has ended it."""
+    """The storage error that has ended the grid."""
     hands_over = False
-    """Whether `steps` yields each run: a signal must find `run` within it."""
+    """Whether `steps` yields runs; otherwise only `run` may iterate over it, where signals are handled."""
 
     def __init__(
         self,
@@ -79,22 +79,22 @@ class Execution:
         self._varying = plan.varying
         self.display = display
         display.begin_grid(design, plan.varying, self._results(plan))
-        self._notes = notes  # to say at the start
+        self._notes = notes  # to print at the start
         self.experiment = task.experiment.path
         self._exports = Exports(self.experiment)
         self._followers = followers
         self._pruner = pruner
         self.stopwatch = Stopwatch()
-        self._guarded = [Guarded(each, display.say) for each in options.listeners_in("parent")]
-        own = [*filter(None, [pruner]), self.stopwatch, display]
-        own += [self._exports, *followers] if ranks.is_main() else []
+        self._guarded = [Guarded(listener, display.say) for listener in options.listeners_in("parent")]
+        listeners = [*filter(None, [pruner]), self.stopwatch, display]
+        listeners += [self._exports, *followers] if ranks.is_main() else []
         stopping = partial(display.stopping, stop)
-        self._told = Dispatcher([*own, *self._guarded], stop, display.say, stopping)
+        self._dispatcher = Dispatcher([*listeners, *self._guarded], stop, display.say, stopping)
         self._in_progress: dict[str, PlannedRun] = {}
         self._retries: dict[str, int] = {}
 
     def _results(self, plan: Plan) -> Iterator[RunResult]:
-        """Read what the experiment has: the runs of this grid, but those that start over, and all others."""
+        """Yield the results of the experiment, without the runs of this grid that start over."""
         planned = {planned.folder.id for planned in plan.runs}
         for folder in self._task.experiment.runs.values():
             if folder.id not in planned:
@@ -110,10 +110,10 @@ class Execution:
         return self.exit_code
 
     def steps(self) -> Generator[tuple[Run, RunResult | None]]:
-        """Execute runs until none is due; if it `hands_over`, yield each that has ended.
+        """Execute runs until none is due; if it `hands_over`, yield each ended run.
 
-        Between two steps the lanes go on with what they have. Closing it ends them. An executor that
-        `tells_begun` has runs without a result yielded too, which have begun or wait for a device.
+        Between two steps the lanes continue; closing the generator ends them. With an executor that
+        `tells_begun`, runs that have begun or wait for a device are yielded too, without a result.
         """
         is_first = True
         self._search.num_lanes = self._executor.num_lanes([*self._grid, *self._examples])
@@ -145,34 +145,34 @@ class Execution:
 
     @property
     def plan(self) -> Plan:
-        """All runs, also those that the search has brought forth."""
+        """All runs, with those created by the search."""
         return self._decisions.plan
 
     @property
     def num_more(self) -> int:
-        """How many runs the search has not brought forth, as the grid was stopped."""
+        """The number of runs that the search has not created, as the grid was stopped."""
         return 0 if self.is_over else self._search.num_more()
 
     def close(self) -> None:
-        """Let the user's listeners hear of what they have not heard yet: also of runs that were stopped."""
-        for id_ in self._told.begun:
+        """Deliver pending events to the user's listeners, also of stopped runs."""
+        for id_ in self._dispatcher.begun:
             if planned := self._in_progress.get(id_):
-                self._told.run_stopped(id_, read_run(planned.folder).outcome, self._guarded)
+                self._dispatcher.run_stopped(id_, read_run(planned.folder).outcome, self._guarded)
         for listener in self._guarded:
             listener.close()
 
     def conclusions(self, outcomes: Sequence[Outcome]) -> list[str]:
-        """Return what the search and the pruner say at the end."""
+        """Return the final sentences of the search and the pruner."""
         of_pruner = self._pruner.conclusion(outcomes) if self._pruner else ""
         return [*filter(None, [self._search.conclusion(outcomes), of_pruner])]
 
     def asked_for(self) -> Plan:
-        """Return the plan with the runs that were asked for; once it is over, the others are forgotten."""
+        """Return the plan with the requested runs; when it is over, drop the others from the experiment."""
         plan = self._decisions.asked_for()
         if self.is_over:
             others = {planned.folder.id for planned in self.plan.runs}
             others -= {planned.folder.id for planned in plan.runs}
-            with contextlib.suppress(StorageError):  # they are said to be pending
+            with contextlib.suppress(StorageError):  # they stay pending
                 if others:
                     self._task.experiment.forget(others)
         return plan
@@ -180,9 +180,9 @@ class Execution:
     def _execute(
         self, batch: Plan, runs: deque[Run], task: RunTask
     ) -> Generator[tuple[Run, RunResult | None], None, int]:
-        """Execute a batch, and what the search adds to it if it is asynchronous; return the exit code."""
+        """Execute a batch, with runs that an asynchronous search adds; return the exit code."""
         exit_code = COMPLETED
-        outcomes = self._executor.execute(runs, task, self._told)
+        outcomes = self._executor.execute(runs, task, self._dispatcher)
         try:
             with self.display, self._stop.at_once(), contextlib.closing(outcomes):
                 self._begin(batch)
@@ -202,7 +202,7 @@ class Execution:
                         self.display.say("stopped at the first failure (on_error='stop')")
                         break
                     if self.hands_over:
-                        self.display.flush()  # before whatever the loop prints
+                        self.display.flush()  # before output of the loop
                         yield run, self._decisions.journals[id_]
                     if self._search.is_asynchronous:
                         self._add_more(runs)
@@ -217,14 +217,14 @@ class Execution:
         return exit_code
 
     def _add_more(self, runs: deque[Run]) -> None:
-        """Ask the search for more runs while others are in progress."""
+        """Request more runs of the search while others are in progress."""
         more = self._decisions.next(self._in_progress.keys())
         self.display.add_runs([planned.folder for planned in more.due], self._search.num_more())
         self._begin(more)
         runs.extend(planned.run for planned in more.due)
 
     def _begin(self, batch: Plan) -> None:
-        """Say what was decided, and commit which runs are behind if their journals do not say so."""
+        """Print the decision, and commit runs that are behind as pruned, if their journals do not have it."""
         due = {planned.folder.id: planned for planned in batch.due}
         self._in_progress |= due
         self._retries |= dict.fromkeys(due, self._max_retries)
@@ -237,17 +237,17 @@ class Execution:
                     self._decisions.journals.run_ended(planned.folder.id)
 
     def _name_unread(self, planned: PlannedRun, unread: Sequence[str]) -> None:
-        """Warn of the axes that `train` has never read in a run."""
+        """Warn about axes that `train` has never read in a run."""
         number = planned.folder.number
-        if hasattr(planned.run, "__dict__"):  # whose other values are those of a configuration, and no axes
+        if hasattr(planned.run, "__dict__"):  # has other values of a configuration, which are no axes
             unread = [name for name in unread if name in self._varying]
         if sentence := unread_axes(unread, self._task.train, repeats=self._repeats, number=number):
             self.display.say(f"! {sentence}")
 
     def _end(self, run: Run, ended: Outcome) -> tuple[str, Outcome, bool]:
-        """Commit and show how a run ended; return its identity, that, and whether it is executed again."""
+        """Commit and show the outcome of a run; return its identity, the outcome, and whether it is retried."""
         id_ = identity(run._asdict())
-        if id_ not in self._in_progress:  # executed in this process, train() may have changed a list in it
+        if id_ not in self._in_progress:  # train() in this process may have modified a list in it
             id_ = next(id_ for id_, planned in self._in_progress.items() if planned.run is run)
         planned = self._in_progress.pop(id_)
         outcome = commit_outcome(planned, ended, self._task)
@@ -256,7 +256,7 @@ class Execution:
         if is_retried:
             self._retries[id_] -= 1
             self._in_progress[id_] = replace(planned, before=read_run(planned.folder))
-        self._told.run_ended(run, outcome, is_retried=is_retried)
+        self._dispatcher.run_ended(run, outcome, is_retried=is_retried)
         if outcome.status.is_success and not self._has_named_unread:
             self._has_named_unread = True
             self._name_unread(planned, ended.unread)

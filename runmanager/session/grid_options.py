@@ -1,5 +1,5 @@
 # ruff: noqa: RUF009 - _option() makes a field
-"""The options of a grid: each once, with its default, its check and its flag on a command line."""
+"""The options of a grid, each with its default, its check and its command-line flag."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from runmanager.training.batch_size import Measure
 
 Check = Callable[[Problems, str, Any], object]
-"""Notes what is wrong with the value of an option, by its name."""
+"""Appends errors of an option's value; gets its name."""
 
 EXECUTION, AGAIN = "execution", "when it is started again"
-"""The headings under which --help lists flags."""
+"""The headings of --help."""
 
 
 @dataclass(frozen=True)
 class Flag:
-    """How an option is given on a script's command line.
+    """The command-line flag of an option.
 
     Attributes:
         name: As in ``--jobs``.
-        help: What it is, in one line.
-        default: What --help calls the default; None for a flag that has no value.
-        heading: Under which --help lists it.
+        help: A description in one line.
+        default: The default in --help; None for a flag without a value.
+        heading: Its heading in --help.
         settings: Further arguments of argparse's ``add_argument``.
     """
 
@@ -62,18 +62,18 @@ def _option(
     """Return a field of `GridOptions`.
 
     Args:
-        default: Its value if nobody gives one.
-        check: Notes what is wrong with a value.
-        flag: What the flag is, in one line; "" if there is none.
-        name: The name of the flag, where that is not the option's.
-        says: What --help calls the default, where that is not the value.
-        heading: Under which --help lists the flag.
-        **settings: What argparse needs; without any, the flag has no value and means yes.
+        default: The default value.
+        check: Appends errors of a value.
+        flag: The flag's description in one line; "" for no flag.
+        name: The name of the flag, if it is not the option's.
+        says: The default in --help, if it is not the value.
+        heading: The flag's heading in --help.
+        **settings: Arguments of argparse; without any, the flag is a switch.
     """
     how = settings or {"action": "store_const", "const": True}
     of_help = (default if says is None else says) if settings and settings.get("nargs") is None else None
-    made = Flag(name, flag, of_help, heading, how) if flag else None
-    return field(default=default, metadata={"check": check, "flag": made})
+    command_flag = Flag(name, flag, of_help, heading, how) if flag else None
+    return field(default=default, metadata={"check": check, "flag": command_flag})
 
 
 def _one_of(*choices: str) -> Check:
@@ -90,17 +90,17 @@ def _are_listeners(problems: Problems, _: str, value: Any) -> None:
     if not isinstance(value, list | tuple):
         problems.append(f"{rule}, got {value!r:.60}: write listeners=[...]")
         return
-    for index, each in enumerate(value):
-        name = type(each).__name__
-        if not isinstance(each, Listener):
-            problems.append(f"{rule}, got {each!r:.60}")
-        elif each.where not in ("parent", "worker"):
-            problems.append(f"{name}.where must be 'parent' or 'worker', got {each.where!r:.60}")
-        elif any(each is other for other in value[:index]):
+    for index, listener in enumerate(value):
+        name = type(listener).__name__
+        if not isinstance(listener, Listener):
+            problems.append(f"{rule}, got {listener!r:.60}")
+        elif listener.where not in ("parent", "worker"):
+            problems.append(f"{name}.where must be 'parent' or 'worker', got {listener.where!r:.60}")
+        elif any(listener is other for other in value[:index]):
             problems.append(f"listeners= has the same {name} twice: give each object once")
         else:
             try:
-                each.slot = Slot("")
+                listener.slot = Slot("")
             except Exception as error:  # noqa: BLE001 - as of a frozen data class
                 fact = f"{name}.slot cannot be set: {type(error).__name__}"
                 problems.append(f"{fact}; let the grid set the attributes run and slot of a listener")
@@ -139,10 +139,10 @@ def _jobs(word: str) -> int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class GridOptions:
-    """What `run_grid` takes beside the grid and the training function; its documentation explains each.
+    """The options of `run_grid`, which documents them.
 
-    An option is written here and where it is used. The signatures of `run_grid` and `AskTell` repeat names and
-    defaults, for editors; a test holds them together.
+    An option is defined here and read where it is used. The signatures of `run_grid` and `AskTell` repeat names
+    and defaults for editors; a test compares them.
     """
 
     experiment: str
@@ -209,13 +209,13 @@ class GridOptions:
 
     @classmethod
     def flags(cls) -> Iterator[tuple[str, Flag]]:
-        """Yield the name and the flag of each option that has one, in the order of --help."""
+        """Yield the name and flag of each option with a flag, in the order of --help."""
         for option in fields(cls):
             if flag := option.metadata.get("flag"):
                 yield option.name, replace(flag, name=flag.name or f"--{option.name.replace('_', '-')}")
 
     def check_values(self, problems: Problems) -> None:
-        """Note what is wrong with values, and with those that exclude each other."""
+        """Append errors of values, and of combinations that exclude each other."""
         for option in fields(self):
             if check := option.metadata.get("check"):
                 check(problems, option.name, getattr(self, option.name))
@@ -232,10 +232,10 @@ class GridOptions:
                 problems.append(f"{rule}: allow it with max_runs={self.search.n}")
 
     def changed_from_default(self, names: Iterable[str]) -> list[str]:
-        """Return which of these options were given another value than their default."""
+        """Return these options whose value is not the default."""
         defaults = {option.name: option.default for option in fields(self)}
         values = {name: getattr(self, name) for name in names}
-        # a tensor, as data= may be, has no equality of its own
+        # data= may be a tensor, whose == is elementwise
         return [
             name for name, value in values.items()
             if value is not defaults[name] and (defaults[name] is None or value != defaults[name])
@@ -247,36 +247,36 @@ class GridOptions:
         return (Path(self.root) / self.experiment).absolute()
 
     def listeners_in(self, where: str) -> tuple[Listener, ...]:
-        """Return the listeners of the parent, which are told by rank 0 alone, or of the workers."""
+        """Return the listeners in the parent, on rank 0 only, or in the workers."""
         return tuple(
             each for each in self.listeners if each.where == where and (where != "parent" or ranks.is_main())
         )
 
     @property
     def is_alone(self) -> bool:
-        """Whether some runs are executed alone, for a debugger."""
+        """Whether selected runs are executed for a debugger."""
         return self.only is not None
 
     @property
     def executes_failed(self) -> bool:
-        """Whether runs are executed again that ended by a fault."""
+        """Whether runs that ended by a fault are executed again."""
         return self.retry_failed or self.is_alone
 
     @property
     def is_shown(self) -> bool:
-        """Whether this process shows anything; a plan that was asked for is shown in any case."""
+        """Whether this process shows anything; a requested plan is always shown."""
         return ranks.is_main() and (self.plan_only or self.display is not False)
 
     def make_executor(self, problems: Problems) -> Executor:
-        """Return the executor that the options name, by default the lanes; problems with them are collected.
+        """Return the executor of the options, by default lanes; append errors to `problems`.
 
-        With `only`, runs are executed in this process, whatever the other options need.
+        With `only`, it is the inline executor.
         """
         executor = self.executor
         if self.is_alone:
             if not (executor in (None, "inline") or isinstance(executor, InlineExecutor)):
-                given = f"{type(executor).__name__}()" if isinstance(executor, Executor) else repr(executor)
-                rule = f"only= executes a run in this process, got executor={given}"
+                argument = f"{type(executor).__name__}()" if isinstance(executor, Executor) else repr(executor)
+                rule = f"only= executes a run in this process, got executor={argument}"
                 problems.append(f"{rule}: leave it out, or write executor='inline' (--executor inline)")
             return InlineExecutor()
         settings: dict[str, Any] = {

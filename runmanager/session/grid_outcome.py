@@ -1,4 +1,4 @@
-"""The end of a grid: what became of its runs, its tables, and the panel that says it."""
+"""The end of a grid: the outcomes of its runs, its tables, and its panel."""
 
 import html
 import time
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class GridOutcome:
-    """What became of a grid.
+    """The outcome of a grid.
 
     Attributes:
         outcomes: Each run of the grid with its outcome, in order.
@@ -39,7 +39,7 @@ class GridOutcome:
         exit_code: 0 all done or unavailable, 1 some failed or were not executed, 74 storage failed, 129 SIGHUP,
             130 Ctrl-C, 143 SIGTERM.
         folder: The experiment's folder.
-        panel: What was shown at the end, which a notebook draws; None if the grid was only planned.
+        panel: The panel shown at the end, which a notebook draws; None if the grid was only planned.
 
     Example:
         >>> from runmanager import run_grid
@@ -66,7 +66,7 @@ class GridOutcome:
 
 
 def read_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool) -> GridOutcome:
-    """Read what became of the runs."""
+    """Read the outcomes of the runs."""
     from runmanager.results import tables
 
     results = [read_run(planned.folder) for planned in plan.runs]
@@ -83,7 +83,7 @@ def read_outcome(plan: Plan, exit_code: int, experiment: Path, *, is_over: bool)
 def conclude_grid(
     execution: Execution, exit_code: int, path: Path, began: float, *, has_events: bool
 ) -> GridOutcome:
-    """Read what became of the runs, and say it."""
+    """Read the outcomes of the runs, and show the conclusion."""
     outcome = ranks.from_main(
         lambda: read_outcome(execution.asked_for(), exit_code, path, is_over=execution.is_over)
     )
@@ -104,7 +104,7 @@ def export_tables(experiment: Path, say: Say) -> int:
 
 
 def _conclusion(outcome: GridOutcome, execution: Execution, began: float, *, has_events: bool) -> "Conclusion":
-    """Return what the results say; the grid was begun at `began` (time.monotonic)."""
+    """Return the conclusion of the results; the grid began at `began` (time.monotonic)."""
     from runmanager.results.conclusion import conclude
     from runmanager.results.tables import runs_table
 
@@ -120,7 +120,7 @@ def _conclusion(outcome: GridOutcome, execution: Execution, began: float, *, has
 
 
 def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":
-    """Add up what the runs have taken that this start has executed, None if it has executed none."""
+    """Return the time spent by the runs of this start, None if it has executed none."""
     from runmanager.results.time_spent import RunTime, TimeSpent
 
     stopwatch = execution.stopwatch
@@ -131,7 +131,7 @@ def _time_spent(execution: Execution, began: float) -> "TimeSpent | None":
         if planned.folder.id in stopwatch.seconds:
             result, epochs = read_run(planned.folder), list(planned.before.epochs)
             if planned.action is not Action.CONTINUE or result.start.get("after") == 0:
-                epochs = []  # they were executed again
+                epochs = []  # superseded by a later attempt
             before = epochs[-1].metrics.get("run duration", 0.0) if epochs else 0.0
             seconds = stopwatch.seconds[planned.folder.id]
             runs.append(RunTime(seconds, result.epochs[len(epochs) :], before, result.status.is_success))

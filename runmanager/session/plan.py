@@ -1,4 +1,4 @@
-"""What a grid will do with each of its runs, decided before anything is started."""
+"""The plan of a grid: the action for each run, decided before anything is started."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,17 +20,17 @@ from runmanager.storage.run_state import RunResult, read_run
 
 STARTED_OVER = "executed again", "their old attempts are kept; changed='keep' (--changed keep) continues them"
 KEPT = "kept", "what is not completed continues, marked as mixed"
-"""What is done with the runs that changed, in a word or two, and what that means."""
+"""The action for changed runs, and an explanation."""
 
 
 class Action(StrEnum):
-    """What a grid does with a run."""
+    """The action for a run."""
 
     EXECUTE = "execute"
-    CONTINUE = "continue"  # where its last checkpoint is, if it has one
-    START_OVER = "start over"  # because what it depends on has changed
-    WAIT = "wait"  # until the search decides about it
-    PRUNE = "prune"  # it is behind and its journal does not say so: it was interrupted
+    CONTINUE = "continue"  # from its last checkpoint, if any
+    START_OVER = "start over"  # because code, data, versions or loaded weights have changed
+    WAIT = "wait"  # for a decision of the search
+    PRUNE = "prune"  # it is behind, and its journal says interrupted
     LEAVE = "leave"
 
     @property
@@ -41,29 +41,29 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of a grid, where it lives, and what is done with it."""
+    """A run of a grid with its folder and its action."""
 
     run: Run
-    folder: RunFolder  # its id is the key by which the run is found everywhere
-    before: RunResult  # what its journals say before anything is done
+    folder: RunFolder  # its id is the key of the run everywhere
+    before: RunResult  # its state before the grid starts
     action: Action
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a grid does with its runs."""
+    """The runs of a grid with their actions."""
 
     runs: Sequence[PlannedRun]  # all of the grid, in order
-    changed: Mapping[str, int]  # what changed since runs were begun -> how many runs
-    policy: tuple[str, str]  # what is done about that: `STARTED_OVER` or `KEPT`
-    axes: Sequence[str] = ()  # the hyperparameters that vary, where a search brings forth runs
-    order: Sequence[str] = ()  # the identities of the runs to execute, once a search has decided it
-    sentences: Sequence[str] = ()  # of the search, for the user
-    lost: Mapping[str, int] = field(default_factory=dict)  # weights that are gone -> how many runs loaded them
+    changed: Mapping[str, int]  # cause of a change -> number of runs
+    policy: tuple[str, str]  # `STARTED_OVER` or `KEPT`
+    axes: Sequence[str] = ()  # the varying hyperparameters, if a search creates runs
+    order: Sequence[str] = ()  # identities of the due runs, after a decision
+    sentences: Sequence[str] = ()  # of the search, to print
+    lost: Mapping[str, int] = field(default_factory=dict)  # missing weights -> number of runs that loaded them
 
     @cached_property
     def due(self) -> list[PlannedRun]:
-        """The runs to execute, in the order in which they are handed out."""
+        """The runs to execute, in order."""
         indexes = {id_: index for index, id_ in enumerate(self.order)}
         due = [planned for planned in self.runs if planned.action.is_due]
         return sorted(due, key=lambda planned: indexes.get(planned.folder.id, 0))
@@ -75,7 +75,7 @@ class Plan:
 
     @property
     def changes(self) -> list[str]:
-        """The sentences about the runs that changed, counted first, and about weights that are gone."""
+        """The sentences about changed runs, with their number first, and about missing weights."""
         sentences = [
             f"! {counted(count, 'run')} had loaded the weights of {name}, which are gone: "
             "whether they changed is not known"
@@ -93,12 +93,12 @@ class Plan:
 
     @property
     def varying(self) -> list[str]:
-        """The hyperparameters that tell the runs apart."""
+        """The hyperparameters that vary."""
         return list(self.axes) or varying([planned.folder.params for planned in self.runs])
 
     @property
     def costs(self) -> list[tuple[Mapping[str, Any], float]]:
-        """Hyperparameters and duration (s) of the runs that are completed."""
+        """Hyperparameters and duration (s) of the completed runs."""
         return [
             (planned.folder.params, planned.before.epochs[-1].metrics["run duration"])
             for planned in self.runs
@@ -107,12 +107,12 @@ class Plan:
 
 
 class Decisions:
-    """Begins a search and asks it which runs of a plan are next; all ranks get the answer of rank 0.
+    """Runs a search over a plan; all ranks get the decisions of rank 0.
 
     Args:
         plan: The runs of the grid.
-        search: What decides.
-        plan_new: Gives runs that the search brings forth their folders, and plans them.
+        search: The search.
+        plan_new: Creates folders for new runs of the search, and plans them.
     """
 
     def __init__(
@@ -128,9 +128,9 @@ class Decisions:
             search.begin([planned.folder for planned in plan.runs], {planned.folder.id for planned in plan.due})
 
     def next(self, in_progress: Collection[str] = ()) -> Plan:
-        """Return the plan in which the runs that are due now are to be executed, and the others wait.
+        """Return the plan where the due runs are executed and all others wait.
 
-        While others are in progress, it has the runs of this decision alone.
+        While runs are in progress, it has only the runs of this decision.
         """
         plan, new = ranks.from_main(lambda: self._decided(in_progress))
         if new and not ranks.is_main():
@@ -139,11 +139,11 @@ class Decisions:
 
     @property
     def plan(self) -> Plan:
-        """The plan with all runs, also those that the search has brought forth."""
+        """The plan with all runs, also those created by the search."""
         return replace(self._plan, runs=list(self._runs.values()))
 
     def asked_for(self) -> Plan:
-        """Return the plan without the runs that the search leaves out and that have not begun."""
+        """Return the plan without runs that the search leaves out and that have not begun."""
         left_out = self._search.left_out()
         runs = [run for run in self._runs.values() if run.before.attempts or run.folder.id not in left_out]
         return replace(self._plan, runs=runs)
@@ -199,9 +199,9 @@ def make_plan(
     keep_changed: bool,
     axes: Sequence[str] = (),
 ) -> Plan:
-    """Decide by `run_grid`'s options what is done with the chosen runs, by index.
+    """Plan the runs chosen by index, by the options of `run_grid`.
 
-    Code, data and versions are `now`. The `axes` are those of a search.
+    `now` is the current fingerprint. The `axes` are those of a search.
     """
     planned: list[PlannedRun] = []
     changed: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The grid's own listeners where a run is executed: its next rung, and the messenger to the parent."""
+"""The grid's listeners in a worker: the stop at the next rung, and the messenger to the parent."""
 
 from collections.abc import Sequence
 from time import perf_counter
@@ -12,7 +12,7 @@ from runmanager.training.listeners import RunListener
 
 
 class NextRung(RunListener):
-    """Stops a run at its next rung, where it waits until the other runs are there."""
+    """Stops a run at its next rung, where it waits for the other runs."""
 
     def __init__(self, halving: SuccessiveHalving) -> None:
         self._halving = halving
@@ -26,11 +26,11 @@ class NextRung(RunListener):
         keep: str | None = None,
         until: float = 0.0,
     ) -> None:
-        """Find the rung: the first one after the epochs that journals had before."""
+        """Compute the rung: the first one after the epochs of earlier journals."""
         self.last_epoch = self._halving.next_rung(num_committed)
 
     def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
-        """Make sure that the run can be resumed.
+        """Check that the run can be resumed.
 
         Raises:
             PruneError: It saves no checkpoint.
@@ -45,12 +45,12 @@ class NextRung(RunListener):
         """Stop the run if it is at the rung.
 
         Raises:
-            PruneError: It has no metric to be compared by.
+            PruneError: It lacks the metric to compare runs by.
         """
         return self._at_rung(record)
 
     def asked_again(self, record: EpochRecord) -> str | None:
-        """Stop the run if it is at the rung: its last epoch may be in the checkpoint alone."""
+        """Stop the run if it is at the rung, as its last epoch may be in the checkpoint alone."""
         return self._at_rung(record)
 
     def _at_rung(self, record: EpochRecord) -> str | None:
@@ -61,29 +61,29 @@ class NextRung(RunListener):
 
 
 class Messenger(RunListener):
-    """Reports what a run does to the process that started the grid.
+    """Reports the events of a run to the process that started the grid.
 
-    The time that the run waits for its answer is no part of any duration.
+    The time of waiting for an answer does not count into any duration.
 
     Args:
-        report: Sends it, and returns the answer to a question.
-        rule: By which the answers stop a run.
-        asks: Whether a listener there may stop runs: then the run waits for its answer.
+        report: Sends a report, and returns the answer to a question.
+        rule: The rule of runs that the answers stop.
+        asks: Whether a listener in the parent may stop runs; then the run waits for its answer.
     """
 
     def __init__(self, report: Report, rule: str, *, asks: bool) -> None:
         self._report, self._asks, self.rule = report, asks, rule
 
     def step_ended(self, progress: BatchProgress) -> None:
-        """Report how far the run is."""
-        self._report(progress)  # a moment of the epoch
+        """Report a step."""
+        self._report(progress)  # counts into the epoch, but takes only a moment
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
-        """Report an epoch; return why the run is to stop."""
+        """Report an epoch; return why the run should stop."""
         return self._answer(Question(record) if self._asks else record)
 
     def asked_again(self, record: EpochRecord) -> str | None:
-        """Ask about the last epoch of earlier attempts."""
+        """Ask again about the last epoch of earlier attempts."""
         return self._answer(Question(record, is_new=False)) if self._asks else None
 
     def _answer(self, news: News) -> str | None:

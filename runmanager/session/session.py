@@ -1,4 +1,4 @@
-"""A session: one grid that is opened, with its experiment, search, fingerprint and plan, each taken once."""
+"""The session of one opened grid: its experiment, search, fingerprint and plan, each read once."""
 
 import contextlib
 import time
@@ -44,26 +44,26 @@ from runmanager.storage.run_state import RunResult
 
 @dataclass(eq=False)
 class Session:
-    """One opened grid: what it executes, where, and by which options.
+    """One opened grid with its runs, executor and options.
 
-    `open` checks all arguments and reads what is there. `show_plan` and `check` write nothing; `execute` and
-    `only` hold the experiment until the session is closed.
+    `open` validates all arguments and reads the experiment. `show_plan` and `check` write nothing; `execute`
+    and `only` lock the experiment until the session is closed.
     """
 
     train: Train
-    manager_of: Callable[[Any], Any]  # hooks -> the manager that `train` is given
+    manager_of: Callable[[Any], Any]  # hooks -> the manager for `train`
     options: GridOptions
     experiment: Experiment
     executor: Executor
-    search: Search  # chooses which of the runs are due, or brings them forth
-    design: Design  # what decides between runs, as it is written with the experiment
-    fingerprint: Fingerprint  # the code, data and versions that results depend on
-    stop: Stop  # what a signal has asked for; its exit code comes before that of the runs
-    display: Display  # shows what a person sees of it
-    runs: Sequence[Run]  # of the grid; those that the experiment has, if a search brings them forth
-    missing: Mapping[str, str]  # identity of a run that cannot be executed here -> why
-    chosen: Sequence[int] | None = None  # the indexes of the runs that are executed alone, None for all
-    notes: Sequence[str] = ()  # to say before the first run
+    search: Search  # selects the due runs, or creates runs
+    design: Design  # as stored with the experiment
+    fingerprint: Fingerprint  # code, data and versions that results depend on
+    stop: Stop  # the state of signals; its exit code overrides that of the runs
+    display: Display  # shows the grid to the user
+    runs: Sequence[Run]  # of the grid; for a search, those of the experiment
+    missing: Mapping[str, str]  # identity of a run that cannot be executed here -> reason
+    chosen: Sequence[int] | None = None  # the indexes of the selected runs, None for all
+    notes: Sequence[str] = ()  # to print before the first run
     began: float = field(default_factory=time.monotonic)
     closing: ExitStack = field(default_factory=ExitStack)
 
@@ -80,13 +80,13 @@ class Session:
         manager_of: Callable[[Any], Any],
         make_display: Callable[[GridOptions], Display] = lambda _: Display(),
     ) -> Iterator[Self]:
-        """Open the grid that `run_grid` is given; nothing is written.
+        """Open the grid of `run_grid`; nothing is written.
 
         Raises:
-            LifecycleError: `verify` imports the program.
+            LifecycleError: `runmanager verify` is importing the program.
             GridError: The grid or an option cannot be used, or `train` cannot be sent to the workers; with all
                 problems.
-            DeviceError: A device is not there, and the options refuse that.
+            DeviceError: A device is missing, and `missing_device` is "error".
         """
         began = time.monotonic()
         check_beginning()  # before data are loaded
@@ -95,7 +95,7 @@ class Session:
         executor = options.make_executor(problems)
         options.check_values(problems)
         with ExitStack() as closing:
-            stop = Stop() if numbers else closing.enter_context(Stop())  # a debugger wants Ctrl-C for itself
+            stop = Stop() if numbers else closing.enter_context(Stop())  # a debugger needs Ctrl-C
             listed = arguments.check_runs(params, train, options, problems)
             experiment = Experiment(options.path)
             design, changes = experiment.design.updated(arguments.check_design(options, listed))
@@ -105,9 +105,9 @@ class Session:
             num_runs = len(runs) + search.num_more()
             display = make_display(options)
             starting = announce.starting_line(options.experiment, num_runs)
-            display.show_start(starting)  # at once, as the import of torch takes seconds
+            display.show_start(starting)  # first, as the import of torch takes seconds
             closing.callback(display.clear)
-            executor.prepare(train, options.path)  # first: lanes import their torch while this process does
+            executor.prepare(train, options.path)  # first, so that lanes import torch while this process does
             if not executor.is_in_process:
                 for listener in options.listeners_in("worker"):
                     serialize.dump(listener)
@@ -120,7 +120,7 @@ class Session:
                 display.cleared(when=callable(options.data), then=starting),
                 stop.at_once(),
             ):
-                # data may be downloaded for minutes, with a bar of their own, and nothing is there yet
+                # data may be downloaded for minutes, with another progress bar
                 now = arguments.take_fingerprint(train, options.data)
             yield cls(
                 train, manager_of, options, Experiment(options.path), executor, search, design, now, stop,
@@ -130,7 +130,7 @@ class Session:
     def plan_of(
         self, runs: Sequence[Run], folders: Sequence[RunFolder], chosen: Sequence[int] | None = None
     ) -> Plan:
-        """Decide what is done with runs, by their journals and the options."""
+        """Plan runs, by their journals and the options."""
         options = self.options
         return make_plan(
             runs,
@@ -143,14 +143,14 @@ class Session:
         )
 
     def plan(self, *, is_written: bool = True) -> Plan:
-        """Plan the runs of the grid, and write with the experiment which they are unless that is not wanted."""
+        """Plan the runs of the grid; store them with the experiment if `is_written`."""
         grid = [run._asdict() for run in self.runs]
         give_folders = self.experiment.plan if is_written else self.experiment.assign
         folders = give_folders(grid, self.missing, self.design)
         return self._leaving_pruned(self.plan_of(self.runs, folders, self.chosen))
 
     def plan_new(self, runs: Sequence[Run]) -> Plan:
-        """Give folders to the runs that a search brings forth, and plan them."""
+        """Create folders for new runs of a search, and plan them."""
         names = naming.telling_first(self.search.axes, self.design.repeating(self.search.axes))
         reasons = arguments.missing_devices(runs, self.executor.missing, "skip")
         folders = [
@@ -159,7 +159,7 @@ class Session:
         return self.plan_of(runs, folders)
 
     def show_plan(self) -> GridOutcome:
-        """Show what would be executed where, and what is done already; nothing is written."""
+        """Show the plan: runs to execute, their devices, and completed runs; nothing is written."""
         search = AllRuns() if self.search.axes else self.search
         batch = Decisions(self.plan(is_written=False), search).next()
         lanes = self.executor.num_lanes([planned.run for planned in batch.due])
@@ -169,10 +169,10 @@ class Session:
         return replace(outcome, exit_code=COMPLETED)
 
     def check(self) -> list[str]:
-        """Try each setting that is due where runs are executed; return what to say of that.
+        """Check each due setting with the executor; return sentences to print.
 
         Raises:
-            GridError: Some fail, with all causes; nothing was written.
+            GridError: Some settings fail; with all causes; nothing was written.
         """
         plan = self.plan(is_written=False)
         likely = self.search.to_try()
@@ -183,16 +183,16 @@ class Session:
         return try_settings(runs, self.task, self.executor, self.stop, self.display, repeats)
 
     def only(self) -> GridOutcome:
-        """Execute the chosen runs in this process, and raise what they raise; write the tables in any case.
+        """Execute the selected runs in this process, raising their exceptions; always write the tables.
 
         Raises:
-            Exception: What `train` raises.
+            Exception: The exception of `train`.
         """
         __tracebackhide__ = True  # for IPython and pytest
         self.hold()
         plan, path, display = self.begin(), self.experiment.path, self.display
         debug_runs.begin(plan, self.experiment, self.design, display, num_runs=len(self.runs))
-        listeners = [Guarded(each, display.say) for each in self.options.listeners_in("parent")]
+        listeners = [Guarded(listener, display.say) for listener in self.options.listeners_in("parent")]
         try:
             debug_runs.execute_here(plan, self.task, display, listeners)
         finally:
@@ -202,12 +202,12 @@ class Session:
         return ranks.from_main(lambda: read_outcome(plan, exit_code, path, is_over=True))
 
     def verify(self, recorded: RunResult) -> Verification:
-        """Execute the first epoch of the grid's one run in this process, and compare it with a recorded one."""
+        """Execute the first epoch of the grid's single run in this process; compare it with a recorded one."""
         (run,) = self.runs
         return execute_first_epoch(run, self.task, recorded, self.stop)
 
     def execute(self, followers: Sequence[GridListener] = ()) -> GridOutcome:
-        """Execute the runs that are due, after a check if that was asked for; `followers` follow them."""
+        """Execute the due runs, after the check if requested; `followers` are further listeners."""
         notes = [*self.notes, *(self.check() if self.options.check else [])]
         self.hold()
         execution = self.execution(self.begin(), notes, followers)
@@ -216,13 +216,13 @@ class Session:
         return self.conclude(execution, execution.run())
 
     def ask(self, notes: Sequence[str]) -> Execution:
-        """Return what executes the runs that a loop of one's own asks for, while it waits for them."""
+        """Return the execution of the runs that an `AskTell` loop starts."""
         execution = self.execution(self.begin(), notes)
         execution.hands_over = True
         return execution
 
     def conclude(self, execution: Execution, exit_code: int) -> GridOutcome:
-        """Write the tables, unless the storage has failed, and say what became of the runs."""
+        """Write the tables, unless storage has failed, and show the conclusion."""
         path = self.experiment.path
         execution.close()
         if ranks.is_main() and execution.error is None:
@@ -230,13 +230,13 @@ class Session:
         return conclude_grid(execution, exit_code, path, self.began, has_events=self.options.tensorboard)
 
     def hold(self) -> None:
-        """Make the folder of the experiment, and hold it until the session is closed."""
+        """Create the experiment's folder, and lock it until the session is closed."""
         if ranks.is_main():
             durable.make_folder(self.experiment.path)
             self.closing.enter_context(hold(self.experiment.path, self.display.say))
 
     def begin(self) -> Plan:
-        """Write with the experiment which runs are planned, and how TensorBoard shows them."""
+        """Store the planned runs with the experiment, and TensorBoard's format of their hyperparameters."""
         plan = ranks.from_main(self.plan)
         if self.executor.is_in_process:
             self.closing.callback(note_changes_by_runs, self.train, self.fingerprint)
@@ -245,7 +245,7 @@ class Session:
         return plan
 
     def execution(self, plan: Plan, notes: Sequence[str], followers: Sequence[GridListener] = ()) -> Execution:
-        """Return what executes the runs of a plan, and those that the search brings forth."""
+        """Return the execution of a plan and of new runs of the search."""
         return Execution(
             plan, self.search, self.executor, self.task, self.stop, self.options, self.design, notes=notes,
             display=self.display, followers=followers, pruner=self.pruner,
@@ -254,7 +254,7 @@ class Session:
 
     @property
     def task(self) -> RunTask:
-        """What executes one run, wherever it is sent."""
+        """The task that executes one run in any process."""
         options, design = self.options, self.design
         return RunTask(
             train=self.train, manager_of=self.manager_of, experiment=self.experiment,
@@ -273,15 +273,15 @@ class Session:
 
     @property
     def stopping_rule(self) -> str:
-        """The rules by which a run may be stopped after any epoch; its journal names them if it is."""
+        """The rule by which a run may be stopped after any epoch, for its journal."""
         rules = [self.pruner.rule] if self.pruner else []
         rules += [type(each).__name__ for each in self.options.listeners if each.may_stop]
         return "; ".join(rules)
 
     def _leaving_pruned(self, plan: Plan) -> Plan:
-        """Begin the pruner, and leave the runs of a plan that stay pruned: by its rule, or by `train`.
+        """Begin the pruner; skip runs of a plan that stay pruned, by its rule or by `train`.
 
-        Those of `train` are executed again with the runs that failed.
+        Runs pruned by `train` are executed again with failed runs.
         """
         pruner = self.pruner
         if pruner:
@@ -302,18 +302,18 @@ class Session:
 
 
 def _before(planned: PlannedRun) -> RunResult:
-    """Return what the journals of a run say, nothing if it starts over."""
+    """Return the state of a run, without epochs if it starts over."""
     if planned.action is not Action.START_OVER:
         return planned.before
     return replace(planned.before, status=Status.PENDING, epochs=[], pruned_by="")
 
 
 def _search_of(params: Any, options: GridOptions, design: Design) -> Search:
-    """Return what chooses the runs of a grid.
+    """Return the search of a grid.
 
     Raises:
         GridError: A search has no goal, or cannot search these axes.
-        MissingExtraError: What it needs is not installed.
+        MissingExtraError: A required package is not installed.
     """
     if options.search:
         return _searching(options.search, params, design, options.path)
@@ -341,10 +341,10 @@ def _searching(search: OptunaSearch, params: Any, design: Design, experiment: Pa
 
 
 def _rules_of(options: GridOptions, goal: Goal | None) -> tuple[SuccessiveHalving | None, Pruner | None]:
-    """Return the rule by which a search stops runs at rungs, and the pruner that runs ask; one or none of them.
+    """Return the rule of a search that stops runs at rungs, and the pruner that runs ask; at most one.
 
     Raises:
-        InvalidArgumentError: There is nothing to compare runs by.
+        InvalidArgumentError: There is no metric to compare runs by.
     """
     prune = None if options.is_alone else options.prune
     if prune is None:

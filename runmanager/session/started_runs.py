@@ -1,4 +1,4 @@
-"""The runs that a loop of one's own has started: executed like those of a grid, while the loop waits."""
+"""Executes the runs queued by AskTell.start()."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -21,10 +21,10 @@ from runmanager.storage.run_state import RunResult
 
 
 class StartedRuns:
-    """Executes what a loop has started.
+    """Executes the runs that a loop has started.
 
-    Lanes stay warm from one run to the next, until `end`. A signal that comes while the loop waits ends them;
-    one that comes in the loop's own code does what it does in any program.
+    Lanes stay warm between runs, until `end`. A signal during `wait` ends them; a signal in the loop's code has
+    its usual effect.
     """
 
     def __init__(
@@ -42,25 +42,25 @@ class StartedRuns:
         self._session: Session
         self._execution: Execution | None = None
         self._steps: Generator[tuple[Run, RunResult | None]]
-        self._has_begun = False  # whether anything was executed
-        self._has_ended = False  # whether it has ended by itself
-        self._ended: list[tuple[Run, RunResult]] = []  # that the loop has not seen
+        self._has_begun = False  # whether any run was executed
+        self._has_ended = False  # whether the execution has ended by itself
+        self._ended: list[tuple[Run, RunResult]] = []  # ended runs not yet returned to the loop
         self._closing = ExitStack()
         self._num_lanes = 1
         self.notes: Sequence[str] = ()
-        """To say before the first run."""
+        """Sentences to print before the first run."""
 
     def prepare(self) -> None:
-        """Let the executor begin what takes long, and read the data.
+        """Start slow preparations of the executor, and read the data.
 
         Raises:
-            GridError: `train` cannot be sent to where runs are executed.
+            GridError: `train` cannot be sent to worker processes.
         """
         self._executor.prepare(self._train, self._options.path)
         self._fingerprint = arguments.take_fingerprint(self._train, self._options.data)
 
     def changed(self) -> set[str]:
-        """Return the runs that are to be executed again, as code, data or versions have changed."""
+        """Return the identities of runs to execute again, as code, data or versions have changed."""
         with ExitStack() as closing:
             session = self._open(closing, Experiment(self._options.path), Display(), missing={})
             plan = session.plan(is_written=False)
@@ -68,15 +68,15 @@ class StartedRuns:
 
     @property
     def num_lanes(self) -> int:
-        """How many runs are executed at the same time, at most."""
+        """The most runs that are executed at once."""
         self._begun()
         return self._num_lanes
 
     def start(self, run: Run) -> None:
-        """Let a run begin if a lane is free, or say in `wait` why it cannot be executed.
+        """Begin a run if a lane is free; if it cannot be executed, `wait` returns the reason.
 
         Raises:
-            KeyboardInterrupt: As for `wait`, and all that comes with it.
+            KeyboardInterrupt: As for `wait`, with its other exceptions.
         """
         self._begun()
         self._search.start(run)
@@ -91,12 +91,12 @@ class StartedRuns:
                         break
 
     def wait(self) -> SearchResult | None:
-        """Execute runs until one has ended; None if there is none.
+        """Execute runs until one has ended, and return its result; None if there is none.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C; what was being executed is asked for again.
-            SystemExit: SIGTERM or SIGHUP, with the exit code of that.
-            StorageError: Something could not be committed.
+            KeyboardInterrupt: Ctrl-C; `ask` returns the interrupted runs again.
+            SystemExit: SIGTERM or SIGHUP, with its exit code.
+            StorageError: An outcome could not be committed.
         """
         self._search.settle()
         if not self._search.num_due:
@@ -108,7 +108,7 @@ class StartedRuns:
         return self._search.take(*self._ended.pop(0))
 
     def _step(self) -> tuple[Run, RunResult | None]:
-        """Execute runs until one has ended, or has begun."""
+        """Execute runs until one has begun or ended."""
         execution = self._begun()
         self._has_begun = True
         try:
@@ -127,14 +127,14 @@ class StartedRuns:
             raise
 
     def say(self, line: str) -> bool:
-        """Say something among what is shown of the runs; return whether anything is shown."""
+        """Print a line in the display of the runs; return whether anything is shown."""
         if self._execution is None or not self._has_begun:
             return False
         self._session.display.say(line)
         return True
 
     def end(self) -> None:
-        """End the lanes: what is being executed is stopped, and asked for again. Write the tables."""
+        """End the lanes, and write the tables; `ask` returns runs that were stopped again."""
         execution, self._execution = self._execution, None
         if execution is None:
             return
@@ -151,7 +151,7 @@ class StartedRuns:
 
     @property
     def _num_executed(self) -> int:
-        """How many runs were started and have not ended."""
+        """The number of runs in progress."""
         return self._search.num_due - len(self._ended)
 
     def _begun(self) -> Execution:
@@ -162,7 +162,7 @@ class StartedRuns:
         return self._execution
 
     def _begin(self, closing: ExitStack) -> Execution:
-        """Plan the runs that are there, as `run_grid` does."""
+        """Plan the existing runs, as `run_grid` does."""
         search = self._search
         self._has_begun = self._has_ended = False
         experiment = search.experiment
@@ -191,7 +191,7 @@ class StartedRuns:
         )  # fmt: skip
 
     def _stop_lanes(self) -> None:
-        """End what is being executed as Ctrl-C does, or let lanes end that have nothing to do."""
+        """Stop runs in progress as Ctrl-C does, or end idle lanes."""
         if self._has_begun and self._num_executed and not self._has_ended:
             with suppress(StopIteration):
                 self._steps.throw(KeyboardInterrupt)

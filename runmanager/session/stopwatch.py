@@ -1,4 +1,4 @@
-"""How long the runs of a grid keep its lanes busy."""
+"""A stopwatch of runs: how long they occupy their lanes."""
 
 import time
 from typing import Any
@@ -9,11 +9,11 @@ from runmanager.run import Run
 
 
 class Stopwatch(Listener):
-    """Takes the time of each run.
+    """Measures the time of each run.
 
     Attributes:
         first: When the first run began (time.monotonic), None before.
-        seconds: Identity of a run -> how long it was executed; of several attempts, all.
+        seconds: Identity of a run -> total time of its attempts in this start (s).
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""One run of a grid as a task that any process can execute."""
+"""The task that executes one run of a grid in any process."""
 
 import bdb
 import errno
@@ -34,44 +34,44 @@ if TYPE_CHECKING:
 
 Train = Callable[[Run, Any], object]  # a run and its manager
 
-_DEBUGGER = "PYTHONBREAKPOINT"  # names what breakpoint() calls: a debugger by network works anywhere
-_SPARE = 16  # descriptors with which the end of a run is committed that has used up all others
+_DEBUGGER = "PYTHONBREAKPOINT"  # the debugger of breakpoint(); a network debugger works anywhere
+_SPARE = 16  # file descriptors reserved for committing the end of a run
 _OF_THE_RUN = (errno.EMFILE, errno.EFBIG)
-"""Why nothing can be written when a run has opened too many files, or has limited their size."""
+"""Error numbers of writes after a run has opened too many files, or has limited their size."""
 
 
 @dataclass(frozen=True)
 class RunTask:
-    """Executes one run in the process that calls it, as `run_grid` was asked to. Workers get it pickled."""
+    """Executes one run in the calling process, by the options of `run_grid`. It is pickled for workers."""
 
     train: Train
-    manager_of: "Callable[[Hooks], Any]"  # what `train` is given
+    manager_of: "Callable[[Hooks], Any]"  # hooks -> the manager for `train`
     experiment: Experiment
     tensorboard: bool
     histogram_every: int
     fingerprint: Fingerprint
     keep_changed: bool
-    jobs: int  # how many runs of the grid share the machine, at most
-    prune: SuccessiveHalving | None = None  # at its rungs
-    rule: str = ""  # by which listeners may stop a run after any epoch
-    asks: bool = False  # whether it asks those of the process that started the grid
-    listeners: Sequence[Listener] = ()  # that follow the run where it is executed
+    jobs: int  # the most runs of the grid that share the machine
+    prune: SuccessiveHalving | None = None  # stops the run at rungs
+    rule: str = ""  # the rule of listeners that may stop a run after any epoch
+    asks: bool = False  # whether it asks listeners in the parent
+    listeners: Sequence[Listener] = ()  # listeners in the process of the run
     batch_size: "Measure | None" = None
     goal: Goal | None = None
     x_axis: str | None = None
-    epoch_type: "type[OpenEpoch] | None" = None  # what measures epochs if they are cut short
+    epoch_type: "type[OpenEpoch] | None" = None  # the class of epochs that are cut short
     evaluation_type: "type[OpenEvaluation] | None" = None
-    raises: bool = False  # what `train` raises, once it is recorded: for a debugger
-    process: int = field(default_factory=os.getpid)  # of whoever started the grid, and may type
+    raises: bool = False  # whether to raise the exception of `train` after recording it, for a debugger
+    process: int = field(default_factory=os.getpid)  # the process with the user's keyboard
 
     def __call__(self, run: Run, report: Report) -> Outcome:
-        """Execute a run and return how it ended, which the journal has by then.
+        """Execute a run; commit and return its outcome.
 
         Raises:
-            StorageError: Something could not be committed.
+            StorageError: The outcome or an epoch could not be committed.
             PruneError: The run cannot be stopped at a rung, or cannot be compared there.
-            Exception: That of `train`, if the task `raises`, and under torchrun: the other ranks wait for this
-                process until it ends.
+            Exception: The exception of `train`, if the task `raises`, and always under torchrun, as other ranks
+                wait for this process until it ends.
         """
         from runmanager.devices import ranks
         from runmanager.session.run_listeners import Messenger, NextRung
@@ -81,11 +81,11 @@ class RunTask:
         from runmanager.training.threads import Threads
 
         reads = Reads(run)
-        own: list[RunListener] = [NextRung(self.prune)] if self.prune else []
-        own += [listener for listener in self.listeners if isinstance(listener, RunListener)]
+        listeners: list[RunListener] = [NextRung(self.prune)] if self.prune else []
+        listeners += [listener for listener in self.listeners if isinstance(listener, RunListener)]
         users = [listener for listener in self.listeners if not isinstance(listener, RunListener)]
         if users and ranks.is_main():
-            own.append(UserListeners(users, copy_of(run), self.rule))
+            listeners.append(UserListeners(users, copy_of(run), self.rule))
         context = GridContext(
             run=reads.run,
             jobs=self.jobs,
@@ -93,8 +93,8 @@ class RunTask:
             keep_changed=self.keep_changed,
             goal=self.goal,
             x_axis=self.x_axis,
-            # the messenger is the last one: it may stop the grid
-            listeners=[*own, Messenger(report, self.rule, asks=self.asks)],
+            # the messenger comes last, as it may stop the grid
+            listeners=[*listeners, Messenger(report, self.rule, asks=self.asks)],
         )
         hooks = Hooks(
             RunFolders(self.experiment, ""),
@@ -120,7 +120,7 @@ class RunTask:
             threads.give_back()
 
     def _threads_of(self, run: Run, context: "GridContext") -> int | None:
-        """Return how many threads a run began with that is resumed, None if it begins now."""
+        """Return the number of threads of a resumed run, None for a new one."""
         folder = self.experiment.find(params_of(run))
         checkpoints = (paths.CHECKPOINT, paths.PREVIOUS_CHECKPOINT, paths.INSIDE_CHECKPOINT)
         if folder is None or not any((folder.path / name).exists() for name in checkpoints):
@@ -143,12 +143,12 @@ class RunTask:
                 raise LifecycleError(  # noqa: TRY301 - recorded like an exception of train()
                     "train() began no run: write `with manager.run(run, network, loader):` in it"
                 )
-        except BaseException as error:  # here a failing run becomes an outcome
-            if os.getpid() != process:  # the run forked this one, which must not record anything
+        except BaseException as error:  # an exception of a run becomes an outcome
+            if os.getpid() != process:  # a process forked by the run must not record anything
                 os._exit(1)
             is_here = process == self.process
             with as_before(before):
-                if is_here and isinstance(error, bdb.BdbQuit):  # whoever leaves the debugger stops the grid
+                if is_here and isinstance(error, bdb.BdbQuit):  # quitting the debugger stops the grid
                     hooks.end_interrupted()
                     if not self.raises:
                         raise KeyboardInterrupt from error
@@ -161,7 +161,7 @@ class RunTask:
 
     @contextmanager
     def _without_debugger(self, run: Run) -> Iterator[None]:
-        """Let `breakpoint()` say in a worker where it can be used, unless the user has set a debugger."""
+        """Make `breakpoint()` in a worker raise an error with advice, unless the user has set a debugger."""
         before = sys.breakpointhook
         if os.getpid() != self.process and before is sys.__breakpointhook__ and not os.environ.get(_DEBUGGER):
 
@@ -175,7 +175,7 @@ class RunTask:
             sys.breakpointhook = before
 
     def _explained(self, error: BaseException, run: Run) -> BaseException:
-        """Say what to do if a debugger was left in a worker: it read the end of an input that is not there."""
+        """Add advice if a debugger ended in a worker, where it has no input."""
         if isinstance(error, bdb.BdbQuit):
             explained = self._no_debugger(run)
             explained.__cause__ = error
@@ -191,23 +191,23 @@ class RunTask:
 
 @contextmanager
 def _spare_descriptors() -> Iterator[None]:
-    """Leave some descriptors to whatever follows the block."""
+    """Reserve some file descriptors for the code after the block."""
     spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE)]
     try:
         yield
     finally:
         for descriptor in spare:
-            with suppress(OSError):  # the block may have closed it
+            with suppress(OSError):  # already closed in the block
                 os.close(descriptor)
 
 
 def _outcome_of(error: BaseException, run: Run, hooks: "Hooks") -> Outcome:
-    """Commit how a run ended that an exception has left, unless the exception ends the grid: then raise it."""
+    """Commit the outcome of a run that raised; raise exceptions that end the grid."""
     from runmanager.devices import ranks
 
     is_of_the_run = isinstance(error, StorageError) and error.errno in _OF_THE_RUN
     if is_of_the_run:
-        refused = error.__cause__  # what the run raised first, if it did, is the cause
+        refused = error.__cause__  # the first exception of the run, if any, is the cause
         error = (refused and refused.__context__) or error
     is_of_the_grid = isinstance(error, (PruneError, StorageError)) and not is_of_the_run
     if is_stopped(error) or is_of_the_grid:
@@ -234,11 +234,11 @@ def _failed(hooks: "Hooks", error: BaseException, run: Run) -> Outcome:
 
 
 def _forget_compiled() -> None:
-    """Let the next run of this process compile as the first one does.
+    """Reset torch.compile(), so that the next run compiles as the first one.
 
-    torch.compile() compiles a function for 8 shapes per process and computes eagerly from then on.
+    torch.compile() compiles a function for 8 shapes per process, then falls back to eager execution.
     """
-    if "torch._dynamo" in sys.modules:  # else this would import it, in seconds
+    if "torch._dynamo" in sys.modules:  # otherwise this would import it, which takes seconds
         import torch
 
         torch.compiler.reset()

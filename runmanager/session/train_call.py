@@ -1,4 +1,4 @@
-"""Calling a training function: its further parameters get the values of the run."""
+"""The call of a training function, with hyperparameters as further arguments."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -7,11 +7,11 @@ from typing import Any
 from runmanager.errors import Problems
 from runmanager.run import Run
 
-_OWN = 2  # parameters: the run and the manager
+_OWN = 2  # leading parameters: the run and the manager
 
 
 def defaults_of(train: Callable[..., object]) -> dict[str, Any]:
-    """Return the parameters of a training function after the run and the manager that have a default.
+    """Return the further parameters of a training function that have a default.
 
     >>> def train(run, manager, num_epochs=5, *, data_dir="data"): ...
     >>> defaults_of(train)
@@ -21,36 +21,36 @@ def defaults_of(train: Callable[..., object]) -> dict[str, Any]:
 
 
 def check_calls(train: Callable[..., object], runs: Iterable[Run], problems: Problems) -> None:
-    """Note a problem unless a training function can be called with these runs."""
+    """Append an error unless a training function can be called with these runs."""
     try:
         signature = inspect.signature(train)
-    except (TypeError, ValueError):  # of a builtin
+    except (TypeError, ValueError):  # a builtin
         return
     further = _further(train)
     try:
         for fields in dict.fromkeys(run._fields for run in runs):
-            names = _given(further, fields)
+            names = _named_like(further, fields)
             signature.bind(None, None, **dict.fromkeys(names))
     except TypeError as error:
         problems.append(f"train must take (run, manager), and axes of the grid by name: {error}")
 
 
 def call(train: Callable[..., object], run: Run, manager: Any) -> None:
-    """Call a training function; a parameter that is a hyperparameter has the run's value, else its default."""
-    train(run, manager, **{name: getattr(run, name) for name in _given(_further(train), run._fields)})
+    """Call a training function; its parameters named like hyperparameters get the run's values."""
+    train(run, manager, **{name: getattr(run, name) for name in _named_like(_further(train), run._fields)})
 
 
-def _given(further: Iterable[str], fields: Iterable[str]) -> list[str]:
-    """Return the parameters that are hyperparameters; `opt` is one where there is `opt.lr`."""
+def _named_like(further: Iterable[str], fields: Iterable[str]) -> list[str]:
+    """Return the parameters that are hyperparameters; `opt` is one if there is `opt.lr`."""
     names = {field.partition(".")[0] for field in fields}
     return [name for name in further if name in names]
 
 
 def _further(train: Callable[..., object]) -> dict[str, inspect.Parameter]:
-    """Return the parameters after the run and the manager that can be given by name."""
+    """Return the parameters after the run and the manager that accept keyword arguments."""
     try:
         parameters = list(inspect.signature(train).parameters.values())[_OWN:]
-    except (TypeError, ValueError):  # of a builtin
+    except (TypeError, ValueError):  # a builtin
         return {}
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {one.name: one for one in parameters if one.kind in by_name}
+    return {parameter.name: parameter for parameter in parameters if parameter.kind in by_name}

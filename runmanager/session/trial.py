@@ -1,4 +1,4 @@
-"""Runs that are cut short: two steps and one evaluation batch for a check, one epoch for a comparison."""
+"""Shortened runs: two steps and one evaluation batch for a check, one epoch for `verify`."""
 
 import gc
 import itertools
@@ -20,15 +20,15 @@ from runmanager.training.listeners import RunListener
 from runmanager.training.metrics import How
 from runmanager.training.open_epoch import OpenEpoch
 
-_NUM_STEPS = 2  # of the one epoch of a check
-_NUM_BATCHES = 1  # of each of its evaluations
+_NUM_STEPS = 2  # steps of a check
+_NUM_BATCHES = 1  # batches of each evaluation of a check
 
 
 class OneEpoch(RunListener):
-    """Lets a run end after its first epoch.
+    """Ends a run after its first epoch.
 
     Args:
-        leaves: Leave `train` there, whatever its loop is; else what follows the loop is executed.
+        leaves: Leave `train` at once, whatever its loop is; otherwise the code after the loop is executed.
     """
 
     rule = None  # the loop ends as after its last epoch
@@ -37,10 +37,10 @@ class OneEpoch(RunListener):
         self._leaves = leaves
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str:
-        """Return why the run is to stop.
+        """Return why the run should stop.
 
         Raises:
-            LeaveTrain: In place of that, if `train` is to be left.
+            LeaveTrain: If it `leaves`.
         """
         if self._leaves:
             raise LeaveTrain
@@ -48,12 +48,12 @@ class OneEpoch(RunListener):
 
 
 class CheckedEpoch(OpenEpoch):
-    """An epoch of two steps. A loop that takes its batches elsewhere is left when it tracks the third one."""
+    """An epoch of two steps. A loop over other batches is left when it tracks the third one."""
 
     most_steps = _NUM_STEPS
 
     def __init__(self, number: int, *args: Any) -> None:
-        if number > 1:  # of a loop that is not over `epochs`
+        if number > 1:  # in a loop that does not use `epochs`
             raise LeaveTrain
         super().__init__(number, *args)
         self._tracked: Counter[str] = Counter()
@@ -66,7 +66,7 @@ class CheckedEpoch(OpenEpoch):
         """Add the mean loss of a batch.
 
         Raises:
-            LeaveTrain: It is one too many.
+            LeaveTrain: The batch is beyond the limit.
         """
         self._count("loss")
         super().add_loss(loss, batch)
@@ -75,7 +75,7 @@ class CheckedEpoch(OpenEpoch):
         """Add values of the current batch.
 
         Raises:
-            LeaveTrain: They are those of one batch too many.
+            LeaveTrain: The batch is beyond the limit.
         """
         for name in values:
             self._count(f"value {name}")
@@ -97,23 +97,23 @@ class CheckedEvaluation(OpenEvaluation):
 
 @dataclass(frozen=True)
 class Cut:
-    """A training function that may be left once enough of it was executed."""
+    """A training function that may be left after its checked part."""
 
     train: Callable[..., object]
 
     def __call__(self, run: Run, manager: Any) -> None:
-        """Call it."""
+        """Call the training function."""
         try:
             call(self.train, run, manager)
         except LeaveTrain:
             pass
-        except StopIteration:  # whoever takes batches one by one meets the end of a loop that was cut
+        except StopIteration:  # next() meets the end of the shortened batches
             manager.outcome = Outcome(Status.INTERRUPTED)
 
 
 @contextmanager
 def leaving_nothing(device: torch.device) -> Iterator[None]:
-    """Give the random states back that the block changes, and the memory of an accelerator."""
+    """Restore the random states after the block, and free the memory of an accelerator."""
     try:
         with undisturbed_random(device):
             yield

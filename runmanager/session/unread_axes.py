@@ -1,4 +1,4 @@
-"""Which hyperparameters of a run a training function reads, and what is said of an axis that it never reads."""
+"""Detection of axes that the training function never reads."""
 
 import ast
 import sys
@@ -11,18 +11,18 @@ from runmanager.storage.change import reached_source
 from runmanager.storage.source import attributes_in, is_users_module, layers, source_of
 from runmanager.wording import listed
 
-_READ_BY_THE_GRID = "device"  # for each run, whether train reads it or not
+_READ_BY_THE_GRID = "device"  # read by the grid for each run
 _OF_ALL = (
     "__iter__", "__getitem__", "__reduce__", "__repr__", "__hash__", "__eq__", "__ne__", "__lt__", "__le__",
     "__gt__", "__ge__", "__contains__", "__add__", "__mul__", "_asdict", "_replace", "count", "index",
 )  # fmt: skip
-"""The methods of a run that use all of its values."""
+"""Methods of a run that read all of its values."""
 
 
 class Reads:
-    """Notes which hyperparameters are read from its `run`, which else is the run that was given.
+    """Records the hyperparameters read from its `run`, a proxy of the original run.
 
-    Whatever uses all values, as `_asdict`, iteration or a pickle, reads all names.
+    Uses of all values, as `_asdict`, iteration or pickling, count as reading all names.
     """
 
     def __init__(self, run: Run) -> None:
@@ -35,12 +35,12 @@ class Reads:
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """The hyperparameters that were not read, but the device."""
+        """The hyperparameters that were not read, without the device."""
         return tuple(name for name in self._fields if name not in self._read and name != _READ_BY_THE_GRID)
 
 
 def _watched(run: Run, prefix: str, read: set[str]) -> Any:
-    """Make a subclass of a run's type that notes what is read, by names with a prefix."""
+    """Create a subclass of a run's type that records reads, by names with a prefix."""
     base: Any = type(run)
     whole = {prefix + field for field in base._fields}
     members: dict[str, Any] = {} if hasattr(run, "__dict__") else {"__slots__": ()}
@@ -69,10 +69,10 @@ def _group(attribute: Any, below: Any) -> property:
 
 
 def without_named(unread: Sequence[str], train: Callable[..., object]) -> tuple[str, ...]:
-    """Return the names that no source of the user's names that this process has loaded.
+    """Return the names that occur in no loaded source of the user.
 
-    Another run may read the others: what reads them may be a method, chosen by its name, or imported by a run.
-    The process that has executed a run has imported more than that of the grid, which has more of the script.
+    Names that occur may be read in another run, by a method that is chosen by name or imported by a run. The
+    worker's process has loaded more modules than the grid's, and the grid's has more of the script.
     """
     if not unread:
         return ()
@@ -85,15 +85,15 @@ def without_named(unread: Sequence[str], train: Callable[..., object]) -> tuple[
 def unread_axes(
     unread: Iterable[str], train: Callable[..., object], *, repeats: Collection[str] = (), number: int = 1
 ) -> str:
-    """Say which axes a training function never reads, "" if there are none.
+    """Return a sentence about axes that a training function never reads, "" if there are none.
 
-    A name that some code of the user has may be read in another run, and is not named.
+    Names that occur in the user's code are left out, as another run may read them.
 
     Args:
-        unread: What one run did not read.
+        unread: The hyperparameters that one run did not read.
         train: The training function.
-        repeats: The axes that only repeat a setting, which need not be read.
-        number: Of the run.
+        repeats: The repeat axes, which need not be read.
+        number: The number of the run.
     """
     suspects = without_named([name for name in unread if name not in repeats], train)
     names = attributes_in(map(ast.parse, reached_source(train)), texts=True) if suspects else set()

@@ -1,4 +1,4 @@
-"""The first epoch of a run as it was recorded, and as it is executed again in another folder."""
+"""The verification of a run: its first epoch as recorded, and as executed again in another folder."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,27 +12,27 @@ from runmanager.storage.fingerprint import changes_between
 from runmanager.storage.run_state import RunResult, read_run
 
 TIMES = ("epoch duration", "run duration")
-"""Metrics that differ from one execution to the next."""
+"""Metrics that differ between executions."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The metrics of the first epoch of a run as recorded, and as executed again."""
+    """The metrics of a run's first epoch as recorded, and as executed again."""
 
     before: Mapping[str, float]
     again: Mapping[str, float]  # empty if the epoch did not end
-    changed: Sequence[str]  # the code and the versions that have changed since
+    changed: Sequence[str]  # changes of code and versions since then
     error: str = ""  # why the epoch did not end
 
     @property
     def differing(self) -> list[str]:
-        """The metrics that differ, if only by a bit, or that are missing on one side."""
+        """The metrics that differ in any bit, or that are missing on one side."""
         names = [name for name in {**self.before, **self.again} if name not in TIMES]
         return [name for name in names if not _same(self.before.get(name), self.again.get(name))]
 
     @property
     def is_identical(self) -> bool:
-        """Whether all metrics are the same to the last bit."""
+        """Whether all metrics are bit-identical."""
         return not self.error and not self.differing
 
 
@@ -47,7 +47,7 @@ def execute_first_epoch(run: Run, task: RunTask, recorded: RunResult, stop: Stop
     from runmanager.session.trial import Cut, OneEpoch
 
     threads = torch.get_num_threads()
-    # the order of sums depends on their number
+    # the order of summation depends on the number of threads
     torch.set_num_threads(recorded.threads or max(1, threads // recorded.jobs))
     task = replace(task, train=Cut(task.train), listeners=[OneEpoch(leaves=True)])
     try:
@@ -65,7 +65,7 @@ def execute_first_epoch(run: Run, task: RunTask, recorded: RunResult, stop: Stop
 
 
 def first_epoch(result: RunResult) -> Mapping[str, float]:
-    """Return the metrics of the first epoch of a run, none if it has not ended."""
+    """Return the metrics of a run's first epoch, empty if it has not ended."""
     return next((record.metrics for record in result.epochs if record.epoch == 1), {})
 
 
