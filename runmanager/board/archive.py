@@ -1,4 +1,4 @@
-"""The event files that a run has already: read them, retire them, keep what a new one needs."""
+"""Existing event files of a run: reading, retiring, and carrying events over to a new file."""
 
 import itertools
 import mmap
@@ -19,16 +19,16 @@ from runmanager.board.tags import EPOCH
 from runmanager.storage import durable
 
 SAMPLES = "visuals/samples"
-"""The tag of the first inputs."""
+"""The tag of the images of the first batch."""
 
-"""A tag that every epoch has, and nothing else."""
+"""A tag that only epochs have."""
 
-_OPENING = 4  # records: a file begins its session with the third
+_OPENING = 4  # records: the third begins the session
 _SESSION = (hparams_metadata.SESSION_START_INFO_TAG, hparams_metadata.SESSION_END_INFO_TAG)
 
 
 def event_files(folder: Path) -> list[Path]:
-    """Find the event files of a run in the order in which TensorBoard reads them; links are none of ours."""
+    """Return the event files of a run in TensorBoard's order of reading, without links."""
     paths = folder.glob("events.out.tfevents.*")
     return sorted(path for path in paths if path.is_file() and not path.is_symlink())
 
@@ -45,10 +45,10 @@ def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
     """Open an event file of any size for reading.
 
     Raises:
-        OSError: It cannot be read, is a link, or is no file.
+        OSError: It cannot be read, is a link, or is no regular file.
     """
     with durable.opened(path) as (descriptor, state):
-        if not state.st_size:  # cannot be mapped
+        if not state.st_size:  # an empty file cannot be mapped
             yield b""
             return
         with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
@@ -62,13 +62,13 @@ def _events(content: bytes | mmap.mmap) -> Iterator[tuple[slice, Event]]:
             return
         try:
             event = Event.FromString(event_file.body(record))
-        except DecodeError:  # whatever wrote it knows how to make a checksum
+        except DecodeError:  # not an Event, despite a valid checksum
             return
         yield position, event
 
 
 def read_session(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None:
-    """Find where an HParams session begins in the first bytes of a file: position, event, content; or None."""
+    """Return the first HParams session in the first bytes of a file: position, event and content; or None."""
     for position, event in itertools.islice(_events(content), _OPENING):
         for value in event.summary.value:
             if value.tag == hparams_metadata.SESSION_START_INFO_TAG:
@@ -77,7 +77,7 @@ def read_session(content: bytes) -> tuple[slice, Event, SessionStartInfo] | None
 
 
 def started(value: Summary.Value) -> SessionStartInfo:
-    """Return what the beginning of an HParams session says; nothing if that is not ours."""
+    """Return the start of an HParams session, empty if it cannot be read."""
     try:
         return hparams_metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
     except (DecodeError, HParamsError):
@@ -85,14 +85,14 @@ def started(value: Summary.Value) -> SessionStartInfo:
 
 
 def has_ended(folder: Path) -> bool:
-    """Whether one of a run's files says how it ended: TensorBoard would believe that for ever."""
+    """Whether a file of a run has the end of its session, which TensorBoard would keep for ever."""
     events = (event for path in event_files(folder) for event in read_events(path))
     tag = hparams_metadata.SESSION_END_INFO_TAG
     return any(value.tag == tag for event in events for value in event.summary.value)
 
 
 def is_described(folder: Path) -> bool:
-    """Whether one of a run's files has its samples or its graph."""
+    """Whether a file of a run has its sample images or its graph."""
     events = (event for path in event_files(folder) for event in read_events(path))
     return any(e.HasField("graph_def") or any(v.tag == SAMPLES for v in e.summary.value) for e in events)
 
@@ -103,14 +103,14 @@ def kept_events(
     is_wanted: Callable[[Summary.Value], bool] = lambda _: True,
     until: float = 0.0,
 ) -> list[Event]:
-    """Return the events up to epoch `last_step` that a new file of this run should begin with.
+    """Return the events up to epoch `last_step` to carry over to a new file of this run.
 
-    What opened the old files and how their sessions began and ended is left out, and so is what a later
-    attempt superseded. Steps are epochs, but for what the loop has added by batches: that is kept if it was
-    written before the end of the last epoch, or until a wall time (s).
+    Without the headers of old files, begins and ends of sessions, and superseded events. Steps are epochs,
+    except those of values that the loop adds per batch: these are kept if written before the end of the last
+    epoch, or until a wall time (s).
     """
     events: list[Event] = []
-    epoch = 0  # the last that has ended
+    epoch = 0  # the last ended epoch
     for path in event_files(folder):
         for event in read_events(path):
             if event.HasField("session_log") and event.session_log.status == SessionLog.START:
@@ -134,7 +134,7 @@ def is_epoch(event: Event) -> bool:
 
 
 def merged(events: list[Event], epochs: list[Event]) -> list[Event]:
-    """Put epochs that events lack between them, in the order of the steps."""
+    """Insert missing epochs into events, in the order of steps."""
     missing = deque(epochs)
     all_events: list[Event] = []
     for event in events:
@@ -145,7 +145,7 @@ def merged(events: list[Event], epochs: list[Event]) -> list[Event]:
 
 
 def retire(folder: Path) -> None:
-    """Rename a run's event files, so that TensorBoard no longer takes them for any."""
+    """Rename a run's event files, so that TensorBoard ignores them."""
     for path in event_files(folder):
         attempt = path.name.rpartition(".")[2]
         target = folder / f"attempt-{attempt}.evts"

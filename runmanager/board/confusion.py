@@ -1,4 +1,4 @@
-"""Which classes are taken for which: counted on the device, drawn as one small PNG."""
+"""Confusion matrices: counted on the device, drawn as a small PNG."""
 
 import io
 from collections.abc import Sequence
@@ -11,28 +11,28 @@ from PIL import Image, ImageDraw, ImageFont
 from runmanager.devices import ranks
 
 MOST = 50
-"""Classes up to which a picture can be read."""
+"""The most classes of a readable picture."""
 
-_WITH_NUMBERS = 20  # classes up to which cells are wide enough for them
+_WITH_NUMBERS = 20  # the most classes with numbers in cells
 _LONGEST = 24  # characters of a class's name
 _LARGE, _SMALL, _MARGIN = 28, 12, 8  # pixels
 _OUTLINE = 136  # a grey
-_COPIES = 64  # of the counts: neighbours would wait for each other at the same cell
-_GREYS = [round(grey / 17) * 17 for grey in range(256)]  # 16, so that the file is small
-_DARK = 0.5  # shade from which numbers are white
+_COPIES = 64  # of the counts, as atomic adds to one cell are serialized
+_GREYS = [round(grey / 17) * 17 for grey in range(256)]  # 16 greys, for a small file
+_DARK = 0.5  # shade above which numbers are white
 
 
 class Confusion:
-    """How often each class was taken for which. Counting waits for no device and never raises."""
+    """The counts of predictions per label. Counting never waits for the device and never raises."""
 
     def __init__(self) -> None:
         self.problem = ""
-        # (_COPIES, C * C + 1) on an accelerator, the last for labels that are no classes; else one copy
+        # (_COPIES, C * C + 1) on an accelerator, else one copy; the last cell is for invalid labels
         self._counts: torch.Tensor | None = None
         self._num_classes = 0
 
     def add(self, preds: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count a batch: scores ``(N, C, ...)``, labels ``(N, ...)``; a label that is no class is left out."""
+        """Count a batch: scores ``(N, C, ...)``, labels ``(N, ...)``; invalid labels are left out."""
         num = preds.shape[1]
         if not 1 < num <= MOST or self.problem:
             return
@@ -42,7 +42,7 @@ class Confusion:
                 self._counts = torch.zeros(shape, dtype=torch.int64, device=preds.device)
                 self._num_classes = num
             if num != self._num_classes:
-                # counted, they would be in others' cells, or outside, where CUDA ends the process
+                # they would fall into other cells, or out of range, where CUDA ends the process
                 self.problem = f"confusion: batches have scores of {self._num_classes} and of {num} classes"
                 return
             labels = labels.long()
@@ -56,12 +56,12 @@ class Confusion:
             self.problem = f"confusion: {type(error).__name__}: {error}"
 
     def add_ranks(self) -> None:
-        """Add up the counts of all ranks; all of them call it."""
+        """Sum the counts over all ranks, which all call this."""
         if ranks.num_ranks() == 1:
             return
         local = None if self._counts is None or self.problem else self._counts.cpu()
-        counts = [one for one in ranks.gather(local) if one is not None]
-        is_whole = len(counts) == ranks.num_ranks() and len({len(one) for one in counts}) == 1
+        counts = [array for array in ranks.gather(local) if array is not None]
+        is_whole = len(counts) == ranks.num_ranks() and len({len(array) for array in counts}) == 1
         self._counts = torch.stack(counts).sum(dim=0) if is_whole else None
 
     def table(self) -> list[list[int]] | None:
@@ -73,7 +73,7 @@ class Confusion:
 
 
 def class_names(loader: Any, num_classes: int) -> list[str]:
-    """Return the names that a loader's dataset has for its classes, or their numbers."""
+    """Return the class names of a loader's dataset, or their numbers."""
     dataset = getattr(loader, "dataset", None)
     while dataset is not None and not hasattr(dataset, "classes"):
         dataset = getattr(dataset, "dataset", None)  # of a Subset
@@ -84,10 +84,10 @@ def class_names(loader: Any, num_classes: int) -> list[str]:
 
 
 def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, int, int, int]:
-    """Draw counts, a row per label and a column per prediction; a larger part of its row is darker.
+    """Draw counts, a row per label and a column per prediction; a larger share of its row is darker.
 
-    It says the accuracy, and behind each row the recall of its class. It is so large that it stays sharp in a
-    card of TensorBoard, which shrinks it.
+    It shows the accuracy, and the recall of a class behind its row. It is large enough to stay sharp in a card
+    of TensorBoard, which shrinks it.
 
     Returns:
         The PNG, its width, its height, its number of channels.
@@ -132,7 +132,7 @@ def draw(rows: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[bytes, in
 
 
 def captions(rows: Sequence[Sequence[int]]) -> tuple[str, list[str]]:
-    """Return the accuracy, and the recall of each class: the part of its labels that was predicted.
+    """Return the accuracy, and the recall of each class: the fraction of its labels predicted correctly.
 
     >>> captions([[3, 1, 0], [0, 4, 0], [0, 0, 0]])
     ('accuracy 0.875', ['0.75', '1.00', '-'])
@@ -150,7 +150,7 @@ def _label(name: str, font: Any) -> Image.Image:
 
 
 def _short(count: int) -> str:
-    """Write a count in up to five characters.
+    """Format a count in at most five characters.
 
     >>> _short(9999), _short(123_456), _short(12_345_678)
     ('9999', '123k', '12M')

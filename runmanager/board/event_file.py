@@ -1,4 +1,4 @@
-"""The format of event files: their records, written and read, and the protos in them.
+"""The format of event files: records and protos, written and read.
 
 The format is TFRecord: length (uint64), its masked CRC-32C, the bytes of an Event proto, their masked CRC-32C
 (https://www.tensorflow.org/tutorials/load_data/tfrecord). Classic forms are used throughout (simple_value,
@@ -30,7 +30,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, Sessi
 
 _NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 LARGEST = float(np.finfo(np.float32).max)
-"""The largest number that a scalar can hold."""
+"""The largest number in a scalar."""
 
 _HEADER, _FOOTER = 12, 4  # bytes: length and its checksum; the checksum of the content
 _NOT_ZERO = re.compile(rb"[^\0]")
@@ -38,9 +38,9 @@ _MASK = 0xA282EAD8
 
 
 class EventFile:
-    """One event file, open for appending; whatever is written is with the system when `write` returns.
+    """An event file, open for appending; events are passed to the system when `write` returns.
 
-    Its name has the `attempt`; `first_step` follows the last step that earlier files of this run keep.
+    Its name has the `attempt`; `first_step` follows the last valid step of the run's earlier files.
     """
 
     def __init__(self, folder: Path, attempt: int = 1, first_step: int = 0) -> None:
@@ -58,20 +58,20 @@ class EventFile:
             raise
 
     def write(self, *events: Event) -> None:
-        """Append events, as a rule with one system call."""
+        """Append events, usually with one system call."""
         rest = memoryview(b"".join(framed(event.SerializeToString()) for event in events))
         while rest:
-            # a nearly full disk writes a part and fails only at the next call
+            # on a nearly full disk, a call writes a part, and only the next one fails
             rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file; a repeated call does nothing."""
         self._file.close()
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Replace an event file at once; a TensorBoard that reads it keeps the earlier content."""
-    # no name that TensorBoard takes for an event file, nor another writer's
+    """Replace an event file atomically; a running TensorBoard keeps reading the old content."""
+    # neither an event file for TensorBoard nor the name of another writer
     temporary = path.with_name(f".session.{uuid.uuid4().hex}.tmp")
     try:
         temporary.write_bytes(content)
@@ -87,9 +87,9 @@ def framed(content: bytes) -> bytes:
 
 
 def records(content: bytes | mmap.mmap) -> Iterator[slice]:
-    """Find the TFRecords in a file or its beginning; an incomplete last one is left out.
+    """Yield the TFRecords in a file or its beginning; an incomplete last one is left out.
 
-    Their content is not checked. Where a damaged length hides records, an empty slice is yielded.
+    Their content is not verified. An empty slice stands for records hidden by a damaged length.
     """
     offset = 0
     while offset + _HEADER <= len(content):
@@ -100,30 +100,30 @@ def records(content: bytes | mmap.mmap) -> Iterator[slice]:
             continue
         end = offset + _HEADER + int(struct.unpack_from("<Q", header)[0]) + _FOOTER
         if end > len(content):
-            return  # is still being written, or never was to the end
+            return  # is still being written, or was cut off
         yield slice(offset, end)
         offset = end
 
 
 def body(record: bytes) -> bytes:
-    """Return the bytes that a TFRecord frames."""
+    """Return the content of a TFRecord."""
     return record[_HEADER:-_FOOTER]
 
 
 def is_intact(record: bytes) -> bool:
-    """Whether the content of a TFRecord is what was written."""
+    """Whether the content of a TFRecord matches its checksum."""
     return _has_checksum(record[_HEADER:])
 
 
 def _next_header(content: bytes | mmap.mmap, offset: int) -> int:
-    """Find the next length whose checksum is right: no record is 4 GiB long, so it ends in four zeros."""
+    """Return the position of the next valid length; no record has 4 GiB, so it ends in four zero bytes."""
     while (zeros := content.find(b"\0\0\0\0", offset + 4)) >= 0:
         offset = zeros - 4
         header = content[offset : offset + _HEADER]
         if _has_checksum(header):
             return offset
         offset += 1
-        if not any(header):  # what a power cut leaves may be nothing but zeros, and long
+        if not any(header):  # a power cut may leave a long range of zeros
             end = _NOT_ZERO.search(content, offset)
             offset = max(offset, end.start() - _HEADER + 1) if end else len(content)
     return len(content)
@@ -134,30 +134,30 @@ def _has_checksum(checked: bytes) -> bool:
 
 
 def event(step: int, values: Iterable[Summary.Value], wall_time: float | None = None) -> Event:
-    """Make one Event of several values."""
+    """Create an Event of several values."""
     when = time.time() if wall_time is None else wall_time
     return Event(step=step, wall_time=when, summary=Summary(value=values))
 
 
 def scalar(tag: str, value: float) -> Summary.Value:
-    """Make a scalar; a value that is infinite in float32 becomes NaN, because it breaks TensorBoard's axes."""
+    """Create a scalar; a value that is infinite in float32 becomes NaN, as it breaks TensorBoard's axes."""
     return Summary.Value(tag=tag, simple_value=value if abs(value) <= LARGEST else float("nan"))
 
 
 def image(tag: str, png: bytes, width: int, height: int, channels: int) -> Summary.Value:
-    """Make an image of PNG bytes."""
+    """Create an image from PNG bytes."""
     content = Summary.Image(encoded_image_string=png, width=width, height=height, colorspace=channels)
     return Summary.Value(tag=tag, image=content)
 
 
 def text_value(tag: str, markdown: str) -> Summary.Value:
-    """Make a text, shown as Markdown."""
+    """Create a text, shown as Markdown."""
     # TextPluginData(version=0) is the empty message
     return _string_tensor(tag, "text", markdown.encode("utf-8", "replace"))
 
 
 def layout(categories: Mapping[str, Mapping[str, Sequence[str]]]) -> Summary.Value:
-    """Make a custom-scalars layout: category -> chart -> regular expressions of the tags in it."""
+    """Create a custom-scalars layout: category -> chart -> regular expressions of its tags."""
     from tensorboard.plugins.custom_scalar.layout_pb2 import Category, Chart, Layout, MultilineChartContent
 
     def drawn(charts: Mapping[str, Sequence[str]]) -> list[Chart]:
@@ -170,9 +170,9 @@ def layout(categories: Mapping[str, Mapping[str, Sequence[str]]]) -> Summary.Val
 
 
 def session_start(hparams: Mapping[str, Any], group: str, start_time: float | None = None) -> Summary.Value:
-    """Make the HParams session of a run; a value that is no number, bool or text becomes text.
+    """Create the start of a run's HParams session; a value that is no number, bool or text becomes text.
 
-    `group` is the "Trial ID" that TensorBoard shows; `start_time` is in seconds since 1970, None is now.
+    `group` is TensorBoard's "Trial ID"; `start_time` is in seconds since 1970, None for now.
     """
     info = SessionStartInfo(group_name=group, start_time_secs=time.time() if start_time is None else start_time)
     for name, value in hparams.items():
@@ -186,14 +186,14 @@ def session_start(hparams: Mapping[str, Any], group: str, start_time: float | No
 
 
 def session_end(*, success: bool) -> Summary.Value:
-    """Make the end of a run's HParams session. TensorBoard keeps the first one it meets."""
+    """Create the end of a run's HParams session; TensorBoard keeps the first one that it reads."""
     status = Status.STATUS_SUCCESS if success else Status.STATUS_FAILURE
     info = SessionEndInfo(status=status, end_time_secs=time.time())
     return _hparams(hparams_metadata.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=info))
 
 
 def histogram(tag: str, stats: Sequence[float]) -> Summary.Value:
-    """Make a histogram of min, max, sum, sum of squares, then the counts of equal buckets from min to max."""
+    """Create a histogram from min, max, sum, sum of squares, and counts of equal buckets from min to max."""
     low, high, total, squares, *counts = stats
     if low == high:
         low, high, counts = low - 0.5, high + 0.5, [sum(counts)]
@@ -217,12 +217,12 @@ def _string_tensor(tag: str, plugin: str, content: bytes) -> Summary.Value:
 
 
 def _timestamp(folder: Path) -> int:
-    # files are read in the order of their names: a clock set back must not put this one first
+    # files are read by name, so a clock that was set back must not put this one first
     earlier = (match for path in folder.iterdir() if (match := _NAME.match(path.name)))
     return max(int(time.time()), *(int(match[1]) + 1 for match in earlier), 0)
 
 
 def _checksum(content: bytes) -> bytes:
-    """Return the masked CRC-32C of bytes, which follows them in a TFRecord."""
+    """Return the masked CRC-32C of bytes, as in TFRecords."""
     crc: int = google_crc32c.value(content)
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""A network's graph for TensorBoard, traced without computing anything."""
+"""The graph of a network for TensorBoard, traced without computation."""
 
 import contextlib
 import copy
@@ -18,23 +18,23 @@ from torch import fx, nn
 from runmanager.devices.torch_devices import quiet, undisturbed_random
 
 
-@quiet()  # one thread at a time: torch.fx replaces how modules are called, for the whole process
-@undisturbed_random(torch.device("cpu"))  # inside: only the thread whose turn it is draws numbers
+@quiet()  # one thread at a time, as torch.fx patches module calls for the whole process
+@undisturbed_random(torch.device("cpu"))  # inside `quiet`, so that only its thread draws numbers
 def graph(network: nn.Module, shape: Sequence[int] | None, dtype: torch.dtype | None) -> bytes:
     """Trace a network symbolically and return the bytes of its GraphDef.
 
-    The trace runs on a copy whose parameters have shapes but no values. So the network, its buffers and its
-    device are left alone, and its hooks are not called. Other threads may compute meanwhile. The shapes of all
-    outputs are shown if `shape`, that of the input, is known.
+    The trace uses a copy whose parameters have shapes but no values. So the network, its buffers and its device
+    do not change, and its hooks are not called. Other threads may compute meanwhile. Shapes of outputs are
+    included if `shape`, the input's, is known.
 
     Raises:
-        Exception: Whatever torch.fx raises where control flow depends on data.
+        Exception: Any exception of torch.fx, as for control flow that depends on data.
     """
-    original = getattr(network, "_orig_mod", network)  # torch.compile wraps
+    original = getattr(network, "_orig_mod", network)  # torch.compile wraps modules
     hollow = _without_values(original)
     traced = fx.GraphModule(hollow, _Tracer().trace(hollow))
     if shape is not None:
-        with contextlib.suppress(Exception):  # the other inputs' shapes are not known
+        with contextlib.suppress(Exception):  # shapes of further inputs are unknown
             _Shapes(traced).run(torch.empty(tuple(shape), dtype=dtype, device="meta"))
     names = _names(traced)
     modules = dict(traced.named_modules())
@@ -54,7 +54,7 @@ def _without_values(network: nn.Module) -> nn.Module:
 
 
 class _Tracer(fx.Tracer):
-    """Traces the modules of its own thread; those of other threads compute as usual."""
+    """Traces the modules of its thread; modules in other threads compute as usual."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class _Tracer(fx.Tracer):
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         is_tracing = threading.get_ident() == self._thread
-        # what is given calls the hooks
+        # the argument would call the hooks
         return super().call_module(m, m.forward, args, kwargs) if is_tracing else forward(*args, **kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
@@ -77,10 +77,10 @@ class _Tracer(fx.Tracer):
 
 
 class _Shapes(fx.Interpreter):
-    """Notes the shape of every node; torch's own ShapeProp prints its failures."""
+    """Records the shape of every node; torch's ShapeProp would print failures."""
 
     def run(self, *inputs: Any) -> None:  # type: ignore[override]
-        """Do it without torch's progress bar: where tqdm is installed, that starts a thread and a process."""
+        """Run without torch's progress bar, as tqdm would start a thread and a process."""
         self.args_iter = iter(inputs)
         for node in self.graph.nodes:
             self.env[node] = self.run_node(node)

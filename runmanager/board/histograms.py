@@ -1,4 +1,4 @@
-"""Histograms of parameters and gradients, computed where they are and fetched at once."""
+"""Histograms of parameters and gradients, computed on their device and read in one transfer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
@@ -7,18 +7,18 @@ import torch
 from torch import nn
 
 BINS = 30
-"""Buckets of a histogram; TensorBoard draws 30 by default."""
+"""The buckets of a histogram, TensorBoard's default."""
 
-_LEAST = 32  # values: of fewer, a histogram has little but gaps
-_AT_ONCE = 1 << 22  # values, of which several copies are made
+_LEAST = 32  # values; with fewer, a histogram has mostly gaps
+_AT_ONCE = 1 << 22  # values per pass, of which several copies are made
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Collect the weights and gradients of a network that have enough values, by tag.
+    """Return the weights and gradients of a network with enough values, by tag.
 
-    Biases, which are less telling, and gradients have groups of their own after the weights. TensorBoard sorts
-    tags, on some pages with '_' as '/', but never ':'.
+    Biases and gradients form separate groups after the weights. TensorBoard sorts tags, on some pages with '_'
+    as '/', but never ':'.
     """
     drawn: dict[str, torch.Tensor] = {}
     for name, parameter in network.named_parameters():
@@ -31,10 +31,10 @@ def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
-    """Compute min, max, sum, sum of squares and the counts of 30 buckets of each tensor's finite values.
+    """Return min, max, sum, sum of squares and counts of 30 buckets of each tensor's finite values.
 
-    One transfer per device and few millions of values, before which their counting waits for the device; again
-    if some are not finite. A larger tensor is worked through in pieces. One without finite values is left out.
+    It takes one transfer per device and a few million values, and another one if some values are not finite.
+    Larger tensors are processed in pieces. Tensors without finite values are left out.
     """
     rows_by_name: dict[str, list[float]] = {}
     with torch.no_grad():
@@ -49,7 +49,7 @@ def statistics(values: Mapping[str, torch.Tensor]) -> dict[str, list[float]]:
 
 
 def _groups(values: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
-    """Yield the names of tensors that are on the same device and fit beside each other in memory."""
+    """Yield groups of names of tensors on the same device that fit into memory together."""
     for device in dict.fromkeys(tensor.device for tensor in values.values()):
         group, size = list[str](), 0
         for name, tensor in values.items():
@@ -64,15 +64,15 @@ def _groups(values: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
 
 
 def _in_pieces(tensor: torch.Tensor, *, only_finite: bool = False) -> torch.Tensor:
-    """Compute the row ``(1, 4 + BINS)`` of a tensor ``(n,)`` piece by piece: several copies are made of each.
+    """Compute the row ``(1, 4 + BINS)`` of a tensor ``(n,)`` in pieces, as several copies are made.
 
-    Without any finite value, its min and max are not finite.
+    Without finite values, its min and max are not finite.
     """
 
     def pieces() -> Iterator[torch.Tensor]:
         for piece in torch.split(tensor, _AT_ONCE):
-            if len(kept := piece[piece.isfinite()] if only_finite else piece):
-                yield kept
+            if len(values := piece[piece.isfinite()] if only_finite else piece):
+                yield values
 
     ends = [torch.stack(torch.aminmax(piece)) for piece in pieces()]
     if not ends:
@@ -84,7 +84,7 @@ def _in_pieces(tensor: torch.Tensor, *, only_finite: bool = False) -> torch.Tens
 
 
 def _exact(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in the precision in which its range and its buckets are computed."""
+    """Return a tensor in the precision for its range and buckets."""
     is_double = tensor.dtype == torch.float64 and tensor.device.type != "mps"
     return tensor.to(torch.float64 if is_double else torch.float32)
 
@@ -92,8 +92,8 @@ def _exact(tensor: torch.Tensor) -> torch.Tensor:
 def _statistics(tensors: Sequence[torch.Tensor], ranges: torch.Tensor | None = None) -> torch.Tensor:
     """Compute the rows ``(len(tensors), 4 + BINS)`` of tensors ``(n,)`` on one device, all of them finite.
 
-    A value that is not finite makes a row whose min or max is not finite either. `ranges` are the least and the
-    largest values ``(len(tensors), 2)``, None for those of these tensors.
+    For a value that is not finite, min or max of its row is not finite. `ranges` are the smallest and largest
+    values ``(len(tensors), 2)``, by default those of the tensors.
     """
     exact = torch.float32 if tensors[0].device.type == "mps" else torch.float64
     tensors = [_exact(tensor) for tensor in tensors]
@@ -115,7 +115,7 @@ def _statistics(tensors: Sequence[torch.Tensor], ranges: torch.Tensor | None = N
 
 
 def gradient_norm(network: nn.Module) -> torch.Tensor | None:
-    """Compute the 2-norm of all gradients, None if there are none."""
+    """Return the 2-norm of all gradients, None without gradients."""
     gradients = [p.grad for p in network.parameters() if p.grad is not None and _has_values(p.grad)]
     with torch.no_grad():
         return nn.utils.get_total_norm([grad.detach() for grad in gradients]) if gradients else None

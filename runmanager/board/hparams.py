@@ -1,8 +1,8 @@
-"""How HParams shows hyperparameters: no name missing, and one kind per name, in all runs of an experiment.
+"""The format of hyperparameters in HParams: in all runs of an experiment, the same names, each of one type.
 
-TensorBoard draws a run in parallel coordinates only where it has every column, and filters only columns of one
-kind. So a grid decides before its first run, from all runs of its experiment, how they are written. It stores
-that in a file of the experiment, and updates the runs that were written otherwise before.
+TensorBoard draws a run in parallel coordinates only if it has every column, and filters only columns of one
+type. So a grid chooses the format before its first run, from all runs of its experiment. It stores the format
+in a file of the experiment, and updates runs written in an earlier format.
 """
 
 import json
@@ -21,24 +21,24 @@ from runmanager.storage.naming import varying
 from runmanager.storage.run_state import read_run
 
 _VERSION = 1
-_LARGEST = 2**24  # bytes of the file of an experiment
-_HEAD = 2**18  # bytes of an event file in which its session begins
+_LARGEST = 2**24  # the most bytes of an experiment's format file
+_HEAD = 2**18  # the first bytes of an event file, with the start of its session
 
 
 @dataclass(frozen=True)
 class SessionFormat:
-    """How the runs of an experiment write their hyperparameters.
+    """The format of the hyperparameters in an experiment.
 
-    `grouped_by` names the hyperparameters of a Trial ID, whose runs are averaged over the repeat axes; None if
-    each run has its own.
+    `grouped_by` has the hyperparameters of a Trial ID, whose runs are averaged over the repeat axes; None for
+    one Trial ID per run.
     """
 
-    kinds: Mapping[str, str] = field(default_factory=dict)  # of every hyperparameter of the experiment
+    kinds: Mapping[str, str] = field(default_factory=dict)  # name of a hyperparameter -> type
     grouped_by: Sequence[str] | None = None
     repeats: Sequence[str] = ()  # the repeat axes, if runs are grouped
 
     def hparams(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the hyperparameters of a run as they are written: bool, number or text.
+        """Return the hyperparameters of a run in this format: bool, number or text.
 
         >>> SessionFormat({"lr": "number", "momentum": "text"}).hparams({"lr": 0.1})
         {'lr': 0.1, 'momentum': 'none'}
@@ -56,16 +56,16 @@ class SessionFormat:
         return f"{experiment}/{paths.combination(group) or 'all'}"
 
     def without_repeats(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the hyperparameters of a run without the repeat axes if runs are averaged over them."""
+        """Return the hyperparameters of a run, without repeat axes if runs are averaged over them."""
         averaged = () if self.grouped_by is None else self.repeats
         return {name: value for name, value in params.items() if name not in averaged}
 
 
 def read_format(experiment: Path, kinds: Mapping[str, str] | None = None) -> SessionFormat:
-    """Read how the runs of an experiment write their hyperparameters.
+    """Read the format of an experiment.
 
-    `kinds` is for hyperparameters whose kind no grid of the experiment has decided; without either, each value
-    has its own.
+    `kinds` has the types of hyperparameters that the stored format lacks; without either, each value has its
+    own type.
     """
     stored, _ = _read(experiment)
     kinds = {**stored.without_repeats(kinds or {}), **stored.kinds}
@@ -73,11 +73,11 @@ def read_format(experiment: Path, kinds: Mapping[str, str] | None = None) -> Ses
 
 
 def decide(experiment: Path) -> None:
-    """Decide how the runs of an experiment write their hyperparameters, and update those written otherwise.
+    """Choose the format of an experiment's hyperparameters, and update runs in an earlier format.
 
-    Only the process that holds the experiment calls it. Runs that are being executed, by a loop that holds
-    nothing, are updated the next time. What cannot be shown is a warning. With repeat axes, a Trial ID is named
-    by what varies in all runs and averaged over these axes; without, each run has its own.
+    Only the process that holds the experiment's lock calls it. Runs in progress, of a loop without the lock,
+    are updated the next time. Errors become warnings. With repeat axes, a Trial ID has the varying
+    hyperparameters and is averaged over these axes; without, each run has its own.
 
     Raises:
         StorageError: The experiment's file could not be written.
@@ -101,13 +101,13 @@ def _decide(experiment: Path) -> None:
     if is_settled and decided == stored:
         return
     begun = [run for run in runs if run.path.is_dir()]
-    _write(experiment, decided, is_settled=not begun)  # first, for the runs that begin from now on
+    _write(experiment, decided, is_settled=not begun)  # first, for runs that begin from now on
     if begun and all([_update(run, decided) for run in begun]):  # noqa: C419 - each of them
         _write(experiment, decided, is_settled=True)
 
 
 def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the kind of each hyperparameter; one that some runs lack is text, "none" in those."""
+    """Return the type of each hyperparameter; one that some runs lack is text, "none" in these runs."""
     kinds: dict[str, list[str]] = {}
     for params in rows:
         for name, value in params.items():
@@ -116,7 +116,7 @@ def common_kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _update(run: RunFolder, form: SessionFormat) -> bool:
-    """Rewrite the beginning of a run's sessions where they differ; False if the run is being executed."""
+    """Rewrite the starts of a run's sessions if they differ; False if the run is in progress."""
     from runmanager.board import archive, event_file
 
     hparams, trial_id = form.hparams(run.params), form.trial_id(run)
@@ -145,7 +145,7 @@ def _as_kind(value: Any, expected: str) -> Any:
 
 
 def _read(experiment: Path) -> tuple[SessionFormat, bool]:
-    """Read the format of an experiment, and whether all of its runs are written so."""
+    """Read the format of an experiment, and whether all of its runs are in this format."""
     try:
         document = json.loads(durable.read_file(experiment / paths.HPARAMS, _LARGEST)[0])
         kinds = {str(name): str(kind) for name, kind in document["kinds"].items()}

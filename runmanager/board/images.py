@@ -1,4 +1,4 @@
-"""The first input of a network, and its images on a sheet."""
+"""The first batch of a network, and a contact sheet of its images."""
 
 import io
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 _PADDING = 2  # pixels between images
-_WIDEST = 512  # pixels of a sheet
-_MOST = 64  # images of a sheet
+_WIDEST = 512  # the largest width of a sheet (pixels)
+_MOST = 64  # the most images of a sheet
 _CHANNELS = {1: "L", 3: "RGB"}
 
 
 def is_images(batch: object) -> bool:
-    """Whether a network's input can be shown: ``(N, 1 or 3, H, W)``, not larger than a sheet."""
+    """Whether a network's input is images that can be shown: ``(N, 1 or 3, H, W)``, not larger than a sheet."""
     return (
         isinstance(batch, torch.Tensor)
         and batch.ndim == 4  # noqa: PLR2004 - (N, C, H, W)
@@ -30,14 +30,14 @@ def is_images(batch: object) -> bool:
 
 
 def num_shown(images: torch.Tensor) -> int:
-    """Count the images of a batch that fit on a sheet."""
+    """Return the number of a batch's images that fit on a sheet."""
     columns = max(1, min(8, _WIDEST // (images.shape[3] + _PADDING)))
     rows = max(1, min(8, _WIDEST // (images.shape[2] + _PADDING)))
     return min(len(images), columns * rows, _MOST)
 
 
 def sheet(images: torch.Tensor) -> tuple[bytes, int, int, int]:
-    """Draw images ``(N, 1 or 3, H, W)`` on a sheet, the smallest value black and the largest white.
+    """Draw images ``(N, 1 or 3, H, W)`` on a sheet, with the smallest value black and the largest white.
 
     Returns:
         The PNG, its width, its height, its number of channels.
@@ -60,10 +60,10 @@ def sheet(images: torch.Tensor) -> tuple[bytes, int, int, int]:
 
 
 class FirstInput:
-    """The first input of a network, seen by a hook that removes itself: no extra pass, no random numbers."""
+    """The first input of a network, from a hook that removes itself: no extra pass, no random numbers."""
 
     def __init__(self) -> None:
-        self.images: torch.Tensor | None = None  # that fit on a sheet
+        self.images: torch.Tensor | None = None  # the images for the sheet
         self.shape: torch.Size | None = None  # None before the first batch
         self.dtype: torch.dtype | None = None
         self._handle: RemovableHandle | None = None
@@ -74,19 +74,19 @@ class FirstInput:
             self._handle = network.register_forward_pre_hook(_Hook(see))
 
     def forget(self) -> None:
-        """Remove the hook; a second time does nothing."""
+        """Remove the hook; a repeated call does nothing."""
         if self._handle:
             self._handle.remove()
             self._handle = None
 
     def take(self, inputs: tuple[Any, ...]) -> None:
-        """Keep the shape of the inputs and the images to show, and remove the hook."""
+        """Store the shape of the inputs and the images to show, and remove the hook."""
         self.forget()
         if inputs and isinstance(inputs[0], torch.Tensor):
             self.shape, self.dtype = inputs[0].shape, inputs[0].dtype
             if is_images(inputs[0]):
                 part = inputs[0].detach()[: num_shown(inputs[0])]
-                self.images = part.clone()  # a view would keep the whole batch
+                self.images = part.clone()  # a view would keep the whole batch in memory
 
 
 class _Hook:

@@ -1,4 +1,4 @@
-"""Event files that any tool wrote, as the table of `load_results`."""
+"""The import of event files of any tool, as a table like that of `load_results`."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ from runmanager.results.loading import warn_of
 from runmanager.results.tables import Epochs, epochs_table
 from runmanager.storage.run_state import is_sparse
 
-_SMALL = 1024  # bytes of a record that is no histogram and no image
+_SMALL = 1024  # the most bytes of a record without histogram or image
 _TAG = re.compile(r"(?P<kind>loss|accuracy)/(?P<data>.+)|train/(?P<metric>.+)", re.IGNORECASE)
 _OURS = ("run", "epoch", *LEADING)
 _TIMES = {
@@ -35,27 +35,26 @@ _TIMES = {
 
 
 def from_tensorboard(logdir: str | os.PathLike[str] = "runs") -> pd.DataFrame:
-    """Load the scalars of event files that any tool wrote: one row per run and step.
+    """Load the scalars from event files of any tool: one row per run and step.
 
-    A run without an HParams session has that of the folder above it, as Keras writes it. Or it has that of the
-    only folder below it, as torch's `add_hparams` writes it. HParams knows no integers: a column of whole
-    numbers becomes one. Of a step that was logged twice, the last value counts. Damaged records are left out
-    and named in one `RunsWarning`; a record that is still being written is left out too. Histograms and images
-    are skipped.
+    A run without an HParams session uses that of its parent folder, as Keras writes it, or that of its only
+    subfolder, as torch's `add_hparams` writes it. HParams has no integers: a column of whole numbers becomes
+    integer. If a step was logged twice, the last value counts. Damaged records are skipped and listed in one
+    `RunsWarning`; incomplete records are skipped too, as are histograms and images.
 
     Args:
         logdir: A folder, or one event file.
 
     Returns:
-        The columns `run` (its folder below `logdir`, as TensorBoard shows it), `epoch` (the step of
-        TensorBoard), the hyperparameters of HParams, then the scalars.
+        The columns `run` (its folder below `logdir`, as in TensorBoard), `epoch` (TensorBoard's step), the
+        hyperparameters of HParams, then the scalars.
 
-        Scalars that `load_results` has a column for get its names and order: ``loss/train`` is `loss`,
+        Scalars with a column in `load_results` get its name and order: ``loss/train`` is `loss`,
         ``Accuracy/test`` is `test_accuracy`; all others keep their tags. A hyperparameter with the name of
-        another column, such as `epoch` or `test_accuracy`, is ``hparams/epoch`` or ``hparams/test_accuracy``.
+        another column, as `epoch`, becomes ``hparams/epoch``.
 
     Raises:
-        NoRunsError: There is no such path, or no event file in it.
+        NoRunsError: The path does not exist, or has no event file.
 
     Example:
         >>> from torch.utils.tensorboard import SummaryWriter
@@ -76,30 +75,30 @@ class _Run:
     """The content of a run's event files."""
 
     points: dict[str, dict[int, float]] = field(default_factory=dict)  # tag -> step -> value
-    hparams: dict[str, Any] | None = None  # of its session
-    plugins: dict[str, str] = field(default_factory=dict)  # tag -> plugin, which later values may leave out
+    hparams: dict[str, Any] | None = None  # the hyperparameters of its session
+    plugins: dict[str, str] = field(default_factory=dict)  # tag -> plugin, which later values may omit
 
     def takes(self, value: Summary.Value) -> bool:
-        """Whether a value is a scalar, or tells hyperparameters."""
-        kind = value.WhichOneof("value")  # torch writes hyperparameters without any
+        """Whether a value is a scalar, or has hyperparameters."""
+        kind = value.WhichOneof("value")  # torch writes hyperparameters without a value
         if kind == "simple_value":
             return True
         return kind in ("tensor", None) and self._plugin(value) in ("scalars", "hparams")
 
     def begin(self, step: int) -> None:
-        """Forget what a continued run logs again."""
+        """Drop points that a resumed run logs again."""
         for tag, points in self.points.items():
             self.points[tag] = {earlier: value for earlier, value in points.items() if earlier < step}
 
     def add(self, step: int, value: Summary.Value) -> None:
-        """Take a scalar or hyperparameters."""
+        """Add a scalar or hyperparameters."""
         if value.WhichOneof("value") == "simple_value":
             self.points.setdefault(value.tag, {})[step] = value.simple_value
             return
         plugin = self.plugins.setdefault(value.tag, self._plugin(value))
         if plugin == "scalars":
             if math.prod(dim.size for dim in value.tensor.tensor_shape.dim) != 1:
-                raise ValueError("not one number")  # its shape alone could ask for all memory
+                raise ValueError("not one number")  # its shape alone could request all memory
             self.points.setdefault(value.tag, {})[step] = float(make_ndarray(value.tensor).item())
         elif value.tag == hparams_metadata.SESSION_START_INFO_TAG and self.hparams is None:
             content = HParamsPluginData.FromString(value.metadata.plugin_data.content)
@@ -111,9 +110,9 @@ class _Run:
 
 
 def _find(path: Path) -> dict[str, list[Path]]:
-    """Find the event files of each run, in the order in which TensorBoard reads them."""
+    """Return the event files of each run, in TensorBoard's order of reading."""
     if path.is_file():
-        path = path.resolve()  # a link that is named is meant
+        path = path.resolve()  # an explicit link is followed
         return {path.parent.name: [path]}
     files_of: dict[str, list[Path]] = {}
     for folder, _, names in os.walk(path):
@@ -121,8 +120,8 @@ def _find(path: Path) -> dict[str, list[Path]]:
         if files:
             files_of[Path(folder).relative_to(path).as_posix()] = files
     if not files_of:
-        what = "event files in" if path.exists() else "such path:"
-        raise NoRunsError(f"no {what} {str(path)!r}: give the folder that TensorBoard is started on")
+        subject = "event files in" if path.exists() else "such path:"
+        raise NoRunsError(f"no {subject} {str(path)!r}: give the folder that TensorBoard is started on")
     return dict(sorted(files_of.items()))
 
 
@@ -144,7 +143,7 @@ def _read_run(files: Iterable[Path], damaged: list[str]) -> _Run:
 
 
 def _read_file(path: Path, run: _Run) -> int:
-    """Read one file, and return how many damaged records were left out."""
+    """Read one file; return the number of damaged records."""
     failed = 0
     with archive.mapped(path) as content:
         for position in event_file.records(content):
@@ -155,7 +154,7 @@ def _read_file(path: Path, run: _Run) -> int:
                 event = Event.FromString(event_file.body(record))
                 values = [value for value in event.summary.value if run.takes(value)]
                 begins = event.session_log.status == SessionLog.START
-                is_checked = values or len(record) <= _SMALL  # of others nothing is used
+                is_checked = values or len(record) <= _SMALL  # other records are not used
                 if is_checked and not event_file.is_intact(record):
                     raise ValueError("its checksum differs")  # noqa: TRY301 - damaged, as below
                 if begins:
@@ -168,7 +167,7 @@ def _read_file(path: Path, run: _Run) -> int:
 
 
 def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
-    """Return the hyperparameters of each run: its own, else those above it, else the only ones below it."""
+    """Return the hyperparameters of each run: its own, else its parent's, else those of its only subfolder."""
     sessions = {name: run.hparams for name, run in runs.items() if run.hparams is not None}
     below: dict[str, list[str]] = {}
     for name in sessions:
@@ -184,7 +183,7 @@ def _hparams(runs: Mapping[str, _Run]) -> dict[str, dict[str, Any]]:
 
 
 def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """Arrange the points of runs as `load_results` arranges epochs."""
+    """Return the points of runs as a table like that of `load_results`."""
     steps = {name: sorted(set().union(*run.points.values())) for name, run in runs.items()}
     counts = [len(numbers) for numbers in steps.values()]
     tags = dict.fromkeys(tag for run in runs.values() for tag in run.points)
@@ -200,28 +199,28 @@ def _table(runs: Mapping[str, _Run], hparams: Mapping[str, Mapping[str, Any]]) -
             metrics[columns[tag]][[rows[step] for step in points]] = list(points.values())
     epochs = np.array(list(itertools.chain(*steps.values())), dtype=np.int64)
     positions = list(range(len(runs)))
-    cold = np.array([], dtype=np.bool_)  # nobody knows
+    cold = np.array([], dtype=np.bool_)  # unknown
     table = epochs_table(Epochs(positions, counts, params, [1] * len(runs), epochs, metrics, cold))
     table["run"] = pd.Series(list(runs), dtype="str").take(table["run"].to_numpy()).array
     return table.drop(columns=[name for name in LEADING if name not in columns.values()])
 
 
 def _param_columns(params: Collection[str], tags: Iterable[str]) -> dict[str, str]:
-    """Name the column of each hyperparameter, which other tools may call as a column of ours."""
+    """Return the column of each hyperparameter, whose name may collide with another column."""
     ours = {*_OURS, *(_column(tag) for tag in tags if _is_standard(tag))}
-    taken = {*ours, *params}
+    reserved = {*ours, *params}
     columns: dict[str, str] = {}
     for param in params:
         column = param
-        while param in ours and column in taken:
+        while param in ours and column in reserved:
             column = f"hparams/{column}"
         columns[param] = column
-        taken.add(column)
+        reserved.add(column)
     return columns
 
 
 def _columns(tags: Iterable[str], params: Iterable[str]) -> dict[str, str]:
-    """Name the column of each tag; where a name is taken, the tag is kept."""
+    """Return the column of each tag; if the name is taken, the tag itself."""
     taken = {"run", "epoch", *params}
     columns: dict[str, str] = {}
     for tag in tags:
@@ -248,13 +247,13 @@ def _column(tag: str) -> str:
 
 
 def _is_standard(tag: str) -> bool:
-    """Whether a tag is a loss, an accuracy or a duration, whose column no hyperparameter takes."""
+    """Whether a tag is a loss, an accuracy or a duration, whose column stays reserved."""
     match = _TAG.fullmatch(tag)
     return tag in _TIMES or bool(match and match["kind"])
 
 
 def _typed(values: Sequence[Any]) -> list[Any]:
-    """Make integers of numbers that are all whole: HParams has one kind of number."""
+    """Convert numbers to integers if all are whole, as HParams has only floats."""
     numbers = [value for value in values if isinstance(value, float)]
     if all(number.is_integer() for number in numbers):
         return [int(value) if isinstance(value, float) else value for value in values]

@@ -1,4 +1,4 @@
-"""A TensorBoard of ours: its process, which ends with this one, and the page below a notebook's cell."""
+"""The start of TensorBoard: a server process that ends with this one, shown below a notebook's cell."""
 
 import atexit
 import ipaddress
@@ -22,7 +22,7 @@ LOCALHOST = "127.0.0.1"
 ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - to refuse them
 
 _START_S, _STOP_S = 60.0, 5.0
-# a file beside a notebook may be named like a module of Python: its folder comes last
+# a file beside a notebook may have the name of a Python module, so its folder comes last
 _PROGRAM = """
 import json, sys
 sys.path += json.loads(sys.argv.pop(1))
@@ -31,26 +31,26 @@ serve()
 """
 _ADDRESS = re.compile(r"^TensorBoard \S+ at (http\S+)", re.MULTILINE)
 
-_SERVERS: dict[Path, "Server"] = {}  # a cell that is executed again shows the one that it started
+_SERVERS: dict[Path, "Server"] = {}  # a repeated cell reuses its server
 
 
 def open_tensorboard(
     root: str | os.PathLike[str] = "runs", experiment: str | None = None, *, height: int = 800
 ) -> None:
-    """Start TensorBoard on this machine and show it below the cell, set up for these runs.
+    """Start TensorBoard on this machine and show it below the cell, configured for these runs.
 
-    It is started once for a folder and ends with the kernel. Where the notebook is served through a proxy, set
-    the variable TENSORBOARD_PROXY_URL to what leads to a port, as ``/proxy/%PORT%/``. Outside of a notebook,
-    only the link is printed.
+    It is started once per folder and ends with the kernel. Behind a notebook proxy, set the environment
+    variable TENSORBOARD_PROXY_URL to the path of a port, as ``/proxy/%PORT%/``. Outside a notebook, only the
+    link is printed.
 
     Args:
         root: The root of all experiments, an experiment's folder, or any folder with event files.
-        experiment: The name of the one to show, alone.
-        height: In pixels.
+        experiment: The name of the only experiment to show; None for all.
+        height: The height in pixels.
 
     Raises:
-        NoRunsError: There is no such folder.
-        BoardError: It has no runs, or none of that experiment, or TensorBoard did not start.
+        NoRunsError: The folder does not exist.
+        BoardError: It has no runs, or no such experiment, or TensorBoard did not start.
 
     Example:
         >>> from runmanager import RunManager
@@ -76,35 +76,35 @@ def open_tensorboard(
 
 
 class Server:
-    """A running TensorBoard, which ends when this process does, however that ends.
+    """A running TensorBoard, which ends with this process, however it ends.
 
     Args:
         logdir: The folder with event files.
-        port: Where it answers; 0 for any that is free, None for 6006 or the next that is free.
-        host: The address of this machine on which it answers; None for all of them: everyone who reaches the
-            machine may then see the runs.
+        port: Its port; 0 for any free one, None for 6006 or the next free one.
+        host: The address to listen on; None for all addresses, so that everyone who reaches the machine can see
+            the runs.
 
     Raises:
         BoardError: It did not start.
     """
 
     def __init__(self, logdir: Path, port: int | None = 0, host: str | None = LOCALHOST) -> None:
-        # its note of itself goes here: that of a killed TensorBoard would mislead the next one
+        # for its info file, as that of a killed TensorBoard would mislead the next one
         self._folder = tempfile.TemporaryDirectory(prefix="tensorboard-", ignore_cleanup_errors=True)
         self._log = Path(self._folder.name, "log")
         self._owner = os.getpid()
-        # this package first; a new process may have a shorter path
+        # this package first, as a new process may have a shorter path
         module_path = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
         address = ["--bind_all"] if host is None else ["--host", host]
         options = ["--logdir", str(logdir), *address, "--port", "default" if port is None else str(port)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - no shell sees the folder's name
                 [sys.executable, "-P", "-c", _PROGRAM, json.dumps(module_path), *options],
-                stdin=subprocess.PIPE,  # whose end tells it that this process has gone
+                stdin=subprocess.PIPE,  # closes when this process ends
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "TMPDIR": self._folder.name},
-                start_new_session=True,  # Ctrl-C is for us
+                start_new_session=True,  # Ctrl-C is for this process alone
             )
         atexit.register(self.stop)
         try:
@@ -121,22 +121,22 @@ class Server:
 
     @property
     def lives(self) -> bool:
-        """Whether it answers still."""
+        """Whether it is alive."""
         return self._process.poll() is None
 
     def wait(self) -> None:
-        """Wait until it ends, which it does by itself only when something is wrong.
+        """Wait for its end, which happens only on an error.
 
         Raises:
-            BoardError: It ended; with the last line that it wrote.
+            BoardError: It ended; with its last line of output.
         """
         self._process.wait()
         raise BoardError(f"TensorBoard ended by itself: {self._last_line()}")
 
     def stop(self) -> None:
-        """End it; a second time does nothing."""
+        """End it; a repeated call does nothing."""
         if os.getpid() != self._owner:
-            return  # a forked child that ends
+            return  # a forked child at its exit
         atexit.unregister(self.stop)
         if self._process.stdin:
             self._process.stdin.close()
@@ -165,15 +165,15 @@ class Server:
 
 
 def serve() -> None:
-    """Run TensorBoard's own command in this process until standard input ends.
+    """Run TensorBoard's command in this process until standard input closes.
 
-    Requests are refused whose Host is a name that was not asked for: the page of another site could have its
-    own name lead here, and read the runs (DNS rebinding).
+    Requests with an unexpected Host are refused: otherwise the page of another site could point its name here,
+    and read the runs (DNS rebinding).
     """
 
     def end_with_parent() -> None:
-        os.read(sys.stdin.fileno(), 1)  # sys.stdin's own lock would trouble the end of the process
-        os._exit(0)  # its data server ends with it
+        os.read(sys.stdin.fileno(), 1)  # the lock of sys.stdin could block the exit
+        os._exit(0)  # the data server ends with it
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     from tensorboard import default, main_lib, program
@@ -190,10 +190,10 @@ def serve() -> None:
 
 
 def _guarded(wsgi_app: Any, host: str | None) -> Any:
-    """Refuse the requests to TensorBoard whose Host is neither an address nor a name of its own."""
+    """Refuse requests to TensorBoard whose Host is neither an address nor a name of this server."""
     proxy = urlsplit(os.environ.get("TENSORBOARD_PROXY_URL", ""))
     names = {"localhost", host, proxy.hostname}
-    is_hidden = bool(proxy.path) and not proxy.hostname  # by a proxy, of whose name nobody knows
+    is_hidden = bool(proxy.path) and not proxy.hostname  # behind a proxy of unknown name
 
     def guarded(environ: dict[str, Any], start_response: Any) -> Any:
         name = urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""

@@ -1,4 +1,4 @@
-"""The link to TensorBoard that sets its page up: on which folder, what is pinned, what colors mean."""
+"""The link that configures TensorBoard's page: folder, pinned charts and colors."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from runmanager.storage.run_state import read_run
 from runmanager.wording import did_you_mean
 
 DEFAULT_URL = "http://localhost:6006/"
-"""Where `tensorboard --logdir` answers as a rule."""
+"""The default address of `tensorboard --logdir`."""
 
 _SELECTED = 500  # runs up to which the Time Series page selects any by itself
 _TICKED = 40  # runs up to which the pages of text and images select all
@@ -35,28 +35,28 @@ Experiments = Mapping[str, Sequence[RunFolder]]
 
 @dataclass(frozen=True)
 class TensorBoardPage:
-    """What TensorBoard is started on, and how its page is set up."""
+    """The folder of TensorBoard, and the settings of its page."""
 
     logdir: Path
-    query: str  # the settings of the Time Series page in a link, encoded
-    notes: Sequence[str] = ()  # what the limits of TensorBoard's pages would hide, a sentence each
+    query: str  # the encoded settings of the Time Series page
+    notes: Sequence[str] = ()  # one sentence per limit of TensorBoard's pages that hides runs
 
     def link(self, url: str = DEFAULT_URL) -> str:
-        """Return the deep link into the TensorBoard that answers at `url`."""
-        # what follows the page is for those of Scalars and Custom Scalars
+        """Return the deep link into the TensorBoard at `url`."""
+        # the query is for Time Series, the rest for Scalars and Custom Scalars
         return f"{url.rstrip('/')}/?{self.query}#timeseries&_smoothingWeight=0"
 
 
 def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
-    """Set up TensorBoard's page for the runs in a folder, or for one experiment alone.
+    """Configure TensorBoard's page for the runs in a folder, or for one experiment.
 
-    Curves are not smoothed; the metric that decides, its loss and the epoch duration are pinned; the color is
-    that of the axis that matters: device if it varies, else the first that does and has few values, or the
-    experiment where there are several. Of these, HParams draws only runs that have all hyperparameters.
+    Curves are not smoothed. The goal's metric, its loss and the epoch duration are pinned. Colors show the
+    device if it varies, else the first varying axis with few values, or the experiment if there are several. In
+    several experiments, HParams draws only runs with all hyperparameters.
 
     Raises:
-        NoRunsError: There is no such folder.
-        BoardError: It has no runs, or none of that experiment.
+        NoRunsError: The folder does not exist.
+        BoardError: It has no runs, or no such experiment.
     """
     if not root.is_dir():
         raise NoRunsError(f"no folder {str(root)!r}: give the one that RunManager or run_grid wrote")
@@ -74,7 +74,7 @@ def page_of(root: Path, experiment: str | None = None) -> TensorBoardPage:
 
 
 def hint(experiment: Path) -> list[str]:
-    """Return a few lines on how to see an experiment in TensorBoard, none if it has no runs here."""
+    """Return a few lines on how to open an experiment in TensorBoard; empty if it has no runs here."""
     root, name = experiment.parent, experiment.name
     try:
         page = page_of(experiment)
@@ -89,9 +89,9 @@ def hint(experiment: Path) -> list[str]:
 def _limits(root: Path, experiments: Experiments) -> list[str]:
     notes = []
     number = sum(map(len, experiments.values()))
-    show_one = f"show one experiment: runmanager tensorboard {shlex.quote(str(root))} --experiment NAME"
+    advice = f"show one experiment: runmanager tensorboard {shlex.quote(str(root))} --experiment NAME"
     if number > _SELECTED:
-        step = show_one if len(experiments) > 1 else "tick those you want, or filter them by name"
+        step = advice if len(experiments) > 1 else "tick those you want, or filter them by name"
         notes.append(f"! {number} runs; above {_SELECTED}, TensorBoard selects none by itself: {step}")
     kinds = [hparams.common_kinds([run.params for run in runs]) for runs in experiments.values()]
     if any(other != kinds[0] for other in kinds):
@@ -114,7 +114,7 @@ def _limits(root: Path, experiments: Experiments) -> list[str]:
 
 
 def _query(experiments: Experiments) -> str:
-    parts = {"smoothing": "0"}  # 0.6, the default, misdraws short curves
+    parts = {"smoothing": "0"}  # the default, 0.6, distorts short curves
     color = _color(experiments)
     if color:
         parts["runColorGroup"] = f"regex:{color}"
@@ -125,20 +125,20 @@ def _query(experiments: Experiments) -> str:
 
 
 def _color(experiments: Experiments) -> str | None:
-    """Return a regular expression; runs for which its group matches the same have the same color.
+    """Return a regular expression; runs with the same match of its group have the same color.
 
-    None if no axis has so few values that its colors tell them apart.
+    None if no axis has few enough values for distinct colors.
     """
     rows = [run.params for runs in experiments.values() for run in runs]
-    of_each = [(_design(runs), varying([run.params for run in runs])) for runs in experiments.values()]
-    axes = {axis for _, names in of_each for axis in names}
+    designs = [(_design(runs), varying([run.params for run in runs])) for runs in experiments.values()]
+    axes = {axis for _, names in designs for axis in names}
     if len(experiments) > 1 and _DEVICE not in axes:
         return "^([^/]+)/"
-    repeats = [axis for design, names in of_each for axis in design.repeating(names)]
+    repeats = [axis for design, names in designs for axis in design.repeating(names)]
     names = telling_first((name for params in rows for name in params if name in axes), repeats)
     few = (name for name in names if len({text(params.get(name)) for params in rows}) <= _COLORS)
     axis = _DEVICE if _DEVICE in axes else next(few, "")
-    # from its name to the next one
+    # from its name to the next name
     return rf"-{re.escape(slug(axis))}=(.*?)(?:-[a-zA-Z][\w.]*=|~|$)" if axis else None
 
 
@@ -147,19 +147,19 @@ def _design(runs: Sequence[RunFolder]) -> Design:
 
 
 def _pinned(experiments: Iterable[Sequence[RunFolder]]) -> list[str]:
-    """Return the tags of the metric that decides, of the one beside it, and of the epoch's duration.
+    """Return the tags of the goal's metric, of its loss, and of the epoch duration.
 
-    Where experiments have other such metrics, they are the tags that all runs share.
+    If experiments differ in these metrics, they are the goal tags that all runs share.
     """
     deciding: dict[str, Mapping[str, float]] = {}  # metric -> the metrics of a run
     for runs in filter(None, experiments):
         begun = (read_run(run) for run in runs if run.path.is_dir())
-        first = next((run for run in begun if run.epochs), None)  # to read all takes long
+        first = next((run for run in begun if run.epochs), None)  # reading all would be slow
         metrics = first.epochs[-1].metrics if first else {}
         goal = _design(runs).decisive([first.start] if first else [])
         if goal := goal or default_goal(metrics):
             deciding.setdefault(goal.metric, metrics)
-    # the same link before the first epoch, when no metric is there yet
+    # the same link as before the first epoch, without metrics
     metric, metrics = next(iter(deciding.items()), ("accuracy", {}))
     if len(deciding) > 1:
         return [LAST, tag("loss"), EPOCH]

@@ -1,4 +1,4 @@
-"""Event files written again from the journals, which are the record."""
+"""The rebuild of event files from the journals."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -19,18 +19,18 @@ from runmanager.storage.x_axis import x_of
 
 
 def rebuild(experiment: Path, damaged: list[str] | None = None) -> int:
-    """Write the event files of an experiment's runs again.
+    """Rewrite the event files of an experiment's runs.
 
-    Content that no journal holds (histograms, images, the graph, what was added through `tb`) is kept if the
-    old files can be read; these are renamed to ``attempt-N.evts``. Runs that are being executed are left alone.
-    `damaged` gets what could not be read.
+    Content that is not in journals (histograms, images, the graph, values added through `tb`) is carried over
+    from readable old files, which are renamed to ``attempt-N.evts``. Runs in progress are skipped. Unreadable
+    files are appended to `damaged`.
 
     Returns:
-        How many runs were rebuilt.
+        The number of rebuilt runs.
     """
     damaged = [] if damaged is None else damaged
-    experiment = experiment.resolve()  # "." has neither a name nor a folder above it
-    with suppress(ExperimentLockedError), hold(experiment):  # the grid that holds it has decided
+    experiment = experiment.resolve()  # "." has neither a name nor a parent
+    with suppress(ExperimentLockedError), hold(experiment):  # a grid with the lock has decided already
         hparams.decide(experiment)
     results = [read_run(folder, damaged) for folder in read_runs(experiment, damaged)]
     rebuilt = [run for run in results if run.epochs and run.status is not Status.RUNNING]
@@ -52,12 +52,12 @@ def _rebuild(experiment: str, run: RunResult, design: Design, damaged: list[str]
     def is_foreign(value: Summary.Value) -> bool:
         return value.tag not in {*metrics, *times, *logged, *OF_GOAL, *OPENING}
 
-    kept = archive.kept_events(run.folder.path, x_of(run.epochs[-1], design.x_axis), is_foreign)
+    events = archive.kept_events(run.folder.path, x_of(run.epochs[-1], design.x_axis), is_foreign)
     archive.retire(run.folder.path)
     details = {
         name: run.start[name] for name in ("device", "device_name", "versions", "commit") if name in run.start
     }
     board = RunLog(experiment, run.folder, run.attempts, details, goal=design.goal, x_axis=design.x_axis)
-    board.attempt_began(run.epochs, keep=run.start.get("keep"), before=kept)
+    board.attempt_began(run.epochs, keep=run.start.get("keep"), before=events)
     has_ended = run.status is Status.COMPLETED or run.status.is_fault
     board.run_ended(Outcome(run.status if has_ended else Status.INTERRUPTED, run.error, len(run.epochs)))

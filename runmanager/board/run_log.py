@@ -1,4 +1,4 @@
-"""What a run shows in TensorBoard, written to its event file: tags, layout, hparams, texts, images, graph."""
+"""The TensorBoard listener of a run: writes scalars, hparams, texts, images and graph to an event file."""
 
 import contextlib
 import functools
@@ -46,13 +46,13 @@ CHARTS = {
         "parts of an epoch (s)": ["^time/phase_"],
     },
 }
-"""The custom-scalars page: category -> chart -> tags. Many runs are clearer side by side, few in one chart."""
+"""The custom-scalars page: category -> chart -> tags; side by side for many runs, in one chart for few."""
 
-_AT_ONCE = 4096  # steps: of a million events at a time, each takes a kilobyte
-_LONGEST = 10_000  # characters of an error, and of the end of an error.log
+_AT_ONCE = 4096  # steps per write, as an event takes a kilobyte of memory
+_LONGEST = 10_000  # the most characters of an error, and of the end of an error.log
 
 OPENING = ("custom_scalars__config__", "run/config", "run/error")
-"""The tags that every file begins with, and what a resumed attempt disproves."""
+"""Tags at the begin of every file, and tags that a resumed attempt replaces."""
 
 
 P = ParamSpec("P")
@@ -60,7 +60,7 @@ Method = Callable[Concatenate["RunLog", P], None]
 
 
 def _guarded(method: Method[P]) -> Method[P]:
-    """Turn whatever goes wrong in a logging call into one warning per run."""
+    """Turn errors in a logging call into one warning per run."""
 
     @functools.wraps(method)
     def guarded(run_log: "RunLog", /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -75,12 +75,11 @@ def _guarded(method: Method[P]) -> Method[P]:
 
 
 class RunLog(RunListener):
-    """The event file of one attempt, from begin to end. No method raises.
+    """Writes the event file of one attempt. No method raises.
 
-    The configuration shows `details` beside the hyperparameters. `histogram_every` counts epochs, 0 is never;
-    `kinds` has the kind of each hyperparameter in the run's grid, None if that is not known;
-    `goal` and `x_axis` are the experiment's: where epochs are at other steps than their numbers, an attempt
-    replaces the earlier files.
+    The configuration shows `details` beside the hyperparameters. `histogram_every` counts epochs, 0 is never.
+    `kinds` has the types of the grid's hyperparameters, None if unknown. `goal` and `x_axis` are the
+    experiment's: if epochs are at other steps than their numbers, an attempt replaces earlier files.
     """
 
     def __init__(
@@ -111,9 +110,9 @@ class RunLog(RunListener):
         self._attempt = attempt
         self._kinds = kinds
         self._details = details
-        self._waiting: list[Event] | None = []  # written before the file is open
+        self._waiting: list[Event] | None = []  # events before the file is open
         self._first: list[Event] = []
-        self._lr: float | None = None  # that the epoch began with
+        self._lr: float | None = None  # at the begin of the epoch
 
     @_guarded
     def attempt_began(
@@ -125,17 +124,17 @@ class RunLog(RunListener):
         until: float = 0.0,
         num_committed: int = 0,
     ) -> None:
-        """Begin the event file.
+        """Create the event file.
 
-        A resumed attempt gets a file beside the earlier ones. It replaces them, and begins with what they held,
-        in two cases. They say how the run ended, which TensorBoard would believe for ever. Or they have steps
-        that are no epochs, which TensorBoard would drop. A run from the first epoch replaces them too, and
-        begins with nothing.
+        A resumed attempt gets a file beside the earlier ones. In two cases it replaces them, and carries their
+        events over: if they have the end of the session, which TensorBoard would keep for ever, or if they have
+        steps that are no epochs, which TensorBoard would drop. A run from the first epoch replaces them too,
+        without their events.
 
-        `records` are the epochs that were committed before, `before` the events in front of them. Epochs that
-        the files lack, because a kill came between their commit and their event, are written now, and so are
-        the steps that were logged in them. The metric of `keep` decides where the experiment has no goal. What
-        was written until a wall time (s) is kept too: the attempt continues inside an epoch, as it was then.
+        `records` are the committed epochs, `before` the events in front of them. Epochs missing in the files,
+        as a kill came between commit and event, are written now, with their logged steps. Without a goal of the
+        experiment, the metric of `keep` is used. For an attempt that resumes inside an epoch, events until the
+        wall time `until` (s) are kept.
         """
         folder, after = self._folder.path, len(records)
         goal = Design(self._goal).decisive([{"keep": keep}])
@@ -170,14 +169,14 @@ class RunLog(RunListener):
             values.append(event_file.text_value("run/config", _settings_table(self._folder.params, details)))
         waiting, self._waiting = self._waiting or [], None
         opening = [event_file.event(first_step, [value]) for value in values]
-        first = [] if is_resumed else self._first  # they are in the first attempt's file
+        first = [] if is_resumed else self._first  # already in the first attempt's file
         self._write(*opening, *before, *first, *carried, *waiting)
         for block in _step_blocks(logged):
             self._write(*_step_events(block))
 
     @property
     def writer(self) -> SummaryWriter:
-        """A SummaryWriter into this file, made when it is first asked for."""
+        """A SummaryWriter into this file, created on first use."""
         if self._writer is None:
             from runmanager.board.summary_writer import RunWriter
 
@@ -186,17 +185,17 @@ class RunLog(RunListener):
 
     @_guarded
     def run_began(self, run: Any, network: nn.Module | None, loader: Any) -> None:
-        """Keep the network's first input, to show it after the first epoch."""
+        """Capture the network's first input, to show it after the first epoch."""
         if network is not None:
             self._first_input.watch(network, self._see)
 
     def epoch_began(self, *, is_saved: bool, learning_rate: float | None) -> None:
-        """Keep the learning rate, to show it after the epoch."""
+        """Store the learning rate, to show it after the epoch."""
         self._lr = learning_rate
 
     @_guarded
     def evaluated(self, values: Mapping[str, float]) -> None:
-        """Write metrics from before the first epoch, as step 0, if the attempt begins with that."""
+        """Write metrics from before the first epoch as step 0, if the attempt begins with that epoch."""
         event = event_file.event(0, [event_file.scalar(tag(name), v) for name, v in values.items()])
         if self._waiting is None:
             self._write(event)
@@ -204,14 +203,14 @@ class RunLog(RunListener):
             self._first.append(event)
 
     def classes_counted(self, name: str, counts: Confusion, loader: Any) -> None:
-        """Keep the counts of an evaluation; the last ones of a name are drawn at the end of the run."""
+        """Store the counts of an evaluation; the last ones per name are drawn at the end of the run."""
         self._confusions[name] = counts, loader
 
     @_guarded
     def epoch_ended(self, record: EpochRecord, network: nn.Module | None) -> None:
-        """Write an epoch's scalars and histograms; the first time, the samples and the graph too.
+        """Write an epoch's scalars and histograms; the first time also sample images and the graph.
 
-        The network is that at its end, the learning rate that at its beginning.
+        The network is from the end of the epoch, the learning rate from its begin.
         """
         step = self._x(record)
         if x_value(record, self._x_axis) is None:
@@ -235,7 +234,7 @@ class RunLog(RunListener):
 
     @_guarded
     def run_ended(self, outcome: Outcome) -> None:
-        """Write the last pictures and how the run ended, and close the file."""
+        """Write the last images and the outcome, and close the file."""
         self._first_input.forget()
         try:
             if outcome.status is Status.COMPLETED:
@@ -243,21 +242,21 @@ class RunLog(RunListener):
                 if network is not None and self._every and step != self._drawn:
                     self._histograms(step, network)
                 self._draw_confusions(step or outcome.epochs)
-            if not outcome.status.can_go_on:  # shown as unknown
+            if not outcome.status.can_go_on:  # otherwise shown as unknown
                 self._write(*_ending(outcome, self._folder.path))
         finally:
             self._last, self._confusions = (0, None), {}
             self._close()
 
     def warn(self, problem: str) -> None:
-        """Warn once per run that something could not be shown."""
+        """Warn once per run about content that could not be written."""
         if not self._warned:
             self._warned = True
             message = f"{self._name}: TensorBoard does not show everything ({problem}); training goes on"
             warnings.warn(message, RunsWarning, stacklevel=4)
 
     def give_up(self, error: OSError) -> None:
-        """Stop writing this event file, because its folder takes no more."""
+        """Stop writing this event file, as its folder is not writable."""
         with contextlib.suppress(OSError):
             self._close()
         self.warn(f"logging stopped: {error.strerror or error}")
@@ -313,7 +312,7 @@ class RunLog(RunListener):
             scalars.setdefault("train/lr", lr)
         norm = histograms.gradient_norm(network) if network is not None else None
         if norm is not None:
-            scalars.setdefault("train/grad_norm", norm.item())  # a column of that name is the user's own
+            scalars.setdefault("train/grad_norm", norm.item())  # a user's column of this name has precedence
         return [event_file.scalar(name, value) for name, value in scalars.items()]
 
     @_guarded
@@ -336,14 +335,14 @@ class RunLog(RunListener):
 
 @dataclass(frozen=True)
 class RunLogs:
-    """Makes the event file of each run."""
+    """Creates the TensorBoard listener of each run."""
 
     histogram_every: int = 1
 
     def follow(
         self, folder: RunFolder, attempt: int, grid: GridContext, details: Mapping[str, Any], kinds: Any
     ) -> RunLog:
-        """Return the event file of an attempt at a run."""
+        """Return the TensorBoard listener of an attempt at a run."""
         name = folder.path.parent.name
         return RunLog(name, folder, attempt, details, self.histogram_every, kinds, grid.goal, grid.x_axis)
 
@@ -353,7 +352,7 @@ class RunLogs:
 
 
 def writer_of(board: RunListener | None, folder: Path) -> SummaryWriter:
-    """Return a SummaryWriter into a run's event file, or into nothing if it has none."""
+    """Return a SummaryWriter into a run's event file, or one that drops all if there is none."""
     if isinstance(board, RunLog):
         return board.writer
     from runmanager.board.summary_writer import RunWriter
@@ -362,9 +361,9 @@ def writer_of(board: RunListener | None, folder: Path) -> SummaryWriter:
 
 
 def end_abandoned(folder: Path, outcome: Outcome) -> None:
-    """Write how a run ended whose process is gone, in a file beside its others; never raises."""
+    """Write the outcome of a run whose process is gone, to an additional file; never raises."""
     if outcome.status is not Status.HUNG or not archive.event_files(folder):
-        return  # is resumed later, or has no event file
+        return  # can be resumed later, or has no event file
     with contextlib.suppress(OSError):
         file = event_file.EventFile(
             folder, max(paths.journals_by_attempt(folder), default=1), outcome.epochs + 1
@@ -374,14 +373,14 @@ def end_abandoned(folder: Path, outcome: Outcome) -> None:
 
 
 def _ending(outcome: Outcome, folder: Path) -> list[Event]:
-    """Make the events that end a run: why, unless it was completed, and the end of its HParams session."""
+    """Return the final events of a run: the cause, unless it completed, and the end of its HParams session."""
     values = [event_file.text_value("run/error", _error(outcome, folder))] if outcome.error else []
     values.append(event_file.session_end(success=outcome.status is Status.COMPLETED))
     return [event_file.event(outcome.epochs, [value]) for value in values]
 
 
 def _error(outcome: Outcome, folder: Path) -> str:
-    """Write as Markdown why a run ended, with the end of its error.log."""
+    """Return the cause of a run's end as Markdown, with the end of its error.log."""
     log = ""
     if outcome.status.has_error_log:
         with contextlib.suppress(OSError):
@@ -390,7 +389,7 @@ def _error(outcome: Outcome, folder: Path) -> str:
 
 
 def _settings_table(params: Mapping[str, Any], details: Mapping[str, Any]) -> str:
-    """Write hyperparameters, then further details, a row each."""
+    """Return a Markdown table of hyperparameters, then further details."""
     settings = {name: "none" if value is None else value for name, value in params.items()}
     rows = [*settings.items(), *(row for row in _flattened(details) if row not in settings.items())]
     lines = [f"| {_table_cell(name)} | {_table_cell(value)} |" for name, value in rows]
@@ -410,7 +409,7 @@ def _table_cell(value: Any) -> str:
 
 
 class GoalScalars:
-    """Follows the goal over the epochs of a run; without one, the metric that decides by its name.
+    """Tracks the goal over the epochs of a run; without one, the default metric by name.
 
     >>> scalars = GoalScalars(Goal("f1", 1))
     >>> scalars.after(EpochRecord(1, {"f1": 0.5, "epoch duration": 2.0, "run duration": 3.0}, {}))["Goal/best"]
@@ -418,21 +417,21 @@ class GoalScalars:
     """
 
     def __init__(self, goal: Goal | None = None) -> None:
-        self._is_given = goal is not None
+        self._is_set = goal is not None
         self._goal = goal
-        self._names: dict[str, None] = {}  # of the metrics so far
+        self._names: dict[str, None] = {}  # the metrics so far
         self._values: dict[str, float] = {}
 
     def after(self, record: EpochRecord) -> dict[str, float]:
-        """Return the scalars of an epoch, none before the goal has a number.
+        """Return the scalars of an epoch, empty before the goal has a value.
 
-        An epoch in which it has none, as that of a run that diverged, changes neither the best nor the last.
+        An epoch without a value, as of a diverged run, changes neither the best nor the last.
         """
         metrics = record.metrics
-        if not self._is_given and not metrics.keys() <= self._names.keys():
+        if not self._is_set and not metrics.keys() <= self._names.keys():
             self._names |= dict.fromkeys(metrics)
             goal = default_goal(self._names)
-            if goal != self._goal:  # it has come with this epoch
+            if goal != self._goal:  # the metric is new in this epoch
                 self._goal, self._values = goal, {}
         value = metrics.get(self._goal.metric) if self._goal else None
         if self._goal and value is not None and abs(value) <= event_file.LARGEST:
@@ -446,7 +445,7 @@ class GoalScalars:
 
 
 def _step_events(block: Block) -> list[Event]:
-    """Make an event of each step in a block."""
+    """Return one event per step of a block."""
     values: dict[int, list[Summary.Value]] = {}
     for name, (steps, numbers) in block.items():
         for step, number in zip(steps, numbers, strict=True):
@@ -455,7 +454,7 @@ def _step_events(block: Block) -> list[Event]:
 
 
 def _step_blocks(points: Mapping[str, Points]) -> Iterator[Block]:
-    """Cut points into blocks."""
+    """Split points into blocks."""
     for name, (_, steps, values) in points.items():
         for start in range(0, len(steps), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)

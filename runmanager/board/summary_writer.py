@@ -1,4 +1,4 @@
-"""A real SummaryWriter whose records go into the run's one event file."""
+"""A SummaryWriter that writes into the run's event file."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +12,9 @@ Write = Callable[[Event], None]
 
 
 class RunWriter(SummaryWriter):
-    """torch's SummaryWriter, writing through `write`, in the thread that adds, instead of into its own file.
+    """torch's SummaryWriter, which writes through `write` in the calling thread, without a file of its own.
 
-    `add_embedding` puts its files into `folder`.
+    `add_embedding` writes its files to `folder`.
     """
 
     def __init__(self, folder: Path, write: Write) -> None:
@@ -29,7 +29,7 @@ class RunWriter(SummaryWriter):
     def add_scalars(
         self, main_tag: str, tag_scalar_dict: Any, global_step: Any = None, walltime: Any = None
     ) -> None:
-        """Add scalars as ``main_tag/name``: torch's own shows each name as another run."""
+        """Add scalars as ``main_tag/name``, as torch would show each name as another run."""
         for name, value in tag_scalar_dict.items():
             self.add_scalar(f"{main_tag}/{name}", value, global_step, walltime)
 
@@ -41,10 +41,9 @@ class RunWriter(SummaryWriter):
         run_name: Any = None,
         global_step: Any = None,
     ) -> None:
-        """Add the metrics as scalars: the run's HParams are in its event file already.
+        """Add the metrics as scalars, as the event file has the run's HParams already.
 
-        torch's own opens a second writer in a sub-folder, which TensorBoard shows as another run
-        (pytorch#32651).
+        torch would open a second writer in a subfolder, which TensorBoard shows as another run (pytorch#32651).
         """
         del hparam_dict, hparam_domain_discrete, run_name
         for tag, value in metric_dict.items():
@@ -62,10 +61,10 @@ class _Sink:
         return str(self._folder)
 
     def flush(self) -> None:
-        """Do nothing: `write` has written."""
+        """Do nothing, as `write` does not buffer."""
 
     def close(self) -> None:
-        """Do nothing: `end_run` closes the run's file."""
+        """Do nothing, as `end_run` closes the file."""
 
     def reopen(self) -> None:
-        """Do nothing: it never closed."""
+        """Do nothing, as it is never closed."""

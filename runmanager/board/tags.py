@@ -1,15 +1,15 @@
-"""Under which tag TensorBoard shows a column of the results."""
+"""The TensorBoard tags of result columns."""
 
 from runmanager.goal import EVALUATED
 
 EPOCH = "time/epoch_s"
 
-# TensorBoard sorts capitals first, and HParams shows five metrics at first: these. They are numbers from the
-# first epoch on that has one, so that parallel coordinates draw the run
+# TensorBoard sorts capitals first, and HParams shows five metrics at first: these. They have values as soon as
+# the goal has one, so that parallel coordinates draw the run
 BEST, BEST_AFTER, BEST_EPOCH, EPOCH_SECONDS, LAST = OF_GOAL = (
     "Goal/best", "Goal/best_after_s", "Goal/best_epoch", "Goal/epoch_s", "Goal/last",
 )  # fmt: skip
-"""Those of the goal, whatever its metric is called."""
+"""The tags of the goal, for any metric."""
 
 _TAGS = {
     "loss": "loss/train",
@@ -18,13 +18,13 @@ _TAGS = {
     "run duration": "time/run_s",
     "steps seen": "time/steps",
     "samples seen": "time/samples",
-    "train_loss": "loss/train_eval",  # of evaluate(loader, "train"), beside that of the training itself
+    "train_loss": "loss/train_eval",  # of evaluate(loader, "train"), beside loss/train of the training
     "train_accuracy": "accuracy/train_eval",
 }
 
 
 def tag(column: str) -> str:
-    """Return the tag under which TensorBoard shows a column of the results.
+    """Return the TensorBoard tag of a result column.
 
     >>> tag("loss"), tag("test_accuracy"), tag("validation_f1_macro"), tag("f1")
     ('loss/train', 'accuracy/test', 'f1_macro/validation', 'train/f1')
@@ -39,7 +39,7 @@ def tag(column: str) -> str:
 
 
 def step_tag(name: str) -> str:
-    """Return the tag of a value that was logged by steps; the x-axis of these is the step of the run.
+    """Return the TensorBoard tag of a value logged by step; its x-axis is the step of the run.
 
     >>> step_tag("step_loss")
     'steps/step_loss'

@@ -1,1 +1,1 @@
-"""Results in other tools: MLflow, Weights & Biases."""
+"""Integrations: Lightning, Hugging Face, MLflow, Weights & Biases."""

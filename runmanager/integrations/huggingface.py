@@ -1,4 +1,4 @@
-"""Runs that the Trainer of Hugging Face's transformers executes."""
+"""Adapter for the Trainer of Hugging Face's transformers."""
 
 import json
 import math
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from transformers import TrainerControl
     from transformers import TrainerState as State
 
-_END = "train_runtime"  # what the trainer logs last, after all epochs
-_SPEEDS = ("_runtime", "_per_second")  # that are measured with the row already
-_LIMIT = 2  # checkpoints: that of the last committed epoch, and that of the next one
+_END = "train_runtime"  # logged last by the trainer, after all epochs
+_SPEEDS = ("_runtime", "_per_second")  # already measured by the row
+_LIMIT = 2  # checkpoints: of the last committed epoch, and of the next one
 
 
 def training_arguments(
@@ -36,14 +36,14 @@ def training_arguments(
 ) -> TrainingArguments:
     """Return the arguments of transformers' Trainer for the open run: its device, its folder, its seed.
 
-    The trainer's checkpoints are in the run's folder, and nothing is written to the working directory. It
-    reports to the run alone, and shows no bar. A loss that is NaN is reported as such. The hyperparameter
-    `seed`, if there is one, is the trainer's.
+    The trainer writes its checkpoints to the run's folder, and nothing to the working directory. It reports
+    only to the run, and shows no progress bar. A NaN loss is reported as NaN. The hyperparameter `seed`, if
+    there is one, seeds the trainer.
 
     Args:
-        manager: Its run is open.
+        manager: A manager with an open run.
         kind: The class of the arguments, as Seq2SeqTrainingArguments.
-        **options: Further arguments, which have precedence.
+        **options: Further arguments, with precedence.
 
     Returns:
         The arguments, for ``Trainer(model, training_arguments(manager, num_train_epochs=3), ...)``.
@@ -59,26 +59,26 @@ def training_arguments(
         "save_strategy": "epoch", "save_total_limit": _LIMIT,
     }  # fmt: skip
     arguments |= {"seed": seed} if is_count(seed) else {}
-    made = kind(**{**arguments, **options})
-    if made.disable_tqdm:
+    training = kind(**{**arguments, **options})
+    if training.disable_tqdm:
         disable_progress_bar()  # type: ignore[no-untyped-call]  # that of its checkpoints
     if device.type == "cuda" and ranks.num_ranks() == 1:
-        # else it is the first GPU, and the batches are divided among all
+        # otherwise the trainer uses the first GPU and splits batches over all
         torch.cuda.set_device(device)
-        vars(made)["_setup_devices"] = made.distributed_state.device = device
-        made._n_gpu = 1  # noqa: SLF001 - as above
-    return made
+        vars(training)["_setup_devices"] = training.distributed_state.device = device
+        training._n_gpu = 1  # noqa: SLF001 - as above
+    return training
 
 
 def checkpoint_path(manager: RunManager) -> str | None:
     """Resume the open run: return the trainer's checkpoint of the last committed epoch.
 
     Args:
-        manager: Its run is open, and has no epoch yet.
+        manager: A manager with an open run, before its first epoch.
 
     Returns:
-        A path for ``trainer.train(resume_from_checkpoint=checkpoint_path(manager))``; None if the run starts
-        with its first epoch.
+        A path for ``trainer.train(resume_from_checkpoint=checkpoint_path(manager))``; None for a run that
+        starts at its first epoch.
 
     Raises:
         LifecycleError: No run is open, or an epoch has begun already.
@@ -89,35 +89,35 @@ def checkpoint_path(manager: RunManager) -> str | None:
 
 
 class RunManagerCallback(TrainerCallback):
-    """Lets the epochs of transformers' Trainer be those of the run.
+    """Records the epochs of transformers' Trainer as epochs of the run.
 
-    Each epoch is a row with what the trainer has logged in it: `loss` is the mean over its steps, everything
-    else the last value; speeds are left out. Values of single steps are curves in TensorBoard, and in
-    `load_steps`. Each epoch ends with a checkpoint of the trainer, after which the row is committed. A loss
-    that is no longer finite, and pruning, stop the trainer.
+    Each epoch is a row with the trainer's logged values: the mean of `loss` over its steps, the last value of
+    all others; speeds are left out. Values of single steps are curves in TensorBoard, and in `load_steps`. Each
+    epoch ends with a checkpoint of the trainer; then the row is committed. A loss that is not finite, and
+    pruning, stop the trainer.
 
     Args:
-        manager: Its run is open.
-        checkpoint: False asks for no checkpoints; the run then starts over when it was interrupted.
+        manager: A manager with an open run.
+        checkpoint: False writes no checkpoints; an interrupted run then starts over.
     """
 
     def __init__(self, manager: RunManager, *, checkpoint: bool = True) -> None:
         super().__init__()
         self.run = TrainedRun(manager)
         self._is_saving = checkpoint
-        self._values: dict[str, Any] = {}  # that the trainer has logged in the epoch
-        self._losses: list[tuple[float, int]] = []  # each with its number of steps
+        self._values: dict[str, Any] = {}  # logged by the trainer in the epoch
+        self._losses: list[tuple[float, int]] = []  # loss, number of steps
         self._first_step = self._logged_step = (
             0  # of the trainer: when the epoch began, and when it logged last
         )
-        self._has_ended = False  # whether the epoch has: it is committed with its checkpoint
+        self._has_ended = False  # the epoch has ended, and is committed with its checkpoint
 
     def on_train_begin(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Make sure that the trainer continues where the run does, and saves there."""
+        """Check that the trainer resumes at the run's epoch, and saves to the run's folder."""
         del control
-        args.logging_nan_inf_filter = False  # it would hide that the run has diverged
+        args.logging_nan_inf_filter = False  # it would hide a diverged run
         opened = self.run.opened
         if not opened.has_begun:
             self.run.resume_trainer(lambda _: 0)
@@ -134,14 +134,14 @@ class RunManagerCallback(TrainerCallback):
         self.run.state.is_saved = self._is_saving
         optimizer = kwargs.get("optimizer")
         self.run.state.learning_rate = lambda: _learning_rate(optimizer)
-        if opened.loader is None:  # that of a stream has no length, and so no truth
+        if opened.loader is None:  # the loader of a stream has no length, so no truth value
             opened.loader = kwargs.get("train_dataloader")
         self._logged_step = state.global_step
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Begin an epoch; commit the one before if it had no checkpoint."""
+        """Begin an epoch; commit the previous one if it had no checkpoint."""
         del kwargs
         self._commit(control)
         del args
@@ -166,7 +166,7 @@ class RunManagerCallback(TrainerCallback):
     def on_epoch_end(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Stop the clock, and ask the trainer for the values and the checkpoint of the epoch."""
+        """Stop the clock, and request the values and the checkpoint of the epoch from the trainer."""
         del args, state, kwargs
         epoch = self.run.opened.epoch
         assert epoch is not None
@@ -184,7 +184,7 @@ class RunManagerCallback(TrainerCallback):
         logs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take what the trainer reports."""
+        """Collect the trainer's logged values."""
         del args, kwargs
         logs = logs or {}
         if _END in logs:
@@ -206,7 +206,7 @@ class RunManagerCallback(TrainerCallback):
     def on_prediction_step(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Leave the evaluation of a run that is only tried."""
+        """Cut the evaluation short if the run is only checked."""
         del args, state, control, kwargs
         if self.run.most_steps:
             raise LeaveTrain
@@ -214,21 +214,21 @@ class RunManagerCallback(TrainerCallback):
     def on_evaluate(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Start the clock again."""
+        """Restart the clock."""
         del args, state, control, kwargs
         self.run.end_evaluation()
 
     def on_save(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Commit the epoch: its checkpoint is complete."""
+        """Commit the epoch, as its checkpoint is complete."""
         del args, state, kwargs
         self._commit(control)
 
     def on_train_end(
         self, args: TrainingArguments, state: "State", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Commit the last epoch; note that the trainer was stopped early."""
+        """Commit the last epoch; record early stopping of the trainer."""
         del args, kwargs
         self._commit(control)
         self.run.end(state.num_train_epochs)
@@ -241,12 +241,12 @@ class RunManagerCallback(TrainerCallback):
         metrics: Mapping[str, Any],
         **kwargs: Any,
     ) -> None:
-        """Add what a test reports to the results of the run."""
+        """Add the metrics of a test to the summary of the run."""
         del args, state, control, kwargs
         self.run.add_test({name: value for name, value in metrics.items() if not name.endswith(_SPEEDS)})
 
     def _commit(self, control: "TrainerControl") -> None:
-        """Commit the epoch that has ended, if there is one."""
+        """Commit the ended epoch, if any."""
         if not self._has_ended:
             return
         loss = self._loss()
@@ -256,7 +256,7 @@ class RunManagerCallback(TrainerCallback):
             control.should_training_stop = True
 
     def _loss(self) -> float | None:
-        """Return the mean loss over the steps of the epoch, None if none was logged."""
+        """Return the mean loss over the steps of the epoch, None without a logged loss."""
         if len(self._losses) <= 1:
             return self._losses[0][0] if self._losses else None  # as the trainer reports it
         return sum(loss * steps for loss, steps in self._losses) / sum(steps for _, steps in self._losses)
@@ -268,13 +268,13 @@ def _learning_rate(optimizer: Any) -> float | None:
 
 
 def _of_epochs(folder: Path, most: int) -> dict[int, Path]:
-    """Find the checkpoints that end an epoch: its number, `most` at most -> their folder."""
+    """Return the checkpoints at ends of epochs up to `most`: number of the epoch -> folder."""
     saved: dict[int, Path] = {}
     for path in folder.glob("checkpoint-*/trainer_state.json"):
         try:
             epoch = json.loads(path.read_text(encoding="utf-8"))["epoch"]
         except (OSError, ValueError, LookupError):
-            continue  # a kill came while it was written
+            continue  # a kill interrupted its writing
         if epoch == int(epoch) and 0 < epoch <= most:
             saved[int(epoch)] = path.parent
     return saved

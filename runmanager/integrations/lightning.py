@@ -1,4 +1,4 @@
-"""Runs that Lightning's Trainer executes, and a logger for Fabric."""
+"""Adapter for Lightning's Trainer, and a logger for Fabric."""
 
 import os
 import re
@@ -27,30 +27,30 @@ from runmanager.training.loaders import generators
 
 __all__ = ["RunManagerCallback", "RunManagerLogger", "checkpoint_path", "trainer_options"]
 
-_ACCELERATORS = {"cuda": "gpu"}  # type of a device -> what Lightning calls it, where that differs
+_ACCELERATORS = {"cuda": "gpu"}  # device type -> Lightning's name, if different
 
 
 def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
     """Return the arguments of Lightning's Trainer for the open run: its device, its logger, its callback.
 
-    Lightning's progress bar and summary are off, and nothing is written to the working directory: what
-    callbacks of yours save is an artifact of the run.
+    Lightning's progress bar and summary are off, and nothing is written to the working directory: files of your
+    callbacks become artifacts of the run.
 
     Args:
-        manager: Its run is open.
-        **options: Further arguments of Trainer, which have precedence; `callbacks` and `logger` are added.
+        manager: A manager with an open run.
+        **options: Further arguments of Trainer, with precedence; `callbacks` and `logger` are added.
 
     Returns:
-        Arguments, for ``Trainer(**trainer_options(manager, max_epochs=5))``.
+        The arguments, for ``Trainer(**trainer_options(manager, max_epochs=5))``.
 
     Raises:
         LifecycleError: No run is open.
     """
     run = TrainedRun(manager)
     opened = run.opened
-    given = {name: _as_list(options.pop(name, None)) for name in ("callbacks", "logger")}
-    if not any(isinstance(callback, RunManagerCallback) for callback in given["callbacks"]):
-        given["callbacks"].append(RunManagerCallback(manager))
+    lists = {name: _as_list(options.pop(name, None)) for name in ("callbacks", "logger")}
+    if not any(isinstance(callback, RunManagerCallback) for callback in lists["callbacks"]):
+        lists["callbacks"].append(RunManagerCallback(manager))
     device = opened.device
     num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if ranks.num_ranks() > 1 else 1
     devices: Any = [device.index or 0] if device.type not in ("cpu", "mps") else 1
@@ -63,8 +63,8 @@ def trainer_options(manager: RunManager, **options: Any) -> dict[str, Any]:
         "enable_model_summary": False,
         "default_root_dir": str(opened.folder.path / paths.ARTIFACTS),
         **options,
-        "callbacks": given["callbacks"],
-        "logger": [RunManagerLogger(manager), *given["logger"]],
+        "callbacks": lists["callbacks"],
+        "logger": [RunManagerLogger(manager), *lists["logger"]],
     }
     if run.most_steps:
         limits = {"train": run.most_steps, "val": 1, "test": 1, "predict": 1}
@@ -77,10 +77,10 @@ def checkpoint_path(manager: RunManager) -> Path | None:
     """Resume the open run: return Lightning's checkpoint of the last committed epoch.
 
     Args:
-        manager: Its run is open, and has no epoch yet.
+        manager: A manager with an open run, before its first epoch.
 
     Returns:
-        A path for ``trainer.fit(model, ckpt_path=checkpoint_path(manager))``; None if the run starts with its
+        A path for ``trainer.fit(model, ckpt_path=checkpoint_path(manager))``; None for a run that starts at its
         first epoch.
 
     Raises:
@@ -92,16 +92,16 @@ def checkpoint_path(manager: RunManager) -> Path | None:
 
 
 class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
-    """Lets the epochs of Lightning's Trainer be those of the run.
+    """Records the epochs of Lightning's Trainer as epochs of the run.
 
-    Each epoch is a row: the mean of the training loss as `loss`, and whatever the module has logged, as
-    ``trainer.callback_metrics`` has it at the end of the epoch. Before an epoch is committed, Lightning's own
-    checkpoint of it is written to the folder of the run, with the random states. A loss that is no longer
-    finite, and pruning, stop the trainer.
+    Each epoch is a row with the mean training loss as `loss`, and the module's logged values, from
+    ``trainer.callback_metrics`` at the end of the epoch. Before an epoch is committed, Lightning's checkpoint
+    of it is written to the folder of the run, with the random states. A loss that is not finite, and pruning,
+    stop the trainer.
 
     Args:
-        manager: Its run is open.
-        checkpoint: False writes no checkpoints; the run then starts over when it was interrupted.
+        manager: A manager with an open run.
+        checkpoint: False writes no checkpoints; an interrupted run then starts over.
     """
 
     def __init__(self, manager: RunManager, *, checkpoint: bool = True) -> None:
@@ -109,13 +109,13 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         self.run = TrainedRun(manager)
         self._is_saving = checkpoint
         self._num_ranks = ranks.num_ranks()
-        self._state: dict[str, Any] = {}  # of this callback, in Lightning's checkpoint
-        self._loaded: dict[str, Any] = {}  # that of the checkpoint that was loaded
-        self._reported: dict[str, Any] = {}  # what the trainer had reported by the end of the last epoch
+        self._state: dict[str, Any] = {}  # this callback's state in Lightning's checkpoint
+        self._loaded: dict[str, Any] = {}  # this callback's state in the loaded checkpoint
+        self._reported: dict[str, Any] = {}  # the trainer's metrics at the end of the last epoch
         self._sigint: Any = signal.SIG_DFL
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Make sure that the processes of the trainer are those of the run."""
+        """Check that the trainer's processes are the ranks of the run."""
         del pl_module, stage
         for logger in trainer.loggers:
             if isinstance(logger, RunManagerLogger):
@@ -128,7 +128,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the state of this callback from a checkpoint."""
+        """Load the state of this callback from a checkpoint."""
         self._loaded = state_dict
 
     def state_dict(self) -> dict[str, Any]:
@@ -136,14 +136,14 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         return self._state
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Say that the epoch is complete: Lightning notes that after the hooks, and would end it once more."""
+        """Mark the epoch as complete, as Lightning does so only after the hooks, and would end it twice."""
         del trainer, pl_module
         if self._state:
             for progress in checkpoint["loops"]["fit_loop"]["epoch_progress"].values():
                 progress["completed"] = progress["processed"]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Make sure that the trainer continues where the run does."""
+        """Check that the trainer resumes at the run's epoch."""
         del pl_module
         opened = self.run.opened
         if opened.number > (opened.resume_epoch or 0):
@@ -154,7 +154,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         if not opened.has_begun:
             self.run.resume_trainer(lambda _: 0)
         if self._loaded.get("run") != opened.folder.id:
-            self._loaded = {}  # a checkpoint from elsewhere: the epochs of this run begin with it
+            self._loaded = {}  # a foreign checkpoint: the run begins with its weights
         after = self._loaded.get("epoch", 0)
         if after != opened.number:
             raise LifecycleError(
@@ -179,7 +179,7 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             self._restore_random(trainer)
         self._loaded = {}
         opened = self.run.opened
-        if opened.loader is None:  # that of a stream has no length, and so no truth
+        if opened.loader is None:  # the loader of a stream has no length, so no truth value
             opened.loader = trainer.train_dataloader
         self.run.begin_epoch(_num_epochs(trainer))
 
@@ -190,9 +190,9 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         del batch_idx
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if not isinstance(loss, torch.Tensor):
-            return  # the step was skipped
+            return  # a skipped step
         if pl_module.automatic_optimization:
-            loss = loss * trainer.accumulate_grad_batches  # by which Lightning divides it
+            loss = loss * trainer.accumulate_grad_batches  # Lightning divides by it
         self.run.manager.track_loss(loss, _batch_size(batch))
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -202,19 +202,19 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             self.run.begin_evaluation()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Start it again."""
+        """Restart the clock."""
         del pl_module
         if not trainer.sanity_checking and self.run.is_in_epoch:
             self.run.end_evaluation()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Commit the epoch, with what was logged in it."""
+        """Commit the epoch with its logged values."""
         del pl_module
         reported = dict(trainer.callback_metrics)
         values = {
             name: value
             for name, value in reported.items()
-            if value is not self._reported.get(name)  # else it is that of an earlier epoch
+            if value is not self._reported.get(name)  # otherwise it is a value of an earlier epoch
             and not any(
                 name.endswith(end) and name.removesuffix(end) in reported for end in ("_step", "_epoch")
             )
@@ -224,17 +224,17 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Note that the trainer was stopped early."""
+        """Record early stopping of the trainer."""
         del pl_module
         self.run.end(_num_epochs(trainer))
 
     def on_test_end(self, trainer: Any, pl_module: Any) -> None:
-        """Add what a test has logged to the results of the run."""
+        """Add the metrics of a test to the summary of the run."""
         del pl_module
         self.run.add_test(trainer.callback_metrics)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Let Ctrl-C and SIGTERM interrupt the run: Lightning would exit, as a program does that has failed."""
+        """Let Ctrl-C and SIGTERM interrupt the run, as Lightning would exit with an error."""
         del pl_module
         if isinstance(exception, (KeyboardInterrupt, SIGTERMException)) and trainer.world_size == 1:
             trainer._teardown()  # noqa: SLF001 - what Lightning does next
@@ -244,11 +244,13 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
             raise KeyboardInterrupt from exception
 
     def _save(self, trainer: Any, number: int) -> None:
-        """Write Lightning's checkpoint of an epoch; the one before is kept until this is committed."""
+        """Write Lightning's checkpoint of an epoch; the previous one stays until the epoch is committed."""
         if not self._is_saving:
             return
         opened = self.run.opened
-        loader_states = {name: each.get_state() for name, each in generators(trainer.train_dataloader)}
+        loader_states = {
+            name: generator.get_state() for name, generator in generators(trainer.train_dataloader)
+        }
         random = ranks.gather((checkpoints.random_states(opened.device), loader_states))
         plateau = {
             str(index): float(trainer.callback_metrics[config.monitor])
@@ -264,27 +266,25 @@ class RunManagerCallback(Checkpoint):  # type: ignore[misc]  # as above
         self._state = {}
 
     def _restore_random(self, trainer: Any) -> None:
-        """Restore the random states of the end of the last epoch, which decide the order of the batches."""
+        """Restore the random states of the last epoch's end, which determine the order of batches."""
         loop, every = trainer.fit_loop, trainer.reload_dataloaders_every_n_epochs
-        number = (
-            self._loaded["epoch"] % every if every else None
-        )  # 0 if the loader is made again for each epoch
+        number = self._loaded["epoch"] % every if every else None  # 0 if the loader is created for each epoch
         of_ranks = self._loaded.get("random", [])
         if ranks.rank() < len(of_ranks):
             random, loader_states = of_ranks[ranks.rank()]
-            for name, each in generators(trainer.train_dataloader):
+            for name, generator in generators(trainer.train_dataloader):
                 if name in loader_states and number != 0:
-                    each.set_state(loader_states[name])
+                    generator.set_state(loader_states[name])
             checkpoints.restore_random(random, self.run.opened.device)
         if number is not None:
             loop._last_train_dl_reload_epoch = self._loaded["epoch"] - number  # noqa: SLF001 - else: this epoch
         if number == 0:
             iter(loop._data_fetcher)  # noqa: SLF001 - the first time, made before the states were restored
-        if loop.is_resuming:  # else Lightning does this itself
+        if loop.is_resuming:  # otherwise Lightning does this itself
             iter(loop._data_fetcher)  # noqa: SLF001 - made before the states were restored
 
     def _step_plateau(self, trainer: Any) -> None:
-        """Step ReduceLROnPlateau as Lightning does once it has saved its checkpoint."""
+        """Step ReduceLROnPlateau as Lightning does after its checkpoint."""
         for index, value in self._loaded["plateau"].items():
             scheduler = trainer.lr_scheduler_configs[int(index)].scheduler
             trainer.lightning_module.lr_scheduler_step(scheduler, torch.tensor(value))
@@ -295,7 +295,7 @@ def _num_epochs(trainer: Any) -> int | None:
 
 
 def _is_due(config: Any, number: int) -> bool:
-    """Whether a ReduceLROnPlateau is stepped at the end of an epoch."""
+    """Whether a ReduceLROnPlateau is due at the end of an epoch."""
     return bool(config.reduce_on_plateau and config.interval == "epoch" and number % config.frequency == 0)
 
 
@@ -306,7 +306,7 @@ def _as_list(given: Any) -> list[Any]:
 
 
 def _batch_size(batch: Any) -> int:
-    """Return the number of samples, as Lightning counts them; 1 where it cannot."""
+    """Return Lightning's number of samples of a batch; 1 if it cannot count them."""
     try:
         return max(int(extract_batch_size(batch)), 1)
     except Exception:  # noqa: BLE001 - Lightning's own error, for a batch without a tensor
@@ -322,23 +322,23 @@ _NAME = re.compile(r"epoch-(?P<epoch>\d+)\.ckpt")
 
 
 def _checkpoint_of(folder: Path, number: int) -> Path:
-    """Name the checkpoint of an epoch."""
+    """Return the path of an epoch's checkpoint."""
     return folder / f"epoch-{number}.ckpt"
 
 
 def _last_checkpoint(folder: Path, committed: int) -> int:
-    """Return the last committed epoch that has a checkpoint, 0 if none has."""
+    """Return the last committed epoch with a checkpoint, 0 if there is none."""
     return max((number for number in _numbers(folder) if number <= committed), default=0)
 
 
 @contextmanager
 def _writing(folder: Path, number: int) -> Iterator[Path]:
-    """Let the block write the checkpoint of an epoch; it is on disk afterwards, as the epoch is committed next.
+    """Let the block write the checkpoint of an epoch, then sync it to disk, before the epoch is committed.
 
-    That of the epoch before stays: until this one is committed, it is the last.
+    The previous checkpoint stays, as it is the valid one until the epoch is committed.
 
     Raises:
-        StorageError: The folder could not be made.
+        StorageError: The folder could not be created.
     """
     path = _checkpoint_of(folder, number)
     if ranks.is_main():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.utilities.data import extract_batch_size
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 else:
-    # the same library has two packages: that which the program has imported
+    # the library has two packages; use the one that the program has imported
     is_other = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
     _package = "pytorch_lightning" if is_other else "lightning.pytorch"
     try:
@@ -34,17 +34,17 @@ else:
 class RunManagerLogger(Logger):  # type: ignore[misc]  # mypy does not follow lightning
     """Logs what Lightning or Fabric log as values of steps: in TensorBoard, and in `load_steps`.
 
-    With Fabric, the last value of each epoch is a column of the table, too. With Lightning's Trainer, columns
+    With Fabric, the last value of each epoch is also a column of the table. With Lightning's Trainer, columns
     come from `RunManagerCallback`.
 
     Args:
-        manager: Its run is open.
+        manager: A manager with an open run.
     """
 
     def __init__(self, manager: RunManager) -> None:
         super().__init__()
         self.manager = manager
-        self.is_followed = False  # by a RunManagerCallback, which writes the columns
+        self.is_followed = False  # a RunManagerCallback writes the columns
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ class RunManagerLogger(Logger):  # type: ignore[misc]  # mypy does not follow li
 
         Args:
             metrics: Name -> value.
-            step: Is not used: steps are the batches of the run.
+            step: Ignored, as steps are the batches of the run.
 
         Raises:
             LifecycleError: No epoch is open.
@@ -72,7 +72,7 @@ class RunManagerLogger(Logger):  # type: ignore[misc]  # mypy does not follow li
         run = TrainedRun(self.manager)
         if not run.is_in_epoch:
             if self.is_followed:
-                return  # Lightning repeats what the callback has just committed
+                return  # Lightning repeats values that the callback has committed
             raise LifecycleError(
                 "RunManagerLogger outside an epoch: call manager.begin_epoch() first; with Lightning's "
                 "Trainer, write Trainer(**trainer_options(manager))"
@@ -85,4 +85,4 @@ class RunManagerLogger(Logger):  # type: ignore[misc]  # mypy does not follow li
         self.manager.log(free)
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Leave them out: those of the run are in the table."""
+        """Do nothing, as the table has the run's hyperparameters."""

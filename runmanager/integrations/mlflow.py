@@ -1,4 +1,4 @@
-"""Log results to MLflow, through its own library."""
+"""The export of results to MLflow."""
 
 import hashlib
 import math
@@ -15,34 +15,34 @@ from runmanager.outcome import Status
 from runmanager.results.loading import read_results, warn_of
 from runmanager.storage.run_state import RunResult
 
-_MOST_METRICS = 1000  # that MLflow takes at once
+_MOST_METRICS = 1000  # per call, MLflow's limit
 _MOST_PARAMS = 100
 _STATE = "runmanager.state"
-_LONGEST_NAME, _LONGEST = 250, 6000  # characters of a name, and of a parameter, that MLflow takes
-_REFUSED = re.compile(r"[^/\w.\- :]" if os.name != "nt" else r"[^/\w.\- ]")  # in a name
-_NO_PART = re.compile(r"^\.?$|^\.\.")  # of a path, as which MLflow takes names
-_LATEST_S = 2.5e11  # since 1970
+_LONGEST_NAME, _LONGEST = 250, 6000  # the most characters of a name and of a parameter in MLflow
+_REFUSED = re.compile(r"[^/\w.\- :]" if os.name != "nt" else r"[^/\w.\- ]")  # invalid characters in a name
+_NO_PART = re.compile(r"^\.?$|^\.\.")  # invalid names, as MLflow uses them as paths
+_LATEST_S = 2.5e11  # seconds since 1970
 
 
 def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | None = None) -> list[str]:
-    """Log the runs that were executed to MLflow: hyperparameters, every metric of every epoch, and the status.
+    """Log executed runs to MLflow: hyperparameters, all metrics of all epochs, and the status.
 
-    An experiment becomes MLflow's experiment of the same name. A run that was exported before is left alone if
-    it has not changed; if it has, the new export replaces the old one. No run is left RUNNING: an unfinished
-    run is KILLED, with its status in the tag `runmanager.status`. Infinite values are left out, names that
-    MLflow does not take get others, and texts that are too long are cut: one `RunsWarning` says so.
+    An experiment becomes MLflow's experiment of the same name. An unchanged run that was exported before is
+    skipped; a changed one replaces its old export. No run is left RUNNING: an unfinished run is KILLED, with
+    its status in the tag `runmanager.status`. Infinite values are left out, invalid names are replaced, and
+    long texts are cut, with one `RunsWarning`.
 
     Args:
         path: As for `load_results`.
-        tracking_uri: Where MLflow keeps its runs, as ``"sqlite:///mlflow.db"``; None is MLflow's own default.
+        tracking_uri: MLflow's tracking URI, as ``"sqlite:///mlflow.db"``; None for MLflow's default.
 
     Returns:
-        MLflow's ids of the runs that were logged.
+        MLflow's ids of the logged runs.
 
     Raises:
         MissingExtraError: mlflow is not installed.
-        FileNotFoundError: There is no such path.
-        StorageError: MLflow refuses; the next export logs again what MLflow did not get whole.
+        FileNotFoundError: The path does not exist.
+        StorageError: MLflow refuses; the next export logs incomplete runs again.
 
     Example:
         >>> len(export_mlflow("runs/circle", tracking_uri="sqlite:///mlflow.db"))
@@ -74,7 +74,7 @@ def export_mlflow(path: str | os.PathLike[str] = "runs", *, tracking_uri: str | 
 
 
 class _Experiment:
-    """An experiment of MLflow, by the names that its runs have there."""
+    """An MLflow experiment, with the valid names for its runs."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class _Experiment:
         self._metrics = cleaning.names("metric", sorted(metrics), clean_among(metrics), _LONGEST_NAME)
 
     def update(self, run: RunResult) -> list[str]:
-        """Log a run in place of its earlier export; return its id in MLflow, none if nothing has changed."""
+        """Log a run, replacing its earlier export; return its id in MLflow, empty if nothing has changed."""
         client, id_ = self._client, _plain_id(run.folder.id)
         experiment = client.get_experiment_by_name(self._name)
         experiment_id = experiment.experiment_id if experiment else client.create_experiment(self._name)
@@ -113,7 +113,7 @@ class _Experiment:
         tags = {"runmanager.id": id_, "runmanager.status": str(run.status)}
         tags |= {"runmanager.run": str(run.folder.number), "runmanager.error": error}
         run_id = self._log(experiment_id, run, tags)
-        client.set_tag(run_id, _STATE, state)  # last: a run without it is exported again
+        client.set_tag(run_id, _STATE, state)  # last, as a run without it is exported again
         return [run_id]
 
     def _log(self, experiment_id: str, run: RunResult, tags: dict[str, str]) -> str:
@@ -140,7 +140,7 @@ class _Experiment:
         return run_id
 
     def _of_epochs(self, run: RunResult, begun: int) -> Iterator[Any]:
-        """Yield the metrics of every epoch, `begun` is when the run began in ms since 1970."""
+        """Yield the metrics of every epoch; `begun` is the begin of the run in ms since 1970."""
         for record in run.epochs:
             when = begun + _duration_ms(record.metrics)
             for name, value in record.metrics.items():
@@ -151,21 +151,21 @@ class _Experiment:
 
 
 def _state(run: RunResult) -> str:
-    """Summarize a run: the text changes when its status or any of its numbers does."""
+    """Return a digest of a run, which changes with its status or any of its numbers."""
     numbers = repr([(record.epoch, sorted(record.metrics.items())) for record in run.epochs])
     digest = hashlib.sha256(numbers.encode()).hexdigest()[:16]
     return f"{run.status} after {len(run.epochs)} epochs, {digest}"
 
 
 def _plain_id(id_: str) -> str:
-    """Return the identity of a run, as text that a query takes."""
+    """Return the identity of a run as text for a query."""
     return (
         id_ if re.fullmatch(r"[\w-]{1,64}", id_, re.ASCII) else hashlib.sha256(repr(id_).encode()).hexdigest()
     )
 
 
 def _clean(name: str, folders: Collection[str] = ()) -> str:
-    """Replace what MLflow refuses in a name, and change one that is a folder: it has a file."""
+    """Replace invalid characters of a name, and change a name that MLflow uses as a folder."""
     parts = [_NO_PART.sub("_", part) for part in _REFUSED.sub("_", name).split("/")]
     clean = "/".join(parts)
     while clean in folders:
@@ -174,7 +174,7 @@ def _clean(name: str, folders: Collection[str] = ()) -> str:
 
 
 def _folders(names: Iterable[str]) -> set[str]:
-    """Return what the names of others begin with up to a slash."""
+    """Return the folders of names: their prefixes up to a slash."""
     return {str(folder) for name in names for folder in PurePosixPath(name).parents}
 
 

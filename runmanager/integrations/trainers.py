@@ -1,4 +1,4 @@
-"""What a trainer of others calls while it executes a run: epochs, their values, its own checkpoints."""
+"""The common part of adapters for trainers: epochs, their values, and the trainer's checkpoints."""
 
 import re
 import shutil
@@ -18,14 +18,14 @@ from runmanager.training.trainer_state import TrainerState
 if TYPE_CHECKING:
     from runmanager.training.open_run import OpenRun
 
-_FILLED = ("loss", "accuracy")  # columns that a trainer's metric of the same name fills
+_FILLED = ("loss", "accuracy")  # columns filled by a trainer's metric of the same name
 
 
 class TrainedRun:
-    """The open run of a manager, as the callbacks of a trainer see it.
+    """The open run of a manager, for the callbacks of a trainer.
 
     Args:
-        manager: Its run is open, as in ``with manager.run(run):``.
+        manager: A manager with an open run, as in ``with manager.run(run):``.
 
     Raises:
         LifecycleError: No run is open.
@@ -48,14 +48,14 @@ class TrainedRun:
 
     @property
     def most_steps(self) -> int | None:
-        """The most steps of an epoch where the run is only tried, with one batch of each evaluation."""
+        """The most steps of an epoch if the run is only checked, with one batch per evaluation."""
         return self.opened.epoch_type.most_steps
 
     def resume_trainer(self, last: Callable[[int], int]) -> int:
-        """Resume the run after an epoch of which the trainer has a checkpoint.
+        """Resume the run after the trainer's last checkpoint.
 
         Args:
-            last: Given how many epochs are committed, returns the last one that has a checkpoint, 0 for none.
+            last: Number of committed epochs -> last epoch with a checkpoint, 0 for none.
 
         Returns:
             The number of that epoch.
@@ -71,18 +71,18 @@ class TrainedRun:
         if problems:
             warnings.warn("; ".join(problems), RunsWarning, stacklevel=4)
         if not records:
-            remove_trainer_files(self.folder)  # of other code
+            remove_trainer_files(self.folder)  # checkpoints of changed code
         return self.opened.number
 
     @property
     def state(self) -> TrainerState:
-        """What the open run asks of the trainer."""
+        """The trainer's part of the run's checkpoints."""
         state = self.opened.resume_state
         assert isinstance(state, TrainerState)
         return state
 
     def begin_epoch(self, num_epochs: int | None) -> None:
-        """Begin an epoch of `num_epochs`, None if that is not known."""
+        """Begin an epoch of `num_epochs`, None if unknown."""
         self.opened.num_epochs = self.opened.ending.begin_loop(num_epochs)
         self.manager.begin_epoch()
 
@@ -92,44 +92,44 @@ class TrainedRun:
         self._evaluation_start = perf_counter()
 
     def end_evaluation(self) -> None:
-        """Start it again."""
+        """Restart the clock of the epoch."""
         if self._evaluation_start is not None:
             torch_devices.wait_for(self.opened.device)
             seconds, self._evaluation_start = perf_counter() - self._evaluation_start, None
             self.opened.add_evaluation({}, seconds)
 
     def end_epoch(self, values: Mapping[str, Any]) -> bool:
-        """Commit the epoch with what the trainer reports of it; return whether the trainer is to stop."""
+        """Commit the epoch with the trainer's values; return whether the trainer should stop."""
         opened = self.opened
         opened.add_evaluation(columns(values, opened.folder.params), 0.0)
         self.manager.end_epoch()
         return self.manager.should_stop
 
     def end(self, num_epochs: int | None) -> None:
-        """Note that the trainer ended before its last epoch, unless the run has said so."""
+        """Record that the trainer ended before its last epoch, unless the run has recorded a reason."""
         opened = self.opened
         if num_epochs and opened.number < num_epochs and not self.manager.should_stop:
             sentence = f"the trainer stopped after epoch {opened.number} of {num_epochs}"
             opened.ending.stopped_early = sentence
 
     def add_test(self, values: Mapping[str, Any]) -> None:
-        """Add what a test after the epochs has reported to the results of the run, while it is open."""
+        """Add the metrics of a test after the epochs to the summary of the open run."""
         if hooks_of(self.manager).is_open and not self.is_in_epoch:
             of_test = {name: value for name, value in values.items() if name.startswith("test")}
             self.opened.add_summary(columns(of_test, self.opened.folder.params))
 
 
 def remove_trainer_files(folder: Path) -> None:
-    """Remove the checkpoints of a run that is completed, or starts over."""
+    """Remove the checkpoints of a run that has completed or starts over."""
     if ranks.is_main():
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, float]:
-    """Return the single numbers among what a trainer reports, by column.
+    """Return the single numbers among a trainer's values, by column.
 
-    What an identifier cannot have becomes ``_``. A name that is taken gets ``_logged`` at its end, as that of a
-    hyperparameter: a trainer does not end because of a name.
+    Characters that are invalid in an identifier become ``_``. A taken name, as that of a hyperparameter, gets
+    the suffix ``_logged``, so that no name stops a trainer.
 
     >>> columns({"val/loss": 0.5, "lr-SGD": 0.1, "lr": 0.1, "epoch": 1, "text": "a"}, {"lr": 0.1})
     {'val_loss': 0.5, 'lr_SGD': 0.1, 'lr_logged': 0.1, 'epoch_logged': 1.0}
@@ -148,7 +148,7 @@ def columns(values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, f
 
 
 def _number(value: Any) -> float | None:
-    """Return a single number as a float, None if it is none."""
+    """Return a single number as a float, None for any other value."""
     try:
         return None if isinstance(value, str) else float(value)
     except (TypeError, ValueError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Write results in the offline format of Weights & Biases, through its own library."""
+"""The export of results to the offline format of Weights & Biases."""
 
 import hashlib
 import math
@@ -19,34 +19,34 @@ _QUIET = {
     "silent": True, "console": "off", "save_code": False, "disable_code": True, "disable_git": True,
     "x_disable_stats": True, "x_disable_meta": True, "x_save_requirements": False,
 }  # fmt: skip
-"""W&B would record the program that exports, not the one that trained."""
+"""W&B would record the exporting program, not the training one."""
 
 _RESERVED = frozenset(("", "_step", "_runtime", "_timestamp", "_wandb"))
-_REFUSED = re.compile(r"[/\\#?%:]")  # in the name of a project
-_LONGEST = 128  # characters of a project, a group or the name of a run
+_REFUSED = re.compile(r"[/\\#?%:]")  # invalid characters in the name of a project
+_LONGEST = 128  # the most characters of the name of a project, group or run
 
 
 def export_wandb(
     path: str | os.PathLike[str] = "runs", *, folder: str | os.PathLike[str] = ".", project: str | None = None
 ) -> list[Path]:
-    """Write the runs that were executed in the offline format of Weights & Biases; nothing is sent anywhere.
+    """Write executed runs in the offline format of Weights & Biases; nothing is uploaded.
 
-    ``wandb sync <folder>/wandb/offline-run-*`` uploads them. A run has the same id whenever it is exported:
-    delete its older export before you upload a newer one. Names that W&B keeps for itself, or does not take,
-    get others: one `RunsWarning` says so. A hyperparameter that is no number of JSON becomes text.
+    ``wandb sync <folder>/wandb/offline-run-*`` uploads them. A run has the same id in every export: delete its
+    older export before you upload a newer one. Reserved and invalid names are replaced, with one `RunsWarning`.
+    Hyperparameters that are not JSON become text.
 
     Args:
         path: As for `load_results`.
-        folder: Where the folder ``wandb`` is made, with one folder per run.
-        project: W&B's project; by default each experiment is one.
+        folder: The parent of the folder ``wandb``, which gets one folder per run.
+        project: W&B's project; by default one per experiment.
 
     Returns:
-        The folder of each run.
+        The folders of the runs.
 
     Raises:
         MissingExtraError: wandb is not installed.
-        FileNotFoundError: There is no such path.
-        StorageError: `folder` cannot be made.
+        FileNotFoundError: The path does not exist.
+        StorageError: `folder` cannot be created.
 
     Example:
         >>> folders = export_wandb("runs/circle", project="circle")  # then: wandb sync wandb/offline-run-*
@@ -80,7 +80,7 @@ def export_wandb(
             config=config,
             mode="offline",
             dir=os.fspath(folder),
-            reinit="create_new",  # a run that the caller has open goes on
+            reinit="create_new",  # an open run of the caller continues
             settings=wandb.Settings(**_QUIET),
         )
         for record in run.epochs:
@@ -106,7 +106,7 @@ def _clean_key(name: str) -> str:
 
 
 def _json_value(value: Any, name: str, cleaning: Cleaning) -> Any:
-    """Return a hyperparameter as JSON has it, text if that has no such value."""
+    """Return a hyperparameter as a JSON value, as text if it is none."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float) and math.isfinite(value):
