@@ -1,4 +1,4 @@
-"""The axes of a grid: which values they may have, ranges among them, and what is wrong with others."""
+"""The axes of a grid: validation of their values and ranges."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,23 +11,23 @@ from runmanager.ranges import Range
 from runmanager.wording import listed
 
 MOST_VALUES = 1_000_000
-"""Of one axis."""
+"""The most values of an axis."""
 _LONGEST = 60  # characters of a value in a message
 
 Axes = dict[tuple[str, ...], list[tuple[Any, ...]]]
 Space = dict[tuple[str, ...], Range | list[tuple[Any, ...]]]
-"""Names of an axis -> the range, or the list, from which the values of a run are taken together."""
+"""Names of an axis -> its range, or its list of tuples of values."""
 
 
 def space_of(params: Grid, others: Sequence[str] = ()) -> Space:
-    """Return the axes of a grid, of which some may be ranges.
+    """Return the axes of a grid, which may be ranges.
 
     Args:
         params: The axes, as for `RunBuilder.sample`.
-        others: What else is wrong.
+        others: Further problems to report.
 
     Raises:
-        GridError: They cannot be used, with all problems.
+        GridError: They are not valid; with all problems.
 
     >>> from runmanager.ranges import LogUniform
     >>> space_of({"lr": LogUniform(0.001, 0.1), "width": [8, 64]})
@@ -40,7 +40,7 @@ def space_of(params: Grid, others: Sequence[str] = ()) -> Space:
 
 
 def axes_of_grid(params: Grid, others: Sequence[str] = ()) -> Axes:
-    """Return the axes of a grid whose values can be combined; arguments and errors are those of `space_of`.
+    """Return the axes of a grid without ranges; arguments and errors as for `space_of`.
 
     >>> axes_of_grid({"width": [8, 64]})
     {('width',): [(8,), (64,)]}
@@ -62,7 +62,7 @@ def axes_of_grid(params: Grid, others: Sequence[str] = ()) -> Axes:
 
 
 def _checked(params: Grid, problems: list[str]) -> Space:
-    """Return the axes of which nothing is wrong, and add what is wrong with the others to the problems."""
+    """Return the valid axes; append the errors of the others to `problems`."""
     grid = mapping_of(params)
     if grid is None:
         step = "write {'lr': [...]}"
@@ -149,7 +149,7 @@ def _short(value: Any) -> str:
 
 
 def _safe_repr(value: Any) -> str:
-    """Return the `repr` of a value, that of `object` if its own raises."""
+    """Return the `repr` of a value, or that of `object` if it raises."""
     try:
         return repr(value)
     except Exception:  # noqa: BLE001 - whatever the code of its class does

@@ -1,19 +1,19 @@
-"""Which name was meant by one that does not exist."""
+"""Suggestions for misspelled names."""
 
 import difflib
 from collections.abc import Iterable
 
-_CUTOFF, _CUTOFF_OF_SHORT = 0.6, 0.5  # one letter of 'lr' counts for more
+_CUTOFF, _CUTOFF_OF_SHORT = 0.6, 0.5  # one letter of 'lr' counts more
 _SHORT = 3  # letters
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """Return the name that is most like another, whatever its case; "" if none is like it.
+    """Return the most similar name, ignoring case; "" if none is similar.
 
     >>> closest("widht", ["lr", "width"]), closest("LT", ["lr", "seed"]), closest("x", ["lr"])
     ('width', 'lr', '')
     """
-    by_case = {each.lower(): each for each in names}
+    by_case = {original.lower(): original for original in names}
     cutoff = _CUTOFF if len(name) > _SHORT else _CUTOFF_OF_SHORT
     close = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=cutoff)
     return by_case[close[0]] if close else ""

@@ -1,4 +1,4 @@
-"""Existing configurations: the runs of a grid, each with its own copy of one."""
+"""Grids over an existing configuration, of which each run has a copy."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,8 +11,8 @@ from runmanager.nested import Grid, leaves, mapping_of, outline, plain_config, r
 from runmanager.run import Run, make_run
 from runmanager.wording import listed
 
-_DEVICE = "device"  # an axis that a configuration need not have
-_OWN = "config"  # the attribute of a run that has its configuration
+_DEVICE = "device"  # an axis that a configuration may lack
+_OWN = "config"  # the attribute of a run with its configuration
 _MOST_REFUSALS = 5
 
 
@@ -23,24 +23,24 @@ def expand(
     where: Callable[[Run], bool] | None = None,
     max_runs: int | None = None,
 ) -> list[Run]:
-    """Return the runs of a grid over an existing configuration; each has its own copy as ``run.config``.
+    """Return the runs of a grid over an existing configuration; each has a copy as ``run.config``.
 
-    All values of the configuration are hyperparameters, by their dotted names: another base configuration gives
-    other runs. `run_grid` takes what is returned, alone or in a union.
+    All values of the configuration are hyperparameters with dotted names, so another base configuration gives
+    other runs. `run_grid` accepts the result, alone or combined with other runs.
 
     Args:
-        config: A data class, a mapping as of a YAML file, or a configuration of OmegaConf, nested. The copies
-            have its types.
-        params: The axes, as for `RunBuilder.get_runs`, or the runs of a sample: which fields have which values.
-            A device that the configuration does not have may be among them.
-        where: Keeps the runs for which it is true.
-        max_runs: The most combinations to accept, None for a million.
+        config: A nested data class, mapping (as from a YAML file) or OmegaConf configuration. Copies have the
+            same types.
+        params: The axes over fields, as for `RunBuilder.get_runs`, or the runs of a sample. An axis `device`
+            need not be a field.
+        where: A filter: only runs for which it is true.
+        max_runs: A limit of combinations; None for a million.
 
     Returns:
         The runs, last axis fastest, for `run_grid`.
 
     Raises:
-        GridError: The configuration has no such field, or refuses a value; with all problems.
+        GridError: A field does not exist, or a value is refused; with all problems.
 
     Example:
         >>> from dataclasses import dataclass, field
@@ -73,31 +73,31 @@ def expand(
             _OWN in fields
         )
     problems.raise_if_any()
-    pairs = [(_params_of(run, own), own) for run, own in _copies(config, combinations)]
+    pairs = [(_params_of(run, copied), copied) for run, copied in _copies(config, combinations)]
     values = [pair for params, _ in pairs for pair in params.items()]
     names = list(dict.fromkeys(name for name, _ in values))
     problems += [*check_names(names), *check_groups(names), *check_values(values)]
     problems.raise_if_any()
     kinds = {name: common_kind(kind(params[name]) for params, _ in pairs if name in params) for name in names}
     runs = [
-        make_run(tuple(params), params.values(), tuple(kinds[name] for name in params), "run", own)
-        for params, own in pairs
+        make_run(tuple(params), params.values(), tuple(kinds[name] for name in params), "run", copied)
+        for params, copied in pairs
     ]
-    kept = [run for run in runs if where is None or where(run)]
-    if not kept:
+    selected = [run for run in runs if where is None or where(run)]
+    if not selected:
         raise GridError([f"where= keeps none of {len(runs):,} runs: keep at least one"])
-    return kept
+    return selected
 
 
 def _combinations(params: Any, max_runs: int | None) -> Sequence[Run]:
-    """Return the combinations of values, which are runs without the rest of the configuration."""
+    """Return the combinations of axis values, as runs without the rest of the configuration."""
     if isinstance(params, Sequence) and params and all(isinstance(run, Run) for run in params):
         return params
     return RunBuilder.get_runs(params, max_runs=max_runs)
 
 
 def _unknown(names: Sequence[str], config: Any) -> list[str]:
-    """Return a sentence for each name that the configuration does not have."""
+    """Return a sentence for each name that is not in the configuration."""
     return [_no_field(name, config) for name in names if name != _DEVICE and not _has(config, name)]
 
 
@@ -113,17 +113,17 @@ def _has(config: Any, name: str) -> bool:
 
 def _no_field(name: str, config: Any) -> str:
     names = list(dict(leaves(outline(config))))
-    groups = [own[:end] for own in names for end, sign in enumerate(own) if sign == "."]
+    groups = [field[:end] for field in names for end, sign in enumerate(field) if sign == "."]
     close = closest(name, list(dict.fromkeys([*names, *groups])))
     hint = f"did you mean {close!r}?" if close else f"it has: {listed(names)}"
     return f"the configuration has no field {name!r}; {hint}"
 
 
 def _copies(config: Any, combinations: Sequence[Run]) -> list[tuple[Run, Any]]:
-    """Return each combination with the configuration that has its values.
+    """Return each combination with a copy of the configuration that has its values.
 
     Raises:
-        GridError: The configuration refuses some.
+        GridError: The configuration refuses a value.
     """
     problems = Problems()
     copies: list[tuple[Run, Any]] = []
@@ -141,7 +141,7 @@ def _copies(config: Any, combinations: Sequence[Run]) -> list[tuple[Run, Any]]:
 
 
 def _params_of(run: Run, config: Any) -> dict[str, Any]:
-    """Return all values of a configuration by name, and the axes that it does not have."""
-    values = dict(leaves(config, run._fields))  # as its classes have taken them
+    """Return all values of a configuration by name, and axes that are not in it."""
+    values = dict(leaves(config, run._fields))  # as converted by its classes
     values |= {name: value for name, value in run._asdict().items() if name not in values}
     return {name: plain(plain_config(value)) for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""Fashion-MNIST as tensors, from torchvision's own folder, verified."""
+"""Fashion-MNIST as tensors, from torchvision's folder, verified."""
 
 import gzip
 import hashlib
@@ -56,18 +56,18 @@ def fashion_mnist(
 ) -> ImageTensors:
     """Load Fashion-MNIST as tensors.
 
-    The files are those of ``torchvision.datasets.FashionMNIST(root)``. Each is verified; unpacked ones are made
-    from the ``.gz`` where needed, and missing or damaged ``.gz`` are downloaded by torchvision.
+    The files are those of ``torchvision.datasets.FashionMNIST(root)``. Every file is verified. The ``.gz``
+    files are unpacked if needed; torchvision downloads missing or damaged ones.
 
     Source: Xiao, Rasul and Vollgraf (2017), https://github.com/zalandoresearch/fashion-mnist, MIT licence.
 
     Args:
         root: The folder that holds ``FashionMNIST/raw``.
         train: The training set, else the test set.
-        size: How many images, from the first; None for all.
+        size: The number of first images to load; None for all.
 
     Returns:
-        Images ``(60000, 1, 28, 28)`` uint8 and labels ``(60000,)`` int64; 10,000 of each for the test set.
+        Images ``(60000, 1, 28, 28)`` uint8 and labels ``(60000,)`` int64; 10,000 of both for the test set.
 
     Raises:
         DataError: A file is missing or damaged and could not be downloaded, or `size` is out of range.
@@ -111,7 +111,7 @@ def _download(root: Path, raw: Path, files: tuple[_File, ...], problems: list[st
 
         for file in files:
             if _packed_problem(raw, file):
-                # torchvision takes an unpacked file for a sign that nothing is to be done
+                # torchvision does nothing if an unpacked file exists
                 (raw / file.name).unlink(missing_ok=True)
         FashionMNIST(str(root), download=True)
         left = [problem for file in files if (problem := _packed_problem(raw, file))]
@@ -130,7 +130,7 @@ def _unpacked(raw: Path, file: _File) -> "np.ndarray[tuple[int], np.dtype[np.uin
     """Read the bytes of a file's array; the ``.gz`` beside it has been verified."""
     path = raw / file.name
     packed = path.with_name(f"{file.name}.gz")
-    # a gzip file ends with the CRC-32 and the length of what is in it (RFC 1952)
+    # a gzip file ends with the CRC-32 and the length of its content (RFC 1952)
     checksum, length = struct.unpack("<2I", packed.read_bytes()[-8:])
     content = np.empty(0, np.uint8)
     with suppress(OSError):
@@ -147,6 +147,6 @@ def _keep(path: Path, content: "np.ndarray[tuple[int], np.dtype[np.uint8]]") -> 
     try:
         content.tofile(temporary)
         temporary.replace(path)
-    except OSError:  # a folder that cannot be written: unpacked again next time
-        with suppress(OSError):  # a read-only file system refuses to remove even what is not there
+    except OSError:  # a read-only folder: unpacked again next time
+        with suppress(OSError):  # a read-only file system refuses to remove even missing files
             temporary.unlink(missing_ok=True)

@@ -1,24 +1,24 @@
-"""Every error that runmanager raises on purpose.
+"""The errors that runmanager raises.
 
 RunManagerError
-|-- GridError (ValueError)                  a grid that cannot be run: all its problems at once
-|   |-- InvalidArgumentError (ValueError)   an argument that cannot be used, or a combination of them
-|   |-- MissingExtraError (ImportError)     an optional package that is not installed
-|   `-- ClusterError (ConnectionError)      a Ray cluster that cannot be reached or used
-|-- NoRunsError (FileNotFoundError)         a folder that is not there, or has no runs
+|-- GridError (ValueError)                  an invalid grid: all its problems at once
+|   |-- InvalidArgumentError (ValueError)   an invalid argument or combination of arguments
+|   |-- MissingExtraError (ImportError)     a missing optional package
+|   `-- ClusterError (ConnectionError)      an unreachable or unusable Ray cluster
+|-- NoRunsError (FileNotFoundError)         a missing folder, or one without runs
 |-- NotAFolderError (NotADirectoryError)    a file where a folder is needed
-|-- PruneError (ValueError)                 runs that cannot be stopped early and compared
+|-- PruneError (ValueError)                 runs that cannot be pruned
 |-- HyperparameterError (AttributeError)    a run has no hyperparameter of that name
-|-- DeviceError (RuntimeError)              a device that is not there
-|-- LifecycleError (RuntimeError)           a hook in the wrong place
-|-- MetricError (ValueError)                a value that cannot be averaged or counted
-|-- DataError (RuntimeError)                a data set whose files are missing or damaged
-|-- CheckpointError (ValueError)            a state that cannot be saved, or does not fit
-|-- SettingError (ValueError)               settings that a run cannot be trained with: all problems at once
-|-- ExperimentLockedError (RuntimeError)    an experiment that another process or thread is running
+|-- DeviceError (RuntimeError)              a missing device
+|-- LifecycleError (RuntimeError)           a hook called in the wrong order
+|-- MetricError (ValueError)                an invalid value of a metric
+|-- DataError (RuntimeError)                missing or damaged files of a data set
+|-- CheckpointError (ValueError)            a state that cannot be saved or restored
+|-- SettingError (ValueError)               invalid settings of fit: all problems at once
+|-- ExperimentLockedError (RuntimeError)    an experiment in use by another process or thread
 |-- BoardError (RuntimeError)               TensorBoard could not be started, or has nothing to show
-|-- RankError (RuntimeError)                a process of a data-parallel run that is gone
-`-- StorageError (OSError)                  what has to last could not be written
+|-- RankError (RuntimeError)                a lost process of a data-parallel run
+`-- StorageError (OSError)                  a failed write
 """
 
 import math
@@ -29,19 +29,19 @@ from runmanager.user_frames import in_user_frames
 
 
 class RunManagerError(Exception):
-    """The base of all errors below; a notebook shows them without the frames of this package.
+    """The base of all errors below; notebooks show them without this package's frames.
 
     Example:
         >>> import runmanager
         >>> try:
         ...     runmanager.load_runs("no/such/folder")
-        ... except runmanager.RunManagerError as error:  # whichever of them it is
+        ... except runmanager.RunManagerError as error:  # any of them
         ...     print(type(error).__name__)
         NoRunsError
     """
 
     def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython shows: those of the user's code, and the message."""
+        """Return the lines that IPython shows: the user's frames, and the message."""
         import IPython
 
         with in_user_frames(self):
@@ -50,10 +50,10 @@ class RunManagerError(Exception):
 
 
 class GridError(RunManagerError, ValueError):
-    """A grid that cannot be run.
+    """An invalid grid.
 
     Attributes:
-        problems: One sentence per problem, each with what to write instead.
+        problems: One sentence per problem, with what to write instead.
 
     Example:
         >>> from runmanager import RunBuilder
@@ -79,7 +79,7 @@ class GridError(RunManagerError, ValueError):
 
 
 class InvalidArgumentError(GridError):
-    """An argument that cannot be used, or a combination of arguments.
+    """An invalid argument, or an invalid combination of arguments.
 
     Example:
         >>> issubclass(InvalidArgumentError, ValueError)  # `except ValueError` catches it too
@@ -88,7 +88,7 @@ class InvalidArgumentError(GridError):
 
 
 class MissingExtraError(GridError, ImportError):
-    """An optional package that is not installed; the message names the extra to install.
+    """A missing optional package; the message names the extra to install.
 
     Example:
         >>> issubclass(MissingExtraError, ImportError)  # `except ImportError` catches it too
@@ -97,7 +97,7 @@ class MissingExtraError(GridError, ImportError):
 
 
 class ClusterError(GridError, ConnectionError):
-    """A Ray cluster that cannot be reached or used.
+    """An unreachable or unusable Ray cluster.
 
     Example:
         >>> issubclass(ClusterError, ConnectionError)  # `except ConnectionError` catches it too
@@ -106,7 +106,7 @@ class ClusterError(GridError, ConnectionError):
 
 
 class NoRunsError(RunManagerError, FileNotFoundError):
-    """A folder that is not there, or in which there are no runs.
+    """A missing folder, or a folder without runs.
 
     Example:
         >>> from runmanager import load_runs
@@ -127,7 +127,7 @@ class NotAFolderError(RunManagerError, NotADirectoryError):
 
 
 class PruneError(RunManagerError, ValueError):
-    """Runs that cannot be stopped early and compared: no such metric, or nothing to continue them with.
+    """Runs that cannot be pruned: the metric or the checkpoints are missing.
 
     Example:
         >>> issubclass(PruneError, ValueError)  # `except ValueError` catches it too
@@ -157,7 +157,7 @@ class DeviceError(RunManagerError, RuntimeError):
 
 
 class LifecycleError(RunManagerError, RuntimeError):
-    """A hook of RunManager that was called in the wrong place.
+    """A hook of RunManager that was called in the wrong order.
 
     Example:
         >>> from runmanager import RunManager
@@ -169,7 +169,7 @@ class LifecycleError(RunManagerError, RuntimeError):
 
 
 class MetricError(RunManagerError, ValueError):
-    """A value that cannot be averaged or counted.
+    """An invalid value of a metric.
 
     Example:
         >>> issubclass(MetricError, ValueError)  # `except ValueError` catches it too
@@ -178,7 +178,7 @@ class MetricError(RunManagerError, ValueError):
 
 
 class DataError(RunManagerError, RuntimeError):
-    """A data set whose files are missing or damaged.
+    """Missing or damaged files of a data set.
 
     Example:
         >>> issubclass(DataError, RuntimeError)  # `except RuntimeError` catches it too
@@ -187,7 +187,7 @@ class DataError(RunManagerError, RuntimeError):
 
 
 class CheckpointError(RunManagerError, ValueError):
-    """A state that cannot be saved safely, or that does not fit what it is restored to.
+    """A state that cannot be saved safely, or does not fit when it is restored.
 
     Example:
         >>> issubclass(CheckpointError, ValueError)  # `except ValueError` catches it too
@@ -196,10 +196,10 @@ class CheckpointError(RunManagerError, ValueError):
 
 
 class SettingError(RunManagerError, ValueError):
-    """Settings of `fit` that a run cannot be trained with.
+    """Invalid settings of `fit`.
 
     Attributes:
-        problems: One sentence per problem, each with what to write instead.
+        problems: One sentence per problem, with what to write instead.
 
     Example:
         >>> str(SettingError(["epochs is negative", "precision is unknown"]))
@@ -208,19 +208,19 @@ class SettingError(RunManagerError, ValueError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems: list[str] = list(problems)
-        super().__init__("; ".join(self.problems))  # one line: it is the cause in the run's row
+        super().__init__("; ".join(self.problems))  # one line, as it is the cause in the run's row
 
     def __reduce__(self) -> tuple[type["SettingError"], tuple[list[str]]]:
         return SettingError, (self.problems,)
 
 
 class ExperimentLockedError(RunManagerError, RuntimeError):
-    """An experiment that another process, or another thread of this one, is running.
+    """An experiment in use by another process, or by another thread of this process.
 
     Example:
         >>> from runmanager import run_grid
         >>> def train(run, manager):
-        ...     run_grid({"lr": [0.1]}, train, experiment="locked")  # which is running
+        ...     run_grid({"lr": [0.1]}, train, experiment="locked")  # the same experiment
         >>> outcome = run_grid({"lr": [0.1]}, train, experiment="locked", executor="inline", display=False)
         >>> outcome.outcomes[0][1].error.partition(":")[0]
         'ExperimentLockedError'
@@ -237,7 +237,7 @@ class BoardError(RunManagerError, RuntimeError):
 
 
 class RankError(RunManagerError, RuntimeError):
-    """A process of a data-parallel run that the others have lost.
+    """A lost process of a data-parallel run.
 
     Example:
         >>> issubclass(RankError, RuntimeError)  # `except RuntimeError` catches it too
@@ -246,7 +246,7 @@ class RankError(RunManagerError, RuntimeError):
 
 
 class StorageError(RunManagerError, OSError):
-    """What has to last could not be written; what was committed before is kept.
+    """A failed write; everything committed before is intact.
 
     Example:
         >>> issubclass(StorageError, OSError)  # `except OSError` catches it too
@@ -255,7 +255,7 @@ class StorageError(RunManagerError, OSError):
 
 
 class RunsWarning(UserWarning):
-    """Something under runs/ could not be read or shown; everything else was.
+    """A file or value that could not be read or shown; the rest was.
 
     Example:
         >>> issubclass(RunsWarning, UserWarning)  # warnings.simplefilter("error", RunsWarning) raises it
@@ -264,7 +264,7 @@ class RunsWarning(UserWarning):
 
 
 class Problems(list[str]):
-    """Collects what is wrong with arguments, so that all of it is said at once.
+    """Collects the problems of arguments, to report all of them at once.
 
     >>> problems = Problems()
     >>> problems.check_count("retries", -1, 0)
@@ -276,28 +276,28 @@ class Problems(list[str]):
     """
 
     def check_count(self, name: str, value: object, least: int) -> None:
-        """Note a problem unless the value is a whole number, `least` or more."""
+        """Append a problem unless the value is a whole number, `least` or more."""
         if not is_count(value, least):
             self.append(f"{name} must be a whole number, {least} or more, got {value!r}")
 
     def check_choice(self, name: str, value: object, choices: Sequence[object]) -> None:
-        """Note a problem unless the value is one of the choices."""
+        """Append a problem unless the value is one of the choices."""
         if value not in choices:
             self.append(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
     def check_seconds(self, name: str, value: object) -> None:
-        """Note a problem unless the value is None or a finite number above 0."""
+        """Append a problem unless the value is None or a finite number above 0."""
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if value is not None and not (is_number and 0 < value < math.inf):  # type: ignore[operator]
             self.append(f"{name} must be a number of seconds above 0, got {value!r}")
 
     def check_function(self, name: str, value: object, argument: str) -> None:
-        """Note a problem unless the value can be called; `argument` says with what."""
+        """Append a problem unless the value is callable; `argument` describes its argument."""
         if not callable(value):
             self.append(f"{name} must be a function of {argument}, got {value!r}")
 
     def check_batch_size(self, value: object) -> None:
-        """Note a problem unless the value is None or can count the samples of a batch."""
+        """Append a problem unless the value is None or a function of a batch."""
         if value is not None:
             self.check_function("batch_size", value, "a batch, as in lambda batch: len(batch[0])")
 
@@ -310,13 +310,13 @@ class Problems(list[str]):
             self += error.problems
 
     def raise_if_any(self, error: type[GridError] = GridError) -> None:
-        """Raise all problems, if there are any, as one error of this class."""
+        """Raise all problems, if any, as one error of this class."""
         if self:
             raise error(self)
 
 
 def is_count(value: object, least: int = 0) -> bool:
-    """Whether a value is a whole number, `least` or more; True and False are none.
+    """Whether a value is a whole number, `least` or more; bools are not.
 
     >>> is_count(3, 1), is_count(True), is_count(2.0)
     (True, False, False)
@@ -337,7 +337,7 @@ def first_line(error: BaseException) -> str:
 
 
 def gib(num_bytes: float) -> str:
-    """Write an amount of memory, as torch's own messages do.
+    """Format an amount of memory as torch does.
 
     >>> gib(2**29)
     '0.50 GiB'

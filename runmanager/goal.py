@@ -1,4 +1,4 @@
-"""The goal: which metric decides, and which of its values is the best one."""
+"""The goal of an experiment: a metric and its direction."""
 
 import math
 import re
@@ -15,20 +15,20 @@ _SMALLER = frozenset((
     "cer", "duration", "error", "loss", "mae", "mape", "memory", "mse", "nll", "perplexity", "ppl", "rmse",
     "wer",
 ))  # fmt: skip
-_COSTS = ("duration", "memory")  # they never decide unless asked for
+_COSTS = ("duration", "memory")  # never a goal by default
 _QUALIFIERS = frozenset(("macro", "mean", "micro", "rate", "score", "weighted"))  # as in f1_macro, error_rate
 _NEGATED = frozenset(("neg", "negative"))  # as in neg_mse
 EVALUATED = ("validation", "val", "eval", "test")
-"""What names of metrics begin with that are of an evaluation."""
+"""The prefixes of metrics of an evaluation."""
 _KINDS = ("accuracy", "loss")
 
 
 class Goal(NamedTuple):
-    """The metric that decides.
+    """The metric to optimize.
 
     Attributes:
-        metric: Its name.
-        sign: 1 where the largest value is the best one, -1 where the least is.
+        metric: The name of the metric.
+        sign: 1 if the largest value is the best, -1 if the smallest is.
     """
 
     metric: str
@@ -43,31 +43,32 @@ class Goal(NamedTuple):
         return self.sign > 0
 
     def score(self, metrics: Mapping[str, float]) -> float:
-        """Return how good an epoch is: larger is better; minus infinity if its metric is NaN or missing."""
+        """Return the score of an epoch: larger is better, minus infinity if the metric is NaN or missing."""
         value = metrics.get(self.metric, math.nan)
         return -math.inf if math.isnan(value) else self.sign * value
 
 
-def parse_goal(given: object, argument: str = "goal") -> Goal:
-    """Read "max:<metric>", "min:<metric>", or the name of a metric whose direction is known by its name.
+def parse_goal(value: object, argument: str = "goal") -> Goal:
+    """Parse "max:<metric>", "min:<metric>", or the name of a metric that implies the direction.
 
-    "best:<metric>" is such a name too. `argument` is what messages call it.
+    "best:<metric>" is accepted for such a name too. `argument` is its name in messages.
 
     Raises:
-        InvalidArgumentError: It is neither, or the direction is not known; the message shows what to write.
+        InvalidArgumentError: It is none of these, or the direction is unknown; the message has the correct
+            form.
 
     >>> parse_goal("max:reward"), parse_goal("val_loss")
     (Goal(metric='reward', sign=1), Goal(metric='val_loss', sign=-1))
     """
-    if isinstance(given, Goal):
-        return given
-    text = given if isinstance(given, str) else ""
-    which, metric = (part.strip() for part in (text if ":" in text else f"best:{text}").split(":", 1))
-    is_writable = metric == metric.encode("utf-8", "ignore").decode()  # half a surrogate pair names no column
-    if which not in ("max", "min", "best") or not metric or not is_writable:
+    if isinstance(value, Goal):
+        return value
+    text = value if isinstance(value, str) else ""
+    direction, metric = (part.strip() for part in (text if ":" in text else f"best:{text}").split(":", 1))
+    is_writable = metric == metric.encode("utf-8", "ignore").decode()  # no half surrogate pairs
+    if direction not in ("max", "min", "best") or not metric or not is_writable:
         rule = f"{argument} must be 'max:<metric>', 'min:<metric>', or a metric as 'test_accuracy'"
-        raise InvalidArgumentError([f"{rule}, got {given!r}"])
-    is_larger = is_larger_better(metric) if which == "best" else which == "max"
+        raise InvalidArgumentError([f"{rule}, got {value!r}"])
+    is_larger = is_larger_better(metric) if direction == "best" else direction == "max"
     if is_larger is None:
         rule = f"whether large values of {metric!r} are good is not known"
         raise InvalidArgumentError([f"{rule}: write {argument}='max:{metric}' or {argument}='min:{metric}'"])
@@ -75,9 +76,9 @@ def parse_goal(given: object, argument: str = "goal") -> Goal:
 
 
 def is_larger_better(name: str) -> bool | None:
-    """Whether large values of a metric are good, None if its name does not tell.
+    """Whether large values of a metric are good, None if its name does not imply it.
 
-    Its last word tells, in front of which anything may stand.
+    The last word of the name counts, with any prefix.
 
     >>> is_larger_better("test_accuracy"), is_larger_better("val_f1_macro"), is_larger_better("policy_loss")
     (True, True, False)
@@ -95,10 +96,10 @@ def is_larger_better(name: str) -> bool | None:
 
 
 def default_goal(names: Iterable[str]) -> Goal | None:
-    """Return the goal of runs that have these metrics where none is given, None if no name tells.
+    """Return the default goal of runs with these metrics, None if no name implies one.
 
-    That is the accuracy of the validation, else of the test set, else of training, else the loss in the same
-    order. A loss with another name in front, as `policy_loss`, is a part: any metric of the field is before it.
+    It is the accuracy of the validation, else of the test set, else of training, else the loss in the same
+    order. A loss with a prefix, as `policy_loss`, is only a part, and comes after all other metrics.
 
     >>> default_goal(["loss", "accuracy", "val_loss"]), default_goal(["policy_loss", "reward"])
     (Goal(metric='accuracy', sign=1), Goal(metric='reward', sign=1))
@@ -121,10 +122,10 @@ def default_goal(names: Iterable[str]) -> Goal | None:
 
 
 def companion(metric: str, names: Iterable[str]) -> str:
-    """Return the metric to look at beside the one that decides, "" if there is none.
+    """Return the metric to show beside the goal's, "" if there is none.
 
-    Beside a loss, it is the accuracy of the same data. Beside any other metric, it is the loss of the same
-    data, else that of training, else the first one. Beside a value of another epoch, as "best loss", is none.
+    For a loss, it is the accuracy of the same data. For any other metric, it is the loss of the same data, else
+    the training loss, else the first loss. A value of another epoch, as "best loss", has none.
 
     >>> companion("test_accuracy", ["loss", "test_loss"]), companion("val_f1_macro", ["loss", "val_loss"])
     ('test_loss', 'val_loss')

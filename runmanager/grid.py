@@ -1,4 +1,4 @@
-"""Hyperparameters in, runs out: `RunBuilder` expands a mapping of axes into a list of `Run`."""
+"""Grids: `RunBuilder` expands a mapping of axes into a list of `Run`."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ from runmanager.run import Run, make_run
 T = TypeVar("T")
 
 _MOST_RUNS = 1_000_000  # combinations walked or drawn for where=
-_MOST_REPEATED = 100_000  # draws in a row that have all been drawn before
+_MOST_REPEATED = 100_000  # repeated draws in a row until the sampler gives up
 
 
 class RunBuilder:
@@ -36,20 +36,20 @@ class RunBuilder:
     ) -> list[Run]:
         """Expand a mapping of name -> values into the runs of its product, last axis fastest.
 
-        A tuple of names is a paired axis, whose values are tuples of the same length. A mapping in the place of
-        values has axes itself: ``{"opt": {"lr": [0.1]}}`` is ``{"opt.lr": [0.1]}``, read as ``run.opt.lr``.
+        A tuple of names is a paired axis, whose values are tuples of the same length. A nested mapping has axes
+        too: ``{"opt": {"lr": [0.1]}}`` is ``{"opt.lr": [0.1]}``, read as ``run.opt.lr``.
 
         Args:
-            params: The axes in order. Values are any iterable with an order, but no string. A data class or a
-                configuration of OmegaConf will do for a mapping.
-            where: Keeps the runs for which it is true.
-            max_runs: The most runs to accept, to catch a grid that is large by accident; None for a million.
+            params: The axes in order. Values are any ordered iterable but a string. A data class or an
+                OmegaConf configuration works as a mapping too.
+            where: A filter: only runs for which it is true.
+            max_runs: A limit, to catch a grid that is too large by accident; None for a million.
 
         Returns:
-            The runs in order, each once.
+            The runs in order, without duplicates.
 
         Raises:
-            GridError: This is no grid; it lists every problem with what to write instead.
+            GridError: The grid is not valid; it lists every problem with what to write instead.
 
         Example:
             >>> RunBuilder.get_runs({"lr": [0.1, 0.01], "device": ["cpu"]})
@@ -71,21 +71,20 @@ class RunBuilder:
     ) -> list[Run]:
         """Draw `n` different runs of a grid, all of them equally likely, without expanding it.
 
-        They come in the order in which they are drawn: with the same seed, a larger `n` begins with the runs of
-        a smaller one, so that a sample can grow.
+        With the same seed, a larger `n` begins with the runs of a smaller one, so that a sample can grow.
 
         Args:
             params: The axes, as for `get_runs`; ranges may be among them: `Uniform`, `LogUniform`, `IntRange`.
                 The values of a range do not depend on the other axes.
-            n: How many runs to draw.
+            n: The number of runs to draw.
             seed: Determines the sample; the global random state is not used.
-            where: Draws from the runs for which it is true.
+            where: A filter: draws only runs for which it is true.
 
         Returns:
             The `n` runs, in the order in which they were drawn.
 
         Raises:
-            GridError: As `get_runs`, or the grid has fewer runs.
+            GridError: As for `get_runs`, or the grid has fewer runs.
 
         Example:
             >>> RunBuilder.sample({"lr": [0.1, 0.01, 0.001], "seed": range(10**4)}, 2, seed=0)
@@ -101,26 +100,28 @@ class RunBuilder:
         kinds = _kinds(space)
         drawn = (make(space, values, kinds) for values in _drawn(space, seed))
         tried = itertools.islice(drawn, max(n, _MOST_RUNS))
-        kept = list(itertools.islice(tried if where is None else filter(where, tried), n))
-        if len(kept) < n:
+        selected = list(itertools.islice(tried if where is None else filter(where, tried), n))
+        if len(selected) < n:
             seen = f"all {size:,} runs of this grid" if size <= _MOST_RUNS else f"{_MOST_RUNS:,} runs drawn"
             if where is None:
-                raise GridError([f"only {len(kept):,} different runs were drawn of {n:,}: lower n"])
-            raise GridError([f"where= keeps {len(kept)} of {seen}, a sample of {n:,} was asked for: lower n"])
-        return kept
+                raise GridError([f"only {len(selected):,} different runs were drawn of {n:,}: lower n"])
+            raise GridError(
+                [f"where= keeps {len(selected)} of {seen}, a sample of {n:,} was asked for: lower n"]
+            )
+        return selected
 
     @staticmethod
     def num_runs(params: Grid) -> int:
-        """Count the runs of a grid without expanding it.
+        """Return the number of runs of a grid, without expanding it.
 
         Args:
             params: The axes, as for `get_runs`.
 
         Returns:
-            The number of runs, also where it is too large for `get_runs`.
+            The number of runs, even if it is too large for `get_runs`.
 
         Raises:
-            GridError: As `get_runs`, but of any size.
+            GridError: As for `get_runs`, but without a limit.
 
         Example:
             >>> RunBuilder.num_runs({f"p{i}": range(10) for i in range(12)})
@@ -130,7 +131,7 @@ class RunBuilder:
 
 
 def make(space: Space, values: Iterable[tuple[Any, ...]], kinds: tuple[str, ...] = ()) -> Run:
-    """Return the run that has these values of each axis.
+    """Return the run with these values of the axes.
 
     >>> from runmanager.ranges import LogUniform
     >>> space = space_of({"lr": LogUniform(0.001, 0.1), ("a", "b"): [(1, 2), (3, 4)]})
@@ -149,12 +150,12 @@ def _expanded(axes: Axes, where: Callable[[Run], bool] | None, max_runs: int) ->
     space: Space = {**axes}
     kinds = _kinds(space)
     runs = (make(space, values, kinds) for values in itertools.product(*axes.values()))
-    kept = [run for run in runs if where is None or where(run)]
-    if len(kept) > max_runs:
-        raise GridError([_too_many(axes, len(kept), max_runs)])
-    if not kept:
+    selected = [run for run in runs if where is None or where(run)]
+    if len(selected) > max_runs:
+        raise GridError([_too_many(axes, len(selected), max_runs)])
+    if not selected:
         raise GridError([f"where= keeps none of {counted(size, 'run')}: keep at least one"])
-    return kept
+    return selected
 
 
 def _too_many(axes: Axes, size: int, max_runs: int) -> str:
@@ -184,7 +185,7 @@ def _num_values(values: Range | list[tuple[Any, ...]]) -> int:
 
 
 def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the values of each axis of runs, none of them twice, in a random order."""
+    """Yield the axes' values of distinct runs, in random order."""
     lists = [values for values in space.values() if not isinstance(values, Range)]
     if len(lists) == len(space):
         size = math.prod(map(len, lists))
@@ -206,9 +207,9 @@ def _drawn(space: Space, seed: int) -> Iterator[list[tuple[Any, ...]]]:
 
 
 def _shuffled(size: int, seed: int) -> Iterator[int]:
-    """Yield the numbers below `size` in a random order; memory and time are those of the numbers drawn.
+    """Yield the numbers below `size` in random order; memory and time depend on the numbers drawn.
 
-    Fisher and Yates' shuffle, which remembers no more than what it has moved.
+    The Fisher-Yates shuffle, which stores only moved numbers.
 
     >>> sorted(_shuffled(4, seed=0)), next(_shuffled(10**30, seed=0)) < 10**30
     ([0, 1, 2, 3], True)
@@ -216,7 +217,7 @@ def _shuffled(size: int, seed: int) -> Iterator[int]:
     random_ = random.Random(seed)  # noqa: S311 - no secret
     moved: dict[int, int] = {}
     index = 0
-    while index < size:  # which may be more than range() can count
+    while index < size:  # may be too large for range()
         other = random_.randrange(index, size)
         first, drawn = moved.get(index, index), moved.get(other, other)
         moved[other] = first
@@ -225,7 +226,7 @@ def _shuffled(size: int, seed: int) -> Iterator[int]:
 
 
 def _fractions(names: Sequence[object], seed: int) -> Iterator[list[float]]:
-    """Yield numbers from 0 to below 1 for each axis, without end; those of an axis do not depend on the others.
+    """Yield numbers in [0, 1) for each axis, without end; those of an axis do not depend on other axes.
 
     >>> next(_fractions(["lr", "width"], seed=0))[1] == next(_fractions(["width"], seed=0))[0]
     True
@@ -236,7 +237,7 @@ def _fractions(names: Sequence[object], seed: int) -> Iterator[list[float]]:
 
 
 def _distinct(draws: Iterable[T]) -> Iterator[T]:
-    """Yield each of some draws once, until no other comes for long.
+    """Yield distinct draws, until no new one comes for long.
 
     >>> [*_distinct([3, 1, 3, 3, 2])]
     [3, 1, 2]
@@ -253,7 +254,7 @@ def _distinct(draws: Iterable[T]) -> Iterator[T]:
 
 
 def _combination(axes: Sequence[Sequence[T]], index: int) -> list[T]:
-    """Return the combination that `itertools.product` of the axes has at an index.
+    """Return the combination at an index of `itertools.product` of the axes.
 
     >>> [_combination([[0.1, 0.01], [8, 64]], index) for index in range(4)]
     [[0.1, 8], [0.1, 64], [0.01, 8], [0.01, 64]]
@@ -266,7 +267,7 @@ def _combination(axes: Sequence[Sequence[T]], index: int) -> list[T]:
 
 
 def _kinds(space: Space) -> tuple[str, ...]:
-    """Return the kind of each hyperparameter, in the order of the fields."""
+    """Return the type of each hyperparameter, in the order of the fields."""
     kinds: list[str] = []
     for values in space.values():
         columns = [(values.low,)] if isinstance(values, Range) else zip(*values, strict=True)

@@ -1,4 +1,4 @@
-"""Hyperparameters: which names and devices they may have, and their values as text and as JSON."""
+"""Hyperparameters: validation of names and devices, and values as text and JSON."""
 
 import enum
 import hashlib
@@ -14,31 +14,31 @@ from typing import Any
 from runmanager.close_names import closest
 
 BOOL, NUMBER, TEXT = "bool", "number", "text"
-"""The kinds of values that TensorBoard's HParams tells apart."""
+"""The types of values in TensorBoard's HParams."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_FEW = 6  # elements of an array that are written out
-_MOST_NESTED = 50  # levels of lists, mappings and the like
-_LONG = 10**4300  # has more digits than Python writes
+_FEW = 6  # the most elements of an array written as text
+_MOST_NESTED = 50  # the deepest nesting of lists, mappings and the like
+_LONG = 10**4300  # more digits than Python converts to text
 RESERVED = frozenset((
     "experiment", "run", "epoch", "loss", "accuracy", "status", "epochs", "jobs", "threads", "parameters",
     "attempts", "mixed", "error", "hyperparameters", "folder",
 ))  # fmt: skip
-"""Names that columns of the results already have."""
+"""Names of result columns."""
 COLUMNS = RESERVED | {"epoch duration", "run duration", "peak memory", "cold start", "stopped early"}
-"""The same, with those that no hyperparameter of a grid can have."""
+"""Names of result columns, and others that no hyperparameter may have."""
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
 _DEVICE = re.compile(r"(?P<type>[a-z]+)(:(?P<index>0|[1-9][0-9]?))?")  # torch reads cuda:256 as cuda:0
 
 
 def check_names(names: Iterable[str]) -> list[str]:
-    """Return a sentence for each hyperparameter name that no run can have."""
+    """Return a sentence for each invalid name of a hyperparameter."""
     return [problem for name in names if (problem := _name_problem(name))]
 
 
 def check_groups(names: Iterable[Any]) -> list[str]:
-    """Return a sentence for each name that is a hyperparameter and the beginning of others.
+    """Return a sentence for each name that is a hyperparameter and a prefix of others.
 
     >>> check_groups(["opt", "opt.lr", "width"])
     ["'opt' is an axis, and 'opt.lr' is below it: rename one"]
@@ -51,7 +51,7 @@ def check_groups(names: Iterable[Any]) -> list[str]:
 
 
 def check_device(value: Any) -> str | None:
-    """Return what is wrong with a device as written, or None; whether it exists is not asked.
+    """Return the error of a device's name, or None; the device need not exist.
 
     >>> check_device("cuda:1"), check_device("cpu:3")
     (None, "the cpu has no numbers, got 'cpu:3': write 'cpu'")
@@ -89,9 +89,9 @@ def _name_problem(name: Any) -> str | None:
 
 
 def _is_name(part: str) -> bool:
-    # _target_ is a name in configurations, namedtuples' own begin with an underscore alone
-    is_own = part.startswith("__") or (part.startswith("_") and not part.endswith("_"))
-    return part.isidentifier() and not keyword.iskeyword(part) and not is_own
+    # configurations use _target_, namedtuples use names with a leading underscore only
+    is_reserved = part.startswith("__") or (part.startswith("_") and not part.endswith("_"))
+    return part.isidentifier() and not keyword.iskeyword(part) and not is_reserved
 
 
 def _suggestion(part: str) -> str:
@@ -100,7 +100,7 @@ def _suggestion(part: str) -> str:
 
 
 def column(name: str) -> str:
-    """Return the column of the results that holds a hyperparameter.
+    """Return the result column of a hyperparameter.
 
     >>> column("lr"), column("epochs")
     ('lr', 'epochs (hyperparameter)')
@@ -109,7 +109,7 @@ def column(name: str) -> str:
 
 
 def check_value(value: Any) -> str | None:
-    """Return what is wrong with a value that cannot be written and read again, or None.
+    """Return the error of a value that cannot be written and read again, or None.
 
     >>> check_value([1, None]), check_value(10**5000)
     (None, 'a number of over 4,300 digits cannot be written: give it as text')
@@ -132,13 +132,13 @@ def check_value(value: Any) -> str | None:
 
 
 def check_values(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
-    """Return a sentence for each name of a hyperparameter with values that cannot be written."""
+    """Return a sentence for each hyperparameter with values that cannot be written."""
     problems = ((name, check_value(value)) for name, value in pairs)
     return list(dict.fromkeys(f"{name!r}: {problem}" for name, problem in problems if problem))
 
 
 def is_deep(value: Any) -> bool:
-    """Whether a value is nested so deep, or in itself, that functions that call themselves would fail."""
+    """Whether a value is nested too deep for recursive functions, or contains itself."""
     level = [value]
     for _ in range(_MOST_NESTED):
         level = list({id(item): item for outer in level for item in _items(outer)}.values())
@@ -154,14 +154,14 @@ def _items(value: Any) -> Iterable[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Turn a NumPy scalar into the Python number it holds; leave everything else alone."""
+    """Convert a NumPy scalar to a Python number; other values stay."""
     if type(value).__module__ == "numpy" and hasattr(value, "item") and not hasattr(value, "__len__"):
         return value.item()
     return value
 
 
 def kind(value: Any) -> str:
-    """Return the kind of a value.
+    """Return the type of a value in HParams.
 
     >>> kind(True), kind(3), kind(float("nan")), kind(None)
     ('bool', 'number', 'text', 'text')
@@ -174,7 +174,7 @@ def kind(value: Any) -> str:
 
 
 def common_kind(kinds: Iterable[str]) -> str:
-    """Return the one kind of several values, text if they have several.
+    """Return the common type of several values, text if they differ.
 
     >>> common_kind(["number", "number"]), common_kind(["number", "bool"])
     ('number', 'text')
@@ -184,7 +184,7 @@ def common_kind(kinds: Iterable[str]) -> str:
 
 
 def text(value: Any) -> str:
-    """Write a value the short way people read it.
+    """Format a value briefly for people.
 
     >>> text(0.010), text(("a", 1)), text((64,)), text(None), text(float)
     ('0.01', '(a, 1)', '(64,)', 'None', 'float')
@@ -209,17 +209,17 @@ def _array_text(array: Any) -> str:
     return f"array{tuple(array.shape)}~{digest(array)[:6]}"
 
 
-def counted(number: int, what: str) -> str:
-    """Write how many there are of something.
+def counted(number: int, noun: str) -> str:
+    """Format a number with a noun.
 
     >>> counted(1, "run"), counted(1000, "run")
     ('1 run', '1,000 runs')
     """
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def json_value(value: Any) -> Any:
-    """Turn a value into strict JSON for people and scripts: NaN and infinities are null, objects their text.
+    """Convert a value to strict JSON for people and scripts: NaN becomes null, other objects text.
 
     >>> json_value((1, float("nan"), {"a": float}))
     [1, None, {'a': 'float'}]
@@ -258,11 +258,10 @@ def digest(array: Any) -> str:
 
 
 def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
-    """Write a value as strict JSON from which `decode` restores it with its type.
+    """Encode a value as strict JSON, from which `decode` restores it with its type.
 
-    These come back as they were: None, bool, int, float (NaN and infinities too), str, tuple, list, set,
-    frozenset, dict, torch.device and torch.dtype. Classes and functions come back as their full name, anything
-    else as its text.
+    Exact round trips: None, bool, int, float (with NaN and infinities), str, tuple, list, set, frozenset, dict,
+    torch.device and torch.dtype. Classes and functions become their full name, anything else its text.
 
     >>> decode(encode(((3, 3), float("inf")))), decode(encode(int))
     (((3, 3), inf), 'int')
@@ -288,10 +287,10 @@ def encode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
 
 
 def decode(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
-    """Restore what `encode` wrote.
+    """Decode a value from `encode`.
 
     Raises:
-        ValueError: The JSON is not of `encode`'s making.
+        ValueError: The JSON is not from `encode`.
     """
     if isinstance(value, list):
         return [decode(item) for item in value]
@@ -344,13 +343,13 @@ def _torch_value(kind: str, content: str) -> Any:
 
 
 def is_torch(value: Any, *kinds: str) -> bool:
-    """Whether a value is of one of these classes of torch."""
+    """Whether a value is an instance of one of these torch classes."""
     # by name, so that grids of plain numbers never import torch
     return type(value).__module__ == "torch" and type(value).__name__ in kinds
 
 
 def _public_name(value: Any) -> str:
-    """Return the shortest name under which a class or a function can be imported, as in torch.optim.SGD."""
+    """Return the shortest importable name of a class or function, as torch.optim.SGD."""
     packages = itertools.accumulate(str(value.__module__).split("."), "{}.{}".format)
     name = str(value.__qualname__)
     homes = [package for package in packages if getattr(sys.modules.get(package), name, None) is value]

@@ -1,4 +1,4 @@
-"""Listener: who follows runs, in the process that executes them or in the one that started the grid."""
+"""Listeners: they follow runs, in the worker or in the process that started the grid."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,13 +8,13 @@ from runmanager.run import Run
 
 
 class Slot(NamedTuple):
-    """Where a run is executed.
+    """The lane and device of a run.
 
     Attributes:
         id: The identity of the run.
-        lane: The number of its lane, from 0; a listener in the worker does not know it.
-        device: As in "cuda:1".
-        is_retried: Whether the run that has ended is executed again; told in the parent alone.
+        lane: The number of its lane, from 0; unknown in the worker.
+        device: As "cuda:1".
+        is_retried: Whether the ended run is retried; only in the parent.
     """
 
     id: str
@@ -24,22 +24,22 @@ class Slot(NamedTuple):
 
 
 class Listener:
-    """Follows the runs of a grid: a subclass overrides what it wants to hear of, each method does nothing else.
+    """Follows the runs of a grid; a subclass overrides some of the methods, which do nothing by default.
 
-    Give it to ``run_grid(..., listeners=[...])``. It can harm nothing: what it raises is said once, and the run
-    goes on. Events that it is too slow for wait in a queue of 1,000; then those of steps are dropped first, and
-    those of ends never. Under torchrun, rank 0 alone has listeners.
+    Pass it to ``run_grid(..., listeners=[...])``. It cannot harm a run: an exception is reported once, and the
+    run continues. A slow listener has a queue of 1,000 events; if it is full, steps are dropped first, and ends
+    of runs never. Under torchrun, only rank 0 has listeners.
 
     Attributes:
-        where: "parent", the default: called in the process that started the grid, in a thread of its own. Then
-            `network` and `loader` are None. Or "worker": pickled, and called in each process that executes
-            runs, outside all clocks. Random states, and modes and buffers of the network, are given back. With
-            the executor "inline", both are this process: there, one in the parent must not draw from global
+        where: "parent", the default: called in the process that started the grid, in a separate thread, where
+            `network` and `loader` are None. "worker": pickled, and called in each process that executes runs,
+            outside all clocks; random states, and modes and buffers of the network, are restored. With the
+            executor "inline", both are the same process, and a listener in the parent must not draw from global
             generators.
-        may_stop: Whether the answers of `epoch_ended` count. A run waits for them, in the parent up to 10
-            seconds; without an answer it goes on.
-        run: The run that the event is of, set before each call.
-        slot: Where that run is executed.
+        may_stop: Whether answers of `epoch_ended` can stop a run. The run waits for them, in the parent up to
+            10 seconds; without an answer it continues.
+        run: The run of the event, set before each call.
+        slot: The lane and device of that run.
 
     Example:
         >>> from runmanager import run_grid
@@ -61,12 +61,12 @@ class Listener:
     slot: Slot
 
     def run_began(self, run: Run, network: Any, loader: Any) -> None:
-        """A run has begun, or is resumed.
+        """Called when a run begins or is resumed.
 
         Args:
             run: Its hyperparameters.
-            network: What is trained, None in the parent.
-            loader: What its batches come from, None in the parent.
+            network: The network, None in the parent.
+            loader: The loader, None in the parent.
 
         Example:
             >>> class Announce(Listener):
@@ -75,10 +75,10 @@ class Listener:
         """
 
     def step_ended(self, progress: BatchProgress) -> None:
-        """A run has trained another batch; told at most twice a second.
+        """Called after a batch, at most twice a second.
 
         Args:
-            progress: How far it is in its epoch.
+            progress: The progress within the epoch.
 
         Example:
             >>> class Bar(Listener):
@@ -87,17 +87,17 @@ class Listener:
         """
 
     def epoch_ended(self, record: EpochRecord, network: Any) -> str | None:
-        """An epoch is committed; nothing that happens here can change it.
+        """Called when an epoch is committed, which the listener cannot change.
 
-        A run that is resumed asks again about its last epoch, if answers count.
+        A resumed run repeats the call for its last epoch, if `may_stop`.
 
         Args:
-            record: The epoch, as the journal has it.
-            network: What is trained, None in the parent.
+            record: The epoch, as in the journal.
+            network: The network, None in the parent.
 
         Returns:
-            Why the run is to stop here, which counts if the listener `may_stop`: it is then pruned, and the
-            first reason of several listeners is in its journal. None or "" to go on.
+            Why the run should stop, if the listener `may_stop`: it is then pruned, with the first reason of all
+            listeners in its journal. None or "" to continue.
 
         Example:
             >>> class StopsBadStarts(Listener):
@@ -108,10 +108,10 @@ class Listener:
         """
 
     def run_ended(self, outcome: Outcome) -> None:
-        """A run has ended, and is committed.
+        """Called when a run has ended and its outcome is committed.
 
         Args:
-            outcome: How it ended.
+            outcome: The outcome.
 
         Example:
             >>> class Count(Listener):
@@ -123,7 +123,7 @@ class Listener:
 
 
 def problem_of(answer: object) -> str:
-    """Return what is wrong with the answer of a listener, "" if nothing is.
+    """Return the error of a listener's answer, or "".
 
     >>> problem_of(None) or problem_of("a bad start"), problem_of(True)
     ('', 'epoch_ended() must return why the run is to stop, or None, got True')
@@ -134,7 +134,7 @@ def problem_of(answer: object) -> str:
 
 
 def fault_of(method: str, error: BaseException) -> str:
-    """Return which method of a listener raised what.
+    """Return a sentence about an exception in a method of a listener.
 
     >>> fault_of("run_ended", ValueError("no data"))
     'run_ended() raised ValueError: no data'

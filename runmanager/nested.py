@@ -1,4 +1,4 @@
-"""Nested mappings, data classes and OmegaConf's configurations, by the dotted names of what is in them."""
+"""Nested mappings, data classes and OmegaConf configurations, as values with dotted names."""
 
 import copy
 import dataclasses
@@ -20,11 +20,11 @@ class DataClass(Protocol):
 Grid: TypeAlias = Mapping[Any, Any] | DataClass
 """A grid as users write it."""
 
-_DEEPEST = 50  # mappings within each other
+_DEEPEST = 50  # the deepest nesting of mappings
 
 
 def mapping_of(value: Any) -> Mapping[Any, Any] | None:
-    """Return the fields of a mapping, a data class or a configuration of OmegaConf; None of anything else.
+    """Return the fields of a mapping, a data class or an OmegaConf configuration; None for anything else.
 
     >>> mapping_of({"lr": 0.1}), mapping_of([0.1])
     ({'lr': 0.1}, None)
@@ -40,10 +40,10 @@ def mapping_of(value: Any) -> Mapping[Any, Any] | None:
 
 
 def plain_config(value: Any) -> Any:
-    """Turn a configuration of OmegaConf into dicts and lists, with its interpolations; leave all else alone.
+    """Convert an OmegaConf configuration to dicts and lists, with interpolations; other values stay.
 
     Raises:
-        GridError: It lacks a value, or cannot be resolved.
+        GridError: A value is missing, or cannot be resolved.
     """
     omega = _omegaconf(value)
     if omega is None:
@@ -56,19 +56,19 @@ def plain_config(value: Any) -> Any:
 
 
 def outline(config: Any) -> Any:
-    """Return what has the names of a configuration; values of OmegaConf may be missing in it."""
+    """Return the structure of a configuration; values of OmegaConf may be missing."""
     omega = _omegaconf(config)
     return config if omega is None else omega.to_container(config, resolve=False)
 
 
 def _omegaconf(value: Any) -> Any:
-    """Return the class that handles a configuration of OmegaConf, None if the value is none."""
+    """Return the class OmegaConf for an OmegaConf configuration, None for any other value."""
     omega = getattr(sys.modules.get("omegaconf"), "OmegaConf", None)
     return omega if omega is not None and omega.is_config(value) else None
 
 
 def flat(grid: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the axes of a grid and their values, those in a nested mapping with dotted names.
+    """Yield the axes of a grid and their values, with dotted names for nested mappings.
 
     Raises:
         GridError: Mappings are nested too deep.
@@ -92,7 +92,7 @@ def _flat(grid: Mapping[Any, Any], prefix: str, depth: int) -> Iterator[tuple[An
 
 
 def _yields_values(values: Any) -> bool:
-    """Whether a data class yields values, as a range of one's own."""
+    """Whether a data class is an iterable of values, as a custom range."""
     return not isinstance(values, Mapping) and hasattr(type(values), "__iter__") and _omegaconf(values) is None
 
 
@@ -100,29 +100,29 @@ def _below(prefix: str, name: Any) -> Any:
     return f"{prefix}{name}" if isinstance(name, str) else name
 
 
-def leaves(config: Any, kept: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(config: Any, unexpanded: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values in a configuration by their dotted names.
 
-    What is `kept` is not looked into, nor a mapping whose keys are no names, which is a value itself.
+    Fields in `kept` are not expanded, nor mappings whose keys are not names, which are values.
 
     >>> dict(leaves({"opt": {"lr": 0.1, "betas": [0.9, 0.99]}, "labels": {0: "cat"}}))
     {'opt.lr': 0.1, 'opt.betas': [0.9, 0.99], 'labels': {0: 'cat'}}
     """
     for key, value in (mapping_of(config) or {}).items():
         name = _below(prefix, key)
-        inner = None if name in kept else mapping_of(value)
+        inner = None if name in unexpanded else mapping_of(value)
         is_group = inner and all(isinstance(key, str) and not check_names([f"x.{key}"]) for key in inner)
         if is_group and prefix.count(".") < _DEEPEST:
-            yield from leaves(value, kept, f"{name}.")
+            yield from leaves(value, unexpanded, f"{name}.")
         else:
             yield name, value
 
 
 def replaced(config: Any, values: Mapping[str, Any]) -> Any:
-    """Return a copy of a configuration with other values by their dotted names; all types stay as they are.
+    """Return a copy of a configuration with some values replaced, by dotted name; types do not change.
 
     Raises:
-        Exception: What the classes of the configuration raise where they check a value.
+        Exception: A class of the configuration refuses a value.
 
     >>> replaced({"opt": {"lr": 0.1, "name": "sgd"}}, {"opt.lr": 0.5})
     {'opt': {'lr': 0.5, 'name': 'sgd'}}
@@ -139,7 +139,7 @@ def replaced(config: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _replaced(config: Any, values: Mapping[str, Any]) -> Any:
-    """Replace values in a configuration that nobody else has."""
+    """Replace values of an unshared configuration in place."""
     changes: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {}
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""The status of a run and what it implies; the outcome of an attempt, its cause and the next step."""
+"""The status of a run, and the outcome of an attempt with its cause and the next step."""
 
 import math
 from collections import Counter
@@ -11,13 +11,13 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 LEADING = ("loss", "accuracy", "epoch duration", "run duration")
-"""The metrics that come before the hyperparameters, as in the tutorial's table."""
+"""The metrics in front of the hyperparameters, as in the tutorial's table."""
 
 LARGEST = 2**53
-"""The largest count in a file: any JSON number up to it is exact."""
+"""The largest count in a file; JSON numbers up to it are exact."""
 
 BY_TRAIN = "train"
-"""What a run was pruned by that raised optuna.TrialPruned."""
+"""The rule of a run that raised optuna.TrialPruned."""
 
 RETRY_FAILED = "retry_failed=True (--retry-failed) executes them again"
 """What to do about runs that failed, in Python and on the command line."""
@@ -54,17 +54,17 @@ class Status(StrEnum):
 
     @property
     def is_success(self) -> bool:
-        """Whether the run ended as it should: completed, or stopped early by a search."""
+        """Whether the run ended as planned: completed, or pruned."""
         return self in (Status.COMPLETED, Status.PRUNED)
 
     @property
     def is_fault(self) -> bool:
-        """Whether the same run would end like this again, so that it is not repeated unless asked for."""
+        """Whether the run would end the same way again, so that it is repeated only on request."""
         return self.is_exception or self in (Status.DIVERGED, Status.HUNG)
 
     @property
     def is_lost(self) -> bool:
-        """Whether the run has no result, and gets none unless it is executed again."""
+        """Whether the run has no result without being executed again."""
         return self.is_fault or self is Status.KILLED
 
     @property
@@ -74,7 +74,7 @@ class Status(StrEnum):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the run was stopped from outside; the same command continues it."""
+        """Whether the run was stopped from outside; the same command resumes it."""
         return self in (Status.INTERRUPTED, Status.KILLED)
 
     @property
@@ -89,17 +89,17 @@ class Status(StrEnum):
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the run has ended and may be continued, so that its end is not final for TensorBoard."""
+        """Whether the run has ended but may be resumed, so that its end is not final for TensorBoard."""
         return self.is_stopped or self is Status.PRUNED
 
     @property
     def is_in_progress(self) -> bool:
-        """Whether a process executes the run, or was last seen doing so."""
+        """Whether a process executes the run, or did so at its last sign of life."""
         return self in (Status.RUNNING, Status.STALE)
 
     @property
     def is_worth_a_retry(self) -> bool:
-        """Whether the same run may end differently next time: its process was killed, or hung."""
+        """Whether a retry may end differently, as the process was killed or hung."""
         return self in (Status.KILLED, Status.HUNG)
 
     @property
@@ -109,7 +109,7 @@ class Status(StrEnum):
 
     @property
     def sign(self) -> str:
-        """The shape that is in front of the status, as colors alone do not tell it to everybody."""
+        """The symbol in front of the status, as colors alone are not accessible."""
         if self.is_fault:
             return "✗"
         if self.is_stopped or self is Status.STALE:
@@ -154,14 +154,14 @@ def counts_of(statuses: Iterable[str]) -> dict[str, int]:
 
 
 class EpochRecord(msgspec.Struct, frozen=True, gc=False):
-    """One finished epoch of a run.
+    """A finished epoch of a run.
 
     Attributes:
         epoch: Its number, from 1.
         metrics: Columns of the table -> values; durations in seconds.
-        times: Parts of the epoch's duration and times beside it, in seconds; and the images per second.
+        times: Parts of the epoch's duration and further times, in seconds; also the images per second.
         cold: Whether it is the first epoch of its process on its device.
-        steps: How many steps it had: its batches, or as many as `log` was called for.
+        steps: The number of its steps: batches, or steps of `log`.
 
     Example:
         >>> record = EpochRecord(1, {"loss": 0.5, "epoch duration": 2.0})
@@ -179,7 +179,7 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
         """Copy the record.
 
         Returns:
-            An equal one, whose mappings are its own: for code that may change them.
+            An equal record with separate mappings, for code that may modify them.
 
         Example:
             >>> record = EpochRecord(1, {"loss": 0.5})
@@ -190,13 +190,13 @@ class EpochRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Inside(msgspec.Struct, frozen=True):
-    """Where in an epoch a run continues: after which batch its state was saved.
+    """A position inside an epoch, where a checkpoint was saved.
 
     Attributes:
         epoch: The number of the epoch, from 1.
         batch: The number of the batch, from 1.
-        step: The last step of the run until then.
-        num_batches: How many batches the epoch has, None if that is not known.
+        step: The last step of the run before it.
+        num_batches: The number of batches of the epoch, None if unknown.
 
     Example:
         >>> print(Inside(epoch=3, batch=120, num_batches=600))
@@ -214,13 +214,13 @@ class Inside(msgspec.Struct, frozen=True):
 
 
 class BatchProgress(NamedTuple):
-    """How far a run is within an epoch.
+    """The progress of a run within an epoch.
 
     Attributes:
         epoch: The number of the epoch, from 1.
         batch: The number of the batch, from 1; 0 before the first one.
-        num_epochs: How many epochs the run trains, None if that is not known.
-        num_batches: How many batches the epoch has, None if that is not known.
+        num_epochs: The number of epochs of the run, None if unknown.
+        num_batches: The number of batches of the epoch, None if unknown.
         loss: The mean loss of the epoch so far, None if reading it would wait for a device.
     """
 
@@ -232,11 +232,11 @@ class BatchProgress(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A run asks its grid whether it goes on after an epoch.
+    """A question of a run to its grid: whether to continue after an epoch.
 
     Attributes:
-        record: The last epoch that is committed.
-        is_new: Whether it was committed just now; otherwise the run was resumed after it.
+        record: The last committed epoch.
+        is_new: Whether it is a new epoch; otherwise the run was resumed after it.
     """
 
     record: EpochRecord
@@ -244,22 +244,22 @@ class Question(NamedTuple):
 
 
 News = EpochRecord | BatchProgress | Question
-"""What a run reports while it is executed; the answer to a question is why it is to stop, "" to go on."""
+"""A report of a run in progress; the answer to a question is why the run should stop, or ""."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended.
+    """The outcome of an attempt.
 
     Attributes:
-        status: That of a run that has ended.
+        status: A status of an ended run.
         error: The cause in one line, empty if completed.
-        epochs: How many epochs are committed.
-        log: Further evidence of the cause, such as the last output of a process that died; not in the journal.
-        is_committed: Whether it is in the journal: a process that died could not write it.
+        epochs: The number of committed epochs.
+        log: Further evidence of the cause, as the last output of a dead process; not in the journal.
+        is_committed: Whether it is in the journal, which a dead process could not write.
         unread: The hyperparameters that `train` did not read; not in the journal.
-        pruned_by: The rule by which a pruned run was stopped, `BY_TRAIN` if `train` itself did it; "" if it
-            waits at a rung until the other runs are there.
+        pruned_by: The rule that pruned the run, `BY_TRAIN` if `train` did; "" if it waits at a rung for the
+            other runs.
 
     Example:
         >>> outcome = Outcome(Status.FAILED, "ValueError: no data", epochs=2)
@@ -279,11 +279,11 @@ class Outcome:
         """Write what is kept of the run, and what to do next.
 
         Args:
-            error_log: The file with the traceback, which the sentence names.
-            is_retried: Whether the grid executes the run again by itself.
+            error_log: The file with the traceback, named in the sentence.
+            is_retried: Whether the grid retries the run.
 
         Returns:
-            One line, "" if nothing is to be done.
+            One line, "" if there is nothing to do.
 
         Example:
             >>> Outcome(Status.DIVERGED, epochs=2).next_step(Path("error.log"))
@@ -297,7 +297,7 @@ class Outcome:
 
 
 def in_order(run: Any, epoch: Any, params: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Put what belongs to an epoch, or to all of them by column, in the order of the results table.
+    """Return the columns of an epoch, or of all epochs, in the order of the results table.
 
     >>> list(in_order(7, 1, {"lr": 0.1}, {"loss": 0.5, "f1": 0.25}))
     ['run', 'epoch', 'loss', 'accuracy', 'epoch duration', 'run duration', 'lr', 'f1']

@@ -1,4 +1,4 @@
-"""Ranges: axes without a list of values, from which runs are drawn or searched."""
+"""Ranges: axes without a list of values, for samples and searches."""
 
 import math
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Any
 from runmanager.errors import InvalidArgumentError, Problems
 from runmanager.hyperparameters import plain
 
-_STEPS = 3  # of magnitude between the width of a range and the steps of its values
+_STEPS = 3  # orders of magnitude between the width of a range and its step
 
 
 @dataclass(frozen=True)
 class Range:
-    """What all ranges have in common: their bounds, which belong to them."""
+    """The base of all ranges, with inclusive bounds."""
 
     low: float
     high: float
@@ -28,12 +28,12 @@ class Range:
 
     @property
     def is_log(self) -> bool:
-        """Whether each order of magnitude is equally likely, not each interval of the same width."""
+        """Whether orders of magnitude are equally likely, not intervals of the same width."""
         return self._is_log()
 
     @property
     def num_values(self) -> int:
-        """How many different values can be drawn."""
+        """The number of distinct values."""
         return self._num_values()
 
     def _is_log(self) -> bool:
@@ -43,13 +43,13 @@ class Range:
         raise NotImplementedError
 
     def from_fraction(self, fraction: float) -> Any:
-        """Return the value below which that fraction of all draws lies.
+        """Return the quantile of a fraction: the value below which this fraction of draws lies.
 
         Args:
             fraction: From 0 to 1, as of ``random.random()``.
 
         Returns:
-            A value as `rounded` gives it.
+            The value, rounded as by `rounded`.
 
         Raises:
             NotImplementedError: In the base class.
@@ -57,11 +57,11 @@ class Range:
         raise NotImplementedError
 
     def rounded(self, value: float) -> Any:
-        """Return the value of this range that is closest to a number: inside the bounds, of few digits."""
+        """Return the value of this range closest to a number: inside the bounds, with few digits."""
         raise NotImplementedError
 
     def _problems(self) -> Problems:
-        """Return what is wrong with the bounds."""
+        """Return the errors of the bounds."""
         problems = Problems()
         name = type(self).__name__
         bounds = {"low": self.low, "high": self.high}
@@ -85,7 +85,7 @@ class Range:
             return False
         try:
             return math.isfinite(value)
-        except OverflowError:  # a whole number that no float holds
+        except OverflowError:  # a whole number too large for a float
             return False
 
     def _has_values(self) -> bool:
@@ -99,10 +99,10 @@ class Range:
 class Uniform(Range):
     """Numbers between two bounds, all equally likely.
 
-    Values are rounded to about a thousandth of the width, so that tables and folder names are readable.
+    Values are rounded to about a thousandth of the width, for readable tables and folder names.
 
     Attributes:
-        low: The least value.
+        low: The smallest value.
         high: The largest value.
 
     Raises:
@@ -120,7 +120,7 @@ class Uniform(Range):
         return int(10 ** (_STEPS + self._magnitude % 1) + 1e-6) + 1
 
     def from_fraction(self, fraction: float) -> float:
-        """Return the value below which that fraction of all draws lies.
+        """Return the quantile of a fraction: the value below which this fraction of draws lies.
 
         Args:
             fraction: From 0 to 1.
@@ -135,7 +135,7 @@ class Uniform(Range):
         return self.rounded((1 - fraction) * self.low + fraction * self.high)
 
     def rounded(self, value: float) -> float:
-        """Return the value of this range that is closest to a number.
+        """Return the value of this range closest to a number.
 
         Args:
             value: Any finite number.
@@ -162,10 +162,10 @@ class Uniform(Range):
 class LogUniform(Range):
     """Positive numbers between two bounds, all orders of magnitude equally likely, as for a learning rate.
 
-    Values are rounded to four digits, or to more where the bounds are close.
+    Values are rounded to four digits, or to more for close bounds.
 
     Attributes:
-        low: The least value, above 0.
+        low: The smallest value, above 0.
         high: The largest value.
 
     Raises:
@@ -183,7 +183,7 @@ class LogUniform(Range):
         return self._rank(self.high) - self._rank(self.low) + 1
 
     def from_fraction(self, fraction: float) -> float:
-        """Return the value below which that fraction of all draws lies.
+        """Return the quantile of a fraction: the value below which this fraction of draws lies.
 
         Args:
             fraction: From 0 to 1.
@@ -198,7 +198,7 @@ class LogUniform(Range):
         return self.rounded(math.exp((1 - fraction) * math.log(self.low) + fraction * math.log(self.high)))
 
     def rounded(self, value: float) -> float:
-        """Return the value of this range that is closest to a number.
+        """Return the value of this range closest to a number.
 
         Args:
             value: Any finite number.
@@ -213,7 +213,7 @@ class LogUniform(Range):
         return float(self._inside(float(f"{self._inside(value):.{self._digits - 1}e}")))
 
     def _rank(self, value: float) -> int:
-        """Count the values below one, from an arbitrary beginning."""
+        """Return the rank of a value, counted from an arbitrary origin."""
         power = math.floor(math.log10(value))
         steps = 10 ** (self._digits - 1)
         return int(steps * (9 * power + 10 ** (math.log10(value) - power)))
@@ -235,7 +235,7 @@ class IntRange(Range):
     """Whole numbers between two bounds, both included.
 
     Attributes:
-        low: The least value.
+        low: The smallest value.
         high: The largest value.
         log: Whether all orders of magnitude are equally likely, not all numbers.
 
@@ -262,7 +262,7 @@ class IntRange(Range):
         return self.high - self.low + 1
 
     def from_fraction(self, fraction: float) -> int:
-        """Return the value below which that fraction of all draws lies.
+        """Return the quantile of a fraction: the value below which this fraction of draws lies.
 
         Args:
             fraction: From 0 to 1.
@@ -280,7 +280,7 @@ class IntRange(Range):
         return self.rounded(math.exp((1 - fraction) * least + fraction * most))
 
     def rounded(self, value: float) -> int:
-        """Return the value of this range that is closest to a number.
+        """Return the value of this range closest to a number.
 
         Args:
             value: Any finite number.

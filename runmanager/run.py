@@ -13,10 +13,9 @@ from runmanager.hyperparameters import check_device, check_groups, check_names, 
 class Run(tuple[Any, ...]):
     """One assignment of hyperparameters: a namedtuple that pickles.
 
-    Its fields are the axes of the grid in their order. `RunBuilder.get_runs` makes them. Runs with other fields
-    are other runs, whatever their values: ``[run for run in runs_b if run not in runs_a]``. Of the field
-    `opt.lr`, ``run.opt`` is a run of its own, with the field `lr`. A run of `expand` has its configuration as
-    ``run.config``.
+    Its fields are the axes of the grid in order. `RunBuilder.get_runs` creates runs. Runs with different fields
+    are never equal: ``[run for run in runs_b if run not in runs_a]``. With a field `opt.lr`, ``run.opt`` is a
+    run with the field `lr`. A run of `expand` has its configuration as ``run.config``.
 
     Example:
         >>> run = make_run(("opt.lr", "device"), (0.1, "cpu"))
@@ -26,7 +25,7 @@ class Run(tuple[Any, ...]):
 
     __slots__ = ()
     _fields: tuple[str, ...] = ()
-    _kinds: tuple[str, ...] = ()  # of each field in the whole grid, which a single run does not know
+    _kinds: tuple[str, ...] = ()  # types of the fields over the whole grid
     _name: str = "run"  # in messages
 
     if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def make_run(
     name: str = "run",
     *config: Any,
 ) -> Run:
-    """Make a run from its fields, their values and kinds; of `expand`, with its configuration."""
+    """Create a run from its fields, their values and kinds; for `expand`, with its configuration."""
     run: Run = _run_type(names, kinds, name, bool(config))._make(values)
     if config:
         (vars(run)["config"],) = config
@@ -74,13 +73,13 @@ def make_run(
 
 
 def params_of(run: Any) -> dict[str, Any]:
-    """Return the hyperparameters of a run: a namedtuple, whoever made it, or a mapping.
+    """Return the hyperparameters of a run, which may be any namedtuple or a mapping.
 
     Raises:
-        GridError: It is neither, or a name or its device cannot be used.
+        GridError: It is neither, or a name or its device is not valid.
     """
     if isinstance(run, Run):
-        run = dict(zip(run._fields, tuple.__iter__(run), strict=True))  # which does not count as reading it
+        run = dict(zip(run._fields, tuple.__iter__(run), strict=True))  # does not count as reading its values
     params = run._asdict() if hasattr(run, "_asdict") else run
     if not isinstance(params, Mapping):
         raise GridError([f"a run is a namedtuple or a mapping of hyperparameters, got {run!r}"])
@@ -93,7 +92,7 @@ def params_of(run: Any) -> dict[str, Any]:
 
 
 def copy_of(run: Run) -> Run:
-    """Return a copy of a run for code that may change its values, or the run if they cannot be copied."""
+    """Return a copy of a run for code that may modify its values; the run itself if they cannot be copied."""
     try:
         return copy.deepcopy(run)
     except Exception:  # noqa: BLE001 - whatever the class of a value does
@@ -101,12 +100,12 @@ def copy_of(run: Run) -> Run:
 
 
 def device_of(run: Run) -> str:
-    """Return the device that a run asks for, as in ``"cuda:1"``; ``"cpu"`` if it has no such axis."""
+    """Return the device of a run, as ``"cuda:1"``; ``"cpu"`` without such an axis."""
     return str(getattr(run, "device", "cpu"))
 
 
 def kinds_of(run: Any) -> dict[str, str]:
-    """Return the kind of each hyperparameter in the grid of a run, empty if RunBuilder did not make it."""
+    """Return the type of each hyperparameter in the grid of a run; empty if it is not from RunBuilder."""
     if not isinstance(run, Run):
         return {}
     return dict(zip(run._fields, run._kinds, strict=False))  # noqa: SLF001 - of this module
@@ -114,7 +113,7 @@ def kinds_of(run: Any) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def _run_type(names: tuple[str, ...], kinds: tuple[str, ...], name: str, has_config: bool) -> Any:
-    # Run comes second, so that the fields win over its __getattr__, and __reduce__ over tuple's
+    # Run comes second, so that fields override its __getattr__, and __reduce__ overrides tuple's
     fields = namedtuple("Run", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - the grid's names
     members: dict[str, Any] = {"_kinds": kinds, "_name": name, "__reduce__": Run.__reduce__}
     members |= {} if has_config else {"__slots__": ()}
@@ -126,7 +125,7 @@ def _run_type(names: tuple[str, ...], kinds: tuple[str, ...], name: str, has_con
 def _nested_members(
     names: tuple[str, ...], renamed: tuple[str, ...], kinds: tuple[str, ...], name: str
 ) -> dict[str, Any]:
-    """Return what a namedtuple has, for fields whose names are dotted, and the runs below."""
+    """Return the members of a namedtuple with dotted field names, with nested runs."""
     members: dict[str, Any] = {
         "_fields": names, "__match_args__": names, "__repr__": _repr,
         "_replace": _replace, "__replace__": _replace,
@@ -161,5 +160,5 @@ def _repr(run: Run) -> str:
 def _replace(run: Run, /, **values: Any) -> Run:
     fields = run._fields
     if unknown := [name for name in values if name not in fields]:
-        raise ValueError(f"Got unexpected field names: {unknown!r}")  # as of any namedtuple
+        raise ValueError(f"Got unexpected field names: {unknown!r}")  # as in any namedtuple
     return type(run)._make(map(values.pop, fields, run))  # type: ignore[attr-defined,no-any-return]

@@ -1,4 +1,4 @@
-"""Assertions on trainings, for pytest and the like."""
+"""Assertions on training functions, for pytest."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _AXIS, _NEW, _BASELINE = "variant", "new", "baseline"
 _SEED = "seed"
 _OWN = ("decide", "experiment", "only", "plan_only", "prune", "repeats")
-"""The arguments of `run_grid` that an assertion sets itself, or cannot do with."""
+"""The arguments of `run_grid` that an assertion sets, or does not support."""
 
 
 def assert_not_worse(
@@ -39,31 +39,31 @@ def assert_not_worse(
     root: str | PathLike[str] | None = None,
     **options: Any,
 ) -> "Verdict":
-    """Train both with one seed after the other until it is decided whether the new one is as good.
+    """Train both with one seed after the other, until it is decided whether the new one is as good.
 
-    It is if it is decided to be better, if both are equal within the margin, or if they are identical. Anything
-    else fails: that it is worse, that it is undecided when the budget is spent, or that a training fails.
+    The assertion holds if the new one is better, if both are equal within the margin, or if they are identical.
+    It fails if the new one is worse, if nothing is decided when the budget is spent, or if a run fails.
 
     Args:
-        new: Called as by `run_grid`, ``new(run, manager)``; ``run.seed`` is 0, 1, 2, ....
-        baseline: The same of what it is compared with.
-        goal: "max:f1", "min:wer", or a name whose direction is known, as "test_accuracy".
-        margin: The difference that does not matter, in units of the metric.
-        params: Further axes, as ``{"device": ["cuda"], "lr": [0.1]}``; by default the device is the CPU. Of
-            several settings, the means count.
+        new: The new training function, ``new(run, manager)``; ``run.seed`` is 0, 1, 2, ....
+        baseline: The training function to compare with.
+        goal: "max:f1", "min:wer", or a name that implies the direction, as "test_accuracy".
+        margin: The largest difference that counts as equal, in units of the metric.
+        params: Further axes, as ``{"device": ["cuda"], "lr": [0.1]}``; by default the device is the CPU. With
+            several settings, their means are compared.
         error: The probability that the verdict is wrong.
-        max_repeats: The most seeds.
-        max_seconds: No seed is added once the runs have taken that long together (s).
-        root: Where the runs are kept, so that the same test goes on there. By default they are removed.
-        **options: Further arguments of `run_grid`, as ``jobs=2``; by default runs are executed in this process,
-            one after the other, without TensorBoard.
+        max_repeats: The largest number of seeds.
+        max_seconds: Limit on the total time of the runs (s), after which no seed is added.
+        root: The folder of the runs, where a repeated test continues. By default the runs are removed.
+        **options: Further arguments of `run_grid`, as ``jobs=2``; by default, runs are executed in this
+            process, without TensorBoard.
 
     Returns:
         The verdict.
 
     Raises:
-        AssertionError: The new one is not shown to be as good; with the verdict and its table.
-        GridError: An argument cannot be used.
+        AssertionError: The new one is not as good, or that is undecided; with the verdict and its table.
+        GridError: An argument is not valid.
 
     Example::
 
@@ -115,7 +115,7 @@ def assert_not_worse(
 def _check(
     new: Train, baseline: Train, params: Mapping[Any, Sequence[Any]], options: Mapping[str, Any]
 ) -> None:
-    """Refuse what cannot be compared, with all problems."""
+    """Validate the arguments; raise all problems at once."""
     problems = Problems()
     problems += [
         f"{name}= is an argument of run_grid that assert_not_worse has no use for: leave it out"
@@ -127,7 +127,7 @@ def _check(
             f"{_AXIS!r} is the axis of the new one and the baseline: give that of params= another name"
         )
     runs: list[Run] = []
-    with suppress(GridError):  # which run_grid names
+    with suppress(GridError):  # run_grid reports it
         runs = RunBuilder.get_runs({_SEED: [0], **params})
     for name, train in ((_NEW, new), (_BASELINE, baseline)):
         of_train = Problems()

@@ -10,18 +10,18 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of this package, and of what the standard library did for it.
+    """Return a traceback without the frames of this package, and of standard library calls made by it.
 
-    If no other frame is left, it is None.
+    It is None if no frame is left.
     """
-    kept: TracebackType | None = None
-    for each in reversed(list(_others(traceback))):
-        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return kept
+    shortened: TracebackType | None = None
+    for frame in reversed(list(_user_frames_of(traceback))):
+        shortened = TracebackType(shortened, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return shortened
 
 
-def _others(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    is_inside = False  # of a call of this package that no code of the user has left
+def _user_frames_of(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    is_inside = False  # inside a call of this package without user code
     while traceback is not None:
         module = str(traceback.tb_frame.f_globals.get("__name__")).partition(".")[0]
         is_inside = module == _PACKAGE or (is_inside and module in sys.stdlib_module_names)
@@ -32,24 +32,32 @@ def _others(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 @contextmanager
 def in_user_frames(error: BaseException) -> Iterator[None]:
-    """Leave the frames of this package out of an error and of its causes while the block runs.
+    """Hide the frames of this package in an error and its causes during the block.
 
-    A cause without any other frame is left out: the message of the error says what it was.
+    A cause without other frames is hidden, as the message of the error has it.
     """
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:
         chain.append(link)
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    before = [(each, each.__traceback__, each.__cause__, each.__suppress_context__) for each in chain]
+    before = [
+        (
+            error_of_chain,
+            error_of_chain.__traceback__,
+            error_of_chain.__cause__,
+            error_of_chain.__suppress_context__,
+        )
+        for error_of_chain in chain
+    ]
     try:
-        for each in chain:
-            each.__traceback__ = user_frames(each.__traceback__)
-        for each, cause in itertools.pairwise(chain):
+        for error_of_chain in chain:
+            error_of_chain.__traceback__ = user_frames(error_of_chain.__traceback__)
+        for error_of_chain, cause in itertools.pairwise(chain):
             if cause.__traceback__ is None:
-                each.__cause__ = None  # which hides the context too
+                error_of_chain.__cause__ = None  # hides the context too
         yield
     finally:
-        for each, frames, cause_before, is_hidden in before:
-            each.__traceback__, each.__cause__ = frames, cause_before
-            each.__suppress_context__ = is_hidden
+        for error_of_chain, frames, cause_before, is_hidden in before:
+            error_of_chain.__traceback__, error_of_chain.__cause__ = frames, cause_before
+            error_of_chain.__suppress_context__ = is_hidden

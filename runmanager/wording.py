@@ -1,4 +1,4 @@
-"""How values, durations and names are written, in tables, lines and messages."""
+"""The formatting of values, durations and names in tables, lines and messages."""
 
 import math
 import re
@@ -12,15 +12,15 @@ VARIABLE = re.compile(
     r"(?<!\w)0x[0-9a-fA-F]+|(?<!\w)\d+(?:x\d+)+(?!\w)|(?<![\w.:])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|(?<!\w)-?(?:nan|inf)\b"
     r"|'[^']*'|\"[^\"]*\""
 )
-"""What may differ between the errors of runs that fail alike; the line of a file, as in x.py:7, does not."""
+"""Parts that may differ between equal errors of several runs; the line of a file, as x.py:7, is not one."""
 
-_LARGEST_ERROR = 0.01  # of a number, by which it is not lost if it is rounded
-_MOST_NAMES = 24  # that a message lists
-_LONGEST_VALUE = 20  # characters of a hyperparameter in a sentence
+_LARGEST_ERROR = 0.01  # the largest relative error of rounding
+_MOST_NAMES = 24  # the most names in a message
+_LONGEST_VALUE = 20  # the most characters of a hyperparameter in a sentence
 
 
 def cell(value: Any) -> str:
-    """Write a value as a table shows it: four digits, nothing for a missing value.
+    """Format a value for a table: four digits, nothing for a missing value.
 
     >>> cell(0.598666), cell(7.504), cell(12345.6), cell(1e30), cell(1000), cell(float("nan")), cell("cpu")
     ('0.5987', '7.504', '12346', '1e+30', '1000', '', 'cpu')
@@ -33,7 +33,7 @@ def cell(value: Any) -> str:
 
 
 def label(params: Mapping[str, Any]) -> str:
-    """Name a setting by its hyperparameters.
+    """Format a setting's hyperparameters.
 
     >>> label({"lr": 0.010, "device": "cpu"})
     'lr=0.01 device=cpu'
@@ -42,7 +42,7 @@ def label(params: Mapping[str, Any]) -> str:
 
 
 def brief(value: Any) -> str:
-    """Write the value of a hyperparameter in a sentence; a long one is cut."""
+    """Format the value of a hyperparameter for a sentence; a long one is cut."""
     content = "none" if type(value).__name__ == "NAType" else printable(text(value))
     return content if len(content) <= _LONGEST_VALUE else f"{content[: _LONGEST_VALUE - 1]}…"
 
@@ -58,7 +58,7 @@ def capital(text: str) -> str:
 
 
 def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
-    """Write numbers of one kind with as many decimals as the largest has with its digits, if none gets lost.
+    """Format numbers with equal decimals: as the largest with `digits` digits, or more for small ones.
 
     >>> aligned([0.758, 0.68743, math.nan]), aligned([1.431, 10.372]), aligned([0.00123, 250.0])
     (['0.7580', '0.6874', ''], ['1.43', '10.37'], ['0.00123', '250'])
@@ -72,7 +72,7 @@ def aligned(values: Iterable[float], digits: int = 4) -> list[str]:
     if not sizes or max(sizes) >= 1000 or are_lost:  # noqa: PLR2004 - no decimals
         return [cell(number) for number in numbers]
     texts = [f"{number:.{decimals}f}" if math.isfinite(number) else cell(number) for number in numbers]
-    zeros = min((len(t) - len(t.rstrip("0")) for t in texts if "." in t), default=0)  # that all of them end in
+    zeros = min((len(t) - len(t.rstrip("0")) for t in texts if "." in t), default=0)  # common trailing zeros
     whole = decimals == zeros
     return [t[: len(t) - zeros - whole] if zeros and "." in t else t for t in texts]
 
@@ -119,7 +119,7 @@ def durations(values: Iterable[float]) -> list[str]:
 
 
 def file_size(num_bytes: float) -> str:
-    """Write how much room files take.
+    """Format the size of files.
 
     >>> file_size(12), file_size(1536), file_size(5 * 2**30)
     ('12 B', '1.5 KiB', '5.0 GiB')
@@ -132,7 +132,7 @@ def file_size(num_bytes: float) -> str:
 
 
 def printable(content: str) -> str:
-    r"""Escape what would steer a terminal.
+    r"""Escape the control characters of a terminal.
 
     >>> printable("a\x1b[31m")
     'a\\x1b[31m'
@@ -141,12 +141,12 @@ def printable(content: str) -> str:
 
 
 def join(parts: Iterable[str]) -> str:
-    """Join the parts that are not empty with a middle dot."""
+    """Join non-empty parts with a middle dot."""
     return " · ".join(part for part in parts if part)
 
 
 def listed(names: Iterable[Any], most: int = _MOST_NAMES) -> str:
-    """List names, and how many more there are.
+    """Join names, at most `most` of them, with the number of others.
 
     >>> listed(["lr", "seed"]), listed("abcdef", 4), listed([])
     ('lr, seed', 'a, b, c, d and 2 more', 'none')
@@ -157,7 +157,7 @@ def listed(names: Iterable[Any], most: int = _MOST_NAMES) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[Any], have: str = "they have") -> str:
-    """Ask for the name that was meant, or list what there is.
+    """Suggest a similar name, or list all names.
 
     >>> did_you_mean("widht", ["lr", "width"]), did_you_mean("x", ["lr", "width"])
     ("did you mean 'width'?", 'they have: lr, width')

@@ -26,7 +26,7 @@ class Config:
 
 
 def test_the_leaves_of_a_configuration_have_dotted_names():
-    assert dict(leaves(Config(), kept=["opt"])) == {
+    assert dict(leaves(Config(), unexpanded=["opt"])) == {
         "opt": Optimizer(), "extra.a.b": 1, "extra.labels": {0: "cat"}, "width": 8, "double": 16,
     }  # fmt: skip
 

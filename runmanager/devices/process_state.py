@@ -79,7 +79,7 @@ def set_back(before: State) -> tuple[list[str], list[str]]:
     """Restore the settings of this process.
 
     Returns:
-        The names of the changed settings, and of those that cannot be restored.
+        The changed settings, and the ones that cannot be restored.
     """
     changed = left = state_changes(before, process_state())
     for _ in range(_TRIES if changed else 0):
