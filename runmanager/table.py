@@ -100,10 +100,17 @@ class Table:
 
         No column is left out. With `marked`, statuses have their signs.
         """
-        return [line.plain for line in self.texts(width, marked=marked)]
+        lines = ("".join(text for text, _ in parts) for parts in self._parts(width, marked=marked))
+        return [line.rstrip() for line in lines]
 
     def texts(self, width: int = ENDLESS, *, marked: bool = True) -> Iterator[Text]:
         """Yield the same lines with their styles."""
+        for parts in self._parts(width, marked=marked):
+            line = Text.assemble(*parts, no_wrap=True, overflow="ignore")
+            line.rstrip()
+            yield line
+
+    def _parts(self, width: int, *, marked: bool) -> Iterator[list[tuple[str, str]]]:
         kept, all_rooms = self.kept, self._rooms(marked=marked)
         rooms = [all_rooms[index] for index in kept]
         widths = [min(room.most, max(width, room.least)) for room in rooms]
@@ -187,14 +194,13 @@ class Table:
 
     def _padded(
         self, columns: Sequence[list[str]], widths: Sequence[int], styles: Sequence[str]
-    ) -> Iterator[Text]:
+    ) -> Iterator[list[tuple[str, str]]]:
         for parts in zip_longest(*columns, fillvalue=""):
-            line = Text(no_wrap=True, overflow="ignore")
+            line: list[tuple[str, str]] = []
             for index, part, width, style in zip(self.kept, parts, widths, styles, strict=True):
                 blank = " " * (width - cell_len(part))
-                line.append(GAP if line else "")
-                line.append(f"{part}{blank}" if self._is_left[index] else f"{blank}{part}", style)
-            line.rstrip()
+                line += [(GAP, "")] if line else []
+                line.append((f"{part}{blank}" if self._is_left[index] else f"{blank}{part}", style))
             yield line
 
 

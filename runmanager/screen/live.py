@@ -372,13 +372,12 @@ class GridProgress(Display):
         lanes = [(device, runs.get(lane)) for lane, device in sorted(self._devices.copy().items())]
         idle = [Row(device=printable(device), notes=["idle"]) for device, run in lanes if run is None]
         rows = [run.row(now) for _, run in lanes if run] + (idle if self._columns.has_device else [])
-        columns = self._columns.holding(rows)
         num_done = min(len(self._ended) + sum(run.done for run in runs.values()), self._total)
         left = self._left_in_words(now) if lanes else "starting"
         above = self._headings, self._num_below
         return Picture(
             self._name,
-            columns,
+            self._columns,
             rows,
             self._best_line,
             len(self._ended),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
+from rich.segment import Segment
 from rich.text import Text
 
 from runmanager import markup
@@ -57,8 +58,9 @@ class Picture(NamedTuple):
             line.truncate(width, overflow="ellipsis")
         return lines
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        yield from self.lines(options.max_width, console.height)
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for line in self.lines(options.max_width, console.height):
+            yield from line.render(console, end="\n")  # nothing is left to wrap, which takes its time
 
     def __repr__(self) -> str:
         return "\n".join(line.plain.rstrip() for line in self.lines(_NOTEBOOK_WIDTH, _NOTEBOOK_HEIGHT))
