@@ -96,17 +96,15 @@ def _limits(root: Path, experiments: Experiments) -> list[str]:
     kinds = [hparams.common_kinds([run.params for run in runs]) for runs in experiments.values()]
     if any(other != kinds[0] for other in kinds):
         columns = set().union(*kinds)
-        drawn = sum(
-            len(runs) for runs, own in zip(experiments.values(), kinds, strict=True) if {*own} == columns
-        )
-        some = (
-            f"{number - drawn} of {number} runs" if drawn < number else "some runs"
-        )  # of values of other kinds
+        pairs = zip(experiments.values(), kinds, strict=True)
+        drawn = sum(len(runs) for runs, names in pairs if {*names} == columns)
+        # some runs: values of other kinds
+        some = f"{number - drawn} of {number} runs" if drawn < number else "some runs"
         which = some if drawn else "any run"
         rule = f"hyperparameters differ between experiments, so HParams has no line for {which}"
-        notes.append(f"! {rule}: {show_one}")
+        notes.append(f"! {rule}: {advice}")
     if _TICKED < number <= _SELECTED:
-        step = "tick those you want" if len(experiments) == 1 else f"tick some, or {show_one}"
+        step = "tick those you want" if len(experiments) == 1 else f"tick some, or {advice}"
         notes.append(f"! above {_TICKED} runs, Text and Images select none by themselves: {step}")
     if number > _ROWS:
         notes.append(f"! HParams shows {_ROWS} of {number} runs: choose more rows a page below its table")

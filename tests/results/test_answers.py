@@ -19,10 +19,10 @@ from runmanager import load_runs, write_report
 from runmanager.cli.app import app
 from runmanager.goal import parse_goal
 from runmanager.grid import RunBuilder
-from runmanager.live.panel import Panel
 from runmanager.outcome import EpochRecord, Outcome, Status
 from runmanager.results.answers import answers_of
 from runmanager.results.conclusion import conclude
+from runmanager.screen.panel import Panel
 from runmanager.storage.design import Design
 from runmanager.storage.folders import Experiment
 from runmanager.storage.journal import Journal
